@@ -1,0 +1,77 @@
+"""Every error this house raises on purpose, and the one kind of warning.
+
+RankhouseError
+├── WrongUse          a name, an option or an argument that is not accepted       (exit code 2)
+├── BadData           the content of an input file: says file, line, reason, mend
+│   └── DuplicateId   an id that was already taken
+├── MissingInput      a file or folder that is not there
+├── BadIndex          an index folder that is damaged, foreign, half-written or of another version
+├── BadModel          a model folder or checkpoint that cannot be used
+├── MissingExtra      a feature whose optional packages are not installed
+└── OutputFailed      the result could not be written (no permission, disk full)
+
+RankhouseWarning      work goes on, but the user should know
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class RankhouseError(Exception):
+    """Any fault this house explains; the message says what, where and what to do next."""
+
+
+class WrongUse(RankhouseError, ValueError):
+    """A name, an option or an argument that is not accepted."""
+
+
+class BadData(RankhouseError, ValueError):
+    """The content of an input is wrong.
+
+    Args:
+        reason: What is wrong and what is accepted instead.
+        path: The file it was found in.
+        line: Its line, counted from 1.
+    """
+
+    def __init__(self, reason: str, path: Path | str | None = None, line: int | None = None) -> None:
+        self.reason, self.path, self.line = reason, path, line
+        where = "" if path is None else f"{path}: " if line is None else f"{path}, line {line}: "
+        super().__init__(where + reason)
+
+
+class DuplicateId(BadData):
+    """An id that an earlier record already has."""
+
+
+class MissingInput(RankhouseError, FileNotFoundError):
+    """A file or folder that is not there."""
+
+
+class BadIndex(RankhouseError):
+    """An index folder that is damaged, foreign, half-written or of another version."""
+
+
+class BadModel(RankhouseError):
+    """A model folder or checkpoint that cannot be used."""
+
+
+class MissingExtra(RankhouseError, ImportError):
+    """A feature whose optional packages are not installed.
+
+    Args:
+        feature: What was asked for.
+        extra: The extra of this package that brings it.
+    """
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f'{feature} needs optional packages: run  pip install "rankhouse[{extra}]"')
+
+
+class OutputFailed(RankhouseError, OSError):
+    """A result could not be written; whatever stood there before still does."""
+
+
+class RankhouseWarning(UserWarning):
+    """Work goes on, but something the user should know was seen."""

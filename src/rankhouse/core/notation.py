@@ -1,0 +1,91 @@
+"""One small language for every choice: ``bm25(k1=0.9, b=0.4)``, ``sentences(10, 5)``, ``max``.
+
+The same words work on the command line, in recipes, in Python and in manifests. A room owns a plain dict
+of name -> factory as its table; a bare name is the factory called without arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple, TypeVar
+
+from rankhouse.core.errors import WrongUse
+
+T = TypeVar("T")
+
+
+class Spec(NamedTuple):
+    """A name and its literal arguments, before anything is made of them."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = {}  # noqa: RUF012 - never written to; a NamedTuple default
+
+    def __str__(self) -> str:
+        return write(self.name, *self.args, **self.kwargs)
+
+
+def parse(text: str) -> Spec:
+    """Read ``name`` or ``name(1, key="value")``; arguments are Python literals.
+
+    Raises:
+        WrongUse: The text is not of that form.
+    """
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        if isinstance(node, ast.Call):
+            args = tuple(ast.literal_eval(argument) for argument in node.args)
+            kwargs = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg is not None}
+            if isinstance(node.func, ast.Name) and len(kwargs) == len(node.keywords):
+                return Spec(node.func.id, args, kwargs)
+        elif isinstance(node, ast.Name):
+            return Spec(node.id)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        pass
+    raise WrongUse(
+        f'"{text}" cannot be read; write a name or a name with literal arguments, like  bm25  or  '
+        'bm25(k1=0.9, b=0.4)  or  dense("folder")'
+    )
+
+
+def write(name: str, *args: object, **kwargs: object) -> str:
+    """Write a name and its arguments in the notation that :func:`parse` reads back."""
+    said = [repr(a) for a in args] + [f"{key}={value!r}" for key, value in kwargs.items()]
+    return f"{name}({', '.join(said)})" if said else name
+
+
+def choose(name: str, table: Mapping[str, T], what: str) -> T:
+    """Look a name up; an unknown one raises with the table's names.
+
+    Raises:
+        WrongUse: No such name; lists what there is and the nearest guess.
+    """
+    if name in table:
+        return table[name]
+    close = get_close_matches(name, table, 1)
+    guess = f' (did you mean "{close[0]}"?)' if close else ""
+    raise WrongUse(f'"{name}" is no {what} known here{guess}; choose from: {", ".join(sorted(table))}')
+
+
+def make(text: str | Spec, table: Mapping[str, Callable[..., T]], what: str) -> T:
+    """Make the thing a text names: ``make("bm25(b=0.5)", WEIGHTINGS, "model")``.
+
+    Args:
+        text: The notation, or a Spec already parsed.
+        table: Name -> factory taking the arguments.
+        what: What the table holds, for the error's sentence.
+
+    Raises:
+        WrongUse: Unknown name, or arguments the factory does not take.
+    """
+    spec = text if isinstance(text, Spec) else parse(text)
+    factory = choose(spec.name, table, what)
+    try:
+        inspect.signature(factory).bind(*spec.args, **spec.kwargs)
+    except TypeError as error:
+        accepted = f"{spec.name}{inspect.signature(factory)}".split(" -> ")[0]
+        raise WrongUse(f'"{spec}": {error}; accepted: {accepted}') from None
+    return factory(*spec.args, **spec.kwargs)

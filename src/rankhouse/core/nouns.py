@@ -1,0 +1,58 @@
+"""The nouns that flow between stations. Everything else is a verb that turns one into another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float32]
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Query(NamedTuple):
+    """A question, as a person or a topic file asks it."""
+
+    id: str
+    text: str
+
+
+class Document(NamedTuple):
+    """A text with an id. ``extra`` holds whatever else its record carried (url, date, price ...)."""
+
+    id: str
+    text: str
+    title: str = ""
+    extra: Mapping[str, Any] = _NOTHING
+
+    @property
+    def full_text(self) -> str:
+        """Title and text joined by a space: what is indexed and what an unsplit passage says."""
+        return f"{self.title} {self.text}" if self.title and self.text else self.title or self.text
+
+
+class Passage(NamedTuple):
+    """A stretch of a document. A document that was not split is a passage of one, index 0."""
+
+    doc_id: str
+    index: int
+    text: str
+
+
+class Pair(NamedTuple):
+    """The atom: scored by rankers, labelled by rules, learned from, explained."""
+
+    query: Query
+    passage: Passage
+
+
+class Ranker(Protocol):
+    """Anything that says how well passages answer queries."""
+
+    def score(self, pairs: Sequence[Pair]) -> FloatArray:
+        """Score pairs: (n,) float32, higher is better, in the order given, each independent of the others."""
+        ...

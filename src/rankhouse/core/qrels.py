@@ -1,0 +1,23 @@
+"""Qrels: what judges say. A plain nested mapping, and the few questions everybody asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+Qrels = Mapping[str, Mapping[str, int]]
+"""Query id -> document id -> grade; a grade of 1 or more is relevant, 0 or less is not."""
+
+
+def relevant(qrels: Qrels, query_id: str, at_least: int = 1) -> set[str]:
+    """Give the documents judged ``at_least`` this grade for a query; empty for an unknown query."""
+    return {doc_id for doc_id, grade in qrels.get(query_id, {}).items() if grade >= at_least}
+
+
+def restrict(qrels: Qrels, query_ids: Iterable[str]) -> dict[str, Mapping[str, int]]:
+    """Keep the judgements of these queries only."""
+    return {query_id: qrels[query_id] for query_id in query_ids if query_id in qrels}
+
+
+def judgements(qrels: Qrels) -> int:
+    """Count all judged (query, document) pairs."""
+    return sum(len(judged) for judged in qrels.values())

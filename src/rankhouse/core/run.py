@@ -1,0 +1,191 @@
+"""Run: what a system says. Columns sorted once, so that ranker, run file and evaluator agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.nouns import FloatArray
+
+IntArray = NDArray[np.int64]
+
+
+class Ranking(NamedTuple):
+    """One query's documents, best first, with their scores, (k,) float32 descending."""
+
+    doc_ids: tuple[str, ...]
+    scores: FloatArray
+
+
+class Run(Mapping[str, Ranking]):
+    """Immutable mapping of query id to Ranking, in the order the queries were given.
+
+    Equal scores are ordered by document id, descending, as trec_eval does. Kept as columns: one table of
+    distinct document ids, sorted, and per row a 4-byte code into it and a 4-byte score. A query may have
+    no documents at all. Build one with :meth:`of`, :meth:`from_rankings` or :meth:`from_columns`.
+    """
+
+    __slots__ = ("_codes", "_offsets", "_queries", "_scores", "_table")
+
+    def __init__(
+        self,
+        queries: Mapping[str, int],
+        offsets: IntArray,
+        table: NDArray[np.object_],
+        codes: NDArray[np.int32],
+        scores: FloatArray,
+    ) -> None:
+        self._queries, self._offsets, self._table = dict(queries), offsets, table
+        self._codes, self._scores = codes, scores
+        for column in (offsets, table, codes, scores):
+            column.flags.writeable = False
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, str, float]]) -> Run:
+        """Build from (query id, document id, score) rows in any order."""
+        queries: dict[str, int] = {}
+        codes: dict[str, int] = {}
+        triples = [
+            (queries.setdefault(q, len(queries)), codes.setdefault(d, len(codes)), s) for q, d, s in rows
+        ]
+        columns = np.array(triples, dtype=np.float64).reshape(-1, 3)
+        return cls._sort(
+            queries,
+            columns[:, 0].astype(np.int64),
+            list(codes),
+            columns[:, 1].astype(np.int64),
+            columns[:, 2].astype(np.float32),
+        )
+
+    @classmethod
+    def from_rankings(cls, rankings: Mapping[str, Ranking | Mapping[str, float]]) -> Run:
+        """Build from query id to Ranking, or to a mapping of document id to score."""
+        query_ids, documents, scores = [], [], []
+        for query_id, ranking in rankings.items():
+            if isinstance(ranking, Ranking):
+                ids, values = ranking.doc_ids, np.asarray(ranking.scores, dtype=np.float32)
+            else:
+                ids, values = tuple(ranking), np.fromiter(ranking.values(), np.float32, len(ranking))
+            query_ids.append(query_id)
+            documents.append(ids)
+            scores.append(values)
+        return cls.from_columns(query_ids, documents, scores)
+
+    @classmethod
+    def from_columns(
+        cls, query_ids: Sequence[str], documents: Sequence[Sequence[str]], scores: Sequence[FloatArray]
+    ) -> Run:
+        """Build from one list of document ids and one (k,) score array for each query."""
+        if not len(query_ids) == len(documents) == len(scores):
+            raise WrongUse(
+                f"{len(query_ids)} query ids, {len(documents)} lists of documents and {len(scores)} arrays of "
+                "scores were given; a run needs one of each for every query"
+            )
+        if len(set(query_ids)) != len(query_ids):
+            repeated = next(q for q in query_ids if list(query_ids).count(q) > 1)
+            raise BadData(f'query "{repeated}" is given twice; a run holds one ranking a query')
+        codes: dict[str, int] = {}
+        rows = [codes.setdefault(d, len(codes)) for ids in documents for d in ids]
+        sizes = [len(ids) for ids in documents]
+        values = np.concatenate([np.empty(0, np.float32), *scores]).astype(np.float32, copy=False)
+        if len(values) != len(rows):
+            raise WrongUse(f"{len(rows)} documents but {len(values)} scores; each document needs one score")
+        return cls._sort(
+            {q: i for i, q in enumerate(query_ids)},
+            np.repeat(np.arange(len(sizes)), sizes),
+            list(codes),
+            np.array(rows, dtype=np.int64),
+            values,
+        )
+
+    @classmethod
+    def _sort(
+        cls, queries: Mapping[str, int], query: IntArray, table: list[str], code: IntArray, scores: FloatArray
+    ) -> Run:
+        """Check and sort raw columns: query (r,), code (r,) into the unsorted table, scores (r,)."""
+        names = list(queries)
+        if (bad := np.flatnonzero(np.isnan(scores))).size:
+            row = bad[0]
+            raise BadData(
+                f'the score of document "{table[code[row]]}" for query "{names[query[row]]}" is not a number; '
+                "a run needs finite or infinite scores, never NaN"
+            )
+        ids = np.array(table, dtype=object)
+        by_id = np.argsort(ids, kind="stable") if table else np.empty(0, np.int64)
+        rank = np.empty(len(table), np.int64)
+        rank[by_id] = np.arange(len(table))
+        code = rank[code]
+        order = np.lexsort((-code, -scores, query))
+        query, code, scores = query[order], code[order], scores[order]
+        _refuse_repeats(names, ids[by_id], query, code)
+        offsets = np.searchsorted(query, np.arange(len(queries) + 1))
+        return cls(queries, offsets, ids[by_id], code.astype(np.int32), scores)
+
+    def __getitem__(self, query_id: str) -> Ranking:
+        row = self._queries[query_id]
+        span = slice(self._offsets[row], self._offsets[row + 1])
+        return Ranking(tuple(self._table[self._codes[span]]), self._scores[span])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._queries)
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Run):
+            return NotImplemented
+        return (
+            self._queries.keys() == other._queries.keys()
+            and len(self._scores) == len(other._scores)
+            and all(self[q].doc_ids == other[q].doc_ids for q in self)
+            and all(np.array_equal(self[q].scores, other[q].scores) for q in self)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<Run of {len(self):,} queries, {self.rows:,} rows, {len(self._table):,} documents>"
+
+    @property
+    def rows(self) -> int:
+        """How many (query, document) rows there are."""
+        return len(self._scores)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the columns take, without the strings of the id table."""
+        return sum(c.nbytes for c in (self._offsets, self._table, self._codes, self._scores))
+
+    def top(self, k: int) -> Run:
+        """Keep the best k documents of every query."""
+        if k < 0:
+            raise WrongUse(f"top({k}): a run can keep 0 or more documents a query")
+        sizes = np.minimum(np.diff(self._offsets), k)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.repeat(self._offsets[:-1] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        return Run(self._queries, offsets, self._table, self._codes[rows], self._scores[rows])
+
+    def restrict(self, query_ids: Iterable[str]) -> Run:
+        """Keep only these queries, in the order given; ids the run does not know are passed over."""
+        kept = [q for q in dict.fromkeys(query_ids) if q in self._queries]
+        spans = [(self._offsets[self._queries[q]], self._offsets[self._queries[q] + 1]) for q in kept]
+        rows = np.concatenate([np.empty(0, np.int64), *(np.arange(a, b) for a, b in spans)])
+        offsets = np.concatenate([[0], np.cumsum([b - a for a, b in spans], dtype=np.int64)]).astype(np.int64)
+        queries = {q: i for i, q in enumerate(kept)}
+        return Run(queries, offsets, self._table, self._codes[rows], self._scores[rows])
+
+
+def _refuse_repeats(names: list[str], table: NDArray[np.object_], query: IntArray, code: IntArray) -> None:
+    """Raise if one query holds one document twice; columns are sorted by query, not by code."""
+    key = np.sort(query * max(1, len(table)) + code)
+    if (repeats := np.flatnonzero(key[1:] == key[:-1])).size:
+        row, column = divmod(int(key[repeats[0]]), max(1, len(table)))
+        raise BadData(
+            f'query "{names[row]}" holds document "{table[column]}" twice; '
+            "a ranking may hold a document once (rankhouse doctor RUN lists them all)"
+        )

@@ -1,0 +1,1 @@
+"""Floor 2: Run -> Run: rerank, pool, fuse, cache. No torch."""
