@@ -22,7 +22,7 @@ class Spec(NamedTuple):
 
     name: str
     args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = {}  # noqa: RUF012 - never written to; a NamedTuple default
+    kwargs: Mapping[str, Any] = {}
 
     def __str__(self) -> str:
         return write(self.name, *self.args, **self.kwargs)

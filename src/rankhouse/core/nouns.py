@@ -39,7 +39,7 @@ class Passage(NamedTuple):
     """A stretch of a document. A document that was not split is a passage of one, index 0."""
 
     doc_id: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which no one asks of a passage
     text: str
 
 

@@ -82,8 +82,8 @@ class Run(Mapping[str, Ranking]):
         """Build from one list of document ids and one (k,) score array for each query."""
         if not len(query_ids) == len(documents) == len(scores):
             raise WrongUse(
-                f"{len(query_ids)} query ids, {len(documents)} lists of documents and {len(scores)} arrays of "
-                "scores were given; a run needs one of each for every query"
+                f"{len(query_ids)} query ids, {len(documents)} lists of documents and {len(scores)} arrays "
+                "of scores were given; a run needs one of each for every query"
             )
         if len(set(query_ids)) != len(query_ids):
             repeated = next(q for q in query_ids if list(query_ids).count(q) > 1)
@@ -111,8 +111,8 @@ class Run(Mapping[str, Ranking]):
         if (bad := np.flatnonzero(np.isnan(scores))).size:
             row = bad[0]
             raise BadData(
-                f'the score of document "{table[code[row]]}" for query "{names[query[row]]}" is not a number; '
-                "a run needs finite or infinite scores, never NaN"
+                f'the score of document "{table[code[row]]}" for query "{names[query[row]]}" is not '
+                "a number; a run needs finite or infinite scores, never NaN"
             )
         ids = np.array(table, dtype=object)
         by_id = np.argsort(ids, kind="stable") if table else np.empty(0, np.int64)
