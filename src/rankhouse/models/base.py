@@ -1,0 +1,207 @@
+"""What every model family promises, and the ranker that stands on the promise.
+
+A family is a plain ``torch.nn.Module`` with the attributes of :class:`Model`; nothing is inherited from here.
+Text becomes tensors in exactly one place, ``encode``. Training calls ``encode`` and ``loss``; ranking calls
+``encode`` and whatever ``scorer`` gave. Shapes: n pairs, g groups of s pairs each, n = g * s, row-major.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Literal, Protocol, Self, TypeVar
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from rankhouse.core.errors import BadModel
+from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.ragged import within_budget
+
+Lesson = Literal["points", "contrasts", "positives"]
+"""What a family learns from. "points": pairs with their grade, s = 1, labels 0 or 1. "contrasts": groups with
+the relevant pair first. "positives": relevant pairs; the other passages of the batch are the contrast."""
+
+
+class Batch(Protocol):
+    """n encoded pairs, still ragged. ``nn.ragged.TwoSided`` is one for models that keep both sides apart."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def lengths(self) -> Tensor:
+        """(n,) int64: tokens each row costs; batches are cut by it."""
+        ...
+
+    @property
+    def lost(self) -> Tensor:
+        """(n,) int64: tokens of the text that did not fit; 0 where nothing was cut."""
+        ...
+
+    def take(self, rows: Tensor) -> Self:
+        """Give these rows, (m,) int64, in this order."""
+        ...
+
+    def to(self, device: torch.device) -> Self:
+        """Move to a device."""
+        ...
+
+
+B = TypeVar("B", bound=Batch)
+
+
+class Model(Protocol[B]):
+    """The contract of a model family; besides this it is a ``torch.nn.Module``.
+
+    Attributes:
+        family: Its name in the table of families.
+        lesson: What it learns from.
+        policy: Everything besides weights and vocabulary that changes a score, as JSON values: lengths,
+            prompt, target words, scale, sizes. Has "max_length". ``rebuild`` makes the same model from it.
+    """
+
+    family: str
+    lesson: Lesson
+    policy: Mapping[str, Any]
+
+    def encode(self, pairs: Sequence[Pair]) -> B:
+        """Turn the text of n pairs into ids: the only place where this model meets text. Safe in a thread."""
+        ...
+
+    def forward(self, batch: B) -> Tensor:
+        """Score a batch: (n,), higher is better, with gradients where they are on."""
+        ...
+
+    def loss(self, batch: B, labels: Tensor) -> Tensor:
+        """Give the family's loss, (), of a batch of n = g * s pairs with labels (g, s)."""
+        ...
+
+    def scorer(self, compute: Compute) -> Callable[[B], Tensor]:
+        """Give the quickest form of ``forward`` on this device; else :func:`plain_scorer`.
+
+        It may hold its own copy of the weights: ask again after training.
+        """
+        ...
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
+        """Make the model of this policy and these files; its weights are put in afterwards."""
+        ...
+
+    def assets(self) -> Mapping[str, bytes]:
+        """Give the files besides weights and policy that scoring needs: name -> content (tokenizer ...)."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Give the weights by name (torch.nn.Module has it)."""
+        ...
+
+
+def plain_scorer(model: torch.nn.Module, compute: Compute) -> Callable[[Any], Tensor]:
+    """Give ``forward`` itself, in eval mode on the chosen device, always in fp32: for small models."""
+    model = model.eval().to(compute.device)
+
+    def score(batch: Batch) -> Tensor:
+        return model(batch.to(compute.device))  # type: ignore[no-any-return]
+
+    return score
+
+
+class NeuralRanker:
+    """A model at work: scores pairs window by window, each batch by a budget of tokens.
+
+    The fp32 score of a pair does not depend on the pairs around it. While one window is computed, the next is
+    already being tokenised. Memory depends on window and budget, never on how many pairs there are.
+
+    Args:
+        model: The family's model; a :class:`Model` and a ``torch.nn.Module``.
+        compute: Device, precision and threads, from :func:`rankhouse.nn.compute.choose`.
+        budget: Tokens computed at once.
+        window: Pairs encoded at once; batches of like length are cut from it.
+
+    Attributes:
+        seen: Pairs scored so far.
+        truncated: How many of them were shortened to fit.
+        tokens_lost: How many tokens that cost.
+    """
+
+    def __init__(
+        self, model: Model[Any], compute: Compute, budget: int = 16_384, window: int = 2_048
+    ) -> None:
+        self.model, self.compute, self.budget, self.window = model, compute, budget, window
+        self.seen = self.truncated = self.tokens_lost = 0
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens a pair may have before its passage is shortened."""
+        return int(self.model.policy["max_length"])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Name of everything that changes a score: weights, vocabulary, policy and precision."""
+        return f"{fingerprint(self.model)}-{self.compute.precision}"
+
+    @cached_property
+    def _scorer(self) -> Callable[[Any], Tensor]:
+        return self.model.scorer(self.compute)
+
+    def score(self, pairs: Sequence[Pair]) -> FloatArray:
+        """Score n pairs: (n,) float32, higher is better, in the order given.
+
+        Raises:
+            BadModel: A score is not a number; names the pair.
+        """
+        scores = np.empty(len(pairs), np.float32)
+        with self.compute.active():
+            for start, batch in self._encoded(pairs):
+                self._count(batch)
+                for rows in within_budget(batch.lengths, self.budget):
+                    values = self._scorer(batch.take(rows)).float().cpu().numpy()
+                    scores[start + rows.numpy()] = values
+        if (bad := np.flatnonzero(np.isnan(scores))).size:
+            raise BadModel(_not_a_number(pairs[bad[0]], bad.size, len(pairs), self.compute.precision))
+        return scores
+
+    def _encoded(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Batch]]:
+        """Encode window after window, one ahead of the computing, in a thread of its own."""
+        starts = range(0, len(pairs), self.window)
+        with ThreadPoolExecutor(1, thread_name_prefix="encode") as ahead:
+            encode = self.model.encode
+            waiting = [ahead.submit(encode, pairs[s : s + self.window]) for s in starts[:1]]
+            for start, following in zip(starts, [*starts[1:], None], strict=True):
+                batch = waiting.pop().result()
+                if following is not None:
+                    waiting.append(ahead.submit(encode, pairs[following : following + self.window]))
+                yield start, batch
+
+    def _count(self, batch: Batch) -> None:
+        self.seen += len(batch)
+        self.truncated += int((batch.lost > 0).sum())
+        self.tokens_lost += int(batch.lost.sum())
+
+
+def fingerprint(model: Model[Any]) -> str:
+    """Hash family, policy, vocabulary and weights to 32 hexadecimal digits."""
+    digest = sha256(f"{model.family}\n".encode())
+    digest.update(msgspec.json.encode(model.policy, order="deterministic"))
+    for name, content in sorted(model.assets().items()):
+        digest.update(f"\n{name} {len(content)}\n".encode() + content)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:32]
+
+
+def _not_a_number(pair: Pair, bad: int, total: int, precision: str) -> str:
+    query, passage = pair
+    hint = 'try precision="fp32"; if it stays, ' if precision == "bf16" else ""
+    return (
+        f'the score of passage {passage.index} of document "{passage.doc_id}" for query "{query.id}" is not '
+        f"a number ({bad:,} of {total:,} pairs): the weights are damaged or overflow; "
+        f"{hint}use another copy of the checkpoint"
+    )

@@ -1,0 +1,98 @@
+"""Where and how exactly numbers are computed: device, precision, threads. Chosen once, then only read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from rankhouse.core.errors import WrongUse
+
+Precision = Literal["fp32", "bf16"]
+
+_FAST_BF16 = ("avx512_bf16", "amx_bf16")
+
+
+class Compute(NamedTuple):
+    """Settings of one scoring engine; make one with :func:`choose`.
+
+    ``threads`` is the number of processor threads while scoring (0: whatever the process already uses).
+    """
+
+    precision: Precision = "fp32"
+    device: torch.device = torch.device("cpu")
+    threads: int = 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number type that weights and activations have."""
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Compute without gradients and on the chosen number of threads; the old number is put back."""
+        before = torch.get_num_threads()
+        if self.threads and self.threads != before:
+            torch.set_num_threads(self.threads)
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            if torch.get_num_threads() != before:
+                torch.set_num_threads(before)
+
+
+def choose(precision: str = "auto", device: str = "auto", threads: int | None = None) -> Compute:
+    """Settle what "auto" means on this machine.
+
+    Args:
+        precision: "fp32", "bf16", or "auto": bf16 where the processor multiplies bf16 matrices in hardware.
+        device: "cpu", "cuda", "cuda:1" ..., or "auto": CUDA where there is one.
+        threads: Processor threads while scoring; None leaves the process as it is.
+
+    Raises:
+        WrongUse: An unknown word, CUDA asked for and absent, fewer than one thread.
+    """
+    if threads is not None and threads < 1:
+        raise WrongUse(f"threads={threads}: scoring needs 1 thread or more (leave it out for the default)")
+    where = _device(device)
+    if precision not in {"auto", "fp32", "bf16"}:
+        raise WrongUse(f'precision="{precision}" is not known; choose from: auto, bf16, fp32')
+    if precision == "auto":
+        precision = "bf16" if where.type == "cuda" or cpu_has_bf16() else "fp32"
+    return Compute("bf16" if precision == "bf16" else "fp32", where, threads or 0)
+
+
+def cpu_has_bf16() -> bool:
+    """Tell whether this processor has instructions for products of bf16 numbers (AVX512_BF16 or AMX)."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    return any(flag in flags for flag in _FAST_BF16)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise WrongUse(
+            f'device="{name}" is not known; choose "auto", "cpu", "cuda" or "cuda:0", "cuda:1" ...'
+        ) from None
+    if device.type not in {"cpu", "cuda"}:
+        raise WrongUse(f'device="{name}" is not supported; choose "auto", "cpu" or "cuda"')
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise WrongUse(
+            f'device="{name}" was asked for, but this PyTorch sees no CUDA device; '
+            'use device="cpu" or "auto", or install a CUDA build of PyTorch and check  nvidia-smi'
+        )
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise WrongUse(
+            f'device="{name}": this machine has {torch.cuda.device_count()} CUDA device(s), from 0'
+        )
+    return device
