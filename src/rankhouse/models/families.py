@@ -1,4 +1,4 @@
-"""The table of model families: one name, how to make a model by notation, how to rebuild one from a bundle."""
+"""The table of model families: a name, how notation makes a model, how a bundle is rebuilt."""
 
 from __future__ import annotations
 
