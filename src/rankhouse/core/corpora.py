@@ -1,0 +1,332 @@
+"""Documents and queries from files: JSON lines, TSV and TREC markup, streaming, plain or compressed."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse
+from rankhouse.core.files import Skips, as_text, kind_of, looks_like, numbered_lines
+from rankhouse.core.nouns import Document, Query
+from rankhouse.core.seen import SeenIds
+
+T = TypeVar("T")
+
+JSON_KINDS = (".jsonl", ".ndjson", ".json")
+TREC_KINDS = (".sgml", ".sgm", ".trec", ".xml")
+CORPUS_KINDS = (*JSON_KINDS, ".tsv", *TREC_KINDS)
+
+_ID_KEYS = ("id", "_id", "docid", "docno")
+_TEXT_KEYS = ("text", "contents", "body")
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def read_documents(
+    sources: Iterable[Path | str], skips: Skips | None = None, seen: SeenIds | None = None
+) -> Iterator[Document]:
+    """Stream the documents of files, folders of files, and ``ir_datasets:NAME`` collections.
+
+    Args:
+        sources: ``.jsonl`` of {"id" or "_id", "title"?, "text"}, ``.tsv`` (id, text), TREC markup
+            (``.sgml``, ``.trec``), each plain, ``.gz`` or ``.zst``; or a folder of such files.
+        skips: How many malformed records to pass over; none by default.
+        seen: The ids already taken; none by default.
+
+    Raises:
+        BadData: A malformed record, with its file and line.
+        DuplicateId: An id given twice, in whichever files.
+        MissingInput: No such file.
+    """
+    skips = Skips() if skips is None else skips
+    seen = SeenIds() if seen is None else seen
+    for source in sources:
+        if str(source).startswith("ir_datasets:"):
+            yield from _from_ir_datasets(str(source).removeprefix("ir_datasets:"))
+            continue
+        for path in corpus_files(Path(source)):
+            for line, document in _records(path, skips):
+                try:
+                    seen.add(document.id, path, line)
+                except DuplicateId as fault:
+                    skips.take(fault)
+                    continue
+                yield document
+            seen.check()
+
+
+def corpus_files(source: Path) -> list[Path]:
+    """List the corpus files a path stands for: itself, or those of a folder in order of name.
+
+    Raises:
+        WrongUse: The file's suffix names no known format.
+        MissingInput: The folder holds no corpus file.
+    """
+    if not source.is_dir():
+        if source.exists() and kind_of(source) not in CORPUS_KINDS:
+            raise WrongUse(
+                f"{source}: a corpus file ends in {', '.join(CORPUS_KINDS)} (each also with .gz or .zst); "
+                f'"{kind_of(source) or source.name}" is not one of them'
+            )
+        return [source]
+    found = sorted(p for p in source.rglob("*") if p.is_file() and kind_of(p) in CORPUS_KINDS)
+    if not found:
+        raise MissingInput(f"{source}: the folder holds no corpus file ({', '.join(CORPUS_KINDS)})")
+    return found
+
+
+def _records(path: Path, skips: Skips) -> Iterator[tuple[int, Document]]:
+    if kind_of(path) in TREC_KINDS:
+        return _trec_documents(path, skips)
+    return _each_line(path, _tsv_document if kind_of(path) == ".tsv" else _json_document, skips)
+
+
+def _each_line(path: Path, read: Callable[[bytes, Path, int], T], skips: Skips) -> Iterator[tuple[int, T]]:
+    """Read a file of one record a line; empty lines are passed over, faulty ones go to ``skips``."""
+    for line, raw in numbered_lines(path):
+        if not raw.strip():
+            continue
+        try:
+            yield line, read(raw, path, line)
+        except BadData as fault:
+            skips.take(fault)
+
+
+def _json_record(raw: bytes, path: Path, line: int) -> dict[str, Any]:
+    try:
+        return _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        as_text(raw, path, line)
+        raise BadData(f"not a JSON object on one line ({error})", path, line) from error
+
+
+def _json_document(raw: bytes, path: Path, line: int) -> Document:
+    record = _json_record(raw, path, line)
+    doc_id = _take_id(record, path, line)
+    text = _take_text(record, _TEXT_KEYS, path, line)
+    title = record.pop("title", None)
+    if title is not None and not isinstance(title, str):
+        raise BadData(f'the "title" of document "{doc_id}" is no string: {title!r}', path, line)
+    return Document(doc_id, text, title or "", record) if record else Document(doc_id, text, title or "")
+
+
+def _take_id(record: dict[str, Any], path: Path, line: int) -> str:
+    for key in _ID_KEYS:
+        if key in record:
+            value = record.pop(key)
+            if isinstance(value, int) and not isinstance(value, bool):
+                value = str(value)
+            if not isinstance(value, str):
+                raise BadData(f'the "{key}" must be a string or a whole number, not {value!r}', path, line)
+            return checked_id(value, path, line)
+    raise BadData(
+        f'the record has no "id" (or "_id"); its keys are: {", ".join(record) or "none"}', path, line
+    )
+
+
+def checked_id(value: str, path: Path, line: int) -> str:
+    """Give an id back if run and judgement files can hold it.
+
+    Raises:
+        BadData: It is empty or has white space in it.
+    """
+    if not value or value.split() != [value]:
+        raise BadData(
+            f'the id "{value}" is empty or has white space in it, and TREC runs and qrels separate their '
+            "columns by white space; replace it, for example by underscores",
+            path,
+            line,
+        )
+    return value
+
+
+def _take_text(record: dict[str, Any], keys: tuple[str, ...], path: Path, line: int) -> str:
+    for key in keys:
+        if key in record:
+            value = record.pop(key)
+            if value is None:
+                return ""
+            if not isinstance(value, str):
+                raise BadData(f'the "{key}" must be a string, not {type(value).__name__}', path, line)
+            return value
+    raise BadData(f'the record has no "{keys[0]}"; its keys are: {", ".join(record) or "none"}', path, line)
+
+
+def _tsv_fields(raw: bytes, path: Path, line: int) -> tuple[str, str]:
+    record_id, tab, text = as_text(raw, path, line).partition("\t")
+    if not tab:
+        raise BadData("the line has no tab; write  id <tab> text", path, line)
+    return checked_id(record_id, path, line), text
+
+
+def _tsv_document(raw: bytes, path: Path, line: int) -> Document:
+    return Document(*_tsv_fields(raw, path, line))
+
+
+# What TREC's newswire collections call a title and a text. Everything else of a record is markup about it.
+_TITLE_TAGS = "title|headline|head|ttl|ti|hl"
+_TEXT_TAGS = "text|leadpara|lp|body|abstract|summary"
+_SECTION = re.compile(rf"<({_TITLE_TAGS}|{_TEXT_TAGS})\b[^>]*>(.*?)</\1\s*>", re.IGNORECASE | re.DOTALL)
+_DOCNO = re.compile(r"<docno\b[^>]*>\s*(.*?)\s*</docno\s*>", re.IGNORECASE | re.DOTALL)
+_NOT_TEXT = re.compile(r"<(docno|dochdr|docid)\b.*?</\1\s*>|<[^>]+>", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+
+
+def _trec_documents(path: Path, skips: Skips) -> Iterator[tuple[int, Document]]:
+    """Stream <DOC> ... </DOC> records; the line of a record is that of its <DOC>."""
+    start, parts = 0, list[bytes]()
+    for line, raw in numbered_lines(path):
+        lowered = raw.lower()
+        if b"<doc>" in lowered or b"<doc " in lowered:
+            if start:
+                skips.take(BadData("a <DOC> begins before the one above it has ended", path, start))
+            start, parts = line, []
+        if start:
+            parts.append(raw)
+        if b"</doc>" in lowered and start:
+            try:
+                yield start, _trec_document(b"\n".join(parts), path, start)
+            except BadData as fault:
+                skips.take(fault)
+            start, parts = 0, []
+    if start:
+        skips.take(BadData("the file ends inside this <DOC>; it may be cut off", path, start))
+
+
+def _trec_document(raw: bytes, path: Path, line: int) -> Document:
+    record = as_text(raw, path, line)
+    number = _DOCNO.search(record)
+    if number is None:
+        raise BadData("the record has no <DOCNO>", path, line)
+    doc_id = checked_id(number[1], path, line)
+    titles, texts = list[str](), list[str]()
+    for section in _SECTION.finditer(record):
+        is_title = re.fullmatch(_TITLE_TAGS, section[1], re.IGNORECASE)
+        (titles if is_title else texts).append(_plain(_TAG.sub(" ", section[2])))
+    if not titles and not texts:
+        body = record[record.lower().index("<doc") :]
+        texts = [_plain(_NOT_TEXT.sub(" ", body))]
+    return Document(doc_id, " ".join(filter(None, texts)), " ".join(filter(None, titles)))
+
+
+def _plain(text: str) -> str:
+    return " ".join(html.unescape(text).split())
+
+
+def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") -> list[Query]:
+    """Read queries from JSON lines, TSV or TREC topics, recognised by their content.
+
+    Args:
+        path: ``{"id", "text"}`` a line, or ``id <tab> text`` a line, or TREC ``<top>`` records.
+        skips: How many malformed records to pass over; none by default.
+        field: Which text to take: a key of the JSON records, or "title", "desc" or "narr" of topics.
+            By default "text" (JSON) and "title" (topics).
+
+    Raises:
+        BadData: A malformed record, with its file and line.
+        DuplicateId: A query id given twice.
+        MissingInput: No such file.
+    """
+    if str(path).startswith("ir_datasets:"):
+        return _queries_from_ir_datasets(str(path).removeprefix("ir_datasets:"), field)
+    path = Path(path)
+    skips = Skips() if skips is None else skips
+    records: Iterator[tuple[int, Query]]
+    match looks_like(path):
+        case "{":
+            keys = (field,) if field else ("text", "query", "title")
+            records = _each_line(path, lambda raw, at, line: _json_query(raw, at, line, keys), skips)
+        case "<":
+            records = _trec_topics(path, field or "title", skips)
+        case _ if field:
+            raise WrongUse(f'{path}: a TSV file of queries has one text only; leave out the field "{field}"')
+        case _:
+            records = _each_line(path, lambda raw, at, line: Query(*_tsv_fields(raw, at, line)), skips)
+    queries: dict[str, Query] = {}
+    for line, query in records:
+        if query.id in queries:
+            skips.take(DuplicateId(f'the query id "{query.id}" was already given', path, line))
+        else:
+            queries[query.id] = query
+    return list(queries.values())
+
+
+def _json_query(raw: bytes, path: Path, line: int, keys: tuple[str, ...]) -> Query:
+    record = _json_record(raw, path, line)
+    return Query(_take_id(record, path, line), _take_text(record, keys, path, line))
+
+
+_TOPIC_FIELDS = ("num", "title", "desc", "narr")
+_TOPIC_PART = re.compile(r"<(\w+)[^>]*>\s*(.*?)\s*(?=<|\Z)", re.DOTALL)
+_TOPIC_LABEL = re.compile(r"^(Number|Topic|Description|Narrative|Title)\s*:\s*", re.IGNORECASE)
+
+
+def _trec_topics(path: Path, field: str, skips: Skips) -> Iterator[tuple[int, Query]]:
+    """Stream <top> records of classic (unclosed tags) and web-track (closed tags) topics."""
+    start, parts = 0, list[str]()
+    for line, raw in chain(numbered_lines(path), [(0, b"</top>")]):
+        text = as_text(raw, path, line)
+        if "<top>" in text.lower() or re.search(r"<topic\b", text, re.IGNORECASE):
+            start, parts = line, []
+        if start:
+            parts.append(text)
+        if start and re.search(r"</top(ic)?>", text, re.IGNORECASE):
+            try:
+                yield start, _trec_topic("\n".join(parts), field, path, start)
+            except BadData as fault:
+                skips.take(fault)
+            start, parts = 0, []
+
+
+def _trec_topic(record: str, field: str, path: Path, line: int) -> Query:
+    found = {
+        tag.lower(): " ".join(_TOPIC_LABEL.sub("", html.unescape(text)).split())
+        for tag, text in _TOPIC_PART.findall(record)
+        if text
+    }
+    if number := re.search(r'<topic[^>]*\bnumber="([^"]+)"', record, re.IGNORECASE):
+        found.setdefault("num", number[1])
+    for alias, name in (("description", "desc"), ("query", "title"), ("narrative", "narr")):
+        if alias in found:
+            found.setdefault(name, found[alias])
+    if "num" not in found:
+        raise BadData("the topic has no <num>", path, line)
+    if field not in found:
+        raise BadData(
+            f"topic {found['num']} has no <{field}>; it has: {', '.join(found)} (choose one as the field)",
+            path,
+            line,
+        )
+    return Query(checked_id(found["num"], path, line), found[field])
+
+
+def _ir_dataset(name: str) -> Any:  # noqa: ANN401 - an untyped library's object
+    try:
+        import ir_datasets  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise MissingExtra(f"ir_datasets:{name}", "datasets") from error
+    try:
+        return ir_datasets.load(name)
+    except KeyError as error:
+        raise WrongUse(f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com') from error
+
+
+def _from_ir_datasets(name: str) -> Iterator[Document]:
+    for record in _ir_dataset(name).docs_iter():
+        fields = record._asdict()
+        doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")
+        text = str(fields.pop("text")) if "text" in fields else record.default_text()
+        yield Document(checked_id(doc_id, Path(name), 0), text, title, fields)
+
+
+def _queries_from_ir_datasets(name: str, field: str) -> list[Query]:
+    chosen = []
+    for record in _ir_dataset(name).queries_iter():
+        text = getattr(record, field) if field else record.default_text()
+        chosen.append(Query(record.query_id, text))
+    return chosen

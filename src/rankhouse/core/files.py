@@ -1,0 +1,200 @@
+"""The only door for data files: plain, gzip and zstd in; whole or absent out.
+
+Readers say the file and the line of every fault. Writers fill a temporary file beside the target and
+rename it, so that an interrupted or failed write leaves what stood there before.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, TextIO, cast
+
+from rankhouse.core.errors import BadData, MissingInput, OutputFailed, RankhouseError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+COMPRESSIONS = (".gz", ".zst")
+_GZIP_MAGIC, _ZSTD_MAGIC, _BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
+
+
+def kind_of(path: Path) -> str:
+    """Give a file's suffix in lower case, looking through a compression: ``a.JSONL.gz`` -> ``.jsonl``."""
+    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    return inner.suffix.lower()
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading, decompressed by what it holds (not by its name).
+
+    Raises:
+        MissingInput: There is no such file, it is a folder, or it may not be read.
+        BadData: The compressed data is damaged or ends too early.
+    """
+    try:
+        with path.open("rb") as raw:
+            magic = raw.read(4)
+            raw.seek(0)
+            if magic.startswith(_GZIP_MAGIC):
+                with gzip.GzipFile(fileobj=raw) as unpacked:
+                    yield cast(BinaryIO, unpacked)
+            elif magic == _ZSTD_MAGIC:
+                with zstd.ZstdFile(raw) as plain:
+                    yield cast(BinaryIO, plain)
+            else:
+                yield raw
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
+        raise BadData(
+            f"the compressed data is damaged or ends too early ({error}); copy or make the file again", path
+        ) from error
+    except RankhouseError:
+        raise
+    except OSError as error:
+        raise _cannot_read(path, error) from error
+
+
+def _cannot_read(path: Path, error: OSError) -> RankhouseError:
+    if isinstance(error, FileNotFoundError):
+        near = sorted(p.name for p in path.parent.iterdir())[:8] if path.parent.is_dir() else []
+        beside = f"; beside it there are: {', '.join(near)}" if near else ""
+        return MissingInput(f"{path}: there is no such file{beside}")
+    if isinstance(error, IsADirectoryError):
+        return MissingInput(f"{path}: is a folder, a file is needed")
+    return MissingInput(f"{path}: cannot be read ({error.strerror or error})")
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Stream (line number from 1, line without its end) of a file; a byte order mark is taken off."""
+    with open_bytes(path) as stream:
+        for number, line in enumerate(stream, 1):
+            if number == 1:
+                line = line.removeprefix(_BOM)  # noqa: PLW2901 - only the first line can hold a mark
+            yield number, line.rstrip(b"\r\n")
+
+
+def as_text(raw: bytes, path: Path, line: int) -> str:
+    """Decode one line as UTF-8.
+
+    Raises:
+        BadData: The line is not UTF-8; says which byte.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise BadData(
+            f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8; convert the file, "
+            "for example  iconv -f latin1 -t utf-8",
+            path,
+            line,
+        ) from error
+
+
+def looks_like(path: Path) -> str:
+    """Tell by its first character that is not white space what a text file holds: ``{``, ``<`` or other."""
+    for _, raw in numbered_lines(path):
+        if raw.strip():
+            return chr(raw.lstrip()[0])
+    return ""
+
+
+@dataclass
+class Skips:
+    """How many malformed records may be passed over, and which ones were.
+
+    Attributes:
+        limit: The most that are tolerated; one more raises.
+        seen: The faults passed over so far, in the order met.
+    """
+
+    limit: int = 0
+    seen: list[BadData] = field(default_factory=list)
+
+    def take(self, fault: BadData) -> None:
+        """Note a fault, or raise it when the limit is reached."""
+        if len(self.seen) >= self.limit:
+            if self.limit == 0:
+                raise fault
+            raise BadData(
+                f"{fault.reason} (and {self.limit} faulty records were passed over before this one, "
+                "the most that was allowed)",
+                fault.path,
+                fault.line,
+            )
+        self.seen.append(fault)
+
+
+@contextmanager
+def writing_failures(path: Path) -> Iterator[None]:
+    """Turn an operating system's refusal to write into an error that names the target."""
+    try:
+        yield
+    except RankhouseError:
+        raise
+    except OSError as error:
+        hint = {
+            errno.ENOSPC: "the disk is full; free some space or write elsewhere",
+            errno.EDQUOT: "the disk quota is used up; free some space or write elsewhere",
+            errno.EACCES: "there is no permission to write there",
+            errno.EPERM: "there is no permission to write there",
+            errno.EROFS: "the file system is read-only",
+            errno.ENOENT: "the folder does not exist and could not be made",
+            errno.ENOTDIR: "a part of the path is a file, not a folder",
+            errno.EISDIR: "a folder of that name is in the way",
+        }.get(error.errno or 0, error.strerror or str(error))
+        raise OutputFailed(f"{path}: cannot be written: {hint}; nothing was left half-written") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside the target; rename it onto the target when the block ends well.
+
+    Missing parent folders are made. If the block raises, the temporary is removed (file or folder) and the
+    target stays as it was.
+
+    Raises:
+        OutputFailed: No permission, disk full, or the like.
+    """
+    with writing_failures(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name[:60]}.", suffix=".part", dir=path.parent))
+        temporary = scratch / path.name
+        try:
+            yield temporary
+            if path.is_dir() and not path.is_symlink():
+                path.rename(scratch / "replaced")
+            temporary.replace(path)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[TextIO]:
+    """Open a text file for writing, compressed by its suffix, whole or absent; LF line ends, UTF-8.
+
+    The same content gives the same bytes: no time stamp goes into a gzip header.
+    """
+    with replacing(path) as temporary, temporary.open("wb") as raw:
+        packed: BinaryIO = raw
+        if path.suffix.lower() == ".gz":
+            packed = cast(BinaryIO, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0))
+        elif path.suffix.lower() == ".zst":
+            packed = cast(BinaryIO, zstd.ZstdFile(raw, mode="wb"))
+        with packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text:
+            yield text
+            text.flush()
+            if not raw.closed:
+                os.fsync(raw.fileno())

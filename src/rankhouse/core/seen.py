@@ -1,0 +1,70 @@
+"""Which ids were given already, for collections too large for a set of strings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import DuplicateId
+
+
+class SeenIds:
+    """Refuses ids given twice, in 8 bytes an id.
+
+    Ids become 64-bit hashes. The latest ones are in a dict and are checked at once; older ones are in
+    sorted arrays and are checked a chunk at a time, so a repeat of a far earlier id is found up to
+    ``chunk`` records late (:meth:`check` settles what is open). Two different ids share a hash with
+    probability 3e-6 in ten million.
+
+    Args:
+        chunk: How many ids wait in the dict.
+    """
+
+    def __init__(self, chunk: int = 131_072) -> None:
+        self._chunk = chunk
+        self._recent: dict[int, tuple[str, Path, int]] = {}
+        self._settled: list[NDArray[np.int64]] = []
+
+    def __len__(self) -> int:
+        return len(self._recent) + sum(map(len, self._settled))
+
+    def add(self, record_id: str, path: Path, line: int) -> None:
+        """Note an id and where it stands.
+
+        Raises:
+            DuplicateId: It was given before.
+        """
+        key = hash(record_id)
+        if (before := self._recent.get(key)) is not None:
+            raise DuplicateId(
+                f'the id "{record_id}" was already given by {before[1]}, line {before[2]}; '
+                "ids must differ, else judgements and runs cannot name a document",
+                path,
+                line,
+            )
+        self._recent[key] = (record_id, path, line)
+        if len(self._recent) >= self._chunk:
+            self.check()
+
+    def check(self) -> None:
+        """Compare the waiting ids with all earlier ones.
+
+        Raises:
+            DuplicateId: One of them was given before.
+        """
+        if not self._recent:
+            return
+        keys = np.fromiter(self._recent, np.int64, len(self._recent))
+        for earlier in self._settled:
+            places = np.minimum(np.searchsorted(earlier, keys), len(earlier) - 1)
+            if (repeats := np.flatnonzero(earlier[places] == keys)).size:
+                record_id, path, line = self._recent[int(keys[repeats[0]])]
+                raise DuplicateId(f'the id "{record_id}" was already given, much earlier', path, line)
+        self._settled.append(np.sort(keys))
+        self._recent = {}
+        # Halving the number of arrays as they grow keeps both the merging and the looking up cheap.
+        while len(self._settled) > 1 and len(self._settled[-2]) <= 2 * len(self._settled[-1]):
+            last = self._settled.pop()
+            self._settled[-1] = np.sort(np.concatenate([self._settled[-1], last]))

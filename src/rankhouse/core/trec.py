@@ -1,0 +1,150 @@
+"""TREC runs (six columns) and qrels (four columns), plain or compressed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from rankhouse.core.errors import BadData, DuplicateId, WrongUse
+from rankhouse.core.files import Skips, as_text, numbered_lines, writing
+from rankhouse.core.nouns import FloatArray
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+
+
+def _columns(path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[str]]]:
+    """Stream (line, columns) of a file split at white space; other numbers of columns are faults."""
+    count = len(wanted.split())
+    for line, raw in numbered_lines(path):
+        try:
+            found = as_text(raw, path, line).split()
+            if found and len(found) != count:
+                raise BadData(
+                    f"{len(found)} columns where {count} are needed: {wanted}; the line is "
+                    f'"{raw[:80].decode(errors="replace")}"',
+                    path,
+                    line,
+                )
+            if found:
+                yield line, found
+        except BadData as fault:
+            skips.take(fault)
+
+
+def read_run(path: Path | str, skips: Skips | None = None) -> Run:
+    """Read a TREC run. The order is by score (ties by document id, descending), whatever the ranks say.
+
+    Raises:
+        BadData: A malformed line, a score that is not a number, a document twice for one query.
+        MissingInput: No such file.
+    """
+    path, skips = Path(path), Skips() if skips is None else skips
+    # Ids repeat a thousandfold, so each is kept once; a finished query becomes an array of scores.
+    ids: dict[str, str] = {}
+    documents: dict[str, list[str]] = {}
+    scores: dict[str, FloatArray] = {}
+    current, rows = "", dict[str, float]()
+    for line, (query_id, _, doc_id, _, score, _) in _columns(path, "query Q0 document rank score tag", skips):
+        if query_id != current:
+            documents[current], scores[current] = list(rows), np.array(list(rows.values()), np.float32)
+            # A query that was left and comes back goes on where it was.
+            rows = dict(zip(documents.get(query_id, ()), map(float, scores.get(query_id, ())), strict=True))
+            current = query_id
+        try:
+            rows[_fresh(ids.setdefault(doc_id, doc_id), query_id, rows, path, line)] = _number(
+                score, path, line
+            )
+        except BadData as fault:
+            skips.take(fault)
+    documents[current], scores[current] = list(rows), np.array(list(rows.values()), np.float32)
+    filled = [query_id for query_id in documents if documents[query_id]]
+    return Run.from_columns(filled, [documents[q] for q in filled], [scores[q] for q in filled])
+
+
+def _fresh(doc_id: str, query_id: str, rows: Mapping[str, float], path: Path, line: int) -> str:
+    if doc_id in rows:
+        raise DuplicateId(
+            f'document "{doc_id}" was already given for query "{query_id}"; '
+            "a run names a document once a query",
+            path,
+            line,
+        )
+    return doc_id
+
+
+def _number(score: str, path: Path, line: int) -> float:
+    try:
+        value = float(score)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise BadData(f'the score "{score}" is not a number', path, line)
+    return value
+
+
+def write_run(run: Run, path: Path | str, tag: str = "rankhouse") -> None:
+    """Write a TREC run; scores in the fewest digits that read back as the same float32.
+
+    Raises:
+        WrongUse: The tag has white space in it.
+        OutputFailed: The file cannot be written; whatever stood there before still does.
+    """
+    if tag.split() != [tag]:
+        raise WrongUse(f'the tag "{tag}" is empty or has white space in it; a run column has none')
+    with writing(Path(path)) as out:
+        for query_id in run:
+            doc_ids, scores = run[query_id]
+            out.writelines(
+                f"{query_id} Q0 {doc_id} {rank} {score} {tag}\n"
+                for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.astype(str), strict=True), 1)
+            )
+
+
+_BEIR_HEADER = ["query-id", "corpus-id", "score"]
+
+
+def read_qrels(path: Path | str, skips: Skips | None = None) -> Qrels:
+    """Read TREC qrels (query, iteration, document, grade), or BEIR's three columns with their header.
+
+    Raises:
+        BadData: A malformed line, or a grade that is no whole number.
+        DuplicateId: A document judged twice for one query.
+        MissingInput: No such file.
+    """
+    path, skips = Path(path), Skips() if skips is None else skips
+    is_beir = (
+        next((raw.decode(errors="replace").split() for _, raw in numbered_lines(path)), []) == _BEIR_HEADER
+    )
+    wanted = "query document grade" if is_beir else "query iteration document grade"
+    qrels: dict[str, dict[str, int]] = {}
+    for line, columns in _columns(path, wanted, skips):
+        if is_beir and columns == _BEIR_HEADER:
+            continue
+        query_id, doc_id, grade = columns[0], columns[-2], columns[-1]
+        try:
+            judged = qrels.setdefault(query_id, {})
+            if doc_id in judged:
+                raise DuplicateId(
+                    f'document "{doc_id}" was already judged for query "{query_id}" (grade {judged[doc_id]})',
+                    path,
+                    line,
+                )
+            judged[doc_id] = int(grade)
+        except ValueError as fault:
+            reason = BadData(f'the grade "{grade}" is no whole number', path, line)
+            skips.take(fault if isinstance(fault, BadData) else reason)
+    return qrels
+
+
+def write_qrels(qrels: Qrels, path: Path | str) -> None:
+    """Write TREC qrels.
+
+    Raises:
+        OutputFailed: The file cannot be written; whatever stood there before still does.
+    """
+    with writing(Path(path)) as out:
+        for query_id, judged in qrels.items():
+            out.writelines(f"{query_id} 0 {doc_id} {grade}\n" for doc_id, grade in judged.items())
