@@ -1,0 +1,1 @@
+"""The demo: Python's own documentation, found on this machine, with questions and judgements."""
