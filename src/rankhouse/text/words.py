@@ -1,0 +1,66 @@
+"""A text becomes words for the models that know words by number (TK, KNRM, samCNN ...).
+
+Indexing has its own analyzers (``text/analyze``): those stem and stop, these keep every word and sign,
+because the models learn from them. A splitter is a plain function; its notation is part of a model's policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rankhouse.core.errors import MissingExtra
+from rankhouse.core.notation import make
+
+Splitter = Callable[[str], list[str]]
+"""A text to its words in reading order; an empty or blank text gives no words."""
+
+
+def blingfire(lower: bool = True) -> Splitter:
+    """Give the splitter of the TK authors: BlingFire's words, punctuation apart, then in lower case.
+
+    Lower case comes after splitting, as in their indexing. Signs that BlingFire drops (control and
+    zero-width characters) are no words. Lone surrogates, which no UTF-8 file holds, count as spaces.
+
+    Raises:
+        MissingExtra: The package blingfire is not installed.
+    """
+    try:
+        from blingfire import text_to_words  # noqa: PLC0415 - optional package, needed only here
+    except ImportError as error:
+        raise MissingExtra("splitting text into BlingFire words", "neural") from error
+
+    def split(text: str) -> list[str]:
+        words: str = text_to_words(_encodable(text))
+        return (words.lower() if lower else words).split()
+
+    return split
+
+
+def whitespace(lower: bool = False) -> Splitter:
+    """Give the splitter of the samCNN authors for social media posts: split at white space, case kept."""
+
+    def split(text: str) -> list[str]:
+        text = _encodable(text)
+        return (text.lower() if lower else text).split()
+
+    return split
+
+
+def _encodable(text: str) -> str:
+    """Put a space for every lone surrogate, which no UTF-8 file holds but a JSON escape can make."""
+    if text.isascii():
+        return text
+    return "".join(" " if "\ud800" <= sign <= "\udfff" else sign for sign in text)
+
+
+WORDS: dict[str, Callable[..., Splitter]] = {"blingfire": blingfire, "whitespace": whitespace}
+
+
+def splitter(notation: str) -> Splitter:
+    """Make a splitter from its notation: ``blingfire``, ``whitespace(lower=True)``.
+
+    Raises:
+        WrongUse: No such splitter, or it does not take these arguments.
+        MissingExtra: Its package is not installed.
+    """
+    return make(notation, WORDS, "word splitter")
