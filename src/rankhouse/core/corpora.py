@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse
-from rankhouse.core.files import Skips, as_text, kind_of, looks_like, numbered_lines
+from rankhouse.core.files import Meter, Skips, as_text, kind_of, looks_like, numbered_lines
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.seen import SeenIds
 
@@ -28,7 +28,10 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def read_documents(
-    sources: Iterable[Path | str], skips: Skips | None = None, seen: SeenIds | None = None
+    sources: Iterable[Path | str],
+    skips: Skips | None = None,
+    seen: SeenIds | None = None,
+    meter: Meter | None = None,
 ) -> Iterator[Document]:
     """Stream the documents of files, folders of files, and ``ir_datasets:NAME`` collections.
 
@@ -37,6 +40,7 @@ def read_documents(
             (``.sgml``, ``.trec``), each plain, ``.gz`` or ``.zst``; or a folder of such files.
         skips: How many malformed records to pass over; none by default.
         seen: The ids already taken; none by default.
+        meter: Told how many bytes were read.
 
     Raises:
         BadData: A malformed record, with its file and line.
@@ -50,7 +54,7 @@ def read_documents(
             yield from _from_ir_datasets(str(source).removeprefix("ir_datasets:"))
             continue
         for path in corpus_files(Path(source)):
-            for line, document in _records(path, skips):
+            for line, document in _records(path, skips, meter):
                 try:
                     seen.add(document.id, path, line)
                 except DuplicateId as fault:
@@ -80,15 +84,17 @@ def corpus_files(source: Path) -> list[Path]:
     return found
 
 
-def _records(path: Path, skips: Skips) -> Iterator[tuple[int, Document]]:
+def _records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
     if kind_of(path) in TREC_KINDS:
-        return _trec_documents(path, skips)
-    return _each_line(path, _tsv_document if kind_of(path) == ".tsv" else _json_document, skips)
+        return _trec_documents(path, skips, meter)
+    return _each_line(path, _tsv_document if kind_of(path) == ".tsv" else _json_document, skips, meter)
 
 
-def _each_line(path: Path, read: Callable[[bytes, Path, int], T], skips: Skips) -> Iterator[tuple[int, T]]:
+def _each_line(
+    path: Path, read: Callable[[bytes, Path, int], T], skips: Skips, meter: Meter | None = None
+) -> Iterator[tuple[int, T]]:
     """Read a file of one record a line; empty lines are passed over, faulty ones go to ``skips``."""
-    for line, raw in numbered_lines(path):
+    for line, raw in numbered_lines(path, meter):
         if not raw.strip():
             continue
         try:
@@ -177,10 +183,10 @@ _NOT_TEXT = re.compile(r"<(docno|dochdr|docid)\b.*?</\1\s*>|<[^>]+>", re.IGNOREC
 _TAG = re.compile(r"<[^>]+>")
 
 
-def _trec_documents(path: Path, skips: Skips) -> Iterator[tuple[int, Document]]:
+def _trec_documents(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
     """Stream <DOC> ... </DOC> records; the line of a record is that of its <DOC>."""
     start, parts = 0, list[bytes]()
-    for line, raw in numbered_lines(path):
+    for line, raw in numbered_lines(path, meter):
         lowered = raw.lower()
         if b"<doc>" in lowered or b"<doc " in lowered:
             if start:

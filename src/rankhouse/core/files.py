@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 from rankhouse.core.errors import BadData, MissingInput, OutputFailed, RankhouseError
 
@@ -37,8 +37,28 @@ def kind_of(path: Path) -> str:
     return inner.suffix.lower()
 
 
+@dataclass
+class Meter:
+    """Counts the bytes read from disk, so that long reading can show how far it is."""
+
+    bytes: int = 0
+
+
+class _MeteredFile(io.FileIO):
+    """A raw file that reports what was read from it."""
+
+    def __init__(self, path: Path, meter: Meter) -> None:
+        super().__init__(path)
+        self._meter = meter
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - any writable buffer, as in io
+        count = super().readinto(buffer)
+        self._meter.bytes += count or 0
+        return count
+
+
 @contextmanager
-def open_bytes(path: Path) -> Iterator[BinaryIO]:
+def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed by what it holds (not by its name).
 
     Raises:
@@ -46,9 +66,8 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         BadData: The compressed data is damaged or ends too early.
     """
     try:
-        with path.open("rb") as raw:
-            magic = raw.read(4)
-            raw.seek(0)
+        with io.BufferedReader(_MeteredFile(path, meter or Meter()), 1 << 17) as raw:
+            magic = raw.peek(4)[:4]
             if magic.startswith(_GZIP_MAGIC):
                 with gzip.GzipFile(fileobj=raw) as unpacked:
                     yield cast(BinaryIO, unpacked)
@@ -56,7 +75,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
                 with zstd.ZstdFile(raw) as plain:
                     yield cast(BinaryIO, plain)
             else:
-                yield raw
+                yield cast(BinaryIO, raw)
     except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
         raise BadData(
             f"the compressed data is damaged or ends too early ({error}); copy or make the file again", path
@@ -77,9 +96,9 @@ def _cannot_read(path: Path, error: OSError) -> RankhouseError:
     return MissingInput(f"{path}: cannot be read ({error.strerror or error})")
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: Path, meter: Meter | None = None) -> Iterator[tuple[int, bytes]]:
     """Stream (line number from 1, line without its end) of a file; a byte order mark is taken off."""
-    with open_bytes(path) as stream:
+    with open_bytes(path, meter) as stream:
         for number, line in enumerate(stream, 1):
             if number == 1:
                 line = line.removeprefix(_BOM)  # noqa: PLW2901 - only the first line can hold a mark

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import keyword
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 from rankhouse.core.errors import WrongUse
 
 T = TypeVar("T")
+
+# Arguments named by a word Python keeps for itself: jm(lambda=0.1) is the parameter lambda_ in Python.
+_RESERVED = re.compile(rf"\b({'|'.join(keyword.kwlist)})(\s*=(?!=))")
 
 
 class Spec(NamedTuple):
@@ -35,7 +40,10 @@ def parse(text: str) -> Spec:
         WrongUse: The text is not of that form.
     """
     try:
-        node = ast.parse(text.strip(), mode="eval").body
+        try:
+            node = ast.parse(text.strip(), mode="eval").body
+        except SyntaxError:
+            node = ast.parse(_RESERVED.sub(r"\1_\2", text.strip()), mode="eval").body
         if isinstance(node, ast.Call):
             args = tuple(ast.literal_eval(argument) for argument in node.args)
             kwargs = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg is not None}
@@ -53,7 +61,8 @@ def parse(text: str) -> Spec:
 
 def write(name: str, *args: object, **kwargs: object) -> str:
     """Write a name and its arguments in the notation that :func:`parse` reads back."""
-    said = [repr(a) for a in args] + [f"{key}={value!r}" for key, value in kwargs.items()]
+    named = {key.removesuffix("_") if keyword.iskeyword(key[:-1]) else key: v for key, v in kwargs.items()}
+    said = [repr(a) for a in args] + [f"{key}={value!r}" for key, value in named.items()]
     return f"{name}({', '.join(said)})" if said else name
 
 

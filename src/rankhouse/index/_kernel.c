@@ -1,0 +1,397 @@
+/* The three loops of the lexical index that a compiler does several times faster than numpy.
+ *
+ * invert   tokens of a segment -> forward index and postings
+ * rank     postings of a query's terms -> the best k documents
+ * add_up   (part of rank) scores of one term into the accumulators of one block of documents
+ *
+ * Every formula stays in Python: a term brings a table score[tf][length code], or one score a posting, and
+ * this file only looks up, adds in double precision and keeps the best. kernel.py holds the same in numpy,
+ * bit for bit; this file is optional. Only the limited C API is used.
+ */
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK 32768 /* documents scored at a time: their accumulators stay in the second-level cache */
+
+typedef struct {
+    float score;
+    int32_t row;
+} Hit;
+
+typedef struct {
+    Hit *hits;
+    int64_t size, capacity;
+    const int32_t *id_rank;
+} Best;
+
+/* Is a worse than b? Higher scores are better; equal ones go by document id, ascending. */
+static inline int worse(const Best *best, Hit a, Hit b) {
+    if (a.score != b.score) return a.score < b.score;
+    return best->id_rank[a.row] > best->id_rank[b.row];
+}
+
+static void sift_down(Best *best, int64_t at) {
+    Hit moving = best->hits[at];
+    for (;;) {
+        int64_t child = 2 * at + 1;
+        if (child >= best->size) break;
+        if (child + 1 < best->size && worse(best, best->hits[child + 1], best->hits[child])) child++;
+        if (!worse(best, best->hits[child], moving)) break;
+        best->hits[at] = best->hits[child];
+        at = child;
+    }
+    best->hits[at] = moving;
+}
+
+/* The heap's root is the worst hit kept. It is built when the k-th hit arrives. */
+static void offer(Best *best, float score, int32_t row) {
+    Hit hit = {score, row};
+    if (best->size < best->capacity) {
+        best->hits[best->size++] = hit;
+        if (best->size == best->capacity)
+            for (int64_t i = best->size / 2 - 1; i >= 0; i--) sift_down(best, i);
+    } else if (worse(best, best->hits[0], hit)) {
+        best->hits[0] = hit;
+        sift_down(best, 0);
+    }
+}
+
+typedef struct {
+    const int32_t *rows;    /* documents of the term, ascending */
+    const void *tfs;        /* tf_bytes each */
+    const float *table;     /* [tf][code], or NULL */
+    const float *scores;    /* one a posting, or NULL */
+    int64_t table_rows, at, block_end, end;
+} Term;
+
+/* First position in [from, end) whose row is >= bound. */
+static int64_t advance(const int32_t *rows, int64_t from, int64_t end, int32_t bound) {
+    int64_t step = 1, low = from;
+    while (low + step < end && rows[low + step] < bound) {
+        low += step;
+        step *= 2;
+    }
+    int64_t high = low + step < end ? low + step : end;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (rows[middle] < bound) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* The bounds hold for every sound index; they keep a damaged one from reading or writing elsewhere. */
+#define ADD_UP(TYPE)                                                                            \
+    for (int64_t i = term->at; i < term->block_end; i++) {                                      \
+        uint32_t local = (uint32_t)rows[i] - (uint32_t)start, tf = ((const TYPE *)term->tfs)[i]; \
+        if (local < width && tf < term->table_rows)                                             \
+            sums[local] += term->table[(int64_t)tf * n_codes + codes[rows[i]]];                 \
+    }
+
+/* A sum of -0.0 means "untouched": adding +0.0, a match worth nothing, makes it +0.0. */
+static void add_up(const Term *term, double *sums, int32_t start, uint32_t width, const uint8_t *codes,
+                   int n_codes, int tf_bytes) {
+    const int32_t *rows = term->rows;
+    if (term->scores != NULL) {
+        for (int64_t i = term->at; i < term->block_end; i++) {
+            uint32_t local = (uint32_t)rows[i] - (uint32_t)start;
+            if (local < width) sums[local] += term->scores[i];
+        }
+    } else if (tf_bytes == 1) {
+        ADD_UP(uint8_t)
+    } else if (tf_bytes == 2) {
+        ADD_UP(uint16_t)
+    } else {
+        ADD_UP(uint32_t)
+    }
+}
+
+static inline void settle(Best *best, double *sum, int32_t row, const double *prior) {
+    if (*sum == 0.0 && signbit(*sum)) return;
+    float score = (float)(prior == NULL ? *sum : *sum + prior[row]);
+    *sum = -0.0;
+    if (best->size < best->capacity || score >= best->hits[0].score) offer(best, score, row);
+}
+
+static void collect(Best *best, const Term *terms, int n_terms, double *sums, int32_t start, int32_t width,
+                    const double *prior, int64_t touched) {
+    if (touched < width / 8) { /* few documents: go back to them only */
+        for (int t = 0; t < n_terms; t++)
+            for (int64_t i = terms[t].at; i < terms[t].block_end; i++) {
+                uint32_t local = (uint32_t)terms[t].rows[i] - (uint32_t)start;
+                if (local < (uint32_t)width) settle(best, &sums[local], start + (int32_t)local, prior);
+            }
+        return;
+    }
+    for (int32_t j = 0; j < width; j += 16) {
+        int32_t stop = j + 16 < width ? j + 16 : width;
+        if (prior == NULL && best->size == best->capacity && best->hits[0].score > 0 && stop == j + 16) {
+            /* Most stretches hold nothing good enough: one pass of maxima, which vectorises, tells. */
+            double top[4] = {sums[j], sums[j + 1], sums[j + 2], sums[j + 3]};
+            for (int32_t i = j + 4; i < stop; i += 4)
+                for (int lane = 0; lane < 4; lane++)
+                    top[lane] = sums[i + lane] > top[lane] ? sums[i + lane] : top[lane];
+            double one = top[0] > top[1] ? top[0] : top[1], two = top[2] > top[3] ? top[2] : top[3];
+            if ((float)(one > two ? one : two) < best->hits[0].score) continue;
+        }
+        for (int32_t i = j; i < stop; i++) settle(best, &sums[i], start + i, prior);
+    }
+    for (int32_t j = 0; j < width; j++) sums[j] = -0.0;
+}
+
+static void rank_all(Best *best, Term *terms, int n_terms, double *sums, int32_t n_rows,
+                     const uint8_t *codes, int n_codes, int tf_bytes, const double *prior) {
+    for (int64_t start = 0; start < n_rows; start += BLOCK) {
+        int32_t width = n_rows - start < BLOCK ? (int32_t)(n_rows - start) : BLOCK;
+        int64_t touched = 0;
+        int open = 0;
+        for (int t = 0; t < n_terms; t++) {
+            Term *term = &terms[t];
+            term->block_end = term->at < term->end && term->rows[term->at] < start + width
+                                  ? advance(term->rows, term->at, term->end, (int32_t)(start + width))
+                                  : term->at;
+            touched += term->block_end - term->at;
+            open |= term->block_end < term->end;
+            if (term->block_end > term->at)
+                add_up(term, sums, (int32_t)start, (uint32_t)width, codes, n_codes, tf_bytes);
+        }
+        if (touched) collect(best, terms, n_terms, sums, (int32_t)start, width, prior, touched);
+        for (int t = 0; t < n_terms; t++) terms[t].at = terms[t].block_end;
+        if (!open) break;
+    }
+}
+
+/* Empty the heap into rows and scores, best first. */
+static void unload(Best *best, int32_t *rows, float *scores) {
+    int64_t found = best->size;
+    if (best->size < best->capacity)
+        for (int64_t i = best->size / 2 - 1; i >= 0; i--) sift_down(best, i);
+    for (int64_t place = found - 1; place >= 0; place--) {
+        rows[place] = best->hits[0].row;
+        scores[place] = best->hits[0].score;
+        best->hits[0] = best->hits[--best->size];
+        if (best->size > 0) sift_down(best, 0);
+    }
+}
+
+/* One pass over the tokens, document by document: each term of a document once, with its count. */
+static int64_t forward_pass(const int32_t *tokens, const int32_t *lengths, int64_t n_rows, int64_t *seen_at,
+                            int64_t *ends, int32_t *terms, uint32_t *tfs) {
+    int64_t token = 0, filled = 0;
+    for (int64_t row = 0; row < n_rows; row++) {
+        int64_t begin = filled;
+        for (int32_t i = 0; i < lengths[row]; i++, token++) {
+            int32_t term = tokens[token];
+            if (seen_at[term] >= begin) {
+                tfs[seen_at[term]]++;
+            } else {
+                seen_at[term] = filled;
+                terms[filled] = term;
+                tfs[filled++] = 1;
+            }
+        }
+        ends[row + 1] = filled;
+    }
+    return filled;
+}
+
+typedef struct {
+    Py_buffer views[16];
+    int taken;
+} Buffers;
+
+static void *take(Buffers *buffers, PyObject *object, int writable, Py_ssize_t item, Py_ssize_t *count) {
+    Py_buffer *view = &buffers->views[buffers->taken];
+    if (PyObject_GetBuffer(object, view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0) return NULL;
+    buffers->taken++;
+    if (view->len % item) {
+        PyErr_Format(PyExc_ValueError, "a buffer of %zd bytes does not hold items of %zd", view->len, item);
+        return NULL;
+    }
+    if (count != NULL) *count = view->len / item;
+    return view->buf != NULL ? view->buf : (void *)"";
+}
+
+static void give_back(Buffers *buffers) {
+    while (buffers->taken > 0) PyBuffer_Release(&buffers->views[--buffers->taken]);
+}
+
+PyDoc_STRVAR(invert_doc,
+             "invert(tokens, lengths, seen_at, ends, terms, tfs) -> int\n\n"
+             "Fill ends (n+1) int64, terms and tfs (tokens) with each document's distinct terms and counts;\n"
+             "seen_at is scratch, one -1 (int64) a term. Returns how many entries were filled.");
+
+static PyObject *invert(PyObject *self, PyObject *args) {
+    PyObject *objects[6];
+    Buffers buffers = {.taken = 0};
+    Py_ssize_t n_tokens, n_rows, n_terms, n_ends, n_out, n_tfs;
+    if (!PyArg_ParseTuple(args, "OOOOOO", &objects[0], &objects[1], &objects[2], &objects[3], &objects[4],
+                          &objects[5]))
+        return NULL;
+    PyObject *result = NULL;
+    const int32_t *tokens = take(&buffers, objects[0], 0, 4, &n_tokens);
+    const int32_t *lengths = tokens ? take(&buffers, objects[1], 0, 4, &n_rows) : NULL;
+    int64_t *seen_at = lengths ? take(&buffers, objects[2], 1, 8, &n_terms) : NULL;
+    int64_t *ends = seen_at ? take(&buffers, objects[3], 1, 8, &n_ends) : NULL;
+    int32_t *terms = ends ? take(&buffers, objects[4], 1, 4, &n_out) : NULL;
+    uint32_t *tfs = terms ? take(&buffers, objects[5], 1, 4, &n_tfs) : NULL;
+    if (tfs != NULL) {
+        int64_t total = 0, filled = 0;
+        int sound = n_ends == n_rows + 1 && n_out >= n_tokens && n_tfs >= n_tokens;
+        for (Py_ssize_t i = 0; sound && i < n_rows; i++) {
+            sound = lengths[i] >= 0;
+            total += lengths[i];
+        }
+        for (Py_ssize_t i = 0; sound && i < n_tokens; i++) sound = tokens[i] >= 0 && tokens[i] < n_terms;
+        if (sound && total == n_tokens) {
+            Py_BEGIN_ALLOW_THREADS
+            ends[0] = 0;
+            filled = forward_pass(tokens, lengths, n_rows, seen_at, ends, terms, tfs);
+            Py_END_ALLOW_THREADS
+            result = PyLong_FromLongLong(filled);
+        } else {
+            PyErr_SetString(PyExc_ValueError, "tokens, lengths and outputs do not fit each other");
+        }
+    }
+    give_back(&buffers);
+    return result;
+}
+
+PyDoc_STRVAR(scatter_doc,
+             "scatter(ends, terms, tfs, starts, rows_out, tfs_out)\n\n"
+             "Turn a forward index (ends int64, terms int32, tfs uint32) into postings: rows_out int32 and\n"
+             "tfs_out uint32, where each term's stretch begins at starts (int64, moved along).");
+
+static PyObject *scatter(PyObject *self, PyObject *args) {
+    PyObject *objects[6];
+    Buffers buffers = {.taken = 0};
+    Py_ssize_t n_ends, n_entries, n_tfs, n_terms, n_rows_out, n_tfs_out;
+    if (!PyArg_ParseTuple(args, "OOOOOO", &objects[0], &objects[1], &objects[2], &objects[3], &objects[4],
+                          &objects[5]))
+        return NULL;
+    PyObject *result = NULL;
+    const int64_t *ends = take(&buffers, objects[0], 0, 8, &n_ends);
+    const int32_t *terms = ends ? take(&buffers, objects[1], 0, 4, &n_entries) : NULL;
+    const uint32_t *tfs = terms ? take(&buffers, objects[2], 0, 4, &n_tfs) : NULL;
+    int64_t *starts = tfs ? take(&buffers, objects[3], 1, 8, &n_terms) : NULL;
+    int32_t *rows_out = starts ? take(&buffers, objects[4], 1, 4, &n_rows_out) : NULL;
+    uint32_t *tfs_out = rows_out ? take(&buffers, objects[5], 1, 4, &n_tfs_out) : NULL;
+    if (tfs_out != NULL) {
+        int sound = n_ends > 0 && n_tfs == n_entries && n_rows_out == n_entries && n_tfs_out == n_entries;
+        if (sound) {
+            Py_BEGIN_ALLOW_THREADS
+            for (Py_ssize_t row = 0; sound && row + 1 < n_ends; row++)
+                for (int64_t i = ends[row]; i < ends[row + 1]; i++) {
+                    int64_t place = terms[i] >= 0 && terms[i] < n_terms ? starts[terms[i]]++ : -1;
+                    if (place < 0 || place >= n_entries) {
+                        sound = 0;
+                        break;
+                    }
+                    rows_out[place] = (int32_t)row;
+                    tfs_out[place] = tfs[i];
+                }
+            Py_END_ALLOW_THREADS
+        }
+        if (sound) {
+            Py_INCREF(Py_None);
+            result = Py_None;
+        } else {
+            PyErr_SetString(PyExc_ValueError, "the forward index and the outputs do not fit each other");
+        }
+    }
+    give_back(&buffers);
+    return result;
+}
+
+PyDoc_STRVAR(rank_doc,
+             "rank(rows, tfs, tf_bytes, codes, n_codes, spans, tables, scores, id_rank, prior, out_rows,\n"
+             "     out_scores) -> int\n\n"
+             "Best documents of one segment. rows int32 and tfs are the segment's postings; codes uint8 and\n"
+             "id_rank int32 one a document. spans (t, 5) int64: first posting, end, offset into tables\n"
+             "(float32) or -1, offset into scores (float32, one a posting) or -1, rows of the table.\n"
+             "prior float64 one a document, or empty. Fills out_rows int32 and out_scores float32 best first,\n"
+             "returns how many.");
+
+/* Does every span lie inside the postings, its table and its scores? */
+static int spans_fit(const int64_t *spans, Py_ssize_t n_terms, Py_ssize_t n_postings, Py_ssize_t n_tables,
+                     Py_ssize_t n_scores, int n_codes) {
+    for (Py_ssize_t t = 0; t < n_terms; t++) {
+        const int64_t *span = &spans[5 * t];
+        if (span[0] < 0 || span[1] < span[0] || span[1] > n_postings) return 0;
+        if (span[2] >= 0 ? span[2] + span[4] * n_codes > n_tables
+                         : span[3] < 0 || span[3] + span[1] - span[0] > n_scores)
+            return 0;
+    }
+    return 1;
+}
+
+static PyObject *rank(PyObject *self, PyObject *args) {
+    PyObject *o[10];
+    int tf_bytes, n_codes;
+    Buffers buffers = {.taken = 0};
+    Py_ssize_t n_postings, n_tf, n_rows, n_spans, n_tables, n_scores, n_ids, n_prior, k, k_scores;
+    if (!PyArg_ParseTuple(args, "OOiOiOOOOOOO", &o[0], &o[1], &tf_bytes, &o[2], &n_codes, &o[3], &o[4], &o[5],
+                          &o[6], &o[7], &o[8], &o[9]))
+        return NULL;
+    PyObject *result = NULL;
+    Term *terms = NULL;
+    Hit *hits = NULL;
+    double *sums = NULL;
+    const int32_t *rows = take(&buffers, o[0], 0, 4, &n_postings);
+    const char *tfs = rows ? take(&buffers, o[1], 0, tf_bytes, &n_tf) : NULL;
+    const uint8_t *codes = tfs ? take(&buffers, o[2], 0, 1, &n_rows) : NULL;
+    const int64_t *spans = codes ? take(&buffers, o[3], 0, 40, &n_spans) : NULL;
+    const float *tables = spans ? take(&buffers, o[4], 0, 4, &n_tables) : NULL;
+    const float *scores = tables ? take(&buffers, o[5], 0, 4, &n_scores) : NULL;
+    const int32_t *id_rank = scores ? take(&buffers, o[6], 0, 4, &n_ids) : NULL;
+    const double *prior = id_rank ? take(&buffers, o[7], 0, 8, &n_prior) : NULL;
+    int32_t *out_rows = prior ? take(&buffers, o[8], 1, 4, &k) : NULL;
+    float *out_scores = out_rows ? take(&buffers, o[9], 1, 4, &k_scores) : NULL;
+    if (out_scores == NULL) goto done;
+    if (n_tf != n_postings || n_ids != n_rows || (n_prior && n_prior != n_rows) || k != k_scores || k < 1 ||
+        n_rows > INT32_MAX || !spans_fit(spans, n_spans, n_postings, n_tables, n_scores, n_codes)) {
+        PyErr_SetString(PyExc_ValueError, "the segment's arrays and the query's spans do not fit each other");
+        goto done;
+    }
+    terms = malloc(sizeof(Term) * (n_spans ? n_spans : 1));
+    hits = malloc(sizeof(Hit) * k);
+    sums = malloc(sizeof(double) * BLOCK);
+    if (terms == NULL || hits == NULL || sums == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (Py_ssize_t t = 0; t < n_spans; t++) {
+        const int64_t *span = &spans[5 * t];
+        terms[t] = (Term){.rows = rows, .tfs = tfs, .at = span[0], .block_end = span[0], .end = span[1], .table_rows = span[4],
+                          .table = span[2] >= 0 ? tables + span[2] : NULL,
+                          .scores = span[2] >= 0 ? NULL : scores + span[3] - span[0]};
+    }
+    Best best = {hits, 0, k, id_rank};
+    Py_BEGIN_ALLOW_THREADS
+    for (int i = 0; i < BLOCK; i++) sums[i] = -0.0;
+    rank_all(&best, terms, (int)n_spans, sums, (int32_t)n_rows, codes, n_codes, tf_bytes,
+             n_prior ? prior : NULL);
+    k = best.size;
+    unload(&best, out_rows, out_scores);
+    Py_END_ALLOW_THREADS
+    result = PyLong_FromSsize_t(k);
+done:
+    free(terms);
+    free(hits);
+    free(sums);
+    give_back(&buffers);
+    return result;
+}
+
+static PyMethodDef methods[] = {{"invert", invert, METH_VARARGS, invert_doc},
+                                {"scatter", scatter, METH_VARARGS, scatter_doc},
+                                {"rank", rank, METH_VARARGS, rank_doc},
+                                {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", "Loops of the lexical index.", -1, methods,
+                                    NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kernel(void) { return PyModule_Create(&module); }

@@ -1,0 +1,22 @@
+from typing_extensions import Buffer
+
+def invert(
+    tokens: Buffer, lengths: Buffer, seen_at: Buffer, ends: Buffer, terms: Buffer, tfs: Buffer
+) -> int: ...
+def scatter(
+    ends: Buffer, terms: Buffer, tfs: Buffer, starts: Buffer, rows_out: Buffer, tfs_out: Buffer
+) -> None: ...
+def rank(
+    rows: Buffer,
+    tfs: Buffer,
+    tf_bytes: int,
+    codes: Buffer,
+    n_codes: int,
+    spans: Buffer,
+    tables: Buffer,
+    scores: Buffer,
+    id_rank: Buffer,
+    prior: Buffer,
+    out_rows: Buffer,
+    out_scores: Buffer,
+) -> int: ...

@@ -1,0 +1,145 @@
+"""Analysis of texts in parallel processes.
+
+Workers are plain child processes talking over pipes: unlike a fork they are safe beside threads, and unlike
+multiprocessing's spawn they never run the caller's main module again.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core import notation
+from rankhouse.core.errors import RankhouseError
+from rankhouse.text.analyze import ANALYZERS, Analyzer
+
+
+class Analysed(NamedTuple):
+    """Texts as numbers.
+
+    Attributes:
+        terms: The distinct terms, in order of their first occurrence.
+        tokens: Positions in ``terms``, text after text, (tokens,) int32.
+        lengths: Tokens of each text, (texts,) int32.
+    """
+
+    terms: list[str]
+    tokens: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+
+
+class _Numbers(dict[str, int]):
+    """Raw word -> number of its term, -1 for dropped words; fills itself on demand."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        super().__init__()
+        self._term = analyzer.term
+        self.terms: dict[str, int] = {}
+
+    def __missing__(self, word: str) -> int:
+        term = self._term(word)
+        number = self.terms.setdefault(term, len(self.terms)) if term else -1
+        self[word] = number
+        return number
+
+
+def analyse(texts: Sequence[str], analyzer: Analyzer) -> Analysed:
+    """Turn texts into term numbers."""
+    numbers = _Numbers(analyzer)
+    found, sizes = list[int](), list[int]()
+    for text in texts:
+        before = len(found)
+        found += [numbers[word] for word in analyzer.words(text)]
+        sizes.append(len(found) - before)
+    tokens = np.array(found, np.int32)
+    kept = tokens >= 0
+    ends = np.concatenate([[0], np.cumsum(kept)])[np.cumsum([0, *sizes])]
+    return Analysed(list(numbers.terms), tokens[kept], np.diff(ends).astype(np.int32))
+
+
+class Analysts:
+    """A pool of processes that analyse chunks of texts; with one worker, this very process does.
+
+    Args:
+        analyzer: The analyzer's notation.
+        workers: How many processes.
+    """
+
+    def __init__(self, analyzer: str, workers: int) -> None:
+        self.workers = workers
+        self._analyzer = notation.make(analyzer, ANALYZERS, "analyzer")
+        self._threads = ThreadPoolExecutor(max(1, workers))
+        self._free: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        self._all = [self._start(analyzer) for _ in range(workers if workers > 1 else 0)]
+
+    def __enter__(self) -> Analysts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._all:
+            process.kill()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for process in self._all:
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def _start(self, analyzer: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", __name__, analyzer]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ourselves
+        self._free.put(process)
+        return process
+
+    def submit(self, texts: Sequence[str]) -> Future[Analysed]:
+        """Analyse texts in the background."""
+        if not self._all:
+            done: Future[Analysed] = Future()
+            done.set_result(analyse(texts, self._analyzer))
+            return done
+        return self._threads.submit(self._ask, texts)
+
+    def _ask(self, texts: Sequence[str]) -> Analysed:
+        process = self._free.get()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            pickle.dump(texts, process.stdin, pickle.HIGHEST_PROTOCOL)
+            process.stdin.flush()
+            reply = pickle.load(process.stdout)  # noqa: S301 - our own child's answer
+        except (OSError, EOFError) as error:
+            code = process.poll()
+            raise RankhouseError(
+                f"an analysis process ended unexpectedly (exit code {code}); try again with one worker"
+            ) from error
+        finally:
+            self._free.put(process)
+        if isinstance(reply, Exception):
+            raise reply
+        return Analysed(*reply)
+
+
+def _serve(requests: BinaryIO, replies: BinaryIO, analyzer: Analyzer) -> None:
+    while True:
+        try:
+            texts = pickle.load(requests)  # noqa: S301 - our own parent's question
+        except EOFError:
+            return
+        try:
+            reply: tuple[object, ...] | Exception = tuple(analyse(texts, analyzer))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the parent raises it
+            reply = error
+        pickle.dump(reply, replies, pickle.HIGHEST_PROTOCOL)
+        replies.flush()
+
+
+if __name__ == "__main__":
+    _serve(sys.stdin.buffer, sys.stdout.buffer, notation.make(sys.argv[1], ANALYZERS, "analyzer"))

@@ -1,0 +1,288 @@
+"""Documents -> Index: segment after segment, in memory bounded by the segment, whole or absent on disk.
+
+A new index grows in a hidden folder beside its place and is moved there when complete. Documents added to an
+index become further segments; the manifest that names them is replaced last. A killed build leaves nothing
+that could be mistaken for an index, and the next build clears it away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rankhouse.core import notation
+from rankhouse.core.errors import BadData, DuplicateId, WrongUse
+from rankhouse.core.files import writing_failures
+from rankhouse.core.nouns import Document
+from rankhouse.index import manifest
+from rankhouse.index.analysts import Analysed, Analysts
+from rankhouse.index.catalogue import Index
+from rankhouse.index.manifest import Manifest, SegmentEntry
+from rankhouse.index.segment import sums_of, write_arrays
+from rankhouse.index.store import StoreWriter
+from rankhouse.text.analyze import ANALYZERS
+
+Progress = Callable[[int], None]
+"""Told the number of documents read so far, every thousand or so."""
+
+CHUNK_DOCUMENTS = 1_000
+CHUNK_CHARACTERS = 2_000_000
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How an index is built.
+
+    Attributes:
+        analyzer: Notation of the analyzer: ``english``, ``tweet`` or ``whitespace``.
+        segment_tokens: A segment is closed before it holds more tokens than this; peak memory is about
+            20 bytes times this number.
+        workers: Analysis processes; 0 takes one a processor.
+        overwrite: Replace an index that is already there.
+    """
+
+    analyzer: str = "english"
+    segment_tokens: int = 1 << 25
+    workers: int = 0
+    overwrite: bool = False
+
+
+@dataclass
+class BuildReport:
+    """What a build saw.
+
+    Attributes:
+        documents: Documents indexed.
+        tokens: Terms indexed.
+        without_text: Documents whose title and text are empty.
+        without_terms: Documents with text in which the analyzer left nothing to search for.
+        examples: First few ids of documents without text or terms.
+    """
+
+    documents: int = 0
+    tokens: int = 0
+    without_text: int = 0
+    without_terms: int = 0
+    examples: tuple[str, ...] = ()
+
+    def note(self, document: Document, length: int) -> None:
+        """Count one document of ``length`` terms."""
+        self.documents += 1
+        self.tokens += length
+        if length == 0:
+            is_empty = not document.full_text.strip()
+            self.without_text += is_empty
+            self.without_terms += not is_empty
+            if len(self.examples) < 5:
+                self.examples += (document.id,)
+
+
+def build(
+    documents: Iterable[Document],
+    out: Path | str,
+    options: BuildOptions | None = None,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Build an index.
+
+    Args:
+        documents: The collection, streamed once.
+        out: The folder to make.
+        options: Analyzer, segment size, workers.
+        progress: Told how many documents were read.
+
+    Raises:
+        WrongUse: The folder exists, or the analyzer is unknown.
+        BadData: There are no documents, or (from the reader) a faulty one.
+        OutputFailed: No permission, disk full.
+    """
+    out, options = Path(out), options or BuildOptions()
+    notation.make(options.analyzer, ANALYZERS, "analyzer")
+    _refuse_occupied(out, options)
+    scratch = out.with_name(f".{out.name}.building")
+    with writing_failures(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with _only_builder(out.with_name(f".{out.name}.lock"), out):
+            shutil.rmtree(scratch, ignore_errors=True)
+            try:
+                report, entries = _write_segments(documents, scratch, 0, options, progress)
+                Manifest(options.analyzer, tuple(entries)).save(scratch)
+                _move_into_place(scratch, out)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    return report
+
+
+def append(
+    documents: Iterable[Document],
+    out: Path | str,
+    options: BuildOptions | None = None,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Add documents to an index, as further segments; its analyzer is kept.
+
+    Raises:
+        DuplicateId: A document's id is in the index already.
+        BadIndex: The folder holds no sound index.
+        BadData: There are no documents.
+        OutputFailed: No permission, disk full; the index stays as it was.
+    """
+    out, options = Path(out), options or BuildOptions()
+    index = Index.open(out)
+    with writing_failures(out), _only_builder(out / "lock", out):
+        before = manifest.load(out)
+        kept = {entry.folder for entry in before.segments}
+        for orphan in (out / "segments").iterdir():
+            if orphan.name not in kept:
+                shutil.rmtree(orphan)
+        options = BuildOptions(before.analyzer, options.segment_tokens, options.workers)
+        fresh = _refuse_known(documents, index)
+        try:
+            report, entries = _write_segments(fresh, out, len(before.segments), options, progress)
+        except BaseException:
+            for folder in (out / "segments").iterdir():
+                if folder.name not in kept:
+                    shutil.rmtree(folder, ignore_errors=True)
+            raise
+        Manifest(before.analyzer, (*before.segments, *entries)).save(out)
+    return report
+
+
+def _refuse_occupied(out: Path, options: BuildOptions) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / manifest.FILE).exists():
+        raise WrongUse(f"{out}: exists and is no index; name a folder that does not exist yet")
+    if not options.overwrite:
+        raise WrongUse(f"{out}: is an index already; add to it with --append, or replace it with --overwrite")
+
+
+def _refuse_known(documents: Iterable[Document], index: Index) -> Iterator[Document]:
+    for document in documents:
+        if document.id in index.documents:
+            raise DuplicateId(
+                f'the id "{document.id}" is in the index already; nothing was added', index.path
+            )
+        yield document
+
+
+@contextmanager
+def _only_builder(lock: Path, out: Path) -> Iterator[None]:
+    """Hold a lock that the system lets go of however the process ends."""
+    handle = os.open(lock, os.O_CREAT | os.O_RDWR)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise WrongUse(f"{out}: another process is building this index; wait for it or stop it") from None
+        yield
+        lock.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def _move_into_place(scratch: Path, out: Path) -> None:
+    old = out.with_name(f".{out.name}.replaced")
+    shutil.rmtree(old, ignore_errors=True)
+    if out.exists():
+        out.rename(old)
+    scratch.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    chunk, characters = list[Document](), 0
+    for document in documents:
+        chunk.append(document)
+        characters += len(document.text) + len(document.title)
+        if len(chunk) >= CHUNK_DOCUMENTS or characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _analysed(documents: Iterable[Document], analysts: Analysts) -> Iterator[tuple[list[Document], Analysed]]:
+    """Analyse chunk after chunk, a few ahead of the writer, in the order given."""
+    waiting: deque[tuple[list[Document], Future[Analysed]]] = deque()
+    for chunk in _chunks(documents):
+        waiting.append((chunk, analysts.submit([document.full_text for document in chunk])))
+        if len(waiting) > 2 * max(1, analysts.workers) - 1:
+            ready, future = waiting.popleft()
+            yield ready, future.result()
+    for ready, future in waiting:
+        yield ready, future.result()
+
+
+def _write_segments(
+    documents: Iterable[Document], out: Path, first: int, options: BuildOptions, progress: Progress | None
+) -> tuple[BuildReport, list[SegmentEntry]]:
+    report, entries = BuildReport(), list[SegmentEntry]()
+    segment: _Growing | None = None
+    with Analysts(options.analyzer, options.workers or os.cpu_count() or 1) as analysts:
+        for chunk, analysed in _analysed(documents, analysts):
+            if segment is not None and segment.filled + len(analysed.tokens) > options.segment_tokens:
+                entries.append(segment.close())
+                segment = None
+            if segment is None:
+                folder = out / "segments" / f"{first + len(entries):06d}"
+                segment = _Growing(folder, max(options.segment_tokens, len(analysed.tokens)))
+            segment.add(chunk, analysed)
+            for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
+                report.note(document, length)
+            if progress is not None:
+                progress(report.documents)
+    if segment is None:
+        raise BadData(
+            "there are no documents to index; is the corpus empty, or was every record passed over?"
+        )
+    entries.append(segment.close())
+    return report, entries
+
+
+class _Growing:
+    """A segment being filled."""
+
+    def __init__(self, folder: Path, capacity: int) -> None:
+        folder.mkdir(parents=True)
+        self.folder, self.filled = folder, 0
+        self._tokens = np.empty(capacity, np.int32)
+        self._lengths = list[np.ndarray[tuple[int], np.dtype[np.int32]]]()
+        self._terms: dict[str, int] = {}
+        self._ids = list[str]()
+        self._blocks = (folder / "store.bin").open("wb")
+        self._store = StoreWriter(self._blocks)
+
+    def add(self, documents: list[Document], analysed: Analysed) -> None:
+        numbers = [self._terms.setdefault(term, len(self._terms)) for term in analysed.terms]
+        end = self.filled + len(analysed.tokens)
+        self._tokens[self.filled : end] = np.array(numbers, np.int32)[analysed.tokens]
+        self.filled = end
+        self._lengths.append(analysed.lengths)
+        for document in documents:
+            self._ids.append(document.id)
+            self._store.add(document)
+
+    def close(self) -> SegmentEntry:
+        blocks = self._store.finish()
+        self._blocks.close()
+        for name, array in blocks.items():
+            np.save(self.folder / f"{name}.npy", array)
+        lengths = np.concatenate(self._lengths)
+        write_arrays(self.folder, self._ids, list(self._terms), self._tokens[: self.filled], lengths)
+        return SegmentEntry(
+            self.folder.name,
+            len(lengths),
+            int(np.count_nonzero(lengths)),
+            int(lengths.sum(dtype=np.int64)),
+            sums_of(self.folder),
+        )

@@ -1,0 +1,150 @@
+"""An index opened for reading: its segments, its statistics and its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from rankhouse.core import notation
+from rankhouse.core.nouns import Document
+from rankhouse.index import manifest, segment
+from rankhouse.index.manifest import Manifest
+from rankhouse.index.segment import Segment
+from rankhouse.index.weigh import Collection, TermCounts
+from rankhouse.text.analyze import ANALYZERS, Analyzer
+
+
+class Documents(Mapping[str, Document]):
+    """The documents of an index by id, read from disk when asked for; iteration is in index order."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._segments = segments
+
+    def find(self, doc_id: str) -> tuple[Segment, int]:
+        """Find the segment and row of a document.
+
+        Raises:
+            KeyError: The index has no such document.
+        """
+        for part in self._segments:
+            if (row := part.find_document(doc_id)) >= 0:
+                return part, row
+        raise KeyError(doc_id)
+
+    def __getitem__(self, doc_id: str) -> Document:
+        part, row = self.find(doc_id)
+        return part.document(row)
+
+    def __contains__(self, doc_id: object) -> bool:
+        return isinstance(doc_id, str) and any(part.find_document(doc_id) >= 0 for part in self._segments)
+
+    def __iter__(self) -> Iterator[str]:
+        for part in self._segments:
+            yield from part.ids
+
+    def __len__(self) -> int:
+        return sum(part.documents for part in self._segments)
+
+    def stream(self) -> Iterator[Document]:
+        """Read all documents in index order, each block once."""
+        for part in self._segments:
+            for row in range(part.documents):
+                yield part.document(row)
+
+    def fetch(self, doc_ids: Iterable[str]) -> list[Document]:
+        """Read several documents, in the order asked for but each block once where they share one.
+
+        Raises:
+            KeyError: The index has no such document.
+        """
+        wanted = list(doc_ids)
+        places = [self.find(doc_id) for doc_id in wanted]
+        by_place = sorted(range(len(wanted)), key=lambda i: (str(places[i][0].folder), places[i][1]))
+        fetched: list[Document | None] = [None] * len(wanted)
+        for i in by_place:
+            part, row = places[i]
+            fetched[i] = part.document(row)
+        return [document for document in fetched if document is not None]
+
+
+class Index:
+    """A collection that can be searched. Open one with :meth:`open`; make one with ``build.build``.
+
+    Attributes:
+        path: Its folder.
+        analyzer: What turned its texts, and will turn queries, into terms.
+        segments: In order of their documents.
+        collection: Statistics of all documents.
+        documents: The documents by id.
+    """
+
+    def __init__(self, path: Path, said: Manifest, segments: list[Segment]) -> None:
+        self.path, self.manifest, self.segments = path, said, segments
+        self.analyzer: Analyzer = notation.make(said.analyzer, ANALYZERS, "analyzer")
+        self.documents = Documents(segments)
+        self.collection = Collection(
+            sum(entry.documents for entry in said.segments),
+            sum(entry.with_terms for entry in said.segments),
+            sum(entry.tokens for entry in said.segments),
+        )
+        # Queries of a batch share words; one look-up of a word costs some tens of microseconds a segment.
+        self.numbers = lru_cache(maxsize=65_536)(self._numbers)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Index:
+        """Open an index folder; arrays are memory-mapped, so this is quick whatever its size.
+
+        Raises:
+            MissingInput: There is no such folder.
+            BadIndex: It is no index, damaged, or of another version.
+        """
+        path = Path(path)
+        said = manifest.load(path)
+        segments = [Segment(path / "segments" / entry.folder, entry.files) for entry in said.segments]
+        return cls(path, said, segments)
+
+    def __len__(self) -> int:
+        return self.collection.documents
+
+    def __repr__(self) -> str:
+        return f"<Index {self.path}: {len(self):,} documents, {self.analyzer.name}>"
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the content; changes with every document added."""
+        return self.manifest.fingerprint
+
+    def _numbers(self, term: str) -> tuple[int, ...]:
+        """Give a term's number in every segment, -1 where it does not occur."""
+        return tuple(part.find_term(term) for part in self.segments)
+
+    def counts(self, term: str) -> TermCounts:
+        """Count the documents that hold a term, and its occurrences."""
+        documents = occurrences = 0
+        for part, number in zip(self.segments, self.numbers(term), strict=True):
+            if number >= 0:
+                first, end = part.span(number)
+                documents, occurrences = documents + end - first, occurrences + part.occurrences(number)
+        return TermCounts(documents, occurrences)
+
+    def distinct_terms(self) -> int:
+        """Count the distinct terms; merges the segments' sorted lists when there are several."""
+        if len(self.segments) == 1:
+            return len(self.segments[0].terms)
+        return len(set().union(*(part.terms for part in self.segments)))
+
+    def without_terms(self) -> int:
+        """Count documents without a single term."""
+        return sum(int(np.count_nonzero(part.lengths == 0)) for part in self.segments)
+
+    def verify(self) -> None:
+        """Read every file whole and compare it with the manifest.
+
+        Raises:
+            BadIndex: One differs.
+        """
+        for part, entry in zip(self.segments, self.manifest.segments, strict=True):
+            segment.verify(part.folder, entry.files)

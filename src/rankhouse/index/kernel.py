@@ -1,0 +1,174 @@
+"""The three hot loops of the lexical index: compiled where a compiler was there at install, else numpy.
+
+Both give the same bits: scores are float32 a term, added in float64, rounded to float32 once a document.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    if os.environ.get("RANKHOUSE_NO_KERNEL"):
+        raise ImportError
+    from rankhouse.index import _kernel
+
+    COMPILED = True
+except ImportError:  # no compiler at install, or the kernel switched off
+    COMPILED = False
+
+Int64s = NDArray[np.int64]
+Int32s = NDArray[np.int32]
+UInt32s = NDArray[np.uint32]
+Float32s = NDArray[np.float32]
+Float64s = NDArray[np.float64]
+
+
+class Forward(NamedTuple):
+    """Documents -> their distinct terms: ends (rows + 1,), terms and tfs (entries,)."""
+
+    ends: Int64s
+    terms: Int32s
+    tfs: UInt32s
+
+
+class Postings(NamedTuple):
+    """Terms -> their documents: starts (terms + 1,), rows ascending and tfs (entries,)."""
+
+    starts: Int64s
+    rows: Int32s
+    tfs: UInt32s
+
+
+class Part(NamedTuple):
+    """What one query term adds to the documents of one segment.
+
+    Attributes:
+        first: Position of its first posting.
+        end: Position after its last.
+        table: Scores [tf][length code], float32, or None.
+        scores: One score a posting, float32, where a table would be too large.
+    """
+
+    first: int
+    end: int
+    table: Float32s | None
+    scores: Float32s | None = None
+
+
+class Columns(NamedTuple):
+    """What ranking needs of a segment: postings, and length code and id rank of every document."""
+
+    rows: Int32s
+    tfs: NDArray[np.unsignedinteger]
+    codes: NDArray[np.uint8]
+    id_rank: Int32s
+
+
+def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
+    """Count the distinct terms of every document.
+
+    Args:
+        tokens: Term numbers of all documents, one after the other, (tokens,).
+        lengths: How many belong to each document, (rows,).
+        terms: How many distinct terms there are.
+
+    Returns:
+        The forward index; the order of a document's terms is that of their first occurrence.
+    """
+    if COMPILED:
+        ends = np.empty(len(lengths) + 1, np.int64)
+        found, tfs = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.uint32)
+        filled = _kernel.invert(tokens, lengths, np.full(terms, -1, np.int64), ends, found, tfs)
+        return Forward(ends, found[:filled], tfs[:filled])
+    row = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
+    _, first, counts = np.unique(row * max(1, terms) + tokens, return_index=True, return_counts=True)
+    by_place = np.argsort(first)
+    places = first[by_place]
+    ends = np.concatenate([[0], np.cumsum(np.bincount(row[places], minlength=len(lengths)))])
+    return Forward(ends.astype(np.int64), tokens[places], counts[by_place].astype(np.uint32))
+
+
+def scatter(forward: Forward, terms: int) -> Postings:
+    """Turn a forward index into postings, documents ascending within a term."""
+    starts = np.concatenate([[0], np.cumsum(np.bincount(forward.terms, minlength=terms))]).astype(np.int64)
+    if COMPILED:
+        rows, tfs = np.empty(len(forward.terms), np.int32), np.empty(len(forward.terms), np.uint32)
+        _kernel.scatter(forward.ends, forward.terms, forward.tfs, starts[:-1].copy(), rows, tfs)
+        return Postings(starts, rows, tfs)
+    by_term = np.argsort(forward.terms, kind="stable")
+    row = np.repeat(np.arange(len(forward.ends) - 1, dtype=np.int32), np.diff(forward.ends))
+    return Postings(starts, row[by_term], forward.tfs[by_term])
+
+
+def rank(columns: Columns, parts: list[Part], prior: Float64s | None, k: int) -> tuple[Int32s, Float32s]:
+    """Find the best k documents of a segment that hold any of the terms.
+
+    Args:
+        columns: The segment's arrays.
+        parts: What each query term adds.
+        prior: What every document that matched gets on top, (rows,) float64, or None.
+        k: How many to keep, 1 or more.
+
+    Returns:
+        Rows and scores, best first; equal scores by document id, ascending.
+    """
+    if COMPILED:
+        return _rank_compiled(columns, parts, prior, k)
+    sums = np.full(len(columns.codes), -0.0)
+    for part in parts:
+        rows = columns.rows[part.first : part.end]
+        if part.table is None:
+            assert part.scores is not None
+            sums[rows] += part.scores
+        else:
+            sums[rows] += part.table[columns.tfs[part.first : part.end], columns.codes[rows]]
+    touched = np.flatnonzero((sums != 0) | ~np.signbit(sums))
+    scores = (sums[touched] if prior is None else sums[touched] + prior[touched]).astype(np.float32)
+    if len(touched) > k:
+        least = np.partition(scores, len(scores) - k)[len(scores) - k]
+        touched, scores = touched[scores >= least], scores[scores >= least]
+    order = np.lexsort((columns.id_rank[touched], -scores))[:k]
+    return touched[order].astype(np.int32), scores[order]
+
+
+def _rank_compiled(
+    columns: Columns, parts: list[Part], prior: Float64s | None, k: int
+) -> tuple[Int32s, Float32s]:
+    spans = np.empty((len(parts), 5), np.int64)
+    tables, scores = list[Float32s](), list[Float32s]()
+    table_at = score_at = n_codes = 0
+    for span, part in zip(spans, parts, strict=True):
+        if part.table is not None:
+            span[:] = part.first, part.end, table_at, -1, len(part.table)
+            tables.append(part.table.ravel())
+            table_at += part.table.size
+            n_codes = part.table.shape[1]
+        elif part.scores is not None:
+            span[:] = part.first, part.end, -1, score_at, 0
+            scores.append(part.scores)
+            score_at += len(part.scores)
+    k = min(k, len(columns.codes))
+    rows, values = np.empty(k, np.int32), np.empty(k, np.float32)
+    found = _kernel.rank(
+        columns.rows,
+        columns.tfs,
+        columns.tfs.itemsize,
+        columns.codes,
+        n_codes,
+        spans,
+        _joined(tables),
+        _joined(scores),
+        columns.id_rank,
+        np.empty(0) if prior is None else prior,
+        rows,
+        values,
+    )
+    return rows[:found], values[:found]
+
+
+def _joined(arrays: list[Float32s]) -> Float32s:
+    return np.concatenate(arrays) if arrays else np.empty(0, np.float32)

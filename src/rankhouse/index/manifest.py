@@ -1,0 +1,110 @@
+"""The manifest of an index: which segments it has, how they were made, and what their files must be."""
+
+from __future__ import annotations
+
+import zlib
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from rankhouse import __version__
+from rankhouse.core.errors import BadIndex, MissingInput
+from rankhouse.core.files import replacing
+from rankhouse.index.segment import FileSum
+
+FILE = "manifest.json"
+FORMAT = "rankhouse-index"
+VERSION = 1
+
+
+class SegmentEntry(msgspec.Struct, frozen=True):
+    """One segment: its folder, its statistics, and the sums of its files.
+
+    Attributes:
+        folder: Its name under ``segments/``.
+        documents: All documents.
+        with_terms: Documents that have at least one term.
+        tokens: Occurrences of all terms.
+        files: Size and CRC-32 by file name.
+    """
+
+    folder: str
+    documents: int
+    with_terms: int
+    tokens: int
+    files: dict[str, FileSum]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What an index says of itself.
+
+    Attributes:
+        analyzer: Notation of the analyzer all its segments were made with.
+        segments: In order of their documents.
+    """
+
+    analyzer: str
+    segments: tuple[SegmentEntry, ...]
+    format: str = FORMAT
+    version: int = VERSION
+    made_by: str = f"rankhouse {__version__}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the content: equal for equal collections indexed alike, and changed by every change."""
+        sums = [[s.documents, sorted(s.files.items())] for s in self.segments]
+        return blake2b(msgspec.json.encode([self.analyzer, sums]), digest_size=16).hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write the manifest into an index folder, whole or not at all."""
+        content = msgspec.json.encode(self)
+        with replacing(folder / FILE) as temporary:
+            envelope = b'{"crc32": %d, "manifest":\n%s}\n' % (
+                zlib.crc32(msgspec.json.format(content, indent=1)),
+                msgspec.json.format(content, indent=1),
+            )
+            temporary.write_bytes(envelope)
+
+
+class _Envelope(msgspec.Struct):
+    crc32: int
+    manifest: msgspec.Raw
+
+
+class _Head(msgspec.Struct):
+    format: str = ""
+    version: int = 0
+    made_by: str = "an unknown program"
+
+
+def load(folder: Path) -> Manifest:
+    """Read the manifest of an index folder.
+
+    Raises:
+        MissingInput: There is no such folder.
+        BadIndex: The folder is no index, or its manifest is damaged or of another version.
+    """
+    if not folder.exists():
+        raise MissingInput(
+            f"{folder}: there is no such index; make it with  rankhouse index CORPUS --out {folder}"
+        )
+    path = folder / FILE
+    try:
+        envelope = msgspec.json.decode(path.read_bytes(), type=_Envelope)
+    except FileNotFoundError:
+        raise BadIndex(
+            f"{folder}: is no rankhouse index (it has no {FILE}); name the folder that was given to --out"
+        ) from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadIndex(f"{path}: cannot be read ({error}); build the index again") from error
+    raw = bytes(envelope.manifest).strip()
+    if zlib.crc32(raw) != envelope.crc32:
+        raise BadIndex(f"{path}: was changed after it was written; build the index again")
+    head = msgspec.json.decode(raw, type=_Head)
+    if head.format != FORMAT or head.version != VERSION:
+        raise BadIndex(
+            f'{path}: holds "{head.format}" version {head.version} by {head.made_by}; this program reads '
+            f'"{FORMAT}" version {VERSION}: build the index again, or use the program that made it'
+        )
+    return msgspec.json.decode(raw, type=Manifest)

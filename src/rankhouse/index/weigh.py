@@ -1,0 +1,182 @@
+"""What a term's occurrences are worth: one small function a formula, each with its source.
+
+Lucene's forms follow Lucene 9 number by number: float32 where it computes in float, float64 where in double,
+so that equal documents get equal scores and rankings agree. tf and length may be any arrays that broadcast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.notation import write
+
+Floats = NDArray[
+    Any
+]  # float32 where Lucene computes in float, float64 elsewhere; tf and length may be integers
+
+
+class Collection(NamedTuple):
+    """Statistics of a whole index.
+
+    Attributes:
+        documents: All documents, empty ones too.
+        with_terms: Documents that have at least one term; Lucene's "documents with the field".
+        tokens: Occurrences of all terms.
+    """
+
+    documents: int
+    with_terms: int
+    tokens: int
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens a document that has any, as float32: Lucene's avgdl."""
+        return float(np.float32(self.tokens / max(1, self.with_terms)))
+
+
+class TermCounts(NamedTuple):
+    """Statistics of one term in a whole index: documents that hold it, and its occurrences."""
+
+    documents: int
+    occurrences: int
+
+
+TermFormula = Callable[[Floats, Floats, TermCounts, Collection, float], Floats]
+PriorFormula = Callable[[Floats, list[tuple[float, TermCounts]], Collection], Floats]
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """A retrieval model.
+
+    Attributes:
+        notation: How it is written: ``bm25(k1=0.9, b=0.4)``.
+        term: (tf, length, counts of the term, collection, boost) -> scores; tf and length broadcast.
+        prior: (length, (boost, counts) of all query terms, collection) -> what each document that matched
+            gets once; None for nothing.
+        exact_lengths: True lengths instead of Lucene's one-byte ones.
+        log_scores: Scores are log probabilities; feedback weighs documents by their exponential.
+        mean: Boosts are divided by their sum before anything else.
+    """
+
+    notation: str
+    term: TermFormula
+    prior: PriorFormula | None = None
+    exact_lengths: bool = False
+    log_scores: bool = False
+    mean: bool = False
+
+    def __str__(self) -> str:
+        return self.notation
+
+
+def bm25(tf: Floats, length: Floats, idf: float, boost: float, k1: float, b: float, mean: float) -> Floats:
+    """BM25 without the factor (k1 + 1), as Lucene 8 and later (Robertson & Zaragoza 2009, eq. 3.15).
+
+    idf * tf / (tf + k1 (1 - b + b length / mean)), in Lucene's float32 form w - w / (1 + tf / norm).
+    """
+    one, k1_, b_ = np.float32(1), np.float32(k1), np.float32(b)
+    inverse = one / (k1_ * ((one - b_) + b_ * length.astype(np.float32) / np.float32(mean)))
+    weight = np.float32(boost) * np.float32(idf)
+    return weight - weight / (one + tf.astype(np.float32) * inverse)
+
+
+def lucene_idf(counts: TermCounts, collection: Collection) -> float:
+    """ln(1 + (N - n + .5) / (n + .5)), never negative (Lucene's BM25Similarity)."""
+    n = counts.documents
+    return math.log(1 + (collection.with_terms - n + 0.5) / (n + 0.5))
+
+
+def dirichlet(tf: Floats, length: Floats, p: float, boost: float, mu: float) -> Floats:
+    """Lucene's Dirichlet smoothing: ln(1 + tf / (mu p)) + ln(mu / (length + mu)), cut at 0.
+
+    Zhai & Lafferty 2004, eq. 6, rearranged; the cut, and terms without a match adding nothing, are Lucene's.
+    """
+    return np.maximum(0.0, boost * (np.log(1 + tf / (mu * p)) + np.log(mu / (length + mu))))
+
+
+def jelinek_mercer(tf: Floats, length: Floats, p: float, boost: float, weight: float) -> Floats:
+    """Lucene's Jelinek-Mercer smoothing: ln(1 + (1 - lambda) tf / length / (lambda p))."""
+    return boost * np.log(1 + ((1 - weight) * tf / length) / (weight * p))
+
+
+def lucene_probability(counts: TermCounts, collection: Collection) -> float:
+    """A term's probability in the collection, (cf + 1) / (C + 1) (Lucene's DefaultCollectionModel)."""
+    return (counts.occurrences + 1) / (collection.tokens + 1)
+
+
+def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene") -> Weighting:
+    """BM25; ``lengths="exact"`` takes true document lengths instead of Lucene's one-byte ones."""
+    _check("bm25", "k1", k1, k1 >= 0, "0 or more")
+    _check("bm25", "b", b, 0 <= b <= 1, "between 0 and 1")
+    _check("bm25", "lengths", lengths, lengths in ("lucene", "exact"), '"lucene" or "exact"')
+
+    def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
+        return bm25(tf, length, lucene_idf(counts, collection), boost, k1, b, collection.mean_length)
+
+    exact = {"lengths": "exact"} if lengths == "exact" else {}
+    return Weighting(write("bm25", k1=k1, b=b, **exact), term, exact_lengths=bool(exact))
+
+
+def _ql(mu: float | None = None, form: str = "lucene", combine: str = "mean") -> Weighting:
+    """Query likelihood with Dirichlet smoothing, in Lucene's form (mu 1000) or Indri's (mu 2500)."""
+    _check("ql", "form", form, form in ("lucene", "indri"), '"lucene" or "indri"')
+    _check("ql", "combine", combine, combine in ("mean", "sum"), '"mean" or "sum"')
+    chosen = (1000 if form == "lucene" else 2500) if mu is None else mu
+    _check("ql", "mu", chosen, chosen > 0, "above 0")
+    if form == "indri":
+        return _indri(chosen, combine)
+
+    def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
+        return dirichlet(tf, length, lucene_probability(counts, collection), boost, chosen)
+
+    return Weighting(write("ql", mu=chosen), term)
+
+
+def _indri(mu: float, combine: str) -> Weighting:
+    """Indri's #combine: mean (or sum) over all query terms of ln((tf + mu cf/C) / (length + mu)).
+
+    A document needs at least one query term; words the collection does not have are left out. The sum is
+    split in two: what the terms a document holds add to the score of a document that holds none (the
+    prior).
+    """
+
+    def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
+        gain = boost * np.log(1 + tf / (mu * (counts.occurrences / collection.tokens)))
+        return np.broadcast_to(gain, np.broadcast_shapes(tf.shape, length.shape))
+
+    def prior(length: Floats, boosts: list[tuple[float, TermCounts]], collection: Collection) -> Floats:
+        constant = sum(boost * math.log(c.occurrences / collection.tokens) for boost, c in boosts)
+        return constant + sum(boost for boost, _ in boosts) * np.log(mu / (length + mu))
+
+    is_mean = combine == "mean"
+    said = {} if is_mean else {"combine": combine}
+    notation = write("ql", form="indri", mu=mu, **said)
+    return Weighting(notation, term, prior, exact_lengths=True, log_scores=True, mean=is_mean)
+
+
+def _jm(lambda_: float = 0.1) -> Weighting:
+    """Query likelihood with Jelinek-Mercer smoothing; lambda is the collection's share."""
+    _check("jm", "lambda", lambda_, 0 < lambda_ < 1, "between 0 and 1, both excluded")
+
+    def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
+        # Length 0 belongs to empty documents, which hold no term; it stands in the table all the same.
+        p = lucene_probability(counts, collection)
+        return jelinek_mercer(tf, np.maximum(length, 1), p, boost, lambda_)
+
+    return Weighting(write("jm", lambda_=lambda_), term)
+
+
+def _check(model: str, name: str, value: object, accepted: bool, what: str) -> None:
+    if not accepted:
+        raise WrongUse(f"{model}({name}={value!r}): {name} must be {what}")
+
+
+WEIGHTINGS: dict[str, Callable[..., Weighting]] = {"bm25": _bm25, "ql": _ql, "jm": _jm}
