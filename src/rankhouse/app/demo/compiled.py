@@ -7,12 +7,12 @@ that a user could see. A module that this platform or build lacks is passed over
 
 from __future__ import annotations
 
-import _thread
 import builtins
 import importlib
 import importlib.util
 import io
 import re
+import threading
 import types
 from collections.abc import Iterator
 from importlib.machinery import BuiltinImporter, ExtensionFileLoader
@@ -28,7 +28,10 @@ PUBLISHED_AS = {
     "_collections": "collections",
     "_contextvars": "contextvars",
     "_csv": "csv",
+    "_ctypes": "ctypes",
     "_curses": "curses",
+    "_datetime": "datetime",
+    "_decimal": "decimal",
     "_functools": "functools",
     "_io": "io",
     "_locale": "locale",
@@ -76,7 +79,8 @@ PUBLISHED_AS = {
 UNNAMED: tuple[tuple[str, str, type], ...] = (
     ("re", "Pattern", type(re.compile(""))),
     ("re", "Match", type(re.compile("").match("", 0))),
-    ("threading", "Lock", type(_thread.allocate_lock())),
+    ("threading", "Lock", type(threading.Lock())),
+    ("threading", "local", threading.local),
     ("types", "GeneratorType", types.GeneratorType),
     ("types", "CoroutineType", types.CoroutineType),
     ("types", "MappingProxyType", types.MappingProxyType),
@@ -122,7 +126,7 @@ def _is_compiled(name: str) -> bool:
 
 def _members(module: types.ModuleType, public: str, exported: set[str] | None) -> Iterator[Definition]:
     """Give a compiled module, its functions and its classes; second names of one thing are passed over."""
-    if public == module.__name__ and module.__doc__:
+    if public and module.__doc__:  # the docstring of a Python source of that name, if any, comes first
         yield Definition(public, "", "module", "", clean(module.__doc__))
     for name, value in sorted(vars(module).items()):
         if not is_public(name) or (exported is not None and name not in exported):

@@ -51,6 +51,7 @@ def parse(path: Path, module: str) -> Source:
 
 def documented(sources: list[Source]) -> list[Definition]:
     """Give the documented public definitions of one package or module, each once, by published name."""
+    _put_in_place(sources)
     published, renamed = _published(sources), aliases(sources)
     found: dict[Place, Definition] = {}
     inherited: dict[Place, Definition] = {}
@@ -228,6 +229,28 @@ def _heirs(sources: list[Source], published: Mapping[Place, Place]) -> dict[Plac
                 heirs[base] = published[heir]
                 waiting.extend(classes[base])
     return heirs
+
+
+def _put_in_place(sources: list[Source]) -> None:
+    """Move docstrings that are assigned to ``__doc__`` afterwards to where a docstring stands."""
+    written = {name: ast.get_docstring(node) for s in sources for name, node in _top_level(s).items()}
+    for source in sources:
+        defined: dict[str, Function | ast.ClassDef | ast.Module] = {**_top_level(source), "": source.tree}
+        for node in source.tree.body:
+            match node:
+                case ast.Assign([ast.Name("__doc__")], ast.Constant(str(doc))):
+                    owner = ""
+                case ast.Assign([ast.Attribute(ast.Name(owner), "__doc__")], ast.Constant(str(doc))):
+                    pass
+                case ast.Assign(
+                    [ast.Attribute(ast.Name(owner), "__doc__")],
+                    ast.Attribute(ast.Attribute(attr=other), "__doc__"),
+                ):
+                    doc = written.get(other) or ""
+                case _:
+                    continue
+            if doc and owner in defined and not ast.get_docstring(defined[owner]):
+                defined[owner].body.insert(0, ast.Expr(ast.Constant(doc)))
 
 
 def _definitions(source: Source) -> Iterator[Definition]:
