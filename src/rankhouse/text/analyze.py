@@ -1,0 +1,152 @@
+"""Analysers: text -> the terms an index holds.
+
+``english``
+    Lucene's English analyser as Anserini builds it: words by ``breaks`` (its StandardTokenizer), a
+    possessive ``'s`` taken off, lower case, 33 stop words dropped, Porter's stemmer last. So "its" is no
+    stop word and is indexed as "it".
+``tweet``
+    Anserini's analyser for tweets, see ``tweets``: keeps links, #tags and @names whole, no stop words.
+``whitespace``
+    Splits on white space and does nothing else: for text that was analysed elsewhere.
+
+An analyser works in two steps, so that a builder can count raw words and normalise each distinct one once:
+``words`` splits a text, ``term`` turns one of these words into its term, or into "" where it is dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from rankhouse.text import breaks, tweets
+from rankhouse.text.characters import lower
+from rankhouse.text.porter import stem
+
+_STOPPED = (
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
+    "they this to was will with"
+)
+STOP_WORDS = frozenset(_STOPPED.split())
+_POSSESSIVES = tuple(mark + s for mark in "'’＇" for s in "sS")
+_CACHED_TERMS = 1 << 18  # about 40 MB; beyond it the cache starts anew
+
+Located = tuple[int, int, str]
+
+
+class _Terms(dict[str, str]):
+    """Raw word -> term, made on first sight and forgotten when there are too many."""
+
+    __slots__ = ("normal",)
+
+    def __init__(self, normal: Callable[[str], str]) -> None:
+        super().__init__()
+        self.normal = normal
+
+    def __missing__(self, word: str) -> str:
+        term = self.normal(word)
+        if len(self) >= _CACHED_TERMS:
+            self.clear()
+        self[word] = term
+        return term
+
+
+class Analyzer:
+    """Turns text into terms. Made of three bricks; equal, hashed and pickled by name and bricks.
+
+    Args:
+        name: What manifests and command lines call it.
+        split: text -> raw words, in order.
+        locate: text -> (start, end, raw word), the same words with their place in the text, in characters.
+        normal: Raw word -> term, "" to drop it. The bricks must be functions of a module, so that worker
+            processes can be handed the analyser.
+    """
+
+    __slots__ = ("_bricks", "_locate", "_split", "_terms", "name")
+
+    def __init__(
+        self,
+        name: str,
+        split: Callable[[str], list[str]],
+        locate: Callable[[str], Iterable[Located]],
+        normal: Callable[[str], str],
+    ) -> None:
+        self.name = name
+        self._bricks = (name, split, locate, normal)
+        self._split, self._locate, self._terms = split, locate, _Terms(normal)
+
+    def words(self, text: str) -> list[str]:
+        """Split a text into raw words: keys for :meth:`term`, cased and inflected as they stand."""
+        return self._split(text)
+
+    def term(self, word: str) -> str:
+        """Give the term of one raw word, or "" where the word is dropped."""
+        return self._terms[word]
+
+    def __call__(self, text: str) -> list[str]:
+        """Give the terms of a text, in order."""
+        terms = self._terms
+        return [term for word in self._split(text) if (term := terms[word])]
+
+    def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Yield (start, end, term): each term with the characters of the text it came from."""
+        for start, end, word in self._locate(text):
+            if term := self._terms[word]:
+                yield start, end, term
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Analyzer) and self._bricks == other._bricks
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Analyzer, self._bricks
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Analyzer({self.name!r})"
+
+
+def english_term(word: str) -> str:
+    """Possessive off, lower case, stop words dropped, stemmed: the term of a word in English text."""
+    term = lower(word[:-2] if word.endswith(_POSSESSIVES) else word)
+    return "" if term in STOP_WORDS else stem(term)
+
+
+def locate_words(text: str) -> list[Located]:
+    """Words by Unicode's rules with their places; the words are those of ``breaks.words``."""
+    return [(start, end, text[start:end]) for start, end in breaks.spans(text)]
+
+
+def locate_tokens(text: str) -> list[Located]:
+    """White-space separated tokens with their places; the tokens are those of ``str.split``."""
+    return [(*match.span(), match.group()) for match in re.finditer(r"\S+", text)]
+
+
+def as_it_is(word: str) -> str:
+    """Give the word itself: the normal form of text that was analysed elsewhere."""
+    return word
+
+
+def english() -> Analyzer:
+    """English text, token for token as Lucene's EnglishAnalyzer under Anserini."""
+    return Analyzer("english", breaks.words, locate_words, english_term)
+
+
+def tweet() -> Analyzer:
+    """Tweets, token for token as Anserini's TweetAnalyzer."""
+    return Analyzer("tweet", tweets.words, tweets.locate, tweets.term)
+
+
+def whitespace() -> Analyzer:
+    """Text analysed elsewhere: split on white space, nothing else."""
+    return Analyzer("whitespace", str.split, locate_tokens, as_it_is)
+
+
+ANALYZERS: dict[str, Callable[[], Analyzer]] = {
+    "english": english,
+    "tweet": tweet,
+    "whitespace": whitespace,
+}

@@ -1,0 +1,153 @@
+"""Words as Lucene's StandardTokenizer finds them: Unicode's word boundaries (UAX #29) and emoji (UTS #51).
+
+A text is first spelled as a string of kinds, one letter a character (see ``characters.RANGES``), and one
+regular expression over that small alphabet finds the words. A text of plain letters, digits and punctuation,
+the usual case, skips the spelling: an expression with the simpler half of the rules reads it as it stands.
+
+What counts as a word, beyond the standard's rules:
+
+* ideographs and hiragana stand alone, katakana stays together, so do runs of Thai, Lao, Khmer, Myanmar;
+* joined emoji, flags, keycaps are words; a lone regional indicator, white space and punctuation are not;
+* underscores belong to the word they touch, and are none by themselves;
+* a word longer than 255 UTF-16 units is cut: the longest beginning of at most 255 units that is a word by
+  itself is taken, and the search goes on behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.text.characters import RANGES
+
+MAX_WORD_UNITS = 255  # Lucene's default, in UTF-16 units
+
+Span = tuple[int, int]
+
+
+def _expression() -> re.Pattern[str]:
+    """Build the word expression over kinds. No part can be read in two ways, so nothing backtracks far."""
+    marks = "[muzcvVMTC]*+"  # Extend, Format, joiner: they stay with the character before them
+    calm = "[muzcMTC]*+"  # the same but for variation selectors, which end or turn an emoji
+    # Behind a middle mark a Hebrew letter is a letter like any other: no quotation mark of its own.
+    led = f"[aih]{marks}(?:[:.']{marks}[aih]{marks})*+"
+    hebrew = f"""h{marks}(?:'{marks}|"{marks}h{marks}|[:.]{marks}{led})?+"""
+    letter = f"(?:{hebrew}|[ai]{marks}(?:[:.']{marks}{led})?+)"
+    digit = rf"(?:d{marks}(?:[,.']{marks}(?=d))?+)"
+    run = rf"(?:(?:K{marks})++|(?:{letter}|{digit})++)"
+    # A word has at most 255 units, so a longer row of underscores opens none: this bounds the work.
+    opening = rf"(?:_[_muzcvVMTC]{{0,{MAX_WORD_UNITS - 1}}}+)?+"
+    joins = rf"(?:_{marks})"
+    word = rf"{opening}{run}(?:{joins}++{run})*+{joins}*+"
+    asian = rf"[tu][tmuzcvVMTC]*+|[HJ]{marks}"
+
+    joiners = rf"z{{1,{MAX_WORD_UNITS}}}+"
+    tail = rf"{calm}(?:V(?:zM{calm}|z++(?=[ei]))?+)?+"
+    chained = rf"(?:(?<=z)[ei]{tail})*+"
+    tagged = rf"(?:e|{joiners}[ei]){calm}VT++C"
+    emoji = rf"(?:(?:e|{joiners}[ei]){tail}|M{calm}){chained}"
+    letter_like = rf"i{tail}(?:(?<=z)i{tail})*+(?<=z)e{tail}{chained}"  # else it is read as a letter
+    flag = rf"R{marks}R{marks}"
+    keycap = rf"#(?:{calm}Vc{calm}|[muzMTC]*+c{calm})"
+    return re.compile(f"{letter_like}|{word}|{asian}|{tagged}|{emoji}|{flag}|{keycap}")
+
+
+_words_of_kinds = _expression()
+
+
+def _members(kinds_wanted: str) -> str:
+    """Write the characters of some kinds as the inside of a [set]; only those up to U+FFFF."""
+    return "".join(
+        "-".join(f"\\u{int(end, 16):04x}" for end in part.split("-"))
+        for kind in kinds_wanted
+        for part in RANGES[kind].split()
+        if len(part.partition("-")[0]) <= 4
+    )
+
+
+def _plain_expression() -> re.Pattern[str]:
+    """Build the word expression for texts of plain letters, digits, marks between them and underscores."""
+    letters, digits, low = _members("a"), _members("d"), _members("_")
+    joins = (
+        rf"[{_members(':.,' + chr(39))}]"
+        rf"(?:(?<=[{letters}][{_members(':.' + chr(39))}])(?=[{letters}])"
+        rf"|(?<=[{digits}][{_members(',.' + chr(39))}])(?=[{digits}]))"
+    )
+    all_of_them = low + letters + digits
+    return re.compile(
+        rf"[{all_of_them}](?:(?<![{low}])|[{low}]{{0,{MAX_WORD_UNITS - 2}}}+[{letters}{digits}])"
+        rf"[{all_of_them}]*+(?:{joins}[{all_of_them}]++)*+"
+    )
+
+
+_plain_words = _plain_expression()
+_not_plain = re.compile(f"[{_members('ihKJHtumzcvVe')}\U00010000-\U0010ffff]").search
+
+
+@cache
+def _kind_of_every_character() -> NDArray[np.uint8]:
+    kinds = np.full(0x110000, ord("x"), dtype=np.uint8)
+    for kind, ranges in RANGES.items():
+        for part in ranges.split():
+            first, _, last = part.partition("-")
+            kinds[int(first, 16) : int(last or first, 16) + 1] = ord(kind)
+    kinds.flags.writeable = False
+    return kinds
+
+
+def kinds(text: str) -> str:
+    """Spell a text as kinds of characters: a string of the same length."""
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    spelled: bytes = _kind_of_every_character()[points].tobytes()
+    return spelled.decode("ascii")
+
+
+def words(text: str) -> list[str]:
+    """Split a text into words, as they stand in it."""
+    if text.isascii() or not _not_plain(text):
+        found: list[str] = _plain_words.findall(text)
+        if len(text) <= MAX_WORD_UNITS or max(map(len, found), default=0) <= MAX_WORD_UNITS:
+            return found
+    return [text[start:end] for start, end in spans(text)]
+
+
+def spans(text: str) -> list[Span]:
+    """Find the words of a text as (start, end) in characters."""
+    plain = text.isascii() or not _not_plain(text)
+    pattern, subject = (_plain_words, text) if plain else (_words_of_kinds, kinds(text))
+    found = [match.span() for match in pattern.finditer(subject)]
+    # A character is at most two units, so shorter words need no second look.
+    if len(text) > MAX_WORD_UNITS // 2 and any(end - start > MAX_WORD_UNITS // 2 for start, end in found):
+        return list(_bounded(text, subject, pattern))
+    return found
+
+
+def _bounded(text: str, subject: str, pattern: re.Pattern[str]) -> Iterator[Span]:
+    position = 0
+    while match := pattern.search(subject, position):
+        start, end = match.span()
+        limit = end_within_units(text, start, end)
+        if limit == end:
+            yield start, end
+        else:
+            piece = pattern.match(subject, start, limit)
+            end = piece.end() if piece else start + 1
+            if piece:
+                yield start, end
+        position = end
+
+
+def end_within_units(text: str, start: int, end: int) -> int:
+    """Cut ``text[start:end]`` to at most 255 UTF-16 units: the new end."""
+    if 2 * (end - start) <= MAX_WORD_UNITS:
+        return end
+    units = 0
+    for position in range(start, end):
+        units += 2 if text[position] > "\uffff" else 1
+        if units > MAX_WORD_UNITS:
+            return position
+    return end
