@@ -79,11 +79,15 @@ class BuildReport:
         self.documents += 1
         self.tokens += length
         if length == 0:
-            is_empty = not document.full_text.strip()
+            is_empty = _is_blank(document)
             self.without_text += is_empty
             self.without_terms += not is_empty
             if len(self.examples) < 5:
                 self.examples += (document.id,)
+
+
+def _is_blank(document: Document) -> bool:
+    return not (document.text.strip() or document.title.strip())
 
 
 def build(
@@ -259,6 +263,7 @@ class _Growing:
         self._lengths = list[np.ndarray[tuple[int], np.dtype[np.int32]]]()
         self._terms: dict[str, int] = {}
         self._ids = list[str]()
+        self._with_text = 0
         self._blocks = (folder / "store.bin").open("wb")
         self._store = StoreWriter(self._blocks)
 
@@ -270,6 +275,7 @@ class _Growing:
         self._lengths.append(analysed.lengths)
         for document in documents:
             self._ids.append(document.id)
+            self._with_text += not _is_blank(document)
             self._store.add(document)
 
     def close(self) -> SegmentEntry:
@@ -282,6 +288,7 @@ class _Growing:
         return SegmentEntry(
             self.folder.name,
             len(lengths),
+            self._with_text,
             int(np.count_nonzero(lengths)),
             int(lengths.sum(dtype=np.int64)),
             sums_of(self.folder),

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
 from rankhouse.core import notation
 from rankhouse.core.nouns import Document
 from rankhouse.index import manifest, segment
@@ -87,6 +85,7 @@ class Index:
         self.documents = Documents(segments)
         self.collection = Collection(
             sum(entry.documents for entry in said.segments),
+            sum(entry.with_text for entry in said.segments),
             sum(entry.with_terms for entry in said.segments),
             sum(entry.tokens for entry in said.segments),
         )
@@ -135,10 +134,6 @@ class Index:
         if len(self.segments) == 1:
             return len(self.segments[0].terms)
         return len(set().union(*(part.terms for part in self.segments)))
-
-    def without_terms(self) -> int:
-        """Count documents without a single term."""
-        return sum(int(np.count_nonzero(part.lengths == 0)) for part in self.segments)
 
     def verify(self) -> None:
         """Read every file whole and compare it with the manifest.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import write
 
-_WORD = re.compile(r"[a-z0-9]{2,20}")
+_PLAIN = re.compile(r"[a-z0-9]+")
 
 
 class FeedbackDocument(NamedTuple):
@@ -32,7 +32,8 @@ class RM3:
         terms: How many terms a document gives, and how many the expansion keeps.
         docs: How many documents of the first pass are read.
         weight: Share of the original query, between 0 and 1.
-        filter: Keep only terms of 2 to 20 letters a-z and digits that are not too common.
+        filter: Keep only terms of letters a-z and digits. Terms shorter than 2 or longer than 20 characters
+            and too common ones are left out in any case.
         common: "Too common" is to occur in more than this share of all documents; by default a tenth, in
             an index of the ``tweet`` analyzer a hundredth (.7 % above a hundred million documents).
     """
@@ -97,9 +98,12 @@ class RM3:
     def _kept(
         self, terms: Sequence[tuple[str, int]], is_common: Callable[[str], bool]
     ) -> list[tuple[str, float]]:
-        if self.filter:
-            terms = [(t, tf) for t, tf in terms if _WORD.fullmatch(t) and not is_common(t)]
-        return _heaviest(terms, self.terms)
+        good = [
+            (term, tf)
+            for term, tf in terms
+            if 2 <= len(term) <= 20 and (not self.filter or _PLAIN.fullmatch(term)) and not is_common(term)
+        ]
+        return _heaviest(good, self.terms)
 
 
 def _heaviest(weights: object, k: int) -> list[tuple[str, float]]:

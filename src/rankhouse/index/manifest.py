@@ -24,6 +24,7 @@ class SegmentEntry(msgspec.Struct, frozen=True):
     Attributes:
         folder: Its name under ``segments/``.
         documents: All documents.
+        with_text: Documents whose title or text is not blank.
         with_terms: Documents that have at least one term.
         tokens: Occurrences of all terms.
         files: Size and CRC-32 by file name.
@@ -31,6 +32,7 @@ class SegmentEntry(msgspec.Struct, frozen=True):
 
     folder: str
     documents: int
+    with_text: int
     with_terms: int
     tokens: int
     files: dict[str, FileSum]

@@ -119,7 +119,7 @@ class Retriever:
             FeedbackDocument(score, part.terms_of(row))
             for score, (_, _, part, row) in zip(scores, hits, strict=True)
         ]
-        documents = self.index.collection.documents
+        documents = self.index.collection.with_text
         share = feedback.common_share(self.index.analyzer.name, documents)
         return feedback.expand(terms, found, lambda t: self.index.counts(t).documents / documents > share)
 

@@ -27,11 +27,13 @@ class Collection(NamedTuple):
 
     Attributes:
         documents: All documents, empty ones too.
+        with_text: Documents whose title or text is not blank; those that Anserini would index.
         with_terms: Documents that have at least one term; Lucene's "documents with the field".
         tokens: Occurrences of all terms.
     """
 
     documents: int
+    with_text: int
     with_terms: int
     tokens: int
 

@@ -1,0 +1,89 @@
+"""The command line: one program, one sub-command a station, joined by plain files."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from rankhouse import __version__
+from rankhouse.app import console
+from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse
+
+# name -> (module under app.commands, one line for the list); a module is imported only when its command runs.
+COMMANDS = {
+    "index": ("index", "Build an index from a corpus, or add to one."),
+    "search": ("search", "Rank an index's documents for queries."),
+    "evaluate": ("evaluate", "Measure runs against judgements, with significance."),
+    "fuse": ("fuse", "Join several runs into one."),
+    "doctor": ("doctor", "Say what is wrong with data before time is spent."),
+    "demo": ("demo", "The whole line on Python's own documentation."),
+}
+
+
+class Stations(click.Group):
+    """A group whose commands are imported when they are needed, so that --help stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the commands in the order of the line, not of the alphabet."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command's module and give its command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"rankhouse.app.commands.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one lists the choices."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(
+                f'there is no command "{args[0]}"; choose from: {", ".join(COMMANDS)}', ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=Stations, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rankhouse")
+def cli() -> None:
+    """From your own files to a better ranking: index, search, rerank, fuse, evaluate.
+
+    Every command takes --help and shows an example; start with  rankhouse demo.
+    """
+
+
+def main() -> None:
+    """Run the program. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
+    console.show_warnings_plainly()
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        console.say("interrupted")
+        sys.exit(130)
+    except RankhouseError as error:
+        console.say(f"rankhouse: {error}")
+        sys.exit(2 if isinstance(error, WrongUse | MissingExtra) else 1)
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: nothing is wrong, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One module a sub-command; each holds ``command``, imported only when it runs."""

@@ -1,0 +1,239 @@
+"""rankhouse doctor: what is wrong with data before time is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from rankhouse.app import console
+from rankhouse.app.options import PATH, as_json
+from rankhouse.core.corpora import CORPUS_KINDS, read_documents, read_queries
+from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.files import Skips, as_text, kind_of, looks_like, numbered_lines
+from rankhouse.core.trec import read_qrels, read_run
+from rankhouse.index import kernel, manifest
+from rankhouse.index.catalogue import Index
+
+MOST_FAULTS = 1_000_000
+
+
+@dataclass
+class Finding:
+    """What the doctor says of one thing.
+
+    Attributes:
+        name: The thing.
+        kind: What it was taken for.
+        facts: Counts and other plain facts.
+        faults: What is wrong; empty for a healthy thing.
+    """
+
+    name: str
+    kind: str
+    facts: dict[str, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+@click.command("doctor", epilog="Example:  rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run")
+@click.argument("things", nargs=-1, type=PATH)
+@click.option("--qrels", type=PATH, help="Judgements to hold runs against.")
+@as_json
+def command(things: tuple[Path, ...], qrels: Path | None, as_json: bool) -> None:
+    """Check runs, qrels, queries, corpora and indexes; each is recognised by its content.
+
+    Without arguments, says how this installation is. Exits with 1 if anything is wrong.
+    """
+    if not things:
+        _installation(as_json=as_json)
+        return
+    findings = [examine(thing, qrels) for thing in things]
+    if as_json:
+        console.emit_json(findings)
+    else:
+        for finding in findings:
+            _show(finding)
+    if any(finding.faults for finding in findings):
+        raise click.exceptions.Exit(1)
+
+
+def examine(path: Path, qrels: Path | None = None) -> Finding:
+    """Recognise a thing by its content and check it."""
+    try:
+        kind = recognise(path)
+        finding = Finding(str(path), kind)
+        _CHECKS[kind](path, finding, qrels)
+    except RankhouseError as error:
+        return Finding(str(path), "unreadable", {}, [str(error)])
+    return finding
+
+
+def recognise(path: Path) -> str:
+    """Tell what a file or folder is: index, run, qrels, queries or corpus.
+
+    Raises:
+        WrongUse: It is none of these.
+    """
+    if path.is_dir():
+        return "index" if (path / manifest.FILE).exists() else "corpus"
+    match looks_like(path):
+        case "{":
+            return "queries" if "quer" in path.name or "topic" in path.name else "corpus"
+        case "<":
+            head = b"".join(raw for _, (_, raw) in zip(range(50), numbered_lines(path), strict=False)).lower()
+            return "queries" if b"<top" in head else "corpus"
+        case "":
+            raise WrongUse(f"{path}: is empty")
+    line, raw = next((line, raw) for line, raw in numbered_lines(path) if raw.strip())
+    text = as_text(raw, path, line)
+    columns = text.split()
+    if len(columns) == 6:
+        return "run"
+    if len(columns) == 4 or columns == ["query-id", "corpus-id", "score"]:
+        return "qrels"
+    if "\t" in text:
+        return "corpus" if kind_of(path) in CORPUS_KINDS and "quer" not in path.name else "queries"
+    raise WrongUse(
+        f"{path}: is no run (6 columns), qrels (4 columns), TSV (a tab), JSON lines or TREC markup; its "
+        f'first line is "{text[:60]}"'
+    )
+
+
+def _run(path: Path, finding: Finding, qrels: Path | None) -> None:
+    skips = Skips(MOST_FAULTS)
+    run = read_run(path, skips)
+    finding.faults += [str(fault) for fault in skips.seen]
+    depths = [len(run[q].doc_ids) for q in run]
+    tied = sum(len(r.scores) - len(set(r.scores.tolist())) for r in run.values())
+    finding.facts |= {
+        "queries": f"{len(run):,}",
+        "rows": f"{run.rows:,}",
+        "documents a query": f"{min(depths, default=0):,} to {max(depths, default=0):,}",
+        "rows with the score of another": f"{tied:,} (ordered by document id, descending)",
+    }
+    if not run:
+        finding.faults.append("the run has no rows")
+    if qrels is not None:
+        judged = read_qrels(qrels)
+        both = [q for q in judged if q in run]
+        seen = sum(len(set(run[q].doc_ids[:10]) & judged[q].keys()) for q in both)
+        finding.facts["queries with judgements"] = f"{len(both):,} of {len(judged):,}"
+        if both:
+            first_ten = sum(min(10, len(run[q].doc_ids)) for q in both)
+            finding.facts["judged among the first ten"] = f"{seen / max(1, first_ten):.1%}"
+        else:
+            finding.faults.append(
+                f"no query of the run is judged: the run has {', '.join(list(run)[:3])} ..., "
+                f"the qrels {', '.join(list(judged)[:3])} ..."
+            )
+
+
+def _qrels(path: Path, finding: Finding, _: Path | None) -> None:
+    skips = Skips(MOST_FAULTS)
+    qrels = read_qrels(path, skips)
+    finding.faults += [str(fault) for fault in skips.seen]
+    grades: dict[int, int] = {}
+    for judged in qrels.values():
+        for grade in judged.values():
+            grades[grade] = grades.get(grade, 0) + 1
+    barren = [q for q, judged in qrels.items() if not any(grade > 0 for grade in judged.values())]
+    finding.facts |= {
+        "queries": f"{len(qrels):,}",
+        "judgements": f"{sum(grades.values()):,}",
+        "grades": ", ".join(f"{grade}: {count:,}" for grade, count in sorted(grades.items())),
+        "queries without a relevant document": f"{len(barren):,}"
+        + (f" ({', '.join(barren[:5])})" if barren else ""),
+    }
+    if not qrels:
+        finding.faults.append("the file has no judgements")
+
+
+def _queries(path: Path, finding: Finding, _: Path | None) -> None:
+    skips = Skips(MOST_FAULTS)
+    queries = read_queries(path, skips)
+    finding.faults += [str(fault) for fault in skips.seen]
+    empty = [q.id for q in queries if not q.text.strip()]
+    words = [len(q.text.split()) for q in queries]
+    finding.facts |= {
+        "queries": f"{len(queries):,}",
+        "words a query": f"{min(words, default=0)} to {max(words, default=0)}",
+    }
+    if empty:
+        finding.faults.append(f"{len(empty)} queries have no text: {', '.join(empty[:5])}")
+
+
+def _corpus(path: Path, finding: Finding, _: Path | None) -> None:
+    skips = Skips(MOST_FAULTS)
+    count = empty = titled = characters = longest = 0
+    for document in read_documents([path], skips):
+        size = len(document.full_text)
+        count, characters, longest = count + 1, characters + size, max(longest, size)
+        empty += not document.full_text.strip()
+        titled += bool(document.title)
+    finding.faults += [str(fault) for fault in skips.seen]
+    finding.facts |= {
+        "documents": f"{count:,}",
+        "with a title": f"{titled:,}",
+        "without any text": f"{empty:,}",
+        "characters a document": f"{characters / max(1, count):,.0f} on average, {longest:,} at most",
+    }
+    if not count:
+        finding.faults.append("the corpus has no documents")
+
+
+def _index(path: Path, finding: Finding, _: Path | None) -> None:
+    index = Index.open(path)
+    index.verify()
+    finding.facts |= {
+        "documents": f"{len(index):,}",
+        "terms": f"{index.collection.tokens:,}, {index.distinct_terms():,} distinct",
+        "documents without terms": f"{index.collection.documents - index.collection.with_terms:,}",
+        "analyzer": index.analyzer.name,
+        "segments": f"{len(index.segments)}",
+        "made by": index.manifest.made_by,
+        "bytes": f"{sum(f.stat().st_size for f in path.rglob('*') if f.is_file()):,}",
+        "every file as written": "yes",
+    }
+
+
+_CHECKS: dict[str, Callable[[Path, Finding, Path | None], None]] = {
+    "run": _run,
+    "qrels": _qrels,
+    "queries": _queries,
+    "corpus": _corpus,
+    "index": _index,
+}
+
+
+def _show(finding: Finding) -> None:
+    state = "ill" if finding.faults else "sound"
+    console.results.print(f"[bold]{finding.name}[/bold]: {finding.kind}, {state}", soft_wrap=True)
+    for name, fact in finding.facts.items():
+        console.results.print(f"  {name}: {fact}", markup=False, soft_wrap=True)
+    for fault in finding.faults[:20]:
+        console.results.print(f"  fault: {fault}", markup=False, soft_wrap=True)
+    if len(finding.faults) > 20:
+        console.results.print(f"  ... and {len(finding.faults) - 20:,} more faults")
+
+
+def _installation(*, as_json: bool) -> None:
+    from importlib.util import find_spec
+
+    packages = {
+        "neural": ("torch", "transformers", "tokenizers", "safetensors"),
+        "dense": ("faiss",),
+        "report": ("matplotlib", "jinja2"),
+        "datasets": ("ir_datasets",),
+    }
+    facts = {"compiled kernel": "yes" if kernel.COMPILED else "no (numpy instead: same rankings, slower)"}
+    for extra, names in packages.items():
+        missing = [name for name in names if find_spec(name) is None]
+        install = f'no ({", ".join(missing)}); pip install "rankhouse[{extra}]"'
+        facts[f"extra {extra}"] = install if missing else "yes"
+    if as_json:
+        console.emit_json(facts)
+    else:
+        for name, fact in facts.items():
+            console.results.print(f"{name}: {fact}", markup=False, soft_wrap=True)

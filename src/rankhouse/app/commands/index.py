@@ -1,0 +1,111 @@
+"""rankhouse index: a corpus becomes an index."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from rankhouse.app import console
+from rankhouse.app.options import PATH, as_json, skip_bad
+from rankhouse.app.reports import report_skips
+from rankhouse.core.corpora import corpus_files, read_documents
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.files import Meter, Skips
+from rankhouse.index import build
+from rankhouse.index.build import BuildOptions, BuildReport
+
+
+@click.command(
+    "index",
+    epilog="Example:  rankhouse index corpus.jsonl.gz --out my.index",
+)
+@click.argument("corpus", nargs=-1, required=True)
+@click.option("--out", type=PATH, required=True, help="The folder to make.")
+@click.option("--analyzer", default="english", show_default=True, help="english, tweet or whitespace.")
+@click.option("--append", is_flag=True, help="Add the documents to the index that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace the index that is there.")
+@click.option(
+    "--workers", type=click.IntRange(0), default=0, help="Analysis processes; by default one a core."
+)
+@click.option(
+    "--segment-tokens",
+    type=click.IntRange(1),
+    default=BuildOptions().segment_tokens,
+    show_default=True,
+    help="Tokens a segment; bounds the memory used (about 20 bytes each).",
+)
+@skip_bad
+@as_json
+def command(
+    corpus: tuple[str, ...],
+    out: Path,
+    analyzer: str,
+    append: bool,
+    overwrite: bool,
+    workers: int,
+    segment_tokens: int,
+    skip_bad: int,
+    as_json: bool,
+) -> None:
+    """Build an index from CORPUS files, folders of them, or ir_datasets:NAME collections.
+
+    Files are .jsonl, .tsv or TREC .sgml, each also with .gz or .zst.
+    """
+    if append and overwrite:
+        raise WrongUse("--append and --overwrite exclude each other")
+    chosen = BuildOptions(analyzer, segment_tokens, workers, overwrite)
+    skips, meter = Skips(skip_bad), Meter()
+    documents = read_documents(corpus, skips, meter=meter)
+    started = time.perf_counter()
+    with console.progress("indexing", _bytes_of(corpus), "bytes") as show:
+        work = build.append if append else build.build
+        report = work(documents, out, chosen, lambda _: show(meter.bytes))
+    seconds = time.perf_counter() - started
+    report_skips(skips)
+    _report(report)
+    if as_json:
+        console.emit_json(_summary(report, skips, out, seconds))
+    else:
+        speed = report.documents / max(seconds, 1e-9)
+        verb = "added to" if append else "indexed in"
+        console.say(
+            f"{report.documents:,} documents, {report.tokens:,} terms {verb} {out} "
+            f"in {seconds:.1f} s ({speed:,.0f} documents/s)"
+        )
+
+
+def _bytes_of(corpus: tuple[str, ...]) -> int | None:
+    """Add up the corpus files' sizes; None where one has none, or is missing (reading will say so)."""
+    total = 0
+    for source in corpus:
+        if source.startswith("ir_datasets:") or not Path(source).exists():
+            return None
+        total += sum(path.stat().st_size for path in corpus_files(Path(source)))
+    return total
+
+
+def _report(report: BuildReport) -> None:
+    examples = f" (first: {', '.join(report.examples)})" if report.examples else ""
+    if report.without_text:
+        console.say(
+            f"warning: {report.without_text:,} documents have no text; no search finds them{examples}"
+        )
+    if report.without_terms:
+        console.say(
+            f"warning: {report.without_terms:,} documents hold nothing but stop words and punctuation; "
+            f"no search finds them{examples}"
+        )
+
+
+def _summary(report: BuildReport, skips: Skips, out: Path, seconds: float) -> dict[str, object]:
+    return {
+        "index": str(out),
+        "documents": report.documents,
+        "tokens": report.tokens,
+        "without_text": report.without_text,
+        "without_terms": report.without_terms,
+        "skipped": [str(fault) for fault in skips.seen],
+        "seconds": round(seconds, 3),
+    }

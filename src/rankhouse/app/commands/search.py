@@ -1,0 +1,132 @@
+"""rankhouse search: queries become a run, or one query becomes a page to read."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from rankhouse.app import console
+from rankhouse.app.options import PATH, as_json, skip_bad
+from rankhouse.app.reports import report_skips
+from rankhouse.core.corpora import read_queries
+from rankhouse.core.errors import RankhouseWarning, WrongUse
+from rankhouse.core.files import Skips
+from rankhouse.core.nouns import Query
+from rankhouse.core.run import Run
+from rankhouse.core.trec import write_run
+from rankhouse.index.catalogue import Index
+from rankhouse.index.retrieve import Retriever, Search, retrieve
+from rankhouse.text.snippets import Snippet, snippet
+
+
+@click.command(
+    "search",
+    epilog="Example:  rankhouse search --index my.index --queries queries.tsv --feedback rm3 --out rm3.run",
+)
+@click.option("--index", "index_path", type=PATH, required=True, help="The index folder.")
+@click.option("--queries", type=str, help="Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.")
+@click.option("--query", help="One query, answered on the screen.")
+@click.option("--field", default="", help='Which text of the queries: "title", "desc", a JSON key ...')
+@click.option("--model", default="bm25", show_default=True, help='bm25, ql, ql(form="indri"), jm ...')
+@click.option("--feedback", default="", help='For example "rm3(terms=10, docs=10, weight=0.5)".')
+@click.option("-k", type=click.IntRange(1), help="Documents a query.  [default: 1000; 10 with --query]")
+@click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
+@click.option(
+    "--threads", type=click.IntRange(0), default=0, help="Queries at a time; by default one a core."
+)
+@click.option("--out", type=PATH, help="The run file to write (TREC; .gz and .zst compress).")
+@skip_bad
+@as_json
+def command(
+    index_path: Path,
+    queries: str | None,
+    query: str | None,
+    field: str,
+    model: str,
+    feedback: str,
+    k: int | None,
+    tag: str,
+    threads: int,
+    out: Path | None,
+    skip_bad: int,
+    as_json: bool,
+) -> None:
+    """Rank the documents of an index for many queries (a TREC run) or for one (a table with snippets)."""
+    if (queries is None) == (query is None):
+        raise WrongUse("give either --queries FILE or --query TEXT")
+    if queries is not None and out is None:
+        raise WrongUse("--queries needs --out RUN, the run file to write")
+    index = Index.open(index_path)
+    search = Search(model, feedback, k or (1000 if query is None else 10), threads)
+    if query is not None:
+        show_answer(index, Query("query", query), search, as_json=as_json)
+    if queries is None or out is None:
+        return
+    skips = Skips(skip_bad)
+    asked = read_queries(queries, skips, field)
+    report_skips(skips)
+    started = time.perf_counter()
+    with console.progress("searching", len(asked)) as show:
+        run = retrieve(index, asked, search, show)
+    seconds = time.perf_counter() - started
+    warn_of_empty(run, asked)
+    write_run(run, out, tag)
+    if as_json:
+        done = {"run": str(out), "queries": len(run), "rows": run.rows, "seconds": round(seconds, 3)}
+        console.emit_json(done | {"without_results": [q for q in run if not run[q].doc_ids]})
+    else:
+        console.say(f"{len(run):,} queries, {run.rows:,} rows written to {out} in {seconds:.2f} s")
+
+
+def warn_of_empty(run: Run, queries: list[Query]) -> None:
+    """Say which queries found nothing, and why a TREC run cannot name them."""
+    empty = [query for query in queries if not run[query.id].doc_ids]
+    if empty:
+        named = ", ".join(f'{q.id} ("{q.text[:40]}")' for q in empty[:5]) + (" ..." if len(empty) > 5 else "")
+        warnings.warn(
+            f"{len(empty)} of {len(queries)} queries share no term with the index and are absent from the "
+            f"run file: {named}",
+            RankhouseWarning,
+            stacklevel=2,
+        )
+
+
+def show_answer(index: Index, query: Query, search: Search, *, as_json: bool = False) -> None:
+    """Answer one query on the screen: rank, score, title, and the best stretch of text, words highlighted."""
+    retriever = Retriever(index, search)
+    doc_ids, scores = retriever.ranking(query)
+    terms = retriever.terms(query.text)
+    weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in terms}
+    documents = index.documents.fetch(doc_ids)
+    rows = list(zip(documents, scores.tolist(), strict=True))
+    if as_json:
+        console.emit_json(
+            [
+                {"rank": rank, "id": d.id, "score": score, "title": d.title}
+                | {"snippet": snippet(d.text, weights, index.analyzer).text}
+                for rank, (d, score) in enumerate(rows, 1)
+            ]
+        )
+        return
+    if not rows:
+        kept = ", ".join(terms) or "nothing: only stop words or punctuation"
+        console.say(f'no document holds a term of "{query.text}" (terms after analysis: {kept})')
+        return
+    for rank, (document, score) in enumerate(rows, 1):
+        head = Text(f"{rank:>3}  ", style="dim")
+        head.append(document.title or document.id, style="bold")
+        head.append(f"  {document.id}  {score:.4f}" if document.title else f"  {score:.4f}", style="dim")
+        console.results.print(head, soft_wrap=True)
+        console.results.print(highlighted(snippet(document.text, weights, index.analyzer)), width=100)
+
+
+def highlighted(part: Snippet) -> Text:
+    """Style a snippet's matching words."""
+    text = Text("     ") + Text(part.text)
+    for start, end in part.marks:
+        text.stylize("bold yellow", start + 5, end + 5)
+    return text
