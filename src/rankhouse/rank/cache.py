@@ -121,7 +121,7 @@ class CachedRanker:
         asked = list(missing.items())
         for start in range(0, len(asked), self.portion):
             some = asked[start : start + self.portion]
-            fresh = _exactly(len(some), self.ranker.score([pairs[place] for _, place in some]))
+            fresh = exactly(len(some), self.ranker.score([pairs[place] for _, place in some]))
             scored = [(key, value) for (key, _), value in zip(some, fresh.tolist(), strict=True)]
             self._store.keep(row, scored)
             known.update(scored)
@@ -177,7 +177,8 @@ def _digest(*parts: str) -> bytes:
     return whole.digest()
 
 
-def _exactly(n: int, scores: FloatArray) -> FloatArray:
+def exactly(n: int, scores: FloatArray) -> FloatArray:
+    """Refuse scores that are not (n,): a ranker owes one score for each pair."""
     scores = np.asarray(scores, np.float32)
     if scores.shape != (n,):
         raise BadModel(f"the ranker was asked for {n} scores and gave an array of shape {scores.shape}")

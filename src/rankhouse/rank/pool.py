@@ -169,7 +169,8 @@ def convert(values: Doubles, said: str, wanted: str) -> Doubles:
         )
     bounds = {"probability": (0.0, 1.0), "logprob": (-math.inf, 0.0)}.get(said, (-math.inf, math.inf))
     inside = np.clip(values, *bounds)
-    if (far := np.flatnonzero(np.abs(inside - values) > _SLACK)).size:
+    outside = (values < bounds[0] - _SLACK) | (values > bounds[1] + _SLACK)
+    if (far := np.flatnonzero(outside)).size:
         raise BadModel(
             f'the ranker declares scale "{said}" but gave {values[far[0]]:g}, outside of '
             f"[{bounds[0]:g}, {bounds[1]:g}]; declare another scale, or pool with scale left out"
