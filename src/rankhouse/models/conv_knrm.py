@@ -1,0 +1,158 @@
+"""Conv-KNRM: n-grams made by convolution, every query n-gram length matched with every passage n-gram length.
+
+Paper: Dai et al., "Convolutional Neural Networks for Soft-Matching N-Grams in Ad-hoc Search", WSDM 2018,
+eq. 1-7. Deviations, with the TK authors' code: no tanh and no bias at the end; logs are multiplied by 0.01;
+the first kernel has width 1e-3; an n-gram that hangs over the end of its text counts like any other.
+Shapes: n pairs, q query tokens, p passage tokens, d width, f filters, k kernels, m n-gram lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.base import Lesson, plain_scorer
+from rankhouse.models.wordpair import (
+    Evidence,
+    Reading,
+    WordReader,
+    array,
+    begin,
+    blank_table,
+    design_from,
+    embedding,
+    hinge,
+    policy_of,
+    seeded,
+)
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.kernels import Kernels, log_counts, soft_counts, unit
+from rankhouse.nn.ragged import Ragged, TwoSided
+
+LOG_FACTOR = 0.01
+FIRST_SPREAD = 0.014
+EXACT_WIDTH = 1e-3
+
+
+@dataclass(frozen=True)
+class ConvKNRMDesign(Reading):
+    """What ``conv_knrm(...)`` accepts.
+
+    Attributes:
+        grams: Longest n-gram; 3 matches lengths 1, 2 and 3 with each other.
+        filters: Width of an n-gram's vector.
+    """
+
+    grams: int = 3
+    filters: int = 128
+
+    def __post_init__(self) -> None:
+        """Refuse sizes below 1."""
+        super().__post_init__()
+        if self.grams < 1 or self.filters < 1:
+            raise WrongUse(f"grams={self.grams}, filters={self.filters}: both must be 1 or more")
+
+    def fresh(self, texts: Iterable[str], seed: int = 0) -> ConvKNRM:
+        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained."""
+        reader, table = begin(self, texts, seed)
+        with seeded(seed):
+            return ConvKNRM(self, reader, table)
+
+
+class ConvKNRM(nn.Module):
+    """The model; see the head of this file.
+
+    Args:
+        design: How text is read, n-gram lengths, filters.
+        reader: Reads text as word numbers.
+        table: (v, d) start vectors.
+    """
+
+    family = "conv_knrm"
+    lesson: Lesson = "contrasts"
+
+    def __init__(self, design: ConvKNRMDesign, reader: WordReader, table: FloatArray) -> None:
+        super().__init__()
+        self.design, self.reader = design, reader
+        self.policy = policy_of(self.family, design, table.shape[1])
+        self.embedding = embedding(table)
+        lengths = range(1, design.grams + 1)
+        self.convolutions = nn.ModuleList(nn.Conv1d(table.shape[1], design.filters, m) for m in lengths)
+        self.kernels = Kernels.usual(EXACT_WIDTH)
+        self.weight = nn.Linear(len(self.kernels) * design.grams**2, 1, bias=False)
+        nn.init.uniform_(self.weight.weight, -FIRST_SPREAD, FIRST_SPREAD)
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> ConvKNRM:
+        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
+        design = design_from(ConvKNRMDesign, policy)
+        reader = WordReader.rebuild(design, assets)
+        return cls(design, reader, blank_table(reader, policy["width"]))
+
+    def assets(self) -> Mapping[str, bytes]:
+        """Give the vocabulary's file."""
+        return self.reader.assets()
+
+    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
+        """Turn n pairs into word numbers."""
+        return self.reader.encode(pairs)
+
+    def grams(self, side: Ragged) -> list[Tensor]:
+        """Make the unit vectors of all n-grams that begin at each token: m tensors (n, t, f)."""
+        words = self.embedding(side.pad(at_least=1)).transpose(1, 2)
+        made = (layer(F.pad(words, (0, i))).relu() for i, layer in enumerate(self.convolutions))
+        return [unit(grams.transpose(1, 2)) for grams in made]
+
+    def matches(self, batch: TwoSided) -> dict[str, Tensor]:
+        """Give a match matrix (n, q, p) for every pair of lengths; "2-3": query 2-grams, passage 3-grams."""
+        query, passage = self.grams(batch.query), self.grams(batch.passage)
+        return {
+            f"{i}-{j}": asked @ said.transpose(1, 2)
+            for i, asked in enumerate(query, 1)
+            for j, said in enumerate(passage, 1)
+        }
+
+    def _features(self, counts: Tensor, query_mask: Tensor) -> Tensor:
+        return log_counts(counts, query_mask) * LOG_FACTOR
+
+    def forward(self, batch: TwoSided) -> Tensor:
+        """Score n pairs: (n,)."""
+        asked, said = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
+        counts = (soft_counts(match, said, self.kernels) for match in self.matches(batch).values())
+        features = torch.cat([self._features(each, asked) for each in counts], dim=1)
+        return cast(Tensor, self.weight(features).squeeze(1))
+
+    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
+        """Give the hinge loss with margin 1 of contrasts (g, s)."""
+        return hinge(self(batch), labels)
+
+    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
+        """Give ``forward`` on this device, in fp32."""
+        return plain_scorer(self, compute)
+
+    @torch.inference_mode()
+    def evidence(self, pair: Pair) -> Evidence:
+        """Show what one pair's score is made of; a part for each pair of lengths, they sum to the score."""
+        batch = self.encode([pair]).to(self.weight.weight.device)
+        asked, said = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
+        query_words, passage_words = self.reader.words(pair)
+        q, p = len(query_words), len(passage_words)
+        matches, sums, parts = {}, {}, {}
+        names = tuple(f"{centre:g}" for centre in self.kernels.centres)
+        for (name, match), weight in zip(
+            self.matches(batch).items(), self.weight.weight.view(-1, len(names)), strict=True
+        ):
+            counts = soft_counts(match, said, self.kernels)
+            matches[f"cosine {name}"] = array(match[0, :q, :p])
+            sums[f"kernel sums {name}"] = array(counts[0, :q])
+            parts[f"grams {name}"] = float((self._features(counts, asked)[0] * weight).sum())
+        columns = dict.fromkeys(sums, names)
+        score = float(self(batch))
+        return Evidence(query_words, passage_words, score, matches, sums, columns, parts)

@@ -1,0 +1,128 @@
+"""KNRM: a cosine match matrix of plain word vectors, pooled by kernels, weighed by one line.
+
+Paper: Xiong et al., "End-to-End Neural Ad-hoc Ranking with Kernel Pooling", SIGIR 2017, eq. 1-6.
+Deviations, with the TK authors' code: no tanh and no bias at the end; logs are multiplied by 0.01; the first
+kernel (exact match) has width 1e-4. Shapes: n pairs, q query tokens, p passage tokens, d width, k kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.base import Lesson, plain_scorer
+from rankhouse.models.wordpair import (
+    Evidence,
+    Reading,
+    WordReader,
+    array,
+    begin,
+    blank_table,
+    design_from,
+    embedding,
+    hinge,
+    policy_of,
+    seeded,
+)
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.kernels import Kernels, log_counts, soft_counts, word_cosines
+from rankhouse.nn.ragged import TwoSided
+
+LOG_FACTOR = 0.01
+FIRST_SPREAD = 0.014
+EXACT_WIDTH = 1e-4
+
+
+@dataclass(frozen=True)
+class KNRMDesign(Reading):
+    """What ``knrm(...)`` accepts; KNRM has no sizes of its own."""
+
+    def fresh(self, texts: Iterable[str], seed: int = 0) -> KNRM:
+        """Count a vocabulary over texts, start its vectors, draw the weights: a KNRM to be trained."""
+        reader, table = begin(self, texts, seed)
+        with seeded(seed):
+            return KNRM(self, reader, table)
+
+
+class KNRM(nn.Module):
+    """The model; see the head of this file.
+
+    Args:
+        design: How text is read.
+        reader: Reads text as word numbers.
+        table: (v, d) start vectors.
+    """
+
+    family = "knrm"
+    lesson: Lesson = "contrasts"
+
+    def __init__(self, design: KNRMDesign, reader: WordReader, table: FloatArray) -> None:
+        super().__init__()
+        self.design, self.reader = design, reader
+        self.policy = policy_of(self.family, design, table.shape[1])
+        self.embedding = embedding(table)
+        self.kernels = Kernels.usual(EXACT_WIDTH)
+        self.weight = nn.Linear(len(self.kernels), 1, bias=False)
+        nn.init.uniform_(self.weight.weight, -FIRST_SPREAD, FIRST_SPREAD)
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> KNRM:
+        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
+        design = design_from(KNRMDesign, policy)
+        reader = WordReader.rebuild(design, assets)
+        return cls(design, reader, blank_table(reader, policy["width"]))
+
+    def assets(self) -> Mapping[str, bytes]:
+        """Give the vocabulary's file."""
+        return self.reader.assets()
+
+    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
+        """Turn n pairs into word numbers."""
+        return self.reader.encode(pairs)
+
+    def match(self, batch: TwoSided) -> Tensor:
+        """Give the cosines of all word pairs, (n, q, p)."""
+        return word_cosines(self.embedding.weight, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
+
+    def features(self, counts: Tensor, query_mask: Tensor) -> Tensor:
+        """Turn soft counts (n, q, k) into the features that are weighed, (n, k); eq. 4."""
+        return log_counts(counts, query_mask) * LOG_FACTOR
+
+    def forward(self, batch: TwoSided) -> Tensor:
+        """Score n pairs: (n,)."""
+        counts = soft_counts(self.match(batch), batch.passage.mask(at_least=1), self.kernels)
+        return cast(Tensor, self.weight(self.features(counts, batch.query.mask(at_least=1))).squeeze(1))
+
+    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
+        """Give the hinge loss with margin 1 of contrasts (g, s); eq. 6."""
+        return hinge(self(batch), labels)
+
+    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
+        """Give ``forward`` on this device, in fp32."""
+        return plain_scorer(self, compute)
+
+    @torch.inference_mode()
+    def evidence(self, pair: Pair) -> Evidence:
+        """Show what one pair's score is made of; a part a kernel, they sum to the score."""
+        batch = self.encode([pair]).to(self.weight.weight.device)
+        match = self.match(batch)
+        counts = soft_counts(match, batch.passage.mask(at_least=1), self.kernels)
+        features = self.features(counts, batch.query.mask(at_least=1))
+        names = tuple(f"{centre:g}" for centre in self.kernels.centres)
+        shares = (features[0] * self.weight.weight[0]).tolist()
+        query_words, passage_words = self.reader.words(pair)
+        q, p = len(query_words), len(passage_words)
+        return Evidence(
+            query_words,
+            passage_words,
+            float(self.weight(features)),
+            {"cosine": array(match[0, :q, :p])},
+            {"kernel sums": array(counts[0, :q])},
+            {"kernel sums": names},
+            {f"log {name}": share for name, share in zip(names, shares, strict=True)},
+        )

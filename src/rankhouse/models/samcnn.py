@@ -1,0 +1,249 @@
+"""samCNN: a Siamese convolution over words, with every query word sweeping the post in its own way.
+
+Paper: Shi, Rao, Lin, "Simple Attention-Based Representation Learning for Ranking Short Social Media Posts",
+NAACL 2019, eq. 1-4. Deviations, with the authors' code: filters reach over both ends (p + k - 1 places); the
+"MLP" after pooling is one line; the last hidden layer has batch norm and tanh; attention has filters of its
+own. Unlike their code, padding is masked everywhere, so a post's score does not depend on its batch.
+Shapes: n pairs, q query tokens, p post tokens, d width, f filters, k filter length, h hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.base import Lesson, plain_scorer
+from rankhouse.models.wordpair import (
+    Evidence,
+    Reading,
+    WordReader,
+    array,
+    begin,
+    blank_table,
+    design_from,
+    embedding,
+    policy_of,
+    seeded,
+)
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.convolve import (
+    WideFilters,
+    injected_maxima,
+    injected_maxima_of_words,
+    pooled_products,
+    scaled_maxima,
+)
+from rankhouse.nn.kernels import word_cosines
+from rankhouse.nn.ragged import TwoSided
+from rankhouse.text.vectors import uniform
+
+Attention = Literal["query", "position"] | None
+_UNKNOWN_BOUND = 0.05
+
+
+@dataclass(frozen=True)
+class SamCNNDesign(Reading):
+    """What ``samcnn(...)`` accepts; the defaults are the paper's (table 2).
+
+    Attributes:
+        attention: None (BiCNN), "query" (QAtt) or "position" (PAtt).
+        filters: f.
+        filter_length: k, in words.
+        hidden: h, size of a text's vector.
+        final: Size of the last hidden layer.
+        dropout: Share of numbers dropped in training.
+    """
+
+    words: str = "whitespace"
+    min_count: int = 1
+    attention: Attention = "position"
+    filters: int = 250
+    filter_length: int = 2
+    hidden: int = 200
+    final: int = 100
+    dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse unknown attention and sizes that make no layer."""
+        super().__post_init__()
+        if self.attention not in {None, "query", "position"}:
+            raise WrongUse(
+                f'attention="{self.attention}" is not known; choose from: None, "query", "position"'
+            )
+        for name in ("filters", "filter_length", "hidden", "final"):
+            if getattr(self, name) < 1:
+                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+        if not 0 <= self.dropout < 1:
+            raise WrongUse(f"dropout={self.dropout}: must be 0 or more and below 1")
+
+    def fresh(self, texts: Iterable[str], seed: int = 0) -> SamCNN:
+        """Count a vocabulary over texts, start its vectors, draw the weights: a samCNN to be trained."""
+        reader, table = begin(self, texts, seed, uniform(_UNKNOWN_BOUND))
+        with seeded(seed):
+            return SamCNN(self, reader, table)
+
+
+class TextEncoder(nn.Module):
+    """Filters over words and the line after pooling: maxima (..., f) -> (..., h)."""
+
+    def __init__(self, width: int, design: SamCNNDesign) -> None:
+        super().__init__()
+        self.filters = WideFilters(width, design.filters, design.filter_length)
+        self.hidden = nn.Linear(design.filters, design.hidden)
+        self.dropout = nn.Dropout(design.dropout)
+
+    def forward(self, maxima: Tensor) -> Tensor:
+        """(..., f) -> (..., h)."""
+        return cast(Tensor, self.hidden(self.dropout(maxima)))
+
+
+class SamCNN(nn.Module):
+    """The model; its score is the logarithm of the probability of relevance. See the head of this file.
+
+    Args:
+        design: Reading and sizes.
+        reader: Reads text as word numbers.
+        table: (v, d) start vectors.
+    """
+
+    family = "samcnn"
+    lesson: Lesson = "points"
+
+    def __init__(self, design: SamCNNDesign, reader: WordReader, table: FloatArray) -> None:
+        super().__init__()
+        width = table.shape[1]
+        self.design, self.reader = design, reader
+        self.policy = policy_of(self.family, design, width)
+        self.embedding = embedding(table)
+        self.text = TextEncoder(width, design)
+        self.attended = TextEncoder(width, design) if design.attention else None
+        sides = 3 if design.attention else 2
+        self.final = nn.Linear(sides * design.hidden, design.final)
+        self.norm = nn.BatchNorm1d(design.final)
+        self.dropout = nn.Dropout(design.dropout)
+        self.decide = nn.Linear(design.final, 2)
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> SamCNN:
+        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
+        design = design_from(SamCNNDesign, policy)
+        reader = WordReader.rebuild(design, assets)
+        return cls(design, reader, blank_table(reader, policy["width"]))
+
+    def assets(self) -> Mapping[str, bytes]:
+        """Give the vocabulary's file."""
+        return self.reader.assets()
+
+    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
+        """Turn n pairs into word numbers."""
+        return self.reader.encode(pairs)
+
+    def _products(self, encoder: TextEncoder, ids: Tensor) -> Tensor:
+        """Multiply words (n, p) with a text encoder's filters: (n, p, k, f); each distinct word once."""
+        if torch.is_grad_enabled():
+            return encoder.filters.products(self.embedding(ids))
+        distinct, at = torch.unique(ids, return_inverse=True)
+        return F.embedding(at, encoder.filters.products(self.embedding(distinct)).flatten(1)).view(
+            *ids.shape, *encoder.filters.weight.shape[1::-1]
+        )
+
+    def _vector(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """General sentence encoder: (n, t) -> (n, h)."""
+        filters = self.text.filters
+        maxima = pooled_products(self._products(self.text, ids), filters.bias, lengths)
+        return cast(Tensor, self.text(maxima))
+
+    def swept(self, batch: TwoSided) -> Tensor:
+        """Let every query token sweep the post: maxima (n, q, f), zero for padding of the query.
+
+        Raises:
+            WrongUse: The model has no attention.
+        """
+        if self.attended is None:
+            raise WrongUse("this samCNN has attention=None: no query word sweeps the post")
+        query, passage = batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
+        filters, lengths = self.attended.filters, batch.passage.lengths
+        if self.design.attention == "position":
+            scales = word_cosines(self.embedding.weight, query, passage)
+            maxima = scaled_maxima(self._products(self.attended, passage), scales, filters.bias, lengths)
+        elif torch.is_grad_enabled():
+            maxima = injected_maxima(self.embedding(passage), self.embedding(query), filters, lengths)
+        else:
+            maxima = self._injected(query, passage, lengths)
+        return maxima * batch.query.mask(at_least=1).unsqueeze(2)
+
+    def _injected(self, query: Tensor, passage: Tensor, lengths: Tensor) -> Tensor:
+        """QAtt in scoring: pairs of one query together, each distinct word of their posts once."""
+        filters = cast(TextEncoder, self.attended).filters
+        out = self.embedding.weight.new_empty(*query.shape, filters.weight.shape[0])
+        queries, asked_by = torch.unique(query, dim=0, return_inverse=True)
+        for i, row in enumerate(queries):
+            rows = torch.nonzero(asked_by == i).squeeze(1)
+            distinct, at = torch.unique(passage[rows], return_inverse=True)
+            words, asked = self.embedding(distinct), self.embedding(row)
+            out[rows] = injected_maxima_of_words(words, at, asked, filters, lengths[rows])
+        return out
+
+    def features(self, batch: TwoSided) -> Tensor:
+        """Give query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h)."""
+        parts = [
+            self._vector(batch.query.pad(at_least=1), batch.query.lengths),
+            self._vector(batch.passage.pad(at_least=1), batch.passage.lengths),
+        ]
+        if self.attended is not None:
+            mask = batch.query.mask(at_least=1).unsqueeze(2)
+            swept = self.attended(self.swept(batch)) * mask
+            parts.append(swept.sum(1) / batch.query.lengths.clamp_min(1)[:, None])
+        return torch.cat(parts, dim=1)
+
+    def log_probabilities(self, batch: TwoSided) -> Tensor:
+        """Give the logarithms of P(not relevant) and P(relevant): (n, 2)."""
+        final = self.final(self.features(batch))
+        if self.training and len(final) > 1:
+            final = self.norm(final)
+        else:  # one row has no variance to learn from
+            norm = self.norm
+            final = F.batch_norm(
+                final, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps
+            )
+        return self.decide(self.dropout(final.tanh())).log_softmax(1)  # type: ignore[no-any-return]
+
+    def forward(self, batch: TwoSided) -> Tensor:
+        """Score n pairs: (n,), the logarithm of P(relevant)."""
+        return self.log_probabilities(batch)[:, 1]
+
+    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
+        """Give the negative log likelihood of points (g, 1) labelled 0 or 1."""
+        return F.nll_loss(self.log_probabilities(batch), labels.flatten().long())
+
+    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
+        """Give ``forward`` on this device, in fp32."""
+        return plain_scorer(self, compute)
+
+    @torch.inference_mode()
+    def evidence(self, pair: Pair) -> Evidence:
+        """Show what one pair's score is made of; the last layers mix the parts, so they do not sum to it."""
+        training = self.training
+        self.eval()
+        batch = self.encode([pair]).to(self.decide.weight.device)
+        query_words, passage_words = self.reader.words(pair)
+        q, p = len(query_words), len(passage_words)
+        log_no, log_yes = self.log_probabilities(batch)[0].tolist()
+        cosine = word_cosines(
+            self.embedding.weight, batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
+        )
+        gathered = {} if self.attended is None else {"filter maxima": array(self.swept(batch)[0, :q])}
+        columns = {name: tuple(map(str, range(values.shape[1]))) for name, values in gathered.items()}
+        parts = {"log P(relevant)": log_yes, "log P(not relevant)": log_no}
+        self.train(training)
+        matches = {"cosine": array(cosine[0, :q, :p])}
+        return Evidence(
+            query_words, passage_words, log_yes, matches, gathered, columns, parts, additive=False
+        )

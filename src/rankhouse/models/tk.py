@@ -1,0 +1,349 @@
+"""TK: words put lightly into context, one cosine match matrix, kernels, a log path and a length path.
+
+Paper: Hofstätter, Zlabinger, Hanbury, "TU Wien @ TREC Deep Learning '19", eq. 1-10; windows: run TUW19-d3.
+Deviations from the text, all with the authors' code (docs/tk.md has the measured effects): layers have norms
+and a residual around the feed-forward part; 16 heads share 32 columns; eq. 7 floors counts at 1e-10 and both
+paths carry a learned factor; eq. 8 divides by length + 1. Unlike their code, an empty text is safe.
+Shapes: n pairs, q query tokens, p passage tokens, d width, k kernels, w windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.base import Lesson, plain_scorer
+from rankhouse.models.wordpair import (
+    Evidence,
+    Reading,
+    WordReader,
+    array,
+    begin,
+    blank_table,
+    design_from,
+    embedding,
+    hinge,
+    on_distinct,
+    policy_of,
+    seeded,
+)
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.encoder import Encoder, Order
+from rankhouse.nn.kernels import (
+    Kernels,
+    cosines,
+    log_counts,
+    ragged_counts,
+    soft_counts,
+    unit,
+    windowed_counts,
+)
+from rankhouse.nn.ragged import Ragged, TwoSided, within_budget
+
+WINDOWS = (20, 30, 50, 80, 100, 120, 150)
+"""The window sizes of the authors' code for TUW19-d3, in tokens."""
+
+_FIRST_SPREAD = 0.014
+_SCALE_START = 0.01
+_ENCODE_BUDGET = 16_384
+
+
+@dataclass(frozen=True)
+class TKDesign(Reading):
+    """What ``tk(...)`` accepts: reading, then sizes; the defaults are the paper's.
+
+    Attributes:
+        order: "ff-first" as published, or "attention-first".
+        layers: Transformer layers.
+        heads: Attention heads of a layer.
+        attention_width: Columns that all heads of a layer share; 0: the word vectors' width.
+        feed_forward: Hidden size of the feed-forward parts.
+        windows: Sizes of pooling windows (TUW19-d3 with passage_length=800); none: the paper's TK.
+    """
+
+    order: Order = "ff-first"
+    layers: int = 2
+    heads: int = 16
+    attention_width: int = 32
+    feed_forward: int = 100
+    windows: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Take lists as tuples; refuse sizes below 1."""
+        super().__post_init__()
+        object.__setattr__(self, "windows", tuple(self.windows))
+        if any(size < 1 for size in self.windows):
+            raise WrongUse(f"windows={list(self.windows)}: every size must be 1 token or more")
+
+    def fresh(self, texts: Iterable[str], seed: int = 0) -> TK:
+        """Count a vocabulary over texts, start its vectors, draw the weights: a TK to be trained."""
+        reader, table = begin(self, texts, seed)
+        with seeded(seed):
+            return TK(self, reader, table)
+
+
+class KernelHead(nn.Module):
+    """Eq. 7-10: kernel counts -> log path and length path -> score."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        super().__init__()
+        self.kernels = kernels
+        self.scale = nn.Parameter(torch.tensor(_SCALE_START))
+        self.log_weight = nn.Linear(len(kernels), 1, bias=False)
+        self.length_weight = nn.Linear(len(kernels), 1, bias=False)
+        self.merge = nn.Linear(2, 1, bias=False)
+        for layer in (self.log_weight, self.length_weight):
+            nn.init.uniform_(layer.weight, -_FIRST_SPREAD, _FIRST_SPREAD)
+
+    def paths(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the log path (eq. 7) and the length path (eq. 8), (n, k) each.
+
+        Args:
+            counts: (n, q, k) soft counts.
+            query_mask: (n, q) bool.
+            lengths: (n,) passage tokens.
+        """
+        logs = log_counts(counts, query_mask, base=2) * self.scale
+        sums = (counts * query_mask.unsqueeze(2)).sum(1)
+        return logs, sums * self.scale / (lengths[:, None] + 1)
+
+    def score(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> Tensor:
+        """Score counts: (n,), eq. 9 and 10."""
+        logs, means = self.paths(counts, query_mask, lengths)
+        both = torch.cat([self.log_weight(logs), self.length_weight(means)], dim=1)
+        return cast(Tensor, self.merge(both).squeeze(1))
+
+    def forward(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
+        """(n, q, p), (n, q), (n, p) -> (n,)."""
+        counts = soft_counts(match, passage_mask, self.kernels)
+        return self.score(counts, query_mask, passage_mask.sum(1))
+
+    def parts(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> dict[str, float]:
+        """Split one pair's score, (1, q, p), into what each kernel gave on each path; they sum to the score.
+
+        The merging weights are multiplied in, which the rows of the paper's figure 2 lack.
+        """
+        counts = soft_counts(match, passage_mask, self.kernels)
+        logs, means = self.paths(counts, query_mask, passage_mask.sum(1))
+        parts: dict[str, float] = {}
+        beta, gamma = self.merge.weight[0]
+        for name, weight, values, factor in (
+            ("log", self.log_weight.weight[0], logs[0], beta),
+            ("length", self.length_weight.weight[0], means[0], gamma),
+        ):
+            shares = (weight * values * factor).tolist()
+            parts |= {f"{name} {c:g}": s for c, s in zip(self.kernels.centres, shares, strict=True)}
+        return parts
+
+
+class WindowHead(nn.Module):
+    """TUW19-d3: kernels counted in windows of several sizes; each size weighs its sorted window scores."""
+
+    def __init__(self, kernels: Kernels, sizes: tuple[int, ...], passage_length: int) -> None:
+        super().__init__()
+        self.kernels, self.sizes = kernels, sizes
+        self.most = tuple(-(-passage_length // size) for size in sizes)
+        self.scales = nn.Parameter(torch.full((len(sizes),), _SCALE_START))
+        self.kernel_weights = nn.ModuleList(nn.Linear(len(kernels), 1, bias=False) for _ in sizes)
+        self.window_weights = nn.ModuleList(nn.Linear(most, 1, bias=False) for most in self.most)
+        self.merge = nn.Linear(len(sizes), 1, bias=False)
+        for layer, most in zip(self.window_weights, self.most, strict=True):
+            nn.init.constant_(cast(nn.Linear, layer).weight, 1 / most)
+
+    def by_size(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
+        """Score each window size: (n, number of sizes)."""
+        all_counts = windowed_counts(match.tanh(), passage_mask, self.kernels, self.sizes)
+        scores = []
+        for i, (counts, size, most) in enumerate(zip(all_counts, self.sizes, self.most, strict=True)):
+            starts = passage_mask[:, ::size] & query_mask.any(1, keepdim=True)  # (n, w): a window with a word
+            logs = counts.clamp_min(1e-10).log() * query_mask[:, :, None, None]
+            said = self.kernel_weights[i](logs.sum(1)).squeeze(2)  # (n, w)
+            values = (said * self.scales[i]).exp() * starts
+            values = nn.functional.pad(values, (0, max(0, most - values.shape[1])))[:, :most]
+            scores.append(self.window_weights[i](values.sort(1, descending=True).values))
+        return torch.cat(scores, dim=1)
+
+    def forward(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
+        """(n, q, p), (n, q), (n, p) -> (n,)."""
+        return cast(Tensor, self.merge(self.by_size(match, query_mask, passage_mask)).squeeze(1))
+
+    def parts(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> dict[str, float]:
+        """Split one pair's score into what each window size gave; they sum to the score."""
+        shares = (self.by_size(match, query_mask, passage_mask)[0] * self.merge.weight[0]).tolist()
+        return {f"windows of {size}": share for size, share in zip(self.sizes, shares, strict=True)}
+
+
+class StoredPassages(NamedTuple):
+    """Passages already put into context, end to end: all that reranking with TK needs of them.
+
+    Attributes:
+        vectors: (t, d) unit vectors, float32, float16 or int8.
+        scales: (t,) float32 factor of each int8 row; empty for floats.
+        offsets: (n + 1,) int64; passage i is ``vectors[offsets[i]:offsets[i + 1]]``.
+    """
+
+    vectors: NDArray[Any]
+    scales: FloatArray
+    offsets: NDArray[np.int64]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the arrays take."""
+        return self.vectors.nbytes + self.scales.nbytes + self.offsets.nbytes
+
+
+Storage = Literal["float32", "float16", "int8"]
+
+
+class TK(nn.Module):
+    """The model; see the head of this file.
+
+    Args:
+        design: Reading and sizes.
+        reader: Reads text as word numbers.
+        table: (v, d) start vectors.
+    """
+
+    family = "tk"
+    lesson: Lesson = "contrasts"
+
+    def __init__(self, design: TKDesign, reader: WordReader, table: FloatArray) -> None:
+        super().__init__()
+        width = table.shape[1]
+        self.design, self.reader = design, reader
+        self.policy = policy_of(self.family, design, width)
+        self.embedding = embedding(table)
+        inner = design.attention_width or width
+        self.encoder = Encoder(width, design.heads, inner, design.feed_forward, design.layers, design.order)
+        self.mix = nn.Parameter(torch.tensor(0.5))
+        kernels = Kernels.usual()
+        self.head: KernelHead | WindowHead = (
+            WindowHead(kernels, design.windows, design.passage_length)
+            if design.windows
+            else KernelHead(kernels)
+        )
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> TK:
+        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
+        design = design_from(TKDesign, policy)
+        reader = WordReader.rebuild(design, assets)
+        return cls(design, reader, blank_table(reader, policy["width"]))
+
+    def assets(self) -> Mapping[str, bytes]:
+        """Give the vocabulary's file."""
+        return self.reader.assets()
+
+    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
+        """Turn n pairs into word numbers."""
+        return self.reader.encode(pairs)
+
+    def represent(self, rows: Ragged) -> Tensor:
+        """Put words into context: n rows -> (n, t, d), eq. 1; zero beyond a row's length."""
+        ids, mask = rows.pad(at_least=1), rows.mask(at_least=1)
+        words = self.embedding(ids)
+        mixed = self.mix * words + (1 - self.mix) * self.encoder(words, mask)
+        return cast(Tensor, mixed * mask.unsqueeze(2))
+
+    def match(self, batch: TwoSided) -> Tensor:
+        """Give the one matrix all evidence passes through, (n, q, p), eq. 4."""
+        if torch.is_grad_enabled():
+            query = self.represent(batch.query)
+        else:  # reranking: one query, many passages
+            query = on_distinct(
+                batch.query.pad(at_least=1), lambda ids: self.represent(_ragged(ids, (ids != 0).sum(1)))
+            )
+        return cosines(query, self.represent(batch.passage))
+
+    def forward(self, batch: TwoSided) -> Tensor:
+        """Score n pairs: (n,)."""
+        masks = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
+        return cast(Tensor, self.head(self.match(batch), *masks))
+
+    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
+        """Give the hinge loss with margin 1 of contrasts (g, s)."""
+        return hinge(self(batch), labels)
+
+    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
+        """Give ``forward`` on this device, in fp32."""
+        return plain_scorer(self, compute)
+
+    @torch.inference_mode()
+    def evidence(self, pair: Pair) -> Evidence:
+        """Show what one pair's score is made of."""
+        batch = self.encode([pair]).to(self.mix.device)
+        masks = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
+        match = self.match(batch)
+        counts = soft_counts(match.tanh() if self.design.windows else match, masks[1], self.head.kernels)
+        query_words, passage_words = self.reader.words(pair)
+        q, p = len(query_words), len(passage_words)
+        return Evidence(
+            query_words,
+            passage_words,
+            float(self.head(match, *masks)),
+            {"cosine": array(match[0, :q, :p])},
+            {"kernel sums": array(counts[0, :q])},
+            {"kernel sums": tuple(f"{c:g}" for c in self.head.kernels.centres)},
+            self.head.parts(match, *masks),
+        )
+
+    @torch.inference_mode()
+    def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> StoredPassages:
+        """Put passages into context once, to be matched with any query later.
+
+        Args:
+            texts: n passages; each is cut to ``passage_length`` words as in ``encode``.
+            storage: "float32" loses nothing, "float16" halves it, "int8" quarters it (each word's vector by
+                its own largest number).
+
+        Raises:
+            WrongUse: An unknown storage.
+        """
+        if storage not in {"float32", "float16", "int8"}:
+            raise WrongUse(f'storage="{storage}" is not known; choose from: float16, float32, int8')
+        rows = self.reader.rows(texts, self.design.passage_length)
+        starts = rows.offsets
+        vectors = np.empty((int(starts[-1]), self.embedding.embedding_dim), storage)
+        scales = np.empty(len(vectors) if storage == "int8" else 0, np.float32)
+        device = self.mix.device
+        for chosen in within_budget(rows.lengths, _ENCODE_BUDGET):
+            part = rows.take(chosen).to(device)
+            made = unit(self.represent(part))[part.mask(at_least=1)].cpu()
+            into = Ragged(torch.arange(len(vectors)), rows.lengths).take(chosen).values.numpy()
+            if storage == "int8":
+                largest = made.abs().amax(1).clamp_min(1e-30) / 127
+                scales[into] = largest.numpy()
+                made = (made / largest[:, None]).round()
+            vectors[into] = made.numpy()
+        return StoredPassages(vectors, scales, starts.numpy())
+
+    @torch.inference_mode()
+    def score_stored(self, query: str, stored: StoredPassages) -> FloatArray:
+        """Score stored passages for a query: (n,) float32; only the query is put into context.
+
+        Raises:
+            WrongUse: The model pools in windows, whose counts are not sums over whole passages.
+        """
+        if not isinstance(self.head, KernelHead):
+            raise WrongUse("stored vectors serve TK without windows; rerank with the model itself instead")
+        row = self.reader.rows([query], self.design.query_length)
+        asked = unit(self.represent(row.to(self.mix.device)))[0, : int(row.lengths[0])].cpu()
+        counts = ragged_counts(asked, stored.vectors, stored.scales, stored.offsets, self.head.kernels)
+        lengths = torch.from_numpy(np.diff(stored.offsets))
+        mask = torch.ones(counts.shape[:2], dtype=torch.bool)
+        device = self.mix.device
+        return array(self.head.score(counts.to(device), mask.to(device), lengths.to(device)))
+
+
+def _ragged(ids: Tensor, lengths: Tensor) -> Ragged:
+    """Padded ids (n, t) back to ragged rows."""
+    mask = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+    return Ragged(ids[mask], lengths)

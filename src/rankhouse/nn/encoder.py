@@ -1,0 +1,162 @@
+"""TK's encoder: sinusoids, small self-attention, two orders of its layers; and bags of subwords.
+
+Paper: Hofstätter et al., TREC 2019, eq. 1-3. Where the paper and its code differ, the code's arithmetic is
+here (docs/tk.md lists the places). Shapes: n texts, t tokens, d width, h heads.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rankhouse.core.errors import WrongUse
+
+Order = Literal["ff-first", "attention-first"]
+"""Which comes first in a layer: feed-forward (the paper) or attention (the usual Transformer)."""
+
+
+def sinusoids(length: int, width: int, device: torch.device | None = None) -> Tensor:
+    """Give the positions 0 .. length - 1 as (length, width): all sines, then all cosines.
+
+    Frequencies fall geometrically from 1 to 1e-4, both included; an odd width ends in a column of zeros.
+    """
+    half = width // 2
+    step = math.log(1e4) / max(half - 1, 1)
+    frequencies = torch.exp(torch.arange(half, dtype=torch.float32, device=device) * -step)
+    angles = torch.arange(length, dtype=torch.float32, device=device)[:, None] * frequencies
+    return F.pad(torch.cat([angles.sin(), angles.cos()], dim=1), (0, width % 2))
+
+
+class OuterEpsNorm(nn.Module):
+    """Layer norm with the small constant outside the root: weight (x - mean) / (std + 1e-6) + bias.
+
+    std is the population's, over the last dimension. (..., d) -> (..., d).
+    """
+
+    def __init__(self, width: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (..., d)."""
+        if torch.is_grad_enabled():
+            variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+            # The root's slope at 0 is infinite; a floor below any real variance keeps gradients finite.
+            return self.weight * (x - mean) / (variance.clamp_min(1e-30).sqrt() + self.eps) + self.bias
+        scaled, _, inverse = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-30)
+        return torch.addcmul(self.bias, scaled.mul_(1 / (1 + self.eps * inverse)), self.weight)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention, eq. 3, whose heads share ``inner`` columns in all.
+
+    Scores are divided by the root of d // h, not of the head's own size, as the published code does.
+
+    Args:
+        width: d.
+        heads: h; divides ``inner``.
+        inner: Columns of queries, keys and values, all heads together.
+    """
+
+    def __init__(self, width: int, heads: int, inner: int) -> None:
+        super().__init__()
+        if heads < 1 or inner % heads:
+            raise WrongUse(
+                f"{heads} heads cannot share {inner} columns evenly; "
+                "choose a number of heads that divides the attention width"
+            )
+        self.heads, self.scale = heads, (width // heads) ** -0.5
+        self.project, self.out = nn.Linear(width, 3 * inner), nn.Linear(inner, width)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        """(n, t, d), additive key mask (n, 1, 1, t) -> (n, t, d)."""
+        n, t, _ = x.shape
+        queries, keys, values = self.project(x).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, scale=self.scale)
+        return cast(Tensor, self.out(mixed.transpose(1, 2).reshape(n, t, -1)))
+
+
+class EncoderLayer(nn.Module):
+    """One Transformer layer, both parts with a residual and a norm after it, eq. 2."""
+
+    def __init__(self, width: int, heads: int, inner: int, feed_forward: int, order: Order) -> None:
+        super().__init__()
+        self.order = order
+        self.attention = SelfAttention(width, heads, inner)
+        self.widen, self.narrow = nn.Linear(width, feed_forward), nn.Linear(feed_forward, width)
+        norm = OuterEpsNorm if order == "ff-first" else nn.LayerNorm
+        self.norm_attention, self.norm_feed = norm(width), norm(width)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        """(n, t, d), additive key mask (n, 1, 1, t) -> (n, t, d)."""
+        if self.order == "ff-first":
+            return self._attend(self._feed(x), bias)
+        return self._feed(self._attend(x, bias))
+
+    def _feed(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.norm_feed(self.narrow(self.widen(x).relu_()).add_(x)))
+
+    def _attend(self, x: Tensor, bias: Tensor) -> Tensor:
+        return cast(Tensor, self.norm_attention(self.attention(x, bias).add_(x)))
+
+
+class Encoder(nn.Module):
+    """Positions added, then ``layers`` layers: the context() of eq. 1.
+
+    Args:
+        width: d.
+        heads: h, in each layer.
+        inner: Columns that a layer's heads share; the paper's 16 heads of 32 are 16 heads sharing 32.
+        feed_forward: Hidden size of the feed-forward part.
+        layers: How many layers.
+        order: Order of the parts in a layer.
+
+    Raises:
+        WrongUse: Sizes that do not fit, or an unknown order.
+    """
+
+    def __init__(
+        self, width: int, heads: int, inner: int, feed_forward: int, layers: int, order: Order
+    ) -> None:
+        super().__init__()
+        if order not in {"ff-first", "attention-first"}:
+            raise WrongUse(f'order="{order}" is not known; choose from: attention-first, ff-first')
+        self.layers = nn.ModuleList(
+            EncoderLayer(width, heads, inner, feed_forward, order) for _ in range(layers)
+        )
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Put words (n, t, d) with mask (n, t) into context: (n, t, d).
+
+        What padding positions hold afterwards means nothing. A text without any token attends to its
+        padding, so that no row is ever divided by zero.
+        """
+        seen = mask.clone()
+        seen[:, 0] |= ~mask.any(1)
+        bias = torch.zeros_like(seen, dtype=x.dtype).masked_fill_(~seen, -1e30)[:, None, None, :]
+        x = x + sinusoids(x.shape[1], x.shape[2], x.device)
+        for layer in self.layers:
+            x = layer(x, bias)
+        return x
+
+
+def bag_of_rows(
+    table: Tensor, rows: Tensor, offsets: Tensor, mode: Literal["mean", "sum"] = "mean", scale: float = 10.0
+) -> Tensor:
+    """Make each word's vector from the rows of its subwords: (w, d).
+
+    The TK authors' way with fastText: the table counts ten times, mean for passages, sum for documents.
+
+    Args:
+        table: (v, d) rows of words and subwords.
+        rows: (r,) int64 row numbers of all words, one word after the other.
+        offsets: (w,) int64 where each word's rows begin; a word without rows gives zeros.
+        mode: Mean or sum of a word's rows.
+        scale: Factor on the table.
+    """
+    return F.embedding_bag(rows, table, offsets, mode=mode) * scale
