@@ -25,6 +25,8 @@ from rankhouse.text.vocabulary import Entry, Vocabulary
 
 Errors = tuple[float, float]
 GROUPS = torch.zeros(4, 2)
+BEFORE_NORM = {"final.bias", "text.hidden.bias", "attended.hidden.bias"}
+"""Shifts that batch norm takes away again: their true gradient is zero, what is computed is rounding."""
 
 
 class Compared:
@@ -155,8 +157,9 @@ def compare_ranker(model, z, rules, each=True):
         for name, gradient in expected.items():
             mine = ours[name].grad
             mine = mine.to_dense() if mine.is_sparse else mine
-            rows = slice(1, None) if name == "embedding.weight" else slice(None)  # padding is never trained
-            found.add(mine[rows], gradient[rows].numpy())
+            if name == "embedding.weight":  # padding is never trained
+                mine, gradient = mine[1:], gradient[1:]
+            found.add(mine, gradient.numpy())
     return found.errors
 
 
@@ -295,8 +298,8 @@ def samcnn_training(path: Path) -> Errors:
     ours = dict(model.named_parameters())
     assert theirs.keys() == ours.keys(), theirs.keys() ^ ours.keys()
     for name, gradient in theirs.items():
-        if name == "final.bias":  # batch norm takes it away again: its true gradient is zero
-            assert float(ours[name].grad.abs().max()) < 1e-6
+        if name in BEFORE_NORM:
+            assert float(ours[name].grad.abs().max()) < 1e-5
             continue
         found.add(ours[name].grad, gradient.numpy())
     optimiser.step()
