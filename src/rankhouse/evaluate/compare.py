@@ -140,8 +140,15 @@ class Comparison:
         of_runs = [
             f"{system}: {remark}" for system, scores in self.scores.items() for remark in scores.remarks
         ]
-        contrasts = [(cell, cell.contrast.note) for cell in self.cells if cell.contrast is not None]
-        of_tests = [f"{cell.system}, {cell.measure}: {note}" for cell, note in contrasts if note]
+        noted: dict[str, dict[str, list[str]]] = {}
+        for cell in self.cells:
+            if cell.contrast is not None and cell.contrast.note:
+                noted.setdefault(cell.contrast.note, {}).setdefault(cell.system, []).append(cell.measure)
+        of_tests = [
+            f"{note}: {'; '.join(places)}"
+            for note, found in noted.items()
+            for places in [[f"{system} ({', '.join(where)})" for system, where in found.items()]]
+        ]
         return tuple(of_runs + of_tests)
 
     @property
