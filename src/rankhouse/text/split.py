@@ -1,0 +1,313 @@
+"""Documents become passages: whole, windows of sentences, blocks of words, windows of words.
+
+A splitter is a frozen value, called with a document; ``str(splitter)`` is its notation. All of them keep the
+same promises:
+
+* passages are in the order of the document, numbered from 0, and none lies inside the one before it;
+* every word of the document is in some passage; what ``dropped`` counts is the only exception;
+* a document without text gives one passage, its title or nothing, so no document vanishes.
+
+Words are what white space separates. Passages of sentences and words are joined anew by single spaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Protocol
+
+from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.notation import write
+from rankhouse.core.nouns import Document, Passage
+
+SentenceFinder = Callable[[str], Sequence[str]]
+"""A text to its sentences, in order; together they must hold every word. nltk's sent_tokenize is one."""
+
+_surrogates = re.compile("[\ud800-\udfff]")
+
+
+class Splitter(Protocol):
+    """Anything that cuts documents into passages."""
+
+    def __call__(self, document: Document) -> list[Passage]:
+        """Cut a document: at least one passage."""
+        ...
+
+    def dropped(self, document: Document) -> int:
+        """Count the words of a document, title included, that are in no passage."""
+        ...
+
+
+def blingfire_sentences(text: str) -> list[str]:
+    """Find sentences with BlingFire, each exactly as it stands in the text but for white space around it.
+
+    BlingFire rewrites white space and leaves out control and zero-width characters between sentences, so its
+    sentences are only looked up in the text, and the stretches from one beginning to the next are returned.
+
+    Raises:
+        MissingExtra: The package blingfire is not installed.
+    """
+    try:
+        from blingfire import text_to_sentences  # noqa: PLC0415 - optional package, needed only here
+    except ImportError as error:
+        raise MissingExtra("splitting text into sentences", "neural") from error
+    readable = text if text.isascii() else _surrogates.sub("\ufffd", text)  # as long as the text itself
+    starts, behind = [0], 0
+    for sentence in text_to_sentences(readable).split("\n"):
+        at = readable.find(sentence[:1], behind)
+        if at < 0:
+            break  # what follows stays with the sentence before it: nothing is lost
+        starts.append(at)
+        behind = at + len(sentence)
+    starts[1:2] = []  # what stands before the first sentence belongs to it
+    ends = [*starts[1:], len(text)]
+    return [found for start, end in zip(starts, ends, strict=True) if (found := text[start:end].strip())]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The document as one passage: title and text joined by a space."""
+
+    def __call__(self, document: Document) -> list[Passage]:
+        """Give the document itself."""
+        return [Passage(document.id, 0, document.full_text)]
+
+    def dropped(self, document: Document) -> int:  # noqa: ARG002 - the same question to every splitter
+        """Count the words in no passage: none."""
+        return 0
+
+    def __str__(self) -> str:
+        return "whole"
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Windows of sentences (monoT5: 10, moved on by 5, the last one is the first to reach the end).
+
+    Source: Nogueira et al., "Document Ranking with a Pretrained Sequence-to-Sequence Model", 2020, section 4,
+    as its authors' code does it. Deviation: a document without text keeps one passage, where it vanishes
+    from the authors' run.
+
+    Args:
+        size: Sentences in a window.
+        stride: Sentences from one window to the next, at most ``size``.
+        max_chars: Read only so many characters of the text (the authors: 10,000); None reads all.
+        title: Put "title. " before each window, as for MS MARCO documents; else a title counts as dropped.
+        find: What finds the sentences.
+
+    Raises:
+        WrongUse: Numbers below 1, or a stride that skips sentences.
+    """
+
+    size: int = 10
+    stride: int = 5
+    max_chars: int | None = None
+    title: bool = True
+    find: SentenceFinder = field(default=blingfire_sentences, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        _check(self, size=self.size, stride=self.stride)
+        if self.max_chars is not None:
+            _check(self, max_chars=self.max_chars)
+        _check_stride(self, self.size, self.stride)
+        _check_finder(self, self.find)
+
+    def __call__(self, document: Document) -> list[Passage]:
+        """Give the windows, in order."""
+        found = [s for sentence in self.find(document.text[: self.max_chars]) if (s := sentence.strip())]
+        texts = [" ".join(found[start:end]) for start, end in _windows(len(found), self.size, self.stride)]
+        return _titled(document, texts, ". " if self.title else None)
+
+    def dropped(self, document: Document) -> int:
+        """Count the words behind ``max_chars``, the one it cuts included, and an unused title's."""
+        missing = 0 if self.title or not document.text.strip() else len(document.title.split())
+        if self.max_chars is None or len(document.text) <= self.max_chars:
+            return missing
+        kept = len(document.text[: self.max_chars].split())
+        in_a_word = not any(c.isspace() for c in document.text[self.max_chars - 1 : self.max_chars + 1])
+        return missing + len(document.text.split()) - kept + in_a_word
+
+    def __str__(self) -> str:
+        return _notation("sentences", self, self.size, self.stride)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Disjoint blocks of about so many words that end where sentences end (QA-DocRank: 100).
+
+    The sentence that crosses the limit is finished in its passage. A passage never has more than twice
+    ``limit`` words of text, though: a sentence too long for that is cut there and goes on in the next
+    passage, so a text without full stops gives passages of ``2 * limit`` words. The title stands before
+    each passage and is not counted.
+
+    Source: the passage construction of QA-DocRank; the paper leaves long sentences open.
+
+    Args:
+        limit: Words after which a passage ends with its sentence.
+        find: What finds the sentences.
+
+    Raises:
+        WrongUse: A limit below 1.
+    """
+
+    limit: int = 100
+    find: SentenceFinder = field(default=blingfire_sentences, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        _check(self, limit=self.limit)
+        _check_finder(self, self.find)
+
+    def __call__(self, document: Document) -> list[Passage]:
+        """Give the blocks, in order."""
+        return _titled(document, self._blocks(document.text), " ")
+
+    def _blocks(self, text: str) -> list[str]:
+        blocks: list[str] = []
+        block: list[str] = []
+        for sentence in self.find(text):
+            words = sentence.split()
+            taken = 0
+            while taken < len(words):
+                room = 2 * self.limit - len(block)
+                block += words[taken : taken + room]
+                taken += room
+                if len(block) >= self.limit:
+                    blocks.append(" ".join(block))
+                    block = []
+        return [*blocks, " ".join(block)] if block else blocks
+
+    def dropped(self, document: Document) -> int:  # noqa: ARG002 - the same question to every splitter
+        """Count the words in no passage: none."""
+        return 0
+
+    def __str__(self) -> str:
+        return _notation("words", self, self.limit)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Overlapping windows of words, sampled where there are many (Dai and Callan: 150 by 75, at most 30).
+
+    Source: Dai and Callan, "Deeper Text Understanding for IR with Contextual Neural Language Modeling",
+    SIGIR 2019, and its code. Deviations: the last window is the first to reach the end (theirs go on with
+    suffixes of it); the sample is drawn from seed and document id and stays in the document's order; words
+    are split at any white space.
+
+    Beyond ``limit`` windows the first, the last and ``limit - 2`` random ones are kept: the words between
+    them are what ``dropped`` counts. The title stands before each window.
+
+    Args:
+        size: Words in a window.
+        stride: Words from one window to the next, at most ``size``.
+        limit: Most windows kept, at least 2; None keeps all.
+        seed: Changes the sample.
+        title: Put the title before each window; else its words count as dropped.
+
+    Raises:
+        WrongUse: Numbers below 1, a limit below 2, or a stride that skips words.
+    """
+
+    size: int = 150
+    stride: int = 75
+    limit: int | None = 30
+    seed: int = 0
+    title: bool = True
+
+    def __post_init__(self) -> None:
+        _check(self, size=self.size, stride=self.stride)
+        if self.limit is not None:
+            _check(self, 2, limit=self.limit)
+        _check_stride(self, self.size, self.stride)
+
+    def __call__(self, document: Document) -> list[Passage]:
+        """Give the windows, or the first, a sample and the last, in order."""
+        words = document.text.split()
+        texts = [" ".join(words[start:end]) for start, end in self._kept(document.id, len(words))]
+        return _titled(document, texts, " " if self.title else None)
+
+    def _kept(self, doc_id: str, n_words: int) -> list[tuple[int, int]]:
+        spans = list(_windows(n_words, self.size, self.stride))
+        if self.limit is None or len(spans) <= self.limit:
+            return spans
+        order = sorted(range(1, len(spans) - 1), key=lambda i: _lot(self.seed, doc_id, i))
+        return [spans[i] for i in (0, *sorted(order[: self.limit - 2]), len(spans) - 1)]
+
+    def dropped(self, document: Document) -> int:
+        """Count the words in windows that were not drawn, and an unused title's."""
+        n_words = len(document.text.split())
+        missing = 0 if self.title or not n_words else len(document.title.split())
+        behind = 0
+        for start, end in self._kept(document.id, n_words):
+            missing += max(0, start - behind)
+            behind = end
+        return missing
+
+    def __str__(self) -> str:
+        return _notation("windows", self, self.size, self.stride)
+
+
+SPLITTERS: dict[str, Callable[..., Splitter]] = {
+    "whole": Whole,
+    "sentences": Sentences,
+    "words": Words,
+    "windows": Windows,
+}
+
+
+def _windows(n: int, size: int, stride: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of windows over n things; the last is the first that reaches the end."""
+    for start in range(0, n, stride):
+        yield start, min(start + size, n)
+        if start + size >= n:
+            return
+
+
+def _lot(seed: int, doc_id: str, index: int) -> bytes:
+    """Draw a lot: the same on every machine and Python version."""
+    return blake2b(f"{seed} {index} {doc_id}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _titled(document: Document, texts: list[str], joint: str | None) -> list[Passage]:
+    """Number the passages, the title before each; without text there is one passage, the title."""
+    if not texts:
+        return [Passage(document.id, 0, document.title)]
+    before = f"{document.title}{joint}" if joint is not None and document.title.strip() else ""
+    return [Passage(document.id, index, before + text) for index, text in enumerate(texts)]
+
+
+def _notation(name: str, splitter: Sentences | Words | Windows, *shown: int) -> str:
+    """Write a splitter: its main numbers in place, a limit always, the rest where it is not the usual."""
+    fields = list(vars(splitter).items())[len(shown) :]
+    said = {key: value for key, value in fields if key == "limit" or value != getattr(type(splitter), key)}
+    if "find" in said:  # handed in from Python: cannot be read back, but tells its passages from others
+        brick = said["find"]
+        home, own = getattr(brick, "__module__", ""), getattr(brick, "__qualname__", type(brick).__qualname__)
+        said["find"] = f"{home}.{own}" if home else own
+    return write(name, *shown, **said)
+
+
+def _check(splitter: object, least: int = 1, **numbers: object) -> None:
+    for name, number in numbers.items():
+        if type(number) is not int or number < least:
+            raise WrongUse(
+                f"{type(splitter).__name__.lower()}: {name}={number!r}, but it must be a whole number "
+                f"of at least {least}"
+            )
+
+
+def _check_stride(splitter: object, size: int, stride: int) -> None:
+    if stride > size:
+        raise WrongUse(
+            f"{type(splitter).__name__.lower()}: stride={stride} is larger than size={size}, so what lies "
+            f"between two windows would be in no passage; choose a stride of at most {size}"
+        )
+
+
+def _check_finder(splitter: object, find: object) -> None:
+    if not callable(find):
+        raise WrongUse(
+            f"{type(splitter).__name__.lower()}: find={find!r}, but it must be a function from a text to its "
+            "sentences, handed in from Python; leave it out to use BlingFire"
+        )
