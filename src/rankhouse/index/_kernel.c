@@ -16,47 +16,98 @@
 
 #define BLOCK 32768 /* documents scored at a time: their accumulators stay in the second-level cache */
 
+/* The best k so far, as one integer each: the score's bits above, the document's place in the order of ids
+ * below, both so that greater is better. Scores may be negative; their bits are mirrored.
+ *
+ * Keys gather in a buffer of a bit more than 2k; when it is full, the better k stay and the worst of them
+ * becomes the bar. That is cheaper than a heap, whose every insertion costs log k.
+ */
 typedef struct {
-    float score;
-    int32_t row;
-} Hit;
-
-typedef struct {
-    Hit *hits;
-    int64_t size, capacity;
+    uint64_t *keys, bar;
+    int64_t size, capacity, k;
     const int32_t *id_rank;
 } Best;
 
-/* Is a worse than b? Higher scores are better; equal ones go by document id, ascending. */
-static inline int worse(const Best *best, Hit a, Hit b) {
-    if (a.score != b.score) return a.score < b.score;
-    return best->id_rank[a.row] > best->id_rank[b.row];
+static inline uint32_t ordered_bits(float score) {
+    uint32_t bits;
+    memcpy(&bits, &score, 4);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-static void sift_down(Best *best, int64_t at) {
-    Hit moving = best->hits[at];
-    for (;;) {
-        int64_t child = 2 * at + 1;
-        if (child >= best->size) break;
-        if (child + 1 < best->size && worse(best, best->hits[child + 1], best->hits[child])) child++;
-        if (!worse(best, best->hits[child], moving)) break;
-        best->hits[at] = best->hits[child];
-        at = child;
-    }
-    best->hits[at] = moving;
+static inline float score_of(uint64_t key) {
+    uint32_t bits = (uint32_t)(key >> 32);
+    bits = bits & 0x80000000u ? bits & 0x7FFFFFFFu : ~bits;
+    float score;
+    memcpy(&score, &bits, 4);
+    return score;
 }
 
-/* The heap's root is the worst hit kept. It is built when the k-th hit arrives. */
-static void offer(Best *best, float score, int32_t row) {
-    Hit hit = {score, row};
-    if (best->size < best->capacity) {
-        best->hits[best->size++] = hit;
-        if (best->size == best->capacity)
-            for (int64_t i = best->size / 2 - 1; i >= 0; i--) sift_down(best, i);
-    } else if (worse(best, best->hits[0], hit)) {
-        best->hits[0] = hit;
-        sift_down(best, 0);
+static inline void swap(uint64_t *a, uint64_t *b) {
+    uint64_t t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* Split keys [low, high] at a middle value: returns i, j with keys[..j] >= pivot >= keys[i..], j < i. */
+static void split(uint64_t *keys, int64_t low, int64_t high, int64_t *left, int64_t *right) {
+    uint64_t a = keys[low], b = keys[low + (high - low) / 2], c = keys[high];
+    uint64_t pivot = a > b ? (b > c ? b : (a > c ? c : a)) : (a > c ? a : (b > c ? c : b));
+    int64_t i = low, j = high;
+    while (i <= j) {
+        while (keys[i] > pivot) i++;
+        while (keys[j] < pivot) j--;
+        if (i <= j) swap(&keys[i++], &keys[j--]);
     }
+    *left = i;
+    *right = j;
+}
+
+/* Bring the greatest k of n keys to the front, in any order. */
+static void select_greatest(uint64_t *keys, int64_t n, int64_t k) {
+    int64_t low = 0, high = n - 1;
+    while (low < high) {
+        int64_t i, j;
+        split(keys, low, high, &i, &j);
+        if (k - 1 <= j) high = j;
+        else if (k - 1 >= i) low = i;
+        else return;
+    }
+}
+
+static void sort_falling(uint64_t *keys, int64_t low, int64_t high) {
+    while (high - low > 16) {
+        int64_t i, j;
+        split(keys, low, high, &i, &j);
+        if (j - low < high - i) {
+            sort_falling(keys, low, j);
+            low = i;
+        } else {
+            sort_falling(keys, i, high);
+            high = j;
+        }
+    }
+    for (int64_t i = low + 1; i <= high; i++) {
+        uint64_t key = keys[i];
+        int64_t j = i - 1;
+        for (; j >= low && keys[j] < key; j--) keys[j + 1] = keys[j];
+        keys[j + 1] = key;
+    }
+}
+
+static void raise_bar(Best *best) {
+    if (best->size <= best->k) return;
+    select_greatest(best->keys, best->size, best->k);
+    best->size = best->k;
+    uint64_t least = best->keys[0];
+    for (int64_t i = 1; i < best->k; i++) least = best->keys[i] < least ? best->keys[i] : least;
+    best->bar = least;
+}
+
+static inline void offer(Best *best, float score, int32_t row) {
+    uint64_t key = (uint64_t)ordered_bits(score) << 32 | (0xFFFFFFFFu - (uint32_t)best->id_rank[row]);
+    if (key <= best->bar) return;
+    best->keys[best->size++] = key;
+    if (best->size == best->capacity) raise_bar(best);
 }
 
 typedef struct {
@@ -113,7 +164,7 @@ static inline void settle(Best *best, double *sum, int32_t row, const double *pr
     if (*sum == 0.0 && signbit(*sum)) return;
     float score = (float)(prior == NULL ? *sum : *sum + prior[row]);
     *sum = -0.0;
-    if (best->size < best->capacity || score >= best->hits[0].score) offer(best, score, row);
+    if ((uint64_t)ordered_bits(score) >= best->bar >> 32) offer(best, score, row);
 }
 
 static void collect(Best *best, const Term *terms, int n_terms, double *sums, int32_t start, int32_t width,
@@ -127,15 +178,16 @@ static void collect(Best *best, const Term *terms, int n_terms, double *sums, in
         return;
     }
     for (int32_t j = 0; j < width; j += 16) {
+        float bar = best->bar ? score_of(best->bar) : 0;
         int32_t stop = j + 16 < width ? j + 16 : width;
-        if (prior == NULL && best->size == best->capacity && best->hits[0].score > 0 && stop == j + 16) {
+        if (prior == NULL && bar > 0 && stop == j + 16) {
             /* Most stretches hold nothing good enough: one pass of maxima, which vectorises, tells. */
             double top[4] = {sums[j], sums[j + 1], sums[j + 2], sums[j + 3]};
             for (int32_t i = j + 4; i < stop; i += 4)
                 for (int lane = 0; lane < 4; lane++)
                     top[lane] = sums[i + lane] > top[lane] ? sums[i + lane] : top[lane];
             double one = top[0] > top[1] ? top[0] : top[1], two = top[2] > top[3] ? top[2] : top[3];
-            if ((float)(one > two ? one : two) < best->hits[0].score) continue;
+            if ((float)(one > two ? one : two) < bar) continue;
         }
         for (int32_t i = j; i < stop; i++) settle(best, &sums[i], start + i, prior);
     }
@@ -164,17 +216,16 @@ static void rank_all(Best *best, Term *terms, int n_terms, double *sums, int32_t
     }
 }
 
-/* Empty the heap into rows and scores, best first. */
-static void unload(Best *best, int32_t *rows, float *scores) {
-    int64_t found = best->size;
-    if (best->size < best->capacity)
-        for (int64_t i = best->size / 2 - 1; i >= 0; i--) sift_down(best, i);
-    for (int64_t place = found - 1; place >= 0; place--) {
-        rows[place] = best->hits[0].row;
-        scores[place] = best->hits[0].score;
-        best->hits[0] = best->hits[--best->size];
-        if (best->size > 0) sift_down(best, 0);
+/* Write the best rows and scores, best first. */
+static int64_t unload(Best *best, const int32_t *id_order, int64_t n_rows, int32_t *rows, float *scores) {
+    raise_bar(best);
+    sort_falling(best->keys, 0, best->size - 1);
+    for (int64_t i = 0; i < best->size; i++) {
+        uint32_t place = 0xFFFFFFFFu - (uint32_t)best->keys[i];
+        rows[i] = place < n_rows ? id_order[place] : 0; /* always inside, unless the index is damaged */
+        scores[i] = score_of(best->keys[i]);
     }
+    return best->size;
 }
 
 /* One pass over the tokens, document by document: each term of a document once, with its count. */
@@ -307,10 +358,10 @@ static PyObject *scatter(PyObject *self, PyObject *args) {
 }
 
 PyDoc_STRVAR(rank_doc,
-             "rank(rows, tfs, tf_bytes, codes, n_codes, spans, tables, scores, id_rank, prior, out_rows,\n"
-             "     out_scores) -> int\n\n"
+             "rank(rows, tfs, tf_bytes, codes, n_codes, spans, tables, scores, id_rank, id_order, prior,\n"
+             "     out_rows, out_scores) -> int\n\n"
              "Best documents of one segment. rows int32 and tfs are the segment's postings; codes uint8 and\n"
-             "id_rank int32 one a document. spans (t, 5) int64: first posting, end, offset into tables\n"
+             "id_rank, id_order int32 one a document. spans (t, 5) int64: first posting, end, offset into tables\n"
              "(float32) or -1, offset into scores (float32, one a posting) or -1, rows of the table.\n"
              "prior float64 one a document, or empty. Fills out_rows int32 and out_scores float32 best first,\n"
              "returns how many.");
@@ -329,16 +380,17 @@ static int spans_fit(const int64_t *spans, Py_ssize_t n_terms, Py_ssize_t n_post
 }
 
 static PyObject *rank(PyObject *self, PyObject *args) {
-    PyObject *o[10];
+    PyObject *o[11];
     int tf_bytes, n_codes;
     Buffers buffers = {.taken = 0};
-    Py_ssize_t n_postings, n_tf, n_rows, n_spans, n_tables, n_scores, n_ids, n_prior, k, k_scores;
-    if (!PyArg_ParseTuple(args, "OOiOiOOOOOOO", &o[0], &o[1], &tf_bytes, &o[2], &n_codes, &o[3], &o[4], &o[5],
-                          &o[6], &o[7], &o[8], &o[9]))
+    Py_ssize_t n_postings, n_tf, n_rows, n_spans, n_tables, n_scores, n_ids, n_order, n_prior, k,
+        k_scores;
+    if (!PyArg_ParseTuple(args, "OOiOiOOOOOOOO", &o[0], &o[1], &tf_bytes, &o[2], &n_codes, &o[3], &o[4], &o[5],
+                          &o[6], &o[7], &o[8], &o[9], &o[10]))
         return NULL;
     PyObject *result = NULL;
     Term *terms = NULL;
-    Hit *hits = NULL;
+    uint64_t *keys = NULL;
     double *sums = NULL;
     const int32_t *rows = take(&buffers, o[0], 0, 4, &n_postings);
     const char *tfs = rows ? take(&buffers, o[1], 0, tf_bytes, &n_tf) : NULL;
@@ -347,19 +399,20 @@ static PyObject *rank(PyObject *self, PyObject *args) {
     const float *tables = spans ? take(&buffers, o[4], 0, 4, &n_tables) : NULL;
     const float *scores = tables ? take(&buffers, o[5], 0, 4, &n_scores) : NULL;
     const int32_t *id_rank = scores ? take(&buffers, o[6], 0, 4, &n_ids) : NULL;
-    const double *prior = id_rank ? take(&buffers, o[7], 0, 8, &n_prior) : NULL;
-    int32_t *out_rows = prior ? take(&buffers, o[8], 1, 4, &k) : NULL;
-    float *out_scores = out_rows ? take(&buffers, o[9], 1, 4, &k_scores) : NULL;
+    const int32_t *id_order = id_rank ? take(&buffers, o[7], 0, 4, &n_order) : NULL;
+    const double *prior = id_order ? take(&buffers, o[8], 0, 8, &n_prior) : NULL;
+    int32_t *out_rows = prior ? take(&buffers, o[9], 1, 4, &k) : NULL;
+    float *out_scores = out_rows ? take(&buffers, o[10], 1, 4, &k_scores) : NULL;
     if (out_scores == NULL) goto done;
-    if (n_tf != n_postings || n_ids != n_rows || (n_prior && n_prior != n_rows) || k != k_scores || k < 1 ||
+    if (n_tf != n_postings || n_ids != n_rows || n_order != n_rows || (n_prior && n_prior != n_rows) || k != k_scores || k < 1 ||
         n_rows > INT32_MAX || !spans_fit(spans, n_spans, n_postings, n_tables, n_scores, n_codes)) {
         PyErr_SetString(PyExc_ValueError, "the segment's arrays and the query's spans do not fit each other");
         goto done;
     }
     terms = malloc(sizeof(Term) * (n_spans ? n_spans : 1));
-    hits = malloc(sizeof(Hit) * k);
+    keys = malloc(sizeof(uint64_t) * (2 * k + 64));
     sums = malloc(sizeof(double) * BLOCK);
-    if (terms == NULL || hits == NULL || sums == NULL) {
+    if (terms == NULL || keys == NULL || sums == NULL) {
         PyErr_NoMemory();
         goto done;
     }
@@ -369,25 +422,55 @@ static PyObject *rank(PyObject *self, PyObject *args) {
                           .table = span[2] >= 0 ? tables + span[2] : NULL,
                           .scores = span[2] >= 0 ? NULL : scores + span[3] - span[0]};
     }
-    Best best = {hits, 0, k, id_rank};
+    Best best = {keys, 0, 0, 2 * k + 64, k, id_rank};
     Py_BEGIN_ALLOW_THREADS
     for (int i = 0; i < BLOCK; i++) sums[i] = -0.0;
     rank_all(&best, terms, (int)n_spans, sums, (int32_t)n_rows, codes, n_codes, tf_bytes,
              n_prior ? prior : NULL);
-    k = best.size;
-    unload(&best, out_rows, out_scores);
+    k = unload(&best, id_order, n_rows, out_rows, out_scores);
     Py_END_ALLOW_THREADS
     result = PyLong_FromSsize_t(k);
 done:
     free(terms);
-    free(hits);
+    free(keys);
     free(sums);
+    give_back(&buffers);
+    return result;
+}
+
+PyDoc_STRVAR(strings_doc,
+             "strings(blob, offsets, rows) -> list of str\n\n"
+             "Decode blob[offsets[row] : offsets[row + 1]] as UTF-8 for every row (int64).");
+
+static PyObject *strings(PyObject *self, PyObject *args) {
+    PyObject *objects[3], *result = NULL;
+    Buffers buffers = {.taken = 0};
+    Py_ssize_t n_bytes, n_offsets, n_rows;
+    if (!PyArg_ParseTuple(args, "OOO", &objects[0], &objects[1], &objects[2])) return NULL;
+    const char *blob = take(&buffers, objects[0], 0, 1, &n_bytes);
+    const int64_t *offsets = blob ? take(&buffers, objects[1], 0, 8, &n_offsets) : NULL;
+    const int64_t *rows = offsets ? take(&buffers, objects[2], 0, 8, &n_rows) : NULL;
+    if (rows != NULL) result = PyList_New(n_rows);
+    for (Py_ssize_t i = 0; result != NULL && i < n_rows; i++) {
+        PyObject *text = NULL;
+        int64_t row = rows[i];
+        if (row >= 0 && row + 1 < n_offsets && offsets[row] >= 0 && offsets[row] <= offsets[row + 1] &&
+            offsets[row + 1] <= n_bytes)
+            text = PyUnicode_DecodeUTF8(blob + offsets[row], offsets[row + 1] - offsets[row], "strict");
+        else
+            PyErr_Format(PyExc_ValueError, "row %lld has no string", (long long)row);
+        if (text == NULL || PyList_SetItem(result, i, text) < 0) {
+            Py_DECREF(result);
+            result = NULL;
+        }
+    }
     give_back(&buffers);
     return result;
 }
 
 static PyMethodDef methods[] = {{"invert", invert, METH_VARARGS, invert_doc},
                                 {"scatter", scatter, METH_VARARGS, scatter_doc},
+                                {"strings", strings, METH_VARARGS, strings_doc},
                                 {"rank", rank, METH_VARARGS, rank_doc},
                                 {NULL, NULL, 0, NULL}};
 

@@ -6,6 +6,7 @@ def invert(
 def scatter(
     ends: Buffer, terms: Buffer, tfs: Buffer, starts: Buffer, rows_out: Buffer, tfs_out: Buffer
 ) -> None: ...
+def strings(blob: Buffer, offsets: Buffer, rows: Buffer) -> list[str]: ...
 def rank(
     rows: Buffer,
     tfs: Buffer,
@@ -16,6 +17,7 @@ def rank(
     tables: Buffer,
     scores: Buffer,
     id_rank: Buffer,
+    id_order: Buffer,
     prior: Buffer,
     out_rows: Buffer,
     out_scores: Buffer,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from queue import SimpleQueue
 from typing import BinaryIO, NamedTuple
 
@@ -26,17 +27,19 @@ class Analysed(NamedTuple):
     """Texts as numbers.
 
     Attributes:
-        terms: The distinct terms, in order of their first occurrence.
-        tokens: Positions in ``terms``, text after text, (tokens,) int32.
+        first: Number of the first term in ``terms``; lower numbers were given with earlier chunks.
+        terms: The distinct terms from there on, in order of their first occurrence.
+        tokens: Numbers of terms, text after text, (tokens,) int32.
         lengths: Tokens of each text, (texts,) int32.
     """
 
+    first: int
     terms: list[str]
     tokens: NDArray[np.int32]
     lengths: NDArray[np.int32]
 
 
-class _Numbers(dict[str, int]):
+class Numbers(dict[str, int]):
     """Raw word -> number of its term, -1 for dropped words; fills itself on demand."""
 
     def __init__(self, analyzer: Analyzer) -> None:
@@ -51,9 +54,9 @@ class _Numbers(dict[str, int]):
         return number
 
 
-def analyse(texts: Sequence[str], analyzer: Analyzer) -> Analysed:
-    """Turn texts into term numbers."""
-    numbers = _Numbers(analyzer)
+def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> Analysed:
+    """Turn texts into term numbers, going on from those given already."""
+    first = len(numbers.terms)
     found, sizes = list[int](), list[int]()
     for text in texts:
         before = len(found)
@@ -62,11 +65,15 @@ def analyse(texts: Sequence[str], analyzer: Analyzer) -> Analysed:
     tokens = np.array(found, np.int32)
     kept = tokens >= 0
     ends = np.concatenate([[0], np.cumsum(kept)])[np.cumsum([0, *sizes])]
-    return Analysed(list(numbers.terms), tokens[kept], np.diff(ends).astype(np.int32))
+    fresh = list(islice(numbers.terms, first, None))
+    return Analysed(first, fresh, tokens[kept], np.diff(ends).astype(np.int32))
 
 
 class Analysts:
     """A pool of processes that analyse chunks of texts; with one worker, this very process does.
+
+    Processes number the terms of every chunk afresh. This process goes on numbering until :meth:`restart`,
+    which saves looking every term of every chunk up again.
 
     Args:
         analyzer: The analyzer's notation.
@@ -76,6 +83,7 @@ class Analysts:
     def __init__(self, analyzer: str, workers: int) -> None:
         self.workers = workers
         self._analyzer = notation.make(analyzer, ANALYZERS, "analyzer")
+        self._numbers = Numbers(self._analyzer)
         self._threads = ThreadPoolExecutor(max(1, workers))
         self._free: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         self._all = [self._start(analyzer) for _ in range(workers if workers > 1 else 0)]
@@ -103,9 +111,14 @@ class Analysts:
         """Analyse texts in the background."""
         if not self._all:
             done: Future[Analysed] = Future()
-            done.set_result(analyse(texts, self._analyzer))
+            done.set_result(analyse(texts, self._analyzer, self._numbers))
             return done
         return self._threads.submit(self._ask, texts)
+
+    def restart(self, texts: Sequence[str]) -> Analysed:
+        """Forget the numbers given so far and analyse texts with fresh ones, here and now."""
+        self._numbers = Numbers(self._analyzer)
+        return analyse(texts, self._analyzer, self._numbers)
 
     def _ask(self, texts: Sequence[str]) -> Analysed:
         process = self._free.get()
@@ -134,7 +147,7 @@ def _serve(requests: BinaryIO, replies: BinaryIO, analyzer: Analyzer) -> None:
         except EOFError:
             return
         try:
-            reply: tuple[object, ...] | Exception = tuple(analyse(texts, analyzer))
+            reply: tuple[object, ...] | Exception = tuple(analyse(texts, analyzer, Numbers(analyzer)))
         except Exception as error:  # noqa: BLE001 - whatever it is, the parent raises it
             reply = error
         pickle.dump(reply, replies, pickle.HIGHEST_PROTOCOL)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ from rankhouse.text.analyze import ANALYZERS
 Progress = Callable[[int], None]
 """Told the number of documents read so far, every thousand or so."""
 
-CHUNK_DOCUMENTS = 1_000
+CHUNK_DOCUMENTS = 4_000
 CHUNK_CHARACTERS = 2_000_000
 
 
@@ -216,11 +217,12 @@ def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def _analysed(documents: Iterable[Document], analysts: Analysts) -> Iterator[tuple[list[Document], Analysed]]:
-    """Analyse chunk after chunk, a few ahead of the writer, in the order given."""
+    """Analyse chunk after chunk in the order given; worker processes are kept a few ahead of the writer."""
+    ahead = 2 * analysts.workers if analysts.workers > 1 else 0
     waiting: deque[tuple[list[Document], Future[Analysed]]] = deque()
     for chunk in _chunks(documents):
         waiting.append((chunk, analysts.submit([document.full_text for document in chunk])))
-        if len(waiting) > 2 * max(1, analysts.workers) - 1:
+        if len(waiting) > ahead:
             ready, future = waiting.popleft()
             yield ready, future.result()
     for ready, future in waiting:
@@ -237,6 +239,8 @@ def _write_segments(
             if segment is not None and segment.filled + len(analysed.tokens) > options.segment_tokens:
                 entries.append(segment.close())
                 segment = None
+                if analysed.first:
+                    analysed = analysts.restart([document.full_text for document in chunk])  # noqa: PLW2901
             if segment is None:
                 folder = out / "segments" / f"{first + len(entries):06d}"
                 segment = _Growing(folder, max(options.segment_tokens, len(analysed.tokens)))
@@ -268,9 +272,15 @@ class _Growing:
         self._store = StoreWriter(self._blocks)
 
     def add(self, documents: list[Document], analysed: Analysed) -> None:
-        numbers = [self._terms.setdefault(term, len(self._terms)) for term in analysed.terms]
         end = self.filled + len(analysed.tokens)
-        self._tokens[self.filled : end] = np.array(numbers, np.int32)[analysed.tokens]
+        if analysed.first == len(self._terms):
+            # Numbered from where this segment stands: nothing to translate.
+            self._terms.update(zip(analysed.terms, count(analysed.first), strict=False))
+            self._tokens[self.filled : end] = analysed.tokens
+        else:
+            assert analysed.first == 0, "only a chunk numbered on its own can be translated"
+            numbers = [self._terms.setdefault(term, len(self._terms)) for term in analysed.terms]
+            self._tokens[self.filled : end] = np.array(numbers, np.int32)[analysed.tokens]
         self.filled = end
         self._lengths.append(analysed.lengths)
         for document in documents:

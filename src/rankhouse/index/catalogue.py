@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rankhouse.core import notation
 from rankhouse.core.nouns import Document
 from rankhouse.index import manifest, segment
@@ -75,6 +78,7 @@ class Index:
         path: Its folder.
         analyzer: What turned its texts, and will turn queries, into terms.
         segments: In order of their documents.
+        starts: Row of each segment's first document in the whole index, and the number of all documents.
         collection: Statistics of all documents.
         documents: The documents by id.
     """
@@ -89,6 +93,7 @@ class Index:
             sum(entry.with_terms for entry in said.segments),
             sum(entry.tokens for entry in said.segments),
         )
+        self.starts: NDArray[np.int64] = np.cumsum([0, *(part.documents for part in segments)])
         # Queries of a batch share words; one look-up of a word costs some tens of microseconds a segment.
         self.numbers = lru_cache(maxsize=65_536)(self._numbers)
 
@@ -128,6 +133,22 @@ class Index:
                 first, end = part.span(number)
                 documents, occurrences = documents + end - first, occurrences + part.occurrences(number)
         return TermCounts(documents, occurrences)
+
+    def place(self, row: int) -> tuple[Segment, int]:
+        """Give the segment of a row of the whole index, and the row there."""
+        number = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.segments[number], row - int(self.starts[number])
+
+    def ids(self, rows: NDArray[np.int64]) -> list[str]:
+        """Give the document ids of rows of the whole index."""
+        if len(self.segments) == 1:
+            return self.segments[0].ids.take(rows)
+        owner = np.searchsorted(self.starts, rows, side="right") - 1
+        found = np.empty(len(rows), object)
+        for number in np.unique(owner):
+            mine = np.flatnonzero(owner == number)
+            found[mine] = self.segments[number].ids.take(rows[mine] - self.starts[number])
+        return found.tolist()
 
     def distinct_terms(self) -> int:
         """Count the distinct terms; merges the segments' sorted lists when there are several."""

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from rankhouse.core.errors import WrongUse
@@ -87,7 +88,7 @@ class RM3:
             total = sum(tf for _, tf in kept)
             for term, tf in kept:
                 model[term] = model.get(term, 0.0) + document.score * tf / total
-        best = _heaviest(model.items(), self.terms)
+        best = sorted(model.items(), key=_by_weight)[: self.terms]
         norm, length = sum(weight for _, weight in best), sum(query.values())
         mixed = {term: self.weight * count / length for term, count in query.items()}
         for term, weight in best:
@@ -97,18 +98,19 @@ class RM3:
 
     def _kept(
         self, terms: Sequence[tuple[str, int]], is_common: Callable[[str], bool]
-    ) -> list[tuple[str, float]]:
-        good = [
+    ) -> list[tuple[str, int]]:
+        # From the most frequent down, so that few terms have to be looked up in the whole index.
+        good = (
             (term, tf)
-            for term, tf in terms
+            for term, tf in sorted(terms, key=_by_weight)
             if 2 <= len(term) <= 20 and (not self.filter or _PLAIN.fullmatch(term)) and not is_common(term)
-        ]
-        return _heaviest(good, self.terms)
+        )
+        return list(islice(good, self.terms))
 
 
-def _heaviest(weights: object, k: int) -> list[tuple[str, float]]:
-    """Keep the k heaviest terms; equal weights in alphabetical order."""
-    return sorted(weights, key=lambda item: (-item[1], item[0]))[:k]  # type: ignore[call-overload,no-any-return]
+def _by_weight(item: tuple[str, float]) -> tuple[float, str]:
+    """Order terms by falling weight; equal weights alphabetically."""
+    return -item[1], item[0]
 
 
 def as_likelihoods(scores: Sequence[float]) -> list[float]:

@@ -60,12 +60,13 @@ class Part(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What ranking needs of a segment: postings, and length code and id rank of every document."""
+    """What ranking needs of a segment: postings; length code and id rank of every document; rows by id."""
 
     rows: Int32s
     tfs: NDArray[np.unsignedinteger]
     codes: NDArray[np.uint8]
     id_rank: Int32s
+    id_order: Int32s
 
 
 def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
@@ -163,11 +164,21 @@ def _rank_compiled(
         _joined(tables),
         _joined(scores),
         columns.id_rank,
+        columns.id_order,
         np.empty(0) if prior is None else prior,
         rows,
         values,
     )
     return rows[:found], values[:found]
+
+
+def strings(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> list[str]:
+    """Decode blob[offsets[row] : offsets[row + 1]] for every row."""
+    if COMPILED:
+        return _kernel.strings(blob, offsets, rows)
+    raw = memoryview(blob)
+    starts, ends = offsets[rows].tolist(), offsets[rows + 1].tolist()
+    return [str(raw[start:end], "utf-8") for start, end in zip(starts, ends, strict=True)]
 
 
 def _joined(arrays: list[Float32s]) -> Float32s:

@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +30,25 @@ from rankhouse.index.feedback import FEEDBACKS, RM3, FeedbackDocument, as_likeli
 from rankhouse.index.kernel import Part
 from rankhouse.index.lengths import DECODED
 from rankhouse.index.segment import Segment
-from rankhouse.index.weigh import WEIGHTINGS, Collection, TermCounts
+from rankhouse.index.weigh import WEIGHTINGS, TermCounts
 
 # A table of scores [tf][length code] is made for a term unless its largest count is above this.
 LARGEST_TABLE_TF = 255
 
-Hit = tuple[str, float, Segment, int]
-"""Document id, raw score, and where the document lies."""
+
+class Hits(NamedTuple):
+    """The best documents for a query.
+
+    Attributes:
+        rows: Their rows in the whole index, (k,) int64, by score, then by document id, ascending.
+        scores: Their raw scores, (k,) float32.
+    """
+
+    rows: NDArray[np.int64]
+    scores: FloatArray
+
+
+_NO_HITS = Hits(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 @dataclass(frozen=True)
@@ -76,14 +90,40 @@ def retrieve(
         raise WrongUse(f"k={search.k}: ask for 1 document or more")
     engine = Retriever(index, search)
     queries = list(queries)
-    done: list[tuple[list[str], FloatArray]] = []
+    found: list[Hits] = []
     threads = min(search.threads or os.cpu_count() or 1, max(1, len(queries)))
     with ThreadPoolExecutor(threads) as pool:
-        for count, ranking in enumerate(pool.map(engine.ranking, queries), 1):
-            done.append(ranking)
+        for hits in pool.map(engine.search, queries):
+            found.append(hits)
             if progress is not None:
-                progress(count)
-    return Run.from_columns([q.id for q in queries], [ids for ids, _ in done], [s for _, s in done])
+                progress(len(found))
+    return _assemble(index, queries, found)
+
+
+def _assemble(index: Index, queries: list[Query], found: list[Hits]) -> Run:
+    """Put hits into the columns of a Run, decoding each document's id once."""
+    offsets = np.cumsum([0, *(len(hits.rows) for hits in found)])
+    rows, where = _distinct(np.concatenate([_NO_HITS.rows, *(h.rows for h in found)]), len(index))
+    ids = np.array(index.ids(rows), dtype=object)
+    if len(index.segments) == 1:
+        by_id = np.argsort(index.segments[0].columns.id_rank[rows])
+    else:
+        by_id = np.argsort(ids, kind="stable") if len(ids) else np.empty(0, np.int64)
+    code = np.empty(len(ids), np.int32)
+    code[by_id] = np.arange(len(ids), dtype=np.int32)
+    scores = np.concatenate([_NO_HITS.scores, *(strictly_falling(h.scores) for h in found)])
+    names = {query.id: number for number, query in enumerate(queries)}
+    return Run(names, offsets, ids[by_id], code[where], scores)
+
+
+def _distinct(rows: NDArray[np.int64], documents: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give the distinct rows, ascending, and the place of each row among them."""
+    if documents > 20 * len(rows):
+        return np.unique(rows, return_inverse=True)
+    # Many rows of few documents: marking them beats sorting them several times over.
+    marked = np.zeros(documents, bool)
+    marked[rows] = True
+    return np.flatnonzero(marked), (np.cumsum(marked) - 1)[rows]
 
 
 class Retriever:
@@ -93,6 +133,8 @@ class Retriever:
         self.index, self.k = index, search.k
         self.model = notation.make(search.model, WEIGHTINGS, "model")
         self.feedback = notation.make(search.feedback, FEEDBACKS, "feedback") if search.feedback else None
+        # Tables of words that queries share; a few kilobytes each.
+        self._part = lru_cache(maxsize=4096)(self._make_part)
         self._lengths = {id(part): part.lengths.astype(np.float64) for part in self._exact_segments()}
 
     def _exact_segments(self) -> list[Segment]:
@@ -102,57 +144,71 @@ class Retriever:
         """Give the terms of a query text with their counts."""
         return {term: float(count) for term, count in Counter(self.index.analyzer(text)).items()}
 
-    def ranking(self, query: Query) -> tuple[list[str], FloatArray]:
-        """Rank the documents for one query: ids and strictly falling scores."""
+    def search(self, query: Query) -> Hits:
+        """Find the best documents for one query, feedback included."""
         terms = self.terms(query.text)
-        hits = self.hits(terms, self.k if self.feedback is None else self.feedback.docs)
-        if self.feedback is not None and hits:
-            hits = self.hits(self.expand(terms, hits, self.feedback), self.k)
-        return [hit[0] for hit in hits], strictly_falling(np.array([hit[1] for hit in hits], np.float32))
+        if self.feedback is None:
+            return self.hits(terms, self.k)
+        first = self.hits(terms, self.feedback.docs)
+        return self.hits(self.expand(terms, first, self.feedback), self.k) if len(first.rows) else first
 
-    def expand(self, terms: Mapping[str, float], hits: list[Hit], feedback: RM3) -> dict[str, float]:
+    def expand(self, terms: Mapping[str, float], hits: Hits, feedback: RM3) -> dict[str, float]:
         """Expand a query by feedback from its first hits."""
-        scores = [score for _, score, _, _ in hits]
+        scores = hits.scores.tolist()
         if self.model.log_scores:
             scores = as_likelihoods(scores)
-        found = [
-            FeedbackDocument(score, part.terms_of(row))
-            for score, (_, _, part, row) in zip(scores, hits, strict=True)
-        ]
+        found = []
+        for score, row in zip(scores, hits.rows.tolist(), strict=True):
+            part, there = self.index.place(row)
+            found.append(FeedbackDocument(score, part.terms_of(there)))
         documents = self.index.collection.with_text
-        share = feedback.common_share(self.index.analyzer.name, documents)
-        return feedback.expand(terms, found, lambda t: self.index.counts(t).documents / documents > share)
+        limit = documents * feedback.common_share(self.index.analyzer.name, documents)
+        return feedback.expand(terms, found, lambda term: self.index.counts(term).documents > limit)
 
-    def hits(self, weights: Mapping[str, float], k: int) -> list[Hit]:
-        """Find the best k documents for weighted terms, by score, then by document id ascending."""
+    def hits(self, weights: Mapping[str, float], k: int) -> Hits:
+        """Find the best k documents for weighted terms."""
         known = {t: (w, counts) for t, w in weights.items() if (counts := self.index.counts(t)).documents}
         if self.model.mean and known:
             total = sum(w for w, _ in known.values())
             known = {t: (w / total, counts) for t, (w, counts) in known.items()}
         # One order for the sums, whatever order the words came in: equal queries get equal bits.
         ordered = dict(sorted(known.items()))
-        found: list[Hit] = []
+        found = []
         for position, part in enumerate(self.index.segments):
-            parts = [
-                p for t, (w, c) in ordered.items() if (p := self._part(part, position, t, w, c)) is not None
-            ]
+            parts = [p for t, (w, _) in ordered.items() if (p := self._part(position, t, w)) is not None]
             if parts:
                 rows, scores = kernel.rank(part.columns, parts, self._prior(part, ordered), k)
-                ids = [part.ids[row] for row in rows.tolist()]
-                found += zip(ids, scores.tolist(), [part] * len(ids), rows.tolist(), strict=True)
-        if len(self.index.segments) > 1:
-            found.sort(key=lambda hit: (-hit[1], hit[0]))
-        return found[:k]
+                found.append(Hits(rows + self.index.starts[position], scores))
+        return self._merge(found, k) if found else _NO_HITS
 
-    def _part(
-        self, segment: Segment, position: int, term: str, boost: float, counts: TermCounts
-    ) -> Part | None:
+    def _merge(self, found: list[Hits], k: int) -> Hits:
+        """Join the segments' best, by score, then by document id."""
+        if len(found) == 1:
+            return found[0]
+        rows, scores = np.concatenate([h.rows for h in found]), np.concatenate([h.scores for h in found])
+        order = np.argsort(-scores, kind="stable")
+        rows, scores = rows[order], scores[order]
+        edges = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1], [True]]))
+        for first, end in pairwise(edges.tolist()):
+            if first >= k:
+                break
+            if end - first > 1:
+                ids = self.index.ids(rows[first:end])
+                rows[first:end] = rows[first:end][sorted(range(end - first), key=ids.__getitem__)]
+        return Hits(rows[:k], scores[:k])
+
+    def _make_part(self, position: int, term: str, boost: float) -> Part | None:
+        """Score a term's postings in one segment: a table of counts and lengths, or one by one."""
         number = self.index.numbers(term)[position]
         if number < 0:
             return None
+        segment, statistics, counts = (
+            self.index.segments[position],
+            self.index.collection,
+            self.index.counts(term),
+        )
         first, end = segment.span(number)
         highest = segment.highest_tf(number)
-        statistics: Collection = self.index.collection
         if not self.model.exact_lengths and highest <= LARGEST_TABLE_TF:
             tf = np.arange(highest + 1)[:, None]
             lengths = DECODED[None, : segment.length_codes]

@@ -142,11 +142,12 @@ class Segment:
         self.store = Store(
             folder / "store.bin", blobs["store"], arrays["block_rows"], arrays["block_starts"], self.ids
         )
-        self.columns = Columns(arrays["rows"], arrays["tfs"], arrays["codes"], arrays["id_rank"])
+        self.columns = Columns(
+            arrays["rows"], arrays["tfs"], arrays["codes"], arrays["id_rank"], arrays["id_order"]
+        )
         self._postings_at = memoryview(arrays["postings_at"])
         self._highest_tf = memoryview(arrays["highest_tf"])
         self._occurrences = memoryview(arrays["term_occurrences"])
-        self._id_order = arrays["id_order"]
         self._forward = Forward(arrays["forward_at"], arrays["forward_terms"], arrays["forward_tfs"])
 
     def _map(self, name: str) -> NDArray[Any]:
@@ -185,13 +186,13 @@ class Segment:
 
     def find_document(self, doc_id: str) -> int:
         """Find the row of a document id; -1 when the segment does not have it."""
-        return find_id(doc_id, self.ids, self._id_order)
+        return find_id(doc_id, self.ids, self.columns.id_order)
 
     def terms_of(self, row: int) -> list[tuple[str, int]]:
         """List the terms of a document with their counts."""
         span = slice(self._forward.ends[row], self._forward.ends[row + 1])
-        numbers, tfs = self._forward.terms[span].tolist(), self._forward.tfs[span].tolist()
-        return [(self.terms[n], tf) for n, tf in zip(numbers, tfs, strict=True)]
+        names = self.terms.take(self._forward.terms[span].astype(np.int64))
+        return list(zip(names, self._forward.tfs[span].tolist(), strict=True))
 
     def document(self, row: int) -> Document:
         """Fetch a document's text."""

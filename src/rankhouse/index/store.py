@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.nouns import Document
+from rankhouse.index import kernel
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -35,6 +36,7 @@ class Strings(Sequence[str]):
     """Strings in one memory-mapped blob: string i is blob[offsets[i] : offsets[i + 1]], UTF-8."""
 
     def __init__(self, blob: Bytes, offsets: NDArray[np.int64]) -> None:
+        self._arrays = blob, offsets
         self._blob, self._offsets = memoryview(blob), memoryview(offsets)
 
     def __len__(self) -> int:
@@ -46,6 +48,10 @@ class Strings(Sequence[str]):
 
     def __getitem__(self, i: int) -> str:  # type: ignore[override]  # one string at a time is all there is
         return str(self._blob[self._offsets[i] : self._offsets[i + 1]], "utf-8")
+
+    def take(self, rows: NDArray[np.int64]) -> list[str]:
+        """Give many strings at once."""
+        return kernel.strings(*self._arrays, rows)
 
     @staticmethod
     def pack(strings: Iterable[str]) -> tuple[Bytes, NDArray[np.int64]]:

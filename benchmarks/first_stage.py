@@ -1,0 +1,338 @@
+"""First stage: build and search speed, disk and memory, beside other engines in one run.
+
+Every engine runs in a process of its own, on one core, over the same texts and queries, k = 1000; rounds
+alternate between the engines, and the medians are printed with their ratio to bm25s.
+
+    python benchmarks/first_stage.py                      # 100k and 1M synthetic documents
+    python benchmarks/first_stage.py --documents 10000000 --engines rankhouse --rounds 1
+    python benchmarks/first_stage.py --corpus DIR         # a folder with corpus.jsonl.gz
+
+Synthetic documents: words w0, w1 ... drawn from a Zipf law (exponent 1.07) over half a million words, lengths
+lognormal around 50. Queries: 2 to 6 distinct words of a random document, the 50 most frequent left out. All
+engines split at white space there. On a real corpus each uses its English analysis: ours is Lucene's; bm25s
+gets its own stop words and Snowball stems; tantivy its "en_stem". Peers that are not installed are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+K = 1000
+QUERIES = 1000
+
+
+def write_synthetic(folder: Path, documents: int, seed: int = 7) -> None:
+    """Write corpus.tsv and queries.tsv of Zipf words."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    words = 500_000
+    share = 1 / np.arange(1, words + 1) ** 1.07
+    edges = np.cumsum(share / share.sum())
+    names = np.array([f"w{i}" for i in range(words)], dtype=object)
+    chosen: list[str] = []
+    wanted = set(rng.choice(documents, min(QUERIES, documents), replace=False).tolist())
+    with (folder / "corpus.tsv").open("w") as out:
+        for start in range(0, documents, 10_000):
+            size = min(10_000, documents - start)
+            lengths = np.clip(rng.lognormal(np.log(45), 0.5, size), 3, 1000).astype(int)
+            drawn = np.minimum(np.searchsorted(edges, rng.random(lengths.sum())), words - 1)
+            ends = np.cumsum(lengths)
+            for i in range(size):
+                row = drawn[ends[i] - lengths[i] : ends[i]]
+                out.write(f"d{start + i:08d}\t{' '.join(names[row])}\n")
+                if start + i in wanted:
+                    rare = np.unique(row[row >= 50])
+                    rng.shuffle(rare)
+                    chosen.append(" ".join(names[rare[: rng.integers(2, 7)]]) or "w100")
+    lines = "".join(f"q{i}\t{text}\n" for i, text in enumerate(chosen))
+    (folder / "queries.tsv").write_text(lines)
+
+
+def write_real(folder: Path, corpus: Path) -> None:
+    """Copy a collection's texts as TSV; its titles are the queries."""
+    path = next(corpus.glob("corpus.jsonl*"))
+    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
+    titles = []
+    with opened as lines, (folder / "corpus.tsv").open("w") as out:
+        for line in lines:
+            record = json.loads(line)
+            text = " ".join(f"{record.get('title', '')} {record['text']}".split())
+            out.write(f"{record['id']}\t{text}\n")
+            titles.append(record.get("title") or " ".join(text.split()[:5]))
+    step = max(1, len(titles) // QUERIES)
+    lines_out = "".join(f"q{i}\t{' '.join(t.split())}\n" for i, t in enumerate(titles[::step][:QUERIES]))
+    (folder / "queries.tsv").write_text(lines_out)
+
+
+def read_tsv(path: Path) -> tuple[list[str], list[str]]:
+    """Read ids and texts."""
+    rows = [line.rstrip("\n").split("\t", 1) for line in path.open()]
+    return [row[0] for row in rows], [row[1] for row in rows]
+
+
+def peak_megabytes() -> float:
+    """Peak resident memory of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def bytes_under(folder: Path) -> int:
+    """Size of a folder's files."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def build_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
+    """Build our index, documents stored as users get it."""
+    from rankhouse.core.corpora import read_documents
+    from rankhouse.index.build import BuildOptions, build
+
+    started = time.perf_counter()
+    options = BuildOptions("english" if english else "whitespace", workers=1)
+    report = build(read_documents([folder / "corpus.tsv"]), out, options)
+    seconds = time.perf_counter() - started
+    store = sum(p.stat().st_size for p in out.rglob("store.bin"))
+    return {"documents": report.documents, "build_s": seconds, "index_bytes": bytes_under(out) - store}
+
+
+def search_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
+    """Search our index with every model."""
+    del english
+    from rankhouse.core.corpora import read_queries
+    from rankhouse.index.catalogue import Index
+    from rankhouse.index.retrieve import Search, retrieve
+
+    started = time.perf_counter()
+    index = Index.open(out)
+    opened = time.perf_counter() - started
+    queries = read_queries(folder / "queries.tsv")
+    found: dict[str, Any] = {"open_ms": opened * 1000}
+    for name, model, feedback in (("bm25", "bm25", ""), ("ql", "ql", ""), ("rm3", "bm25", "rm3")):
+        search = Search(model, feedback, K, threads=1)
+        retrieve(index, queries[:50], search)
+        some = queries if name != "rm3" else queries[: len(queries) // 4]
+        started = time.perf_counter()
+        run = retrieve(index, some, search)
+        found[name] = len(some) / (time.perf_counter() - started)
+        if name == "bm25":
+            found["top"] = {q: list(run[q].doc_ids[:10]) for q in list(run)[:100]}
+    return found
+
+
+def build_bm25s(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
+    """Build bm25s, scores of Lucene's form."""
+    import bm25s
+
+    started = time.perf_counter()
+    ids, texts = read_tsv(folder / "corpus.tsv")
+    tokens = bm25s.tokenize(texts, **_bm25s_options(english), show_progress=False)
+    index = bm25s.BM25(method="lucene", k1=0.9, b=0.4, backend="numba")
+    index.index(tokens, show_progress=False)
+    index.save(str(out), show_progress=False)
+    seconds = time.perf_counter() - started
+    (out / "ids.json").write_text(json.dumps(ids))
+    return {"documents": len(ids), "build_s": seconds, "index_bytes": bytes_under(out)}
+
+
+def _bm25s_options(english: bool) -> dict[str, Any]:
+    if english:
+        import Stemmer
+
+        return {"stopwords": "en", "stemmer": Stemmer.Stemmer("english")}
+    return {"stopwords": None, "token_pattern": r"\S+"}
+
+
+def search_bm25s(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
+    """Search bm25s with its numba backend, ids looked up as a user needs them."""
+    import bm25s
+
+    started = time.perf_counter()
+    index = bm25s.BM25.load(str(out), backend="numba")
+    opened = time.perf_counter() - started
+    ids = json.loads((out / "ids.json").read_text())
+    names, texts = read_tsv(folder / "queries.tsv")
+
+    def ask(some: list[str]) -> Any:
+        tokens = bm25s.tokenize(some, **_bm25s_options(english), show_progress=False)
+        rows, scores = index.retrieve(
+            tokens, k=min(K, len(ids)), n_threads=1, show_progress=False, backend_selection="numba"
+        )
+        return [[ids[i] for i in row] for row in rows.tolist()], scores
+
+    ask(texts[:50])
+    started = time.perf_counter()
+    found, _ = ask(texts)
+    rate = len(texts) / (time.perf_counter() - started)
+    top = {q: row[:10] for q, row in list(zip(names, found, strict=True))[:100]}
+    return {"open_ms": opened * 1000, "bm25": rate, "top": top}
+
+
+def build_tantivy(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
+    """Build tantivy with one writer thread."""
+    import tantivy
+
+    started = time.perf_counter()
+    out.mkdir(parents=True)
+    index = tantivy.Index(_tantivy_schema(english), path=str(out))
+    writer = index.writer(heap_size=300_000_000, num_threads=1)
+    count = 0
+    for line in (folder / "corpus.tsv").open():
+        name, text = line.rstrip("\n").split("\t", 1)
+        writer.add_document(tantivy.Document(id=name, text=text))
+        count += 1
+    writer.commit()
+    writer.wait_merging_threads()
+    return {"documents": count, "build_s": time.perf_counter() - started, "index_bytes": bytes_under(out)}
+
+
+def _tantivy_schema(english: bool) -> Any:
+    import tantivy
+
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("id", stored=True, tokenizer_name="raw")
+    name = "en_stem" if english else "whitespace"
+    builder.add_text_field("text", stored=False, tokenizer_name=name, index_option="freq")
+    return builder.build()
+
+
+def search_tantivy(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
+    """Search tantivy (its k1 and b are fixed at 1.2 and .75), ids fetched."""
+    import tantivy
+
+    started = time.perf_counter()
+    index = tantivy.Index(_tantivy_schema(english), path=str(out))
+    index.reload()
+    searcher = index.searcher()
+    opened = time.perf_counter() - started
+    _, texts = read_tsv(folder / "queries.tsv")
+
+    def ask(some: list[str]) -> None:
+        for text in some:
+            plain = "".join(c if c.isalnum() else " " for c in text)
+            query = index.parse_query(plain, ["text"])
+            for _, address in searcher.search(query, K).hits:
+                searcher.doc(address)["id"]
+
+    ask(texts[:50])
+    started = time.perf_counter()
+    ask(texts)
+    return {"open_ms": opened * 1000, "bm25": len(texts) / (time.perf_counter() - started)}
+
+
+ENGINES = {
+    "rankhouse": ("rankhouse", build_rankhouse, search_rankhouse),
+    "bm25s": ("bm25s", build_bm25s, search_bm25s),
+    "tantivy": ("tantivy", build_tantivy, search_tantivy),
+}
+
+
+def one_core() -> None:
+    """Keep this process on one core and its libraries on one thread."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def child(engine: str, job: str, folder: Path, out: Path, *, english: bool) -> None:
+    """Do one job and print its figures as JSON."""
+    one_core()
+    work = ENGINES[engine][1 if job == "build" else 2]
+    figures = work(folder, out, english=english)
+    print(json.dumps(figures | {"peak_mb": peak_megabytes()}))
+
+
+def ask_child(engine: str, job: str, folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
+    """Run a job in a process of its own."""
+    command = [sys.executable, __file__, "--child", engine, job, str(folder), str(out), str(int(english))]
+    limits = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=os.environ | limits)
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def installed(engine: str) -> bool:
+    """Tell whether an engine's package is there."""
+    from importlib.util import find_spec
+
+    needed = [ENGINES[engine][0]] + (["numba"] if engine == "bm25s" else [])
+    return all(find_spec(name) is not None for name in needed)
+
+
+def measure(folder: Path, engines: list[str], rounds: int, *, english: bool) -> dict[str, dict[str, Any]]:
+    """Build and search with every engine, alternating; medians over the rounds."""
+    figures: dict[str, list[dict[str, Any]]] = {engine: [] for engine in engines}
+    for _ in range(rounds):
+        for engine in engines:
+            out = folder / f"index-{engine}"
+            shutil.rmtree(out, ignore_errors=True)
+            built = ask_child(engine, "build", folder, out, english=english)
+            built["build_mb"] = built.pop("peak_mb")
+            found = ask_child(engine, "search", folder, out, english=english)
+            figures[engine].append(built | found)
+            print(".", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    middle: dict[str, dict[str, Any]] = {}
+    for engine, rows in figures.items():
+        numbers = [key for key, value in rows[0].items() if isinstance(value, int | float)]
+        middle[engine] = {key: statistics.median(row[key] for row in rows) for key in numbers}
+        middle[engine]["top"] = rows[0].get("top")
+    return middle
+
+
+def show(title: str, figures: dict[str, dict[str, Any]]) -> None:
+    """Print the table of one collection."""
+    print(f"\n{title}")
+    print(f"{'engine':<12}{'docs/s':>10}{'index MB':>10}{'build MB':>10}{'open ms':>9}", end="")
+    print(f"{'BM25 q/s':>10}{'QL q/s':>9}{'RM3 q/s':>9}{'search MB':>11}")
+    for engine, f in figures.items():
+        print(f"{engine:<12}{f['documents'] / f['build_s']:>10,.0f}{f['index_bytes'] / 1e6:>10,.0f}", end="")
+        print(f"{f['build_mb']:>10,.0f}{f['open_ms']:>9,.0f}{f['bm25']:>10,.0f}", end="")
+        rest = [f"{f[name]:,.0f}" if name in f else "-" for name in ("ql", "rm3")]
+        print(f"{rest[0]:>9}{rest[1]:>9}{f['peak_mb']:>11,.0f}")
+    ours, peer = figures.get("rankhouse"), figures.get("bm25s")
+    if ours and peer:
+        print(
+            f"rankhouse / bm25s with numba: queries/s {ours['bm25'] / peer['bm25']:.2f}, build time "
+            f"{ours['build_s'] / peer['build_s']:.2f}, build memory {ours['build_mb'] / peer['build_mb']:.2f}"
+        )
+        same = [len(set(ours["top"][q]) & set(peer["top"][q])) / 10 for q in ours["top"] if peer["top"].get(q)]
+        print(f"agreement of the first ten (100 queries): {sum(same) / max(1, len(same)):.3f}")
+
+
+def main() -> None:
+    """Read the arguments and measure."""
+    if len(sys.argv) > 1 and sys.argv[1] == "--child":
+        engine, job, folder, out, english = sys.argv[2:]
+        child(engine, job, Path(folder), Path(out), english=english == "1")
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, nargs="*", default=[100_000, 1_000_000])
+    parser.add_argument("--corpus", type=Path, nargs="*", default=[])
+    parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=list(ENGINES))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scratch", type=Path, help="where corpora and indexes go (default: a temporary folder)")
+    options = parser.parse_args()
+    engines = [engine for engine in options.engines if installed(engine)]
+    for absent in set(options.engines) - set(engines):
+        print(f"{absent} is not installed: left out", file=sys.stderr)
+    jobs = [(f"{n:,} synthetic documents", n) for n in (options.documents if not options.corpus else [])]
+    jobs += [(f"{path}", path) for path in options.corpus]
+    for title, what in jobs:
+        with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+            folder = Path(scratch)
+            is_real = isinstance(what, Path)
+            (write_real if is_real else write_synthetic)(folder, what)
+            show(title, measure(folder, engines, options.rounds, english=is_real))
+
+
+if __name__ == "__main__":
+    main()
