@@ -158,7 +158,7 @@ def compare_ranker(model, z, rules, each=True):
             mine = ours[name].grad
             mine = mine.to_dense() if mine.is_sparse else mine
             if name == "embedding.weight":  # padding is never trained
-                mine, gradient = mine[1:], gradient[1:]
+                mine, gradient = mine[1:], gradient[1:]  # noqa: PLW2901
             found.add(mine, gradient.numpy())
     return found.errors
 

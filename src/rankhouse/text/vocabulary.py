@@ -71,22 +71,10 @@ class Vocabulary:
             WrongUse: ``min_count`` is below 1.
             BadData: No word is frequent enough: there would be nothing to learn.
         """
-        if min_count < 1:
-            raise WrongUse(f"min_count={min_count}: a listed word occurs at least 1 time; use 1 or more")
-        counts: Counter[str] = Counter()
-        spread: Counter[str] = Counter()
-        documents = 0
+        tally = Tally()
         for words in texts:
-            counts.update(words)
-            spread.update(set(words))
-            documents += 1
-        kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
-        if not kept:
-            raise BadData(
-                f"no word occurs {min_count} times or more in {documents:,} texts with {len(counts):,} "
-                "distinct words, so the vocabulary would be empty; give more text or lower min_count"
-            )
-        return cls([Entry(word, -count, spread[word]) for count, word in kept], documents, min_count)
+            tally.add(words)
+        return tally.vocabulary(min_count)
 
     def __len__(self) -> int:
         """How many numbers there are, padding and unknown included."""
@@ -171,3 +159,32 @@ class Vocabulary:
         """
         with open_bytes(path) as stream:
             return cls.from_json(stream.read(), path)
+
+
+class Tally:
+    """A count of words under way; memory grows with distinct words only."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._spread: Counter[str] = Counter()
+        self._documents = 0
+
+    def add(self, words: Sequence[str]) -> None:
+        """Count one text's words."""
+        self._counts.update(words)
+        self._spread.update(set(words))
+        self._documents += 1
+
+    def vocabulary(self, min_count: int) -> Vocabulary:
+        """Give the words counted ``min_count`` times or more; see :meth:`Vocabulary.count`."""
+        if min_count < 1:
+            raise WrongUse(f"min_count={min_count}: a listed word occurs at least 1 time; use 1 or more")
+        kept = sorted((-count, word) for word, count in self._counts.items() if count >= min_count)
+        if not kept:
+            raise BadData(
+                f"no word occurs {min_count} times or more in {self._documents:,} texts with "
+                f"{len(self._counts):,} distinct words, so the vocabulary would be empty; "
+                "give more text or lower min_count"
+            )
+        entries = [Entry(word, -count, self._spread[word]) for count, word in kept]
+        return Vocabulary(entries, self._documents, min_count)

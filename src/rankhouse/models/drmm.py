@@ -1,0 +1,158 @@
+"""DRMM: each query word's histogram of cosines goes through a small network; idf decides who is heard.
+
+Paper: Guo et al., "A Deep Relevance Matching Model for Ad-hoc Retrieval", CIKM 2016, eq. 1-3 (log-count
+histograms, term gating by idf). Deviations: the bin of exact matches holds equal words (unknown words equal
+nothing), not cosines of 1. Word vectors are not trained, as a histogram has no gradient.
+Shapes: n pairs, q query tokens, p passage tokens, d width, b bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.base import Lesson, plain_scorer
+from rankhouse.models.wordpair import (
+    Evidence,
+    Reading,
+    WordReader,
+    array,
+    begin,
+    blank_table,
+    design_from,
+    embedding,
+    hinge,
+    policy_of,
+    seeded,
+)
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.kernels import word_cosines
+from rankhouse.nn.ragged import TwoSided
+from rankhouse.text.vocabulary import UNKNOWN
+
+
+@dataclass(frozen=True)
+class DRMMDesign(Reading):
+    """What ``drmm(...)`` accepts.
+
+    Attributes:
+        bins: b: b - 1 equal ones from -1 to 1, and one of equal words.
+        hidden: Size of the hidden layer of the network over a histogram.
+    """
+
+    passage_length: int = 800
+    bins: int = 30
+    hidden: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that make no histogram."""
+        super().__post_init__()
+        if self.bins < 2 or self.hidden < 1:
+            raise WrongUse(
+                f"bins={self.bins}, hidden={self.hidden}: needs 2 bins and 1 hidden number or more"
+            )
+
+    def fresh(self, texts: Iterable[str], seed: int = 0) -> DRMM:
+        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained."""
+        reader, table = begin(self, texts, seed)
+        with seeded(seed):
+            return DRMM(self, reader, table)
+
+
+class DRMM(nn.Module):
+    """The model; see the head of this file.
+
+    Args:
+        design: Reading and sizes.
+        reader: Reads text as word numbers.
+        table: (v, d) word vectors.
+    """
+
+    family = "drmm"
+    lesson: Lesson = "contrasts"
+
+    def __init__(self, design: DRMMDesign, reader: WordReader, table: FloatArray) -> None:
+        super().__init__()
+        self.design, self.reader = design, reader
+        self.policy = policy_of(self.family, design, table.shape[1])
+        self.embedding = embedding(table).requires_grad_(False)
+        self.hidden, self.out = nn.Linear(design.bins, design.hidden), nn.Linear(design.hidden, 1)
+        self.gate = nn.Parameter(torch.ones(()))
+        self.register_buffer("idf", torch.from_numpy(reader.vocabulary.idf), persistent=False)
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> DRMM:
+        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
+        design = design_from(DRMMDesign, policy)
+        reader = WordReader.rebuild(design, assets)
+        return cls(design, reader, blank_table(reader, policy["width"]))
+
+    def assets(self) -> Mapping[str, bytes]:
+        """Give the vocabulary's file."""
+        return self.reader.assets()
+
+    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
+        """Turn n pairs into word numbers."""
+        return self.reader.encode(pairs)
+
+    @torch.no_grad()
+    def histograms(self, batch: TwoSided) -> Tensor:
+        """Count cosines in bins, ln(1 + count): (n, q, b); eq. 1's LCH."""
+        query, passage = batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
+        # Double precision: a cosine at the edge of two bins must fall the same way in every batch.
+        match = word_cosines(self.embedding.weight.double(), query, passage)
+        last = self.design.bins - 1
+        bins = ((match + 1) / 2 * last).long().clamp(0, last - 1)
+        same = (query[:, :, None] == passage[:, None, :]) & (query != UNKNOWN)[:, :, None]
+        bins = torch.where(same, last, bins)
+        counts = self.embedding.weight.new_zeros(*query.shape, self.design.bins)
+        seen = batch.passage.mask(at_least=1)[:, None, :].expand_as(match).to(counts.dtype)
+        return counts.scatter_add_(2, bins, seen).log1p_()
+
+    def votes(self, batch: TwoSided, histograms: Tensor) -> Tensor:
+        """Give each query word's score times its gate: (n, q), summing to the score; eq. 2-3."""
+        mask = batch.query.mask(at_least=1)
+        idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
+        gates = (self.gate * idf).masked_fill(~mask, -1e30).softmax(1) * mask
+        return cast(Tensor, gates * self.out(self.hidden(histograms).tanh()).tanh().squeeze(2))
+
+    def forward(self, batch: TwoSided) -> Tensor:
+        """Score n pairs: (n,)."""
+        return self.votes(batch, self.histograms(batch)).sum(1)
+
+    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
+        """Give the hinge loss with margin 1 of contrasts (g, s)."""
+        return hinge(self(batch), labels)
+
+    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
+        """Give ``forward`` on this device, in fp32."""
+        return plain_scorer(self, compute)
+
+    @torch.inference_mode()
+    def evidence(self, pair: Pair) -> Evidence:
+        """Show what one pair's score is made of; a part for each query word, they sum to the score."""
+        batch = self.encode([pair]).to(self.gate.device)
+        query_words, passage_words = self.reader.words(pair)
+        q, p = len(query_words), len(passage_words)
+        histograms = self.histograms(batch)
+        votes = self.votes(batch, histograms)[0, :q].tolist()
+        match = word_cosines(
+            self.embedding.weight, batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
+        )
+        last = self.design.bins - 1
+        edges = tuple(f"from {2 * i / last - 1:.2f}" for i in range(last))
+        return Evidence(
+            query_words,
+            passage_words,
+            float(self(batch)),
+            {"cosine": array(match[0, :q, :p])},
+            {"log histogram": array(histograms[0, :q])},
+            {"log histogram": (*edges, "same word")},
+            {f"{i} {word}": vote for i, (word, vote) in enumerate(zip(query_words, votes, strict=True), 1)},
+        )

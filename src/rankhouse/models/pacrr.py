@@ -1,0 +1,205 @@
+"""PACRR: square convolutions over the match matrix find n-gram matches; each query word keeps its best k.
+
+Papers: Hui et al., "PACRR: A Position-Aware Neural IR Model for Relevance Matching", EMNLP 2017, sec. 3
+(aggregate="query": all words' best matches go through one network); McDonald et al., "Deep Relevance Ranking
+Using Enhanced Document-Query Interactions", EMNLP 2018, sec. 3.2 (aggregate="terms", PACRR-DRMM: each
+word's best matches go through the same small network, the votes are added under DRMM's idf gates).
+Deviations: networks of dense layers instead of PACRR's LSTM (as McDonald et al.); rows beyond the true query
+are zero and matches beyond the true passage are never chosen, so padding changes nothing; the gates' form
+is DRMM's. Shapes: n pairs, q query tokens, p passage tokens, d width, f filters, m features a query word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.base import Lesson, plain_scorer
+from rankhouse.models.wordpair import (
+    Evidence,
+    Reading,
+    WordReader,
+    array,
+    begin,
+    blank_table,
+    design_from,
+    embedding,
+    hinge,
+    policy_of,
+    seeded,
+)
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.kernels import cosines, word_cosines
+from rankhouse.nn.ragged import TwoSided
+
+
+@dataclass(frozen=True)
+class PACRRDesign(Reading):
+    """What ``pacrr(...)`` and ``pacrr_drmm(...)`` accept.
+
+    Attributes:
+        aggregate: "query" (PACRR) or "terms" (PACRR-DRMM).
+        grams: Longest n-gram looked for; squares of 2 to ``grams`` words, besides single words.
+        filters: f, filters of each square.
+        best: k, matches kept of each query word and n-gram length.
+        hidden: Size of both hidden layers.
+        tune_vectors: Whether word vectors are trained; the papers leave them as they are.
+    """
+
+    passage_length: int = 800
+    aggregate: str = "query"
+    grams: int = 3
+    filters: int = 32
+    best: int = 2
+    hidden: int = 32
+    tune_vectors: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown aggregate and sizes below 1."""
+        super().__post_init__()
+        if self.aggregate not in {"query", "terms"}:
+            raise WrongUse(f'aggregate="{self.aggregate}" is not known; choose from: query, terms')
+        for name in ("grams", "filters", "best", "hidden"):
+            if getattr(self, name) < 1:
+                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+
+    @property
+    def features(self) -> int:
+        """m: best matches of every n-gram length, and the word's share of idf."""
+        return self.grams * self.best + 1
+
+    def fresh(self, texts: Iterable[str], seed: int = 0) -> PACRR:
+        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained."""
+        reader, table = begin(self, texts, seed)
+        with seeded(seed):
+            return PACRR(self, reader, table)
+
+
+class PACRR(nn.Module):
+    """The model; see the head of this file.
+
+    Args:
+        design: Reading and sizes.
+        reader: Reads text as word numbers.
+        table: (v, d) word vectors.
+    """
+
+    lesson: Lesson = "contrasts"
+
+    def __init__(self, design: PACRRDesign, reader: WordReader, table: FloatArray) -> None:
+        super().__init__()
+        self.design, self.reader = design, reader
+        self.family = "pacrr" if design.aggregate == "query" else "pacrr_drmm"
+        self.policy = policy_of(self.family, design, table.shape[1])
+        self.embedding = embedding(table).requires_grad_(design.tune_vectors)
+        sizes = range(2, design.grams + 1)
+        self.squares = nn.ModuleList(nn.Conv2d(1, design.filters, size) for size in sizes)
+        rows = design.query_length if design.aggregate == "query" else 1
+        self.network = nn.Sequential(
+            nn.Linear(rows * design.features, design.hidden),
+            nn.ReLU(),
+            nn.Linear(design.hidden, design.hidden),
+            nn.ReLU(),
+            nn.Linear(design.hidden, 1),
+        )
+        self.gate = nn.Parameter(torch.ones(())) if design.aggregate == "terms" else None
+        self.register_buffer("idf", torch.from_numpy(reader.vocabulary.idf), persistent=False)
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> PACRR:
+        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
+        design = design_from(PACRRDesign, policy)
+        reader = WordReader.rebuild(design, assets)
+        return cls(design, reader, blank_table(reader, policy["width"]))
+
+    def assets(self) -> Mapping[str, bytes]:
+        """Give the vocabulary's file."""
+        return self.reader.assets()
+
+    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
+        """Turn n pairs into word numbers."""
+        return self.reader.encode(pairs)
+
+    def match(self, batch: TwoSided) -> Tensor:
+        """Give the cosines of all word pairs, (n, q, p); zero for padding."""
+        query, passage = batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
+        if self.design.tune_vectors and torch.is_grad_enabled():
+            return cosines(self.embedding(query), self.embedding(passage))
+        with torch.no_grad():
+            return word_cosines(self.embedding.weight, query, passage)
+
+    def features(self, batch: TwoSided, match: Tensor) -> Tensor:
+        """Give what each query word found: best matches of each n-gram length and its idf, (n, q, m)."""
+        asked, said = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
+        maps = [match]
+        for size, square in enumerate(self.squares, 2):
+            wide = nn.functional.pad(match[:, None], (0, size - 1, 0, size - 1))
+            maps.append(square(wide).relu().amax(1))
+        best = [self._best(each, said) for each in maps]
+        idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)].masked_fill(~asked, -1e30).softmax(1)
+        return torch.cat([*best, idf.unsqueeze(2)], dim=2) * asked.unsqueeze(2)
+
+    def _best(self, values: Tensor, said: Tensor) -> Tensor:
+        """(n, q, p) -> (n, q, k), best first; zero where the passage has fewer than k words."""
+        most = self.design.best
+        values = values.masked_fill(~said[:, None, :], -torch.inf)
+        top = values.topk(min(most, values.shape[2]), dim=2).values
+        top = nn.functional.pad(top, (0, most - top.shape[2]), value=-torch.inf)
+        return top.masked_fill(top == -torch.inf, 0.0)
+
+    def votes(self, batch: TwoSided, features: Tensor) -> Tensor:
+        """Give PACRR-DRMM's gated vote of each query word: (n, q), summing to the score."""
+        mask = batch.query.mask(at_least=1)
+        idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
+        gates = (cast(Tensor, self.gate) * idf).masked_fill(~mask, -1e30).softmax(1) * mask
+        return cast(Tensor, gates * self.network(features).squeeze(2))
+
+    def score_features(self, batch: TwoSided, features: Tensor) -> Tensor:
+        """Score features (n, q, m): (n,)."""
+        if self.gate is not None:
+            return self.votes(batch, features).sum(1)
+        rows = nn.functional.pad(features, (0, 0, 0, self.design.query_length - features.shape[1]))
+        return cast(Tensor, self.network(rows.flatten(1)).squeeze(1))
+
+    def forward(self, batch: TwoSided) -> Tensor:
+        """Score n pairs: (n,)."""
+        return self.score_features(batch, self.features(batch, self.match(batch)))
+
+    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
+        """Give the hinge loss with margin 1 of contrasts (g, s)."""
+        return hinge(self(batch), labels)
+
+    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
+        """Give ``forward`` on this device, in fp32."""
+        return plain_scorer(self, compute)
+
+    @torch.inference_mode()
+    def evidence(self, pair: Pair) -> Evidence:
+        """Show what one pair's score is made of; only PACRR-DRMM's votes sum to the score."""
+        batch = self.encode([pair]).to(self.embedding.weight.device)
+        query_words, passage_words = self.reader.words(pair)
+        q, p = len(query_words), len(passage_words)
+        match = self.match(batch)
+        features = self.features(batch, match)
+        score = float(self.score_features(batch, features))
+        parts = {"score": score}
+        if self.gate is not None:
+            votes = self.votes(batch, features)[0, :q].tolist()
+            parts = {f"{i} {word}": v for i, (word, v) in enumerate(zip(query_words, votes, strict=True), 1)}
+        sizes, best = range(1, self.design.grams + 1), range(1, self.design.best + 1)
+        columns = (*(f"{size}-gram, best {i}" for size in sizes for i in best), "idf share")
+        return Evidence(
+            query_words,
+            passage_words,
+            score,
+            {"cosine": array(match[0, :q, :p])},
+            {"best matches": array(features[0, :q])},
+            {"best matches": columns},
+            parts,
+        )
