@@ -28,7 +28,7 @@ from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ran
 from rankhouse.core.run import Ranking, Run
 from rankhouse.rank.cache import CachedRanker, exactly
 from rankhouse.rank.pool import Pool, best
-from rankhouse.text.split import whole
+from rankhouse.text.split import Whole
 
 Split = Callable[[Document], Sequence[Passage]]
 """What cuts a document into passages; ``text.split`` has them."""
@@ -61,7 +61,7 @@ class Plan:
         characters: A chunk is also closed when its passages have so many characters.
     """
 
-    split: Split = field(default_factory=whole)
+    split: Split = field(default_factory=Whole)
     pool: Pool = field(default_factory=best)
     depth: int = 1000
     tail: Literal["keep", "drop"] = "keep"
@@ -93,6 +93,7 @@ class Report:
         without_text: Rows whose document has no text (or, for ``first``, no text in passage 0).
         unknown_ids: The first few of these documents.
         without_text_ids: The first few of these documents.
+        dropped_words: Words of scored documents that are in no passage, where the split counts them.
         queries_not_in_run: Queries that the run does not have.
     """
 
@@ -103,6 +104,7 @@ class Report:
     tail: int = 0
     unknown: int = 0
     without_text: int = 0
+    dropped_words: int = 0
     unknown_ids: list[str] = field(default_factory=list)
     without_text_ids: list[str] = field(default_factory=list)
     queries_not_in_run: list[str] = field(default_factory=list)
@@ -209,6 +211,7 @@ def _asked(
     run: Run, texts: dict[str, Query], documents: Documents, plan: Plan, report: Report
 ) -> Iterator[_Asked]:
     """Fetch and split document after document, no sooner than it is wanted."""
+    dropped = getattr(plan.split, "dropped", lambda _: 0)  # those of text.split count, a bare function cannot
     for query_id in run:
         for doc_id in run[query_id].doc_ids[: plan.depth]:
             passages: list[Passage] = []
@@ -222,6 +225,7 @@ def _asked(
                 if not passages:
                     report.without_text += 1
                     _note(doc_id, report.without_text_ids)
+                report.dropped_words += dropped(document)
             yield _Asked(texts[query_id], doc_id, passages)
 
 
