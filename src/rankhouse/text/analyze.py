@@ -44,14 +44,15 @@ class _Terms(dict[str, str]):
 
     def __missing__(self, word: str) -> str:
         term = self.normal(word)
-        if len(self) >= _CACHED_TERMS:
-            self.clear()
-        self[word] = term
+        if len(word) <= breaks.MAX_WORD_UNITS:  # longer ones come from white space only, and once
+            if len(self) >= _CACHED_TERMS:
+                self.clear()
+            self[word] = term
         return term
 
 
 class Analyzer:
-    """Turns text into terms. Made of three bricks; equal, hashed and pickled by name and bricks.
+    """Turns text into terms. Immutable; equal, hashed and pickled by its name and the bricks it is made of.
 
     Args:
         name: What manifests and command lines call it.
@@ -61,7 +62,7 @@ class Analyzer:
             processes can be handed the analyser.
     """
 
-    __slots__ = ("_bricks", "_locate", "_split", "_terms", "name")
+    __slots__ = ("_bricks", "_locate", "_split", "_terms")
 
     def __init__(
         self,
@@ -70,9 +71,13 @@ class Analyzer:
         locate: Callable[[str], Iterable[Located]],
         normal: Callable[[str], str],
     ) -> None:
-        self.name = name
         self._bricks = (name, split, locate, normal)
         self._split, self._locate, self._terms = split, locate, _Terms(normal)
+
+    @property
+    def name(self) -> str:
+        """The name in the table of analysers."""
+        return self._bricks[0]
 
     def words(self, text: str) -> list[str]:
         """Split a text into raw words: keys for :meth:`term`, cased and inflected as they stand."""
@@ -84,8 +89,7 @@ class Analyzer:
 
     def __call__(self, text: str) -> list[str]:
         """Give the terms of a text, in order."""
-        terms = self._terms
-        return [term for word in self._split(text) if (term := terms[word])]
+        return list(filter(None, map(self._terms.__getitem__, self._split(text))))
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield (start, end, term): each term with the characters of the text it came from."""

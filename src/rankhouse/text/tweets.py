@@ -229,8 +229,8 @@ def _is_mention_or_tag(part: str) -> bool:
 def _is_tag_body(body: str) -> bool:
     return (
         body[:1] not in ("\ufe0f", "\u20e3")  # that is a keycap
-        and any(map(_is_tag_letter, body))
         and all(map(_is_tag_character, body))
+        and any(map(_is_tag_letter, body))
     )
 
 
