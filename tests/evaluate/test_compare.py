@@ -152,6 +152,14 @@ def test_runs_that_cover_different_queries_are_compared_over_all_judged_ones():
     assert both.remarks[0] == "part: 1 of 40 judged queries without results, counted as 0: q39"
 
 
+def test_what_holds_for_all_runs_is_said_once():
+    qrels = QRELS | {"q99": {"d1": 1}}
+    both = compare({k: RUNS[k] for k in ("first", "alike")}, qrels, "AP", "first")
+    assert both.remarks == ("all runs: 1 of 41 judged queries without results, counted as 0: q99",)
+    one = compare({"first": RUNS["first"]}, qrels, "AP")
+    assert one.remarks == ("first: 1 of 41 judged queries without results, counted as 0: q99",)
+
+
 def test_the_method_is_said_in_one_sentence(comparison):
     assert comparison.method == (
         'Means over 40 queries with 95 % t intervals; two-sided paired t-test against "first", '

@@ -137,8 +137,14 @@ class Comparison:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader of the table must know, one sentence each: queries not covered, odd tests."""
+        shared: dict[str, list[str]] = {}
+        for system, scores in self.scores.items():
+            for remark in scores.remarks:
+                shared.setdefault(remark, []).append(system)
+        everybody = [*self.scores] if len(self.scores) > 1 else []
         of_runs = [
-            f"{system}: {remark}" for system, scores in self.scores.items() for remark in scores.remarks
+            f"{'all runs' if systems == everybody else ', '.join(systems)}: {remark}"
+            for remark, systems in shared.items()
         ]
         noted: dict[str, dict[str, list[str]]] = {}
         for cell in self.cells:

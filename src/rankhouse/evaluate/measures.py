@@ -93,7 +93,7 @@ class Scores:
             )
         if unjudged := len(self.without_judgements):
             said.append(
-                f"{unjudged} of the run's queries without judgements, left out: "
+                f"{unjudged} queries with results but without judgements, left out: "
                 f"{_some(self.without_judgements)}"
             )
         if self.nothing_judged:
