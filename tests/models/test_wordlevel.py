@@ -242,3 +242,26 @@ def test_contrasts_need_groups_of_two():
     model = KNRMDesign(**SMALL).fresh(TEXTS)
     with pytest.raises(WrongUse, match="groups of 2"):
         model.loss(model.encode(PAIRS[:2]), torch.ones(2, 1))
+
+
+@pytest.mark.parametrize(("storage", "tolerance"), [("float32", 1e-5), ("float16", 1e-3), ("int8", 0.05)])
+def test_stored_passages_give_tk_its_own_scores(storage, tolerance):
+    model = DESIGNS["tk"].fresh(TEXTS, seed=3).eval()
+    stored = model.encode_passages(TEXTS, storage)
+    assert stored.vectors.dtype == storage
+    assert stored.offsets.tolist()[0] == 0
+    for query in QUERIES:
+        expected = scores(model, [pair(query, text) for text in TEXTS])
+        np.testing.assert_allclose(
+            model.score_stored(query, stored), expected, rtol=tolerance, atol=tolerance
+        )
+    assert model.score_stored("river", model.encode_passages([], storage)).shape == (0,)
+
+
+def test_stored_passages_refuse_what_they_cannot_serve():
+    model = DESIGNS["tk"].fresh(TEXTS, seed=3)
+    with pytest.raises(WrongUse, match="float16, float32, int8"):
+        model.encode_passages(TEXTS, "int4")
+    windowed = DESIGNS["tk windows"].fresh(TEXTS, seed=3)
+    with pytest.raises(WrongUse, match="without windows"):
+        windowed.score_stored("river", windowed.encode_passages(TEXTS))

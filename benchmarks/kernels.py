@@ -1,0 +1,240 @@
+"""Speed of the word-level rankers: one query, 1,000 passages of 75 words, against straightforward code.
+
+    python benchmarks/kernels.py [--threads 2] [--passages 1000] [--repeat 5]
+
+"Whole call" starts from strings and ends with scores. "Straightforward" is the same arithmetic written as
+the papers write it: every pair padded and contextualised, the whole tensor of kernels, the post repeated for
+every query token and convolved again. Both sides score the same pairs, and the largest difference is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models.base import NeuralRanker
+from rankhouse.models.conv_knrm import ConvKNRMDesign
+from rankhouse.models.knrm import KNRM, KNRMDesign
+from rankhouse.models.samcnn import SamCNN, SamCNNDesign
+from rankhouse.models.tk import TK, TKDesign
+from rankhouse.nn.compute import choose
+from rankhouse.nn.encoder import sinusoids
+from rankhouse.nn.kernels import unit
+from rankhouse.nn.ragged import TwoSided
+
+CLOCK = [time.perf_counter]
+WORDS, QUERY_WORDS, PASSAGE_WORDS, BATCH = 20_000, 6, 75, 64
+
+
+def collection(passages: int) -> tuple[str, list[str]]:
+    """Draw a query and passages whose words follow Zipf's law, as words of a language do."""
+    rng = np.random.default_rng(0)
+    share = 1 / np.arange(1, WORDS + 1)
+    ids = rng.choice(WORDS, (passages + 1, PASSAGE_WORDS), p=share / share.sum())
+    texts = [" ".join(f"w{i}" for i in row) for row in ids]
+    return " ".join(f"w{i}" for i in ids[-1][:QUERY_WORDS]), texts[:-1]
+
+
+def norm(x: Tensor, layer: nn.Module) -> Tensor:
+    return (
+        layer.weight * (x - x.mean(-1, keepdim=True)) / (x.std(-1, correction=0, keepdim=True) + 1e-6)
+        + layer.bias
+    )
+
+
+def kernel_tensor(match: Tensor, mask: Tensor, kernels: object) -> Tensor:
+    """Give all kernels of all matches, (n, q, p, k), and sum them."""
+    centres, widths = torch.tensor(kernels.centres), torch.tensor(kernels.widths)
+    each = torch.exp(-((match.unsqueeze(-1) - centres) ** 2) / (2 * widths**2))
+    return (each * mask[:, None, :, None]).sum(2)
+
+
+def cosine_matrix(query: Tensor, passage: Tensor) -> Tensor:
+    return unit(query) @ unit(passage).transpose(1, 2)
+
+
+def plain_tk(model: TK, batch: TwoSided) -> Tensor:
+    """TK as its paper and code write it."""
+
+    def context(ids: Tensor, mask: Tensor) -> Tensor:
+        words = model.embedding(ids)
+        x = words + sinusoids(ids.shape[1], words.shape[2])
+        for layer in model.encoder.layers:
+            x = norm(layer.narrow(torch.relu(layer.widen(x))) + x, layer.norm_feed)
+            heads = layer.attention.heads
+            q, k, v = layer.attention.project(x).chunk(3, dim=-1)
+            q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k, v))
+            weights = (q @ k.transpose(-1, -2) * layer.attention.scale).masked_fill(
+                ~mask[:, None, None], -1e32
+            )
+            mixed = (weights.softmax(-1) @ v).transpose(1, 2).flatten(2)
+            x = norm(layer.attention.out(mixed) + x, layer.norm_attention)
+        return (model.mix * words + (1 - model.mix) * x) * mask.unsqueeze(-1)
+
+    query, passage = batch.query.pad(), batch.passage.pad()
+    asked, said = batch.query.mask(), batch.passage.mask()
+    match = cosine_matrix(context(query, asked), context(passage, said))
+    counts = kernel_tensor(match, said, model.head.kernels)
+    logs = (counts.clamp_min(1e-10).log2() * asked.unsqueeze(-1)).sum(1) * model.head.scale
+    means = (counts / (said.sum(1)[:, None, None] + 1) * asked.unsqueeze(-1)).sum(1) * model.head.scale
+    both = torch.cat([model.head.log_weight(logs), model.head.length_weight(means)], 1)
+    return model.head.merge(both).squeeze(1)
+
+
+def plain_knrm(model: KNRM, batch: TwoSided) -> Tensor:
+    """KNRM with the whole kernel tensor."""
+    match = cosine_matrix(model.embedding(batch.query.pad()), model.embedding(batch.passage.pad()))
+    counts = kernel_tensor(match, batch.passage.mask(), model.kernels)
+    logs = (counts.clamp_min(1e-10).log() * batch.query.mask().unsqueeze(-1)).sum(1) * 0.01
+    return model.weight(logs).squeeze(1)
+
+
+def plain_conv_knrm(model: nn.Module, batch: TwoSided) -> Tensor:
+    """Conv-KNRM with nine whole kernel tensors."""
+    features = []
+    for match in model.matches(batch).values():
+        counts = kernel_tensor(match, batch.passage.mask(), model.kernels)
+        features.append((counts.clamp_min(1e-10).log() * batch.query.mask().unsqueeze(-1)).sum(1) * 0.01)
+    return model.weight(torch.cat(features, 1)).squeeze(1)
+
+
+def plain_samcnn(model: SamCNN, batch: TwoSided) -> Tensor:
+    """SamCNN as its authors' code does it: the post repeated per query token, then one 2-d convolution."""
+
+    def convolve(words: Tensor, encoder: nn.Module) -> Tensor:
+        k = encoder.filters.weight.shape[1]
+        wide = F.pad(words, (0, 0, k - 1, k - 1)).unsqueeze(1)
+        places = F.conv2d(wide, encoder.filters.weight.unsqueeze(1), encoder.filters.bias).squeeze(3).relu()
+        return encoder(places.amax(2))
+
+    query, passage = model.embedding(batch.query.pad()), model.embedding(batch.passage.pad())
+    parts = [convolve(query, model.text), convolve(passage, model.text)]
+    if model.attended is not None:
+        n, q, d = query.shape
+        p = passage.shape[1]
+        repeated = passage.unsqueeze(1).expand(n, q, p, d)
+        if model.design.attention == "query":
+            scaled = repeated * query.unsqueeze(2)
+        else:
+            scaled = repeated * cosine_matrix(query, passage).unsqueeze(-1)
+        swept = convolve(scaled.reshape(n * q, p, d), model.attended).view(n, q, -1)
+        parts.append(swept.mean(1))
+    final = model.norm(model.final(torch.cat(parts, 1))).tanh()
+    return model.decide(model.dropout(final)).log_softmax(1)[:, 1]
+
+
+def timed(call: Callable[[], object], repeat: int) -> float:
+    """Give the least seconds of ``repeat`` calls, after one that is not counted."""
+    call()
+    least = float("inf")
+    for _ in range(repeat):
+        start = CLOCK[0]()
+        call()
+        least = min(least, CLOCK[0]() - start)
+    return least
+
+
+def score_plainly(
+    model: nn.Module, plain: Callable[[nn.Module, TwoSided], Tensor], pairs: list[Pair]
+) -> np.ndarray:
+    starts = range(0, len(pairs), BATCH)
+    with torch.inference_mode():
+        return torch.cat([plain(model, model.encode(pairs[s : s + BATCH])) for s in starts]).numpy()
+
+
+def row(name: str, pairs: int, seconds: float, against: float | None, note: str) -> None:
+    factor = f"{against / seconds:7.1f}x" if against else " " * 8
+    print(
+        f"{name:<34} {1000 * seconds:9.1f} ms {pairs / seconds:10,.0f} pairs/s {factor}  {note}", flush=True
+    )
+
+
+def training_seconds(step: Callable[[], Tensor], model: nn.Module, repeat: int) -> float:
+    def once() -> None:
+        model.zero_grad(set_to_none=True)
+        step().sum().backward()
+
+    return timed(once, repeat)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--passages", type=int, default=1000)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument(
+        "--clock", choices=["wall", "cpu"], default="wall", help="cpu: for busy machines, 1 thread"
+    )
+    options = parser.parse_args()
+    CLOCK[0] = time.perf_counter if options.clock == "wall" else time.process_time
+    torch.set_num_threads(options.threads)
+    query, texts = collection(options.passages)
+    pairs = [Pair(Query("q", query), Passage(f"d{i}", 0, text)) for i, text in enumerate(texts)]
+    n, compute = len(pairs), choose("fp32", "cpu", options.threads)
+    reading = {"words": "whitespace", "min_count": 1, "width": 300}
+    families = {
+        "TK": (TKDesign(**reading).fresh(texts), plain_tk),
+        "KNRM": (KNRMDesign(**reading).fresh(texts), plain_knrm),
+        "Conv-KNRM": (ConvKNRMDesign(**reading).fresh(texts), plain_conv_knrm),
+        "samCNN BiCNN": (SamCNNDesign(**reading, attention=None).fresh(texts), plain_samcnn),
+        "samCNN QAtt": (SamCNNDesign(**reading, attention="query").fresh(texts), plain_samcnn),
+        "samCNN PAtt": (SamCNNDesign(**reading, attention="position").fresh(texts), plain_samcnn),
+    }
+    print(
+        f"{n} passages of {PASSAGE_WORDS} words, query of {QUERY_WORDS}, {options.threads} threads, whole call"
+    )
+    slow = {}
+    for name, (model, plain) in families.items():
+        model.eval()
+        expected = score_plainly(model, plain, pairs)
+        slow[name] = timed(lambda m=model, p=plain: score_plainly(m, p, pairs), max(1, options.repeat // 3))
+        row(f"{name}, straightforward", n, slow[name], None, "")
+        ranker = NeuralRanker(model, compute)
+        gap = np.abs(ranker.score(pairs) - expected).max()
+        row(
+            name,
+            n,
+            timed(lambda r=ranker: r.score(pairs), options.repeat),
+            slow[name],
+            f"largest gap {gap:.0e}",
+        )
+        if isinstance(model, TK):
+            stored_rows(model, query, texts, expected, slow[name], options.repeat)
+    print(f"training: batches of {BATCH} pairs, forward and backward")
+    for name, (model, plain) in families.items():
+        model.train()
+        batch = model.encode(pairs[:BATCH])
+        straight = training_seconds(lambda m=model, p=plain, b=batch: p(m, b), model, options.repeat)
+        ours = training_seconds(lambda m=model, b=batch: m(b), model, options.repeat)
+        print(
+            f"{name:<34} {1 / straight:7.1f} steps/s -> {1 / ours:7.1f} steps/s {straight / ours:7.1f}x",
+            flush=True,
+        )
+
+
+def stored_rows(
+    model: TK, query: str, texts: list[str], expected: np.ndarray, slow: float, repeat: int
+) -> None:
+    for storage in ("float32", "float16", "int8"):
+        stored = model.encode_passages(texts, storage)
+        scores = model.score_stored(query, stored)
+        seconds = timed(lambda s=stored: model.score_stored(query, s), repeat)
+        moved = float((np.argsort(-scores)[:100] != np.argsort(-expected)[:100]).mean())
+        note = (
+            f"largest gap {np.abs(scores - expected).max():.0e} (scores span {np.ptp(expected):.0e}), "
+            f"{100 * moved:.0f}% of the top 100 moved, {stored.nbytes / len(texts):,.0f} bytes a passage"
+        )
+        row(f"TK, stored {storage}", len(texts), seconds, slow, note)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+import pytest
+import torch
+from torch.nn import functional as F
+
+from rankhouse.nn.convolve import (
+    WideFilters,
+    injected_maxima,
+    injected_maxima_of_words,
+    scaled_maxima,
+)
+
+
+def straightforward(words, filters, lengths):
+    """Convolve each text alone with zeros on both ends: (n, f)."""
+    k = filters.weight.shape[1]
+    out = []
+    for text, length in zip(words, lengths.tolist(), strict=True):
+        wide = F.pad(text[:length], (0, 0, k - 1, k - 1)).T[None]
+        if wide.shape[2] < k:
+            out.append(torch.zeros(filters.weight.shape[0]))
+            continue
+        places = F.conv1d(wide, filters.weight.transpose(1, 2), filters.bias)
+        out.append(places[0].relu().amax(1))
+    return torch.stack(out)
+
+
+def sample(k, seed=0, n=4, p=7, d=5, f=6, q=3):
+    torch.manual_seed(seed)
+    filters = WideFilters(d, f, k)
+    lengths = torch.tensor([7, 3, 1, 0])[:n]
+    words = torch.randn(n, p, d) * (torch.arange(p) < lengths[:, None])[:, :, None]
+    return filters, words, lengths, torch.randn(n, q, d)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_pooling_reads_each_text_to_its_true_end(k):
+    filters, words, lengths, _ = sample(k)
+    torch.testing.assert_close(filters.pooled(words, lengths), straightforward(words, filters, lengths))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_scaling_products_equals_scaling_words(k):
+    filters, words, lengths, _ = sample(k)
+    scales = torch.rand(4, 3, 7) * 2 - 1
+    expected = [straightforward(words * scales[:, i, :, None], filters, lengths) for i in range(3)]
+    with torch.no_grad():
+        quick = scaled_maxima(filters.products(words), scales, filters.bias, lengths)
+    torch.testing.assert_close(quick, torch.stack(expected, 1))
+    trained = scaled_maxima(filters.products(words), scales, filters.bias, lengths)
+    torch.testing.assert_close(trained, torch.stack(expected, 1))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_injecting_query_words_equals_multiplying_posts(k):
+    filters, words, lengths, query = sample(k)
+    expected = [straightforward(words * query[:, i, None], filters, lengths) for i in range(3)]
+    trained = injected_maxima(words, query, filters, lengths)
+    torch.testing.assert_close(trained, torch.stack(expected, 1))
+    with torch.no_grad():
+        torch.testing.assert_close(injected_maxima(words, query, filters, lengths), torch.stack(expected, 1))
+
+
+def test_distinct_words_of_one_query_give_the_same_maxima():
+    filters, _, lengths, query = sample(2)
+    table = torch.randn(9, 5)
+    table[0] = 0
+    at = torch.randint(1, 9, (4, 7)) * (torch.arange(7) < lengths[:, None])
+    with torch.no_grad():
+        quick = injected_maxima_of_words(table, at, query[0], filters, lengths)
+        slow = injected_maxima(table[at], query[:1].expand(4, -1, -1), filters, lengths)
+    torch.testing.assert_close(quick, slow)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_gradients_equal_those_of_the_plain_convolution(k):
+    filters, words, lengths, query = sample(k, seed=2)
+    scales = (torch.rand(4, 3, 7) * 2 - 1).requires_grad_()
+    words.requires_grad_()
+    query.requires_grad_()
+    weights = torch.randn(4, 3, 6)
+    inputs = [words, query, scales, filters.weight, filters.bias]
+
+    def plain():
+        scaled = [straightforward(words * scales[:, i, :, None], filters, lengths) for i in range(3)]
+        injected = [straightforward(words * query[:, i, None], filters, lengths) for i in range(3)]
+        return (torch.stack(scaled, 1) * weights).sum() + (torch.stack(injected, 1) * weights**2).sum()
+
+    def quick():
+        scaled = scaled_maxima(filters.products(words), scales, filters.bias, lengths)
+        injected = injected_maxima(words, query, filters, lengths)
+        return (scaled * weights).sum() + (injected * weights**2).sum()
+
+    inside = torch.arange(7) < lengths[:, None]
+    for ours, theirs in zip(
+        torch.autograd.grad(quick(), inputs), torch.autograd.grad(plain(), inputs), strict=True
+    ):
+        # Gradients of padding are never used: its rows are masked.
+        used = inside[:, :, None] if ours.shape == words.shape else inside[:, None]
+        used = used if ours.shape in {words.shape, scales.shape} else torch.ones(())
+        torch.testing.assert_close(ours * used, theirs * used, rtol=1e-4, atol=1e-5)
