@@ -53,9 +53,8 @@ _url_parts = re.compile(
 _no_url_before = re.compile("[A-Za-z0-9@＠$#＃\ufffe\ufeff\uffff\u202a-\u202e]").match
 _label = re.compile(rf"[A-Za-z0-9{_LATIN}](?:[A-Za-z0-9{_LATIN}\-]*[A-Za-z0-9{_LATIN}])?").fullmatch
 _sub_label = re.compile(rf"[A-Za-z0-9{_LATIN}](?:[A-Za-z0-9{_LATIN}\-_]*[A-Za-z0-9{_LATIN}])?").fullmatch
-_FOREIGN = (
-    r"""[^\-_!"#$%&'()*+,./:;<=>?@\[\]^`{|}~\t-\r \u00a0\u1680\u2000-\u206f\u3000]"""  # any script's letters
-)
+# Any script's letters: all but punctuation, white space and the block of general punctuation.
+_FOREIGN = r"""[^\-_!"#$%&'()*+,./:;<=>?@\[\]^`{|}~\t-\r \u00a0\u1680\u2000-\u206f\u3000]"""
 _foreign_label = re.compile(rf"{_FOREIGN}(?:(?:{_FOREIGN}|-)*{_FOREIGN})?").fullmatch
 _encoded_label = re.compile(r"[Xx][Nn]--[-0-9A-Za-z]+").fullmatch
 _mention = re.compile(
@@ -77,9 +76,8 @@ def locate(text: str) -> Iterator[Located]:
     """Yield (start, end, raw word): the words with the characters of the tweet they came from."""
     for match in _tokens.finditer(text):
         start, end = match.span()
-        for first, last in (
-            _within_limit(text, start, end) if 2 * (end - start) > MAX_WORD_UNITS else ((start, end),)
-        ):
+        surely_short = 2 * (end - start) < MAX_WORD_UNITS
+        for first, last in ((start, end),) if surely_short else _within_limit(text, start, end):
             token = text[first:last]
             if token.isascii() and token.isalnum():
                 yield first, last, token
@@ -97,9 +95,6 @@ def term(word: str) -> str:
 
 def _within_limit(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Cut a token where it reaches 255 UTF-16 units."""
-    if 2 * (end - start) < MAX_WORD_UNITS:  # whatever its characters are
-        yield start, end
-        return
     units = 0
     for position in range(start, end):
         units += 2 if text[position] > "\uffff" else 1
