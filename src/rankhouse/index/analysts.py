@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from queue import SimpleQueue
 from typing import BinaryIO, NamedTuple
@@ -99,7 +100,8 @@ class Analysts:
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with suppress(BrokenPipeError):  # a question that the dead child never read
+                        pipe.close()
 
     def _start(self, analyzer: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", __name__, analyzer]

@@ -13,7 +13,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -52,7 +52,7 @@ class BuildOptions:
     """
 
     analyzer: str = "english"
-    segment_tokens: int = 1 << 25
+    segment_tokens: int = 1 << 24
     workers: int = 0
     overwrite: bool = False
 
@@ -117,6 +117,7 @@ def build(
     with writing_failures(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with _only_builder(out.with_name(f".{out.name}.lock"), out):
+            _refuse_occupied(out, options)
             shutil.rmtree(scratch, ignore_errors=True)
             try:
                 report, entries = _write_segments(documents, scratch, 0, options, progress)
@@ -182,15 +183,19 @@ def _refuse_known(documents: Iterable[Document], index: Index) -> Iterator[Docum
 
 @contextmanager
 def _only_builder(lock: Path, out: Path) -> Iterator[None]:
-    """Hold a lock that the system lets go of however the process ends."""
+    """Hold a lock file; the system lets go of it however the process ends."""
     handle = os.open(lock, os.O_CREAT | os.O_RDWR)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise WrongUse(f"{out}: another process is building this index; wait for it or stop it") from None
-        yield
-        lock.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            # Removed while still held. Who opened the file before has no lock on what is now there, but by
+            # then the index is in place or gone, and that is looked at after locking.
+            lock.unlink(missing_ok=True)
     finally:
         os.close(handle)
 
@@ -234,7 +239,8 @@ def _write_segments(
 ) -> tuple[BuildReport, list[SegmentEntry]]:
     report, entries = BuildReport(), list[SegmentEntry]()
     segment: _Growing | None = None
-    with Analysts(options.analyzer, options.workers or os.cpu_count() or 1) as analysts:
+    with ExitStack() as stack:
+        analysts = stack.enter_context(Analysts(options.analyzer, options.workers or os.cpu_count() or 1))
         for chunk, analysed in _analysed(documents, analysts):
             if segment is not None and segment.filled + len(analysed.tokens) > options.segment_tokens:
                 entries.append(segment.close())
@@ -244,16 +250,17 @@ def _write_segments(
             if segment is None:
                 folder = out / "segments" / f"{first + len(entries):06d}"
                 segment = _Growing(folder, max(options.segment_tokens, len(analysed.tokens)))
+                stack.callback(segment.abandon)
             segment.add(chunk, analysed)
             for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
                 report.note(document, length)
             if progress is not None:
                 progress(report.documents)
-    if segment is None:
-        raise BadData(
-            "there are no documents to index; is the corpus empty, or was every record passed over?"
-        )
-    entries.append(segment.close())
+        if segment is None:
+            raise BadData(
+                "there are no documents to index; is the corpus empty, or was every record passed over?"
+            )
+        entries.append(segment.close())
     return report, entries
 
 
@@ -287,6 +294,10 @@ class _Growing:
             self._ids.append(document.id)
             self._with_text += not _is_blank(document)
             self._store.add(document)
+
+    def abandon(self) -> None:
+        """Let go of the open file; harmless after :meth:`close`."""
+        self._blocks.close()
 
     def close(self) -> SegmentEntry:
         blocks = self._store.finish()

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,16 +184,21 @@ class Retriever:
         """Join the segments' best, by score, then by document id."""
         if len(found) == 1:
             return found[0]
-        rows, scores = np.concatenate([h.rows for h in found]), np.concatenate([h.scores for h in found])
+        scores = np.concatenate([h.scores for h in found])
         order = np.argsort(-scores, kind="stable")
-        rows, scores = rows[order], scores[order]
-        edges = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1], [True]]))
-        for first, end in pairwise(edges.tolist()):
-            if first >= k:
-                break
-            if end - first > 1:
-                ids = self.index.ids(rows[first:end])
-                rows[first:end] = rows[first:end][sorted(range(end - first), key=ids.__getitem__)]
+        scores = scores[order]
+        rows = np.concatenate([h.rows for h in found])[order]
+        owner = np.repeat(np.arange(len(found)), [len(h.rows) for h in found])[order]
+        # A segment's own equals are in order of id already; only ties across segments have to be sorted.
+        is_tie = scores[1:] == scores[:-1]
+        group = np.concatenate([[0], np.cumsum(~is_tie)])
+        is_mixed = np.zeros(group[-1] + 1, bool)
+        is_mixed[group[1:][is_tie & (owner[1:] != owner[:-1])]] = True
+        places = np.flatnonzero(is_mixed[group] & (group <= group[min(k, len(group)) - 1]))
+        ids = self.index.ids(rows[places])
+        rows[places] = [
+            row for _, _, row in sorted(zip(group[places].tolist(), ids, rows[places].tolist(), strict=True))
+        ]
         return Hits(rows[:k], scores[:k])
 
     def _make_part(self, position: int, term: str, boost: float) -> Part | None:

@@ -98,7 +98,7 @@ def warn_of_empty(run: Run, queries: list[Query]) -> None:
 def show_answer(index: Index, query: Query, search: Search, *, as_json: bool = False) -> None:
     """Answer one query on the screen: rank, score, title, and the best stretch of text, words highlighted."""
     retriever = Retriever(index, search)
-    doc_ids, scores = retriever.ranking(query)
+    doc_ids, scores = retrieve(index, [query], search)[query.id]
     terms = retriever.terms(query.text)
     weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in terms}
     documents = index.documents.fetch(doc_ids)

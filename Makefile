@@ -1,0 +1,32 @@
+# Everything happens in .venv, which is made when it is absent or when what it was made of has changed.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: install demo test check bench clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt src/rankhouse/index/_kernel.c
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/rankhouse demo --out demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n auto --dist loadfile
+
+check: $(STAMP)
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_floors.py tests/test_house.py
+
+bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
+	$(BIN)/python benchmarks/first_stage.py
+
+clean:
+	rm -rf .venv build demo

@@ -1,0 +1,124 @@
+"""rankhouse evaluate: runs against judgements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rankhouse.app import console
+from rankhouse.app.options import PATH, as_json, skip_bad
+from rankhouse.app.reports import report_skips
+from rankhouse.core.corpora import read_queries
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.files import Skips
+from rankhouse.core.trec import read_qrels, read_run
+from rankhouse.evaluate import report
+from rankhouse.evaluate.charts import write_chart
+from rankhouse.evaluate.compare import Comparison, compare
+from rankhouse.evaluate.report import Table
+
+DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
+
+
+@click.command(
+    "evaluate",
+    epilog="Example:  rankhouse evaluate --qrels qrels.txt --baseline bm25.run --correction holm new.run",
+)
+@click.argument("runs", nargs=-1, required=True, type=PATH)
+@click.option("--qrels", type=PATH, required=True, help="Judgements (TREC, or BEIR's TSV).")
+@click.option("--measures", default=DEFAULT_MEASURES, show_default=True, help="In ir_measures' notation.")
+@click.option("--baseline", type=PATH, help="The run to compare the others with; added if not among them.")
+@click.option("--test", default="t", show_default=True, help="t or randomization.")
+@click.option("--correction", default="none", show_default=True, help="none, bonferroni or holm.")
+@click.option("--seed", default=0, show_default=True, help="Of the randomization test.")
+@click.option("--per-query", type=PATH, help="Write every query's values here (tab-separated).")
+@click.option(
+    "--chart", type=PATH, help="Draw the differences per query here (.png or .svg; needs --baseline)."
+)
+@click.option("--report", "report_path", type=PATH, help="Write a page with tables and charts here (.html).")
+@click.option("--queries", help="Query texts, shown beside the best and worst queries.")
+@skip_bad
+@as_json
+def command(
+    runs: tuple[Path, ...],
+    qrels: Path,
+    measures: str,
+    baseline: Path | None,
+    test: str,
+    correction: str,
+    seed: int,
+    per_query: Path | None,
+    chart: Path | None,
+    report_path: Path | None,
+    queries: str | None,
+    skip_bad: int,
+    as_json: bool,
+) -> None:
+    """Measure RUNS against judgements: means, intervals, tests against a baseline, best and worst queries."""
+    skips = Skips(skip_bad)
+    named = name_runs(runs if baseline is None or baseline in runs else (baseline, *runs))
+    base = None if baseline is None else next(name for name, path in named if path == baseline)
+    if chart is not None and base is None:
+        raise WrongUse("--chart draws differences to a baseline; name it with --baseline RUN")
+    judged = read_qrels(qrels, skips)
+    systems = {name: read_run(path, skips) for name, path in named}
+    report_skips(skips)
+    comparison = compare(systems, judged, measures, base, test, correction, seed)
+    texts = {q.id: q.text for q in read_queries(queries)} if queries else {}
+    if per_query is not None:
+        report.write_per_query(comparison.scores, per_query)
+    if chart is not None:
+        _draw(comparison, chart)
+    if report_path is not None:
+        report.write_report(comparison, report_path, f"Evaluation against {qrels.name}", texts)
+    if as_json:
+        console.emit_json({"method": comparison.method, "cells": report.records(comparison)})
+    else:
+        show(comparison, texts)
+    for remark in comparison.remarks:
+        console.say(f"note: {remark}")
+
+
+def name_runs(paths: tuple[Path, ...]) -> list[tuple[str, Path]]:
+    """Name runs by their files, by the whole path where names repeat."""
+    unique = list(dict.fromkeys(paths))
+    stems = [path.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".run") for path in unique]
+    return [
+        (stem if stems.count(stem) == 1 else str(path), path)
+        for stem, path in zip(stems, unique, strict=True)
+    ]
+
+
+def _draw(comparison: Comparison, path: Path) -> None:
+    """Draw the first measure for every challenger; several get their names into the file's."""
+    for system in comparison.challengers:
+        several = len(comparison.challengers) > 1
+        target = path.with_stem(f"{path.stem}-{Path(system).name}") if several else path
+        write_chart(comparison, system, comparison.measures[0], target)
+
+
+def show(comparison: Comparison, texts: dict[str, str]) -> None:
+    """Print the tables of a comparison."""
+    _print(
+        report.means_table(comparison)._replace(legend="" if comparison.challengers else comparison.method)
+    )
+    if comparison.challengers:
+        _print(report.contrasts_table(comparison))
+        for system in comparison.challengers:
+            for title, part in zip(
+                ("helped most", "hurt most"),
+                report.extremes_tables(comparison, system, comparison.measures[0], 3, texts),
+                strict=True,
+            ):
+                if part.rows:
+                    _print(part, f"{system}: queries {title} ({comparison.measures[0]})")
+
+
+def _print(table: Table, title: str = "") -> None:
+    made = console.table(table.columns, (), title)
+    for number, row in enumerate(table.rows):
+        made.add_row(*(f"[bold]{c}[/bold]" if (number, i) in table.strong else c for i, c in enumerate(row)))
+    console.results.print(made)
+    if table.legend:
+        console.results.print(table.legend, style="dim", markup=False)

@@ -1,0 +1,169 @@
+"""Rankings: the same whatever the segments and threads, k, and the kernel; ties as Lucene orders them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Document, Query
+from rankhouse.core.trec import read_run, write_run
+from rankhouse.index import kernel
+from rankhouse.index.build import BuildOptions, append, build
+from rankhouse.index.catalogue import Index
+from rankhouse.index.retrieve import Search, retrieve, strictly_falling
+
+SEARCHES = [
+    Search("bm25"),
+    Search("ql", "rm3"),
+    Search("jm(lambda=0.3)"),
+    Search('ql(form="indri")', "rm3(terms=5, docs=3)"),
+    Search('bm25(k1=1.2, b=0.75, lengths="exact")', "rm3"),
+]
+
+
+@pytest.fixture(scope="module")
+def one(documents, tmp_path_factory):
+    out = tmp_path_factory.mktemp("one") / "index"
+    build(documents, out, BuildOptions(workers=1))
+    return Index.open(out)
+
+
+@pytest.fixture(scope="module")
+def many(documents, tmp_path_factory):
+    """The same documents in a dozen segments, the last ones added later."""
+    out = tmp_path_factory.mktemp("many") / "index"
+    for first in range(0, 300, 25):
+        (append if first else build)(documents[first : first + 25], out, BuildOptions(workers=1))
+    return Index.open(out)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda s: f"{s.model}+{s.feedback}")
+def test_rankings_do_not_depend_on_segments(one, many, queries, search):
+    assert len(one.segments) == 1
+    assert len(many.segments) == 12
+    assert retrieve(one, queries, search) == retrieve(many, queries, search)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda s: f"{s.model}+{s.feedback}")
+def test_rankings_do_not_depend_on_threads_or_company(one, queries, search):
+    together = retrieve(one, queries * 1, search)
+    for query in queries:
+        alone = retrieve(one, [query], Search(search.model, search.feedback, search.k, threads=1))
+        assert alone == together.restrict([query.id])
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda s: f"{s.model}+{s.feedback}")
+def test_rankings_do_not_depend_on_the_kernel(one, queries, search, monkeypatch):
+    fast = retrieve(one, queries, search)
+    monkeypatch.setattr(kernel, "COMPILED", False)
+    assert retrieve(one, queries, search) == fast
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 299, 100_000])
+def test_fewer_documents_are_the_head_of_more(one, queries, k):
+    everything = retrieve(one, queries, Search(k=10**6))
+    assert retrieve(one, queries, Search(k=k)) == everything.top(k)
+
+
+def test_queries_without_a_known_term_get_an_empty_ranking(one, queries):
+    run = retrieve(one, queries)
+    assert [q for q in run if not run[q].doc_ids] == ["q3", "q4", "q5"]
+    assert list(run) == [q.id for q in queries]
+
+
+def test_equal_scores_come_by_id_ascending_and_stay_so_in_a_run_file(tmp_path):
+    build([Document(i, "same words") for i in "cabed"], tmp_path / "index", BuildOptions(workers=1))
+    run = retrieve(Index.open(tmp_path / "index"), [Query("q", "words")])
+    assert run["q"].doc_ids == ("a", "b", "c", "d", "e")
+    assert run["q"].scores.max() - run["q"].scores.min() < 1e-6
+    write_run(run, tmp_path / "run")
+    assert read_run(tmp_path / "run")["q"].doc_ids == ("a", "b", "c", "d", "e")
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.floats(-(2.0**100), 2.0**100, width=32) | st.sampled_from([0.0, 1.0, -1.0, 1e-45]), max_size=40
+    )
+)
+def test_strictly_falling_scores_fall_strictly_and_barely_move(values):
+    scores = np.array(sorted(values, reverse=True), np.float32)
+    fallen = strictly_falling(scores)
+    assert (fallen[1:] < fallen[:-1]).all()
+    assert (fallen <= scores).all()
+    by_hand = scores.copy()
+    for i in range(1, len(by_hand)):
+        if by_hand[i] >= by_hand[i - 1]:
+            by_hand[i] = np.nextafter(by_hand[i - 1], np.float32(-np.inf))
+    assert np.array_equal(fallen, by_hand)
+
+
+@pytest.mark.parametrize(
+    ("search", "complaint"),
+    [
+        (Search("bm52"), 'did you mean "bm25"'),
+        (Search("bm25(k=1)"), "accepted: bm25"),
+        (Search("bm25(b=2)"), "b must be between 0 and 1"),
+        (Search("bm25(k1=-1)"), "k1 must be 0 or more"),
+        (Search('bm25(lengths="short")'), '"lucene" or "exact"'),
+        (Search("ql(mu=0)"), "mu must be above 0"),
+        (Search('ql(form="x")'), '"lucene" or "indri"'),
+        (Search('ql(form="indri", combine="x")'), '"mean" or "sum"'),
+        (Search("jm(lambda=1)"), "between 0 and 1"),
+        (Search("bm25", "rm4"), "choose from: rm3"),
+        (Search("bm25", "rm3(docs=0)"), "docs must be 1 or more"),
+        (Search("bm25", "rm3(weight=2)"), "between 0 and 1"),
+        (Search(k=0), "ask for 1 document or more"),
+    ],
+)
+def test_bad_choices_are_explained(one, search, complaint):
+    with pytest.raises(WrongUse, match=complaint):
+        retrieve(one, [Query("q", "ship")], search)
+
+
+def test_models_print_as_they_are_written():
+    from rankhouse.core.notation import make
+    from rankhouse.index.feedback import FEEDBACKS
+    from rankhouse.index.weigh import WEIGHTINGS
+
+    for text in (
+        "bm25(k1=0.9, b=0.4)",
+        "bm25(k1=1.2, b=0.0, lengths='exact')",
+        "ql(mu=1000)",
+        "ql(form='indri', mu=2500)",
+        "ql(form='indri', mu=2500, combine='sum')",
+        "jm(lambda=0.1)",
+    ):
+        assert str(make(text, WEIGHTINGS, "model")) == text
+    for text in (
+        "rm3(terms=10, docs=10, weight=0.5)",
+        "rm3(terms=5, docs=3, weight=0.1, filter=False, common=0.2)",
+    ):
+        assert str(make(text, FEEDBACKS, "feedback")) == text
+
+
+def test_tweets_have_their_own_limit_of_common_terms():
+    from rankhouse.index.feedback import RM3
+
+    assert RM3().common_share("english", 10**9) == 0.1
+    assert RM3().common_share("tweet", 10**6) == 0.01
+    assert RM3().common_share("tweet", 10**9) == 0.007
+    assert RM3(common=0.5).common_share("tweet", 1) == 0.5
+
+
+def test_indri_feedback_weighs_by_likelihood(one):
+    """Log probabilities are negative; as weights they would turn feedback upside down."""
+    from rankhouse.index.retrieve import Retriever
+
+    retriever = Retriever(one, Search('ql(form="indri")', "rm3"))
+    terms = retriever.terms("ships rivers")
+    weights = retriever.expand(terms, retriever.hits(terms, 10), retriever.feedback)
+    assert min(weights.values()) > 0
+    assert sum(weights.values()) == pytest.approx(1)
+
+
+def test_progress_counts_queries(one, queries):
+    seen = []
+    retrieve(one, queries, progress=seen.append)
+    assert seen == list(range(1, len(queries) + 1))
