@@ -108,7 +108,7 @@ def test_a_system_that_only_gains_has_no_worst_queries():
         "none": Run.of([("q1", "x", 1.0), ("q2", "x", 1.0)]),
         "all": Run.of([("q1", "d", 1.0), ("q2", "d", 1.0)]),
     }
-    best, worst = compare(runs, {"q1": {"d": 1}, "q2": {"d": 1}}, "AP", "none").extremes("all", "AP")
+    best, worst = compare(runs, {"q2": {"d": 1}, "q1": {"d": 1}}, "AP", "none").extremes("all", "AP")
     assert [row.query_id for row in best] == ["q1", "q2"]
     assert worst == ()
 

@@ -120,6 +120,16 @@ def test_the_order_of_the_runs_changes_nothing(given_runs, fusion, random):
     assert fusion([run for run, _ in given_runs]) == fusion([run for run, _ in shuffled])
 
 
+def test_not_even_cancelling_scores_depend_on_the_order_of_the_runs():
+    three = [Run.of([("q", "d", score)]) for score in (3e7, 1e-3, -3e7)]
+    assert linear("raw")(three) == linear("raw")([three[0], three[2], three[1]])
+
+
+def test_nought_and_minus_nought_are_a_tie():
+    fused = linear("raw")([Run.from_rankings({"q": {"a": 0.0, "b": -0.0, "c": 0.0}}), Run.of([])], [1, 1])
+    assert fused["q"].doc_ids == ("c", "b", "a")
+
+
 @settings(max_examples=60, deadline=None)
 @given(rankings, rankings, st.sampled_from(["min", "zero", "drop"]))
 def test_weight_one_and_nought_gives_the_first_run_back(first, second, missing):
