@@ -126,7 +126,7 @@ def test_not_even_cancelling_scores_depend_on_the_order_of_the_runs():
 
 
 def test_nought_and_minus_nought_are_a_tie():
-    fused = linear("raw")([Run.from_rankings({"q": {"a": 0.0, "b": -0.0, "c": 0.0}}), Run.of([])], [1, 1])
+    fused = linear("raw")([Run.from_rankings({"q": {"a": 0.0, "b": -0.0, "c": 0.0}}), FIRST], [1, 0])
     assert fused["q"].doc_ids == ("c", "b", "a")
 
 
