@@ -126,7 +126,10 @@ def test_not_even_cancelling_scores_depend_on_the_order_of_the_runs():
 
 
 def test_nought_and_minus_nought_are_a_tie():
-    fused = linear("raw")([Run.from_rankings({"q": {"a": 0.0, "b": -0.0, "c": 0.0}}), FIRST], [1, 0])
+    # The smallest float32 below nought, times a small weight, is stored as minus nought.
+    run = Run.from_rankings({"q": {"a": 0.0, "b": -1.4e-45, "c": 0.0}})
+    fused = linear("raw")([run, FIRST], [0.01, 0])
+    assert np.signbit(fused["q"].scores).any()
     assert fused["q"].doc_ids == ("c", "b", "a")
 
 
