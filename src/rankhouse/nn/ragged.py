@@ -60,6 +60,13 @@ class Ragged:
         width = max(at_least, int(self.lengths.max()) if len(self) else 0)
         return torch.arange(width, device=self.lengths.device) < self.lengths[:, None]
 
+    def positions(self) -> Tensor:
+        """Give (t,) int64: each value's place in its row, from 0."""
+        starts = self.lengths.cumsum(0) - self.lengths
+        return torch.arange(len(self.values), device=starts.device) - torch.repeat_interleave(
+            starts, self.lengths
+        )
+
     def to(self, device: torch.device) -> Ragged:
         """Move to a device."""
         return Ragged(self.values.to(device), self.lengths.to(device))
@@ -94,6 +101,41 @@ class TwoSided:
     def to(self, device: torch.device) -> TwoSided:
         """Move to a device."""
         return TwoSided(self.query.to(device), self.passage.to(device), self.lost.to(device))
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A batch of n pairs, each one row of ids: what transformers read.
+
+    Attributes:
+        ids: n rows of token ids, special tokens included; no row is empty.
+        lost: (n,) int64, tokens of the text that did not fit.
+        segments: (t,) int64, 0 for query and 1 for passage tokens; None for models that do not ask.
+    """
+
+    ids: Ragged
+    lost: Tensor
+    segments: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def lengths(self) -> Tensor:
+        """(n,) int64: tokens of each row."""
+        return self.ids.lengths
+
+    def take(self, rows: Tensor) -> Packed:
+        """Give these rows, (m,) int64, in this order."""
+        segments = self.segments
+        if segments is not None:
+            segments = Ragged(segments, self.lengths).take(rows).values
+        return Packed(self.ids.take(rows), self.lost[rows], segments)
+
+    def to(self, device: torch.device) -> Packed:
+        """Move to a device."""
+        segments = self.segments if self.segments is None else self.segments.to(device)
+        return Packed(self.ids.to(device), self.lost.to(device), segments)
 
 
 def within_budget(lengths: Tensor, budget: int) -> Iterator[Tensor]:

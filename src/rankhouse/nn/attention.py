@@ -1,0 +1,201 @@
+"""Attention over rows that lie end to end: only neighbours of like length are seen as a rectangle.
+
+Scores are kept in base-2 units where that is quicker: softmax(s) = 2^(s log2 e) / sum, the factor log2 e and
+1 / sqrt(d) being multiplied into the query weights beforehand. Without the usual subtraction of the row's
+largest score this can overflow; the row sums tell, and such a batch is computed again the long way.
+Shapes: n rows, t tokens of all rows together, h heads, d width of a head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rankhouse.nn.compute import Compute
+
+Bias = Callable[["Group"], Tensor]
+"""Gives the (1 or rows, h, longest, longest) numbers added to a group's scores, blocked keys included."""
+
+_LIKE = 0.85  # rows share a rectangle if the shortest fills this part of it
+_SAFE = 2.0**-100  # a row sum below this has lost digits to underflow
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring rows of like length.
+
+    Attributes:
+        start: Their first token.
+        tokens: How many they have together.
+        rows: How many they are.
+        longest: Tokens of the longest.
+        source: (rows * longest,) which of the group's tokens fills each place of the rectangle (the first
+            one, where there is none); None if all are of one length.
+        place: (tokens,) where each token stands in the rectangle; None likewise.
+        blocked: (rows, 1, 1, longest) 0 for tokens and -inf for empty places; None likewise.
+    """
+
+    start: int
+    tokens: int
+    rows: int
+    longest: int
+    source: Tensor | None = None
+    place: Tensor | None = None
+    blocked: Tensor | None = None
+
+    def rectangle(self, x: Tensor) -> Tensor:
+        """Cut this group's tokens from (t, w) and lay them out as (rows, longest, w)."""
+        own = x[self.start : self.start + self.tokens]
+        if self.source is not None:
+            own = own.index_select(0, self.source)
+        return own.view(self.rows, self.longest, x.shape[1])
+
+    def put(self, out: Tensor, heads: Tensor) -> None:
+        """Write (rows, h, longest, d) into this group's tokens of out (t, h * d)."""
+        rows, h, longest, d = heads.shape
+        own = out[self.start : self.start + self.tokens]
+        if self.place is None:
+            own.view(rows, longest, h, d).copy_(heads.transpose(1, 2))
+        else:
+            flat = heads.transpose(1, 2).reshape(rows * longest, h * d)
+            torch.index_select(flat, 0, self.place, out=own)
+
+
+def group(lengths: Tensor, compute: Compute) -> list[Group]:
+    """See rows of lengths (n,) as few rectangles that are nearly full; sorted rows give the fewest."""
+    sizes = lengths.tolist()
+    groups, start, first = [], 0, 0
+    while first < len(sizes):
+        low = high = sizes[first]
+        last = first + 1
+        while last < len(sizes) and min(low, sizes[last]) >= _LIKE * max(high, sizes[last]):
+            low, high = min(low, sizes[last]), max(high, sizes[last])
+            last += 1
+        groups.append(_group(start, sizes[first:last], compute))
+        start, first = start + groups[-1].tokens, last
+    return groups
+
+
+def _group(start: int, sizes: Sequence[int], compute: Compute) -> Group:
+    rows, longest, tokens = len(sizes), max(sizes), sum(sizes)
+    if tokens == rows * longest:
+        return Group(start, tokens, rows, longest)
+    filled = torch.arange(longest) < torch.tensor(sizes)[:, None]
+    place = filled.view(-1).nonzero().view(-1)
+    source = torch.zeros(rows * longest, dtype=torch.int64)
+    source[place] = torch.arange(tokens)
+    blocked = torch.zeros(rows, 1, 1, longest).masked_fill_(~filled[:, None, None], -math.inf)
+    device = compute.device
+    return Group(
+        start, tokens, rows, longest, source.to(device), place.to(device), blocked.to(device, compute.dtype)
+    )
+
+
+class SelfAttention:
+    """Softmax attention of every row over itself.
+
+    Args:
+        heads: h.
+        compute: Device and precision; they decide which of three ways is taken.
+
+    Attributes:
+        fold: What query weights (and added biases) must be multiplied by, besides 1 / sqrt(d).
+    """
+
+    def __init__(self, heads: int, compute: Compute) -> None:
+        self.heads, self._compute = heads, compute
+        self._base2 = compute.device.type == "cpu" and compute.precision == "bf16"
+        self.fold = math.log2(math.e) if self._base2 else 1.0
+
+    def __call__(self, qkv: Tensor, groups: Sequence[Group], bias: Bias | None = None) -> Tensor:
+        """Attend: (t, 3 * h * d), queries, keys, values side by side -> (t, h * d)."""
+        if qkv.is_cuda and bias is None and qkv.dtype is torch.bfloat16 and (flash := _varlen()) is not None:
+            return self._flash(qkv, groups, flash)
+        width = qkv.shape[1] // 3
+        out = qkv.new_empty(len(qkv), width)
+        for g in groups:
+            parts = g.rectangle(qkv).view(g.rows, g.longest, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            added = bias(g) if bias is not None else g.blocked
+            if qkv.is_cuda:
+                q, k, v = parts.unbind(0)
+                heads = F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=1.0)
+            else:
+                heads = self._attend(parts.contiguous(), added)
+            g.put(out, heads)
+        return out
+
+    def _attend(self, parts: Tensor, added: Tensor | None) -> Tensor:
+        """Attend within a rectangle: (3, n, h, l, d), scores plus ``added`` -> (n, h, l, d)."""
+        _, n, h, length, d = parts.shape
+        q, k, v = parts.view(3, n * h, length, d).unbind(0)
+        scores = _scores(q, k, added, h)
+        if not self._base2:
+            return torch.bmm(torch.softmax(scores, -1), v).view(n, h, length, d)
+        weights = scores.exp2_()
+        sums = torch.matmul(weights.view(-1, length), weights.new_ones(length, 1)).view(n * h, length, 1)
+        low, high = sums.aminmax()
+        if not (low.item() > _SAFE and math.isfinite(high.item())):
+            scores = _scores(q, k, added, h).float().mul_(math.log(2))
+            return torch.bmm(torch.softmax(scores, -1).to(v.dtype), v).view(n, h, length, d)
+        return torch.bmm(weights, v).mul_(sums.reciprocal_()).view(n, h, length, d)
+
+    def _flash(self, qkv: Tensor, groups: Sequence[Group], flash: Callable[..., Tensor]) -> Tensor:
+        """Attend with CUDA's kernel for rows of any length; no rectangles at all."""
+        sizes = [size for g in groups for size in _sizes(g)]
+        ends = torch.tensor([0, *sizes], device=qkv.device).cumsum(0).to(torch.int32)
+        q, k, v = qkv.view(len(qkv), 3, self.heads, -1).unbind(1)
+        return flash(q, k, v, ends, ends, max(sizes), max(sizes), scale=1.0).reshape(len(qkv), -1)
+
+
+def attend_once(queries: Tensor, x: Tensor, groups: Sequence[Group]) -> Tensor:
+    """Let h queries a row read the row: softmax(queries · x) weighted sums of x.
+
+    Keys and values are x itself: a single query can take the key projection on its own side, and a single
+    result the value projection, which costs a row what otherwise each of its tokens costs.
+
+    Args:
+        queries: (n, h, w).
+        x: (t, w).
+        groups: How the n rows lie in x.
+
+    Returns:
+        (n, h, w).
+    """
+    out, first = torch.empty_like(queries), 0
+    for g in groups:
+        rows = slice(first, first + g.rows)
+        rectangle = g.rectangle(x)
+        scores = torch.bmm(queries[rows], rectangle.transpose(1, 2)).float()
+        if g.blocked is not None:
+            scores += g.blocked.view(g.rows, 1, g.longest)
+        out[rows] = torch.bmm(torch.softmax(scores, -1).to(x.dtype), rectangle)
+        first += g.rows
+    return out
+
+
+def _scores(q: Tensor, k: Tensor, added: Tensor | None, heads: int) -> Tensor:
+    """Give q kᵀ + added, (n * h, l, l)."""
+    scores = torch.bmm(q, k.transpose(1, 2))
+    if added is not None:
+        scores.view(-1, heads, *scores.shape[1:]).add_(added)
+    return scores
+
+
+def _sizes(g: Group) -> list[int]:
+    if g.blocked is None:
+        return [g.longest] * g.rows
+    return [int(n) for n in (g.blocked.view(g.rows, g.longest) == 0).sum(1)]
+
+
+def _varlen() -> Callable[..., Tensor] | None:
+    try:
+        from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415  # newer PyTorch only
+    except ImportError:
+        return None
+    return cast("Callable[..., Tensor]", varlen_attn)

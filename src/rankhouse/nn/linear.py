@@ -1,0 +1,66 @@
+"""A linear layer whose weights are laid out once for the processor at hand.
+
+oneDNN multiplies by weights that it has put into its own order beforehand, near the processor's limit in bf16
+and, on processors where MKL is slow, more than twice as fast in fp32; the activation rides along. Where
+PyTorch was built without oneDNN, and on CUDA, the plain layer is used.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rankhouse.nn.compute import Compute
+
+Activation = Literal["none", "relu", "gelu", "gelu_tanh"]
+
+_ONEDNN = torch.ops.mkldnn
+_ONEDNN_NAMES = {
+    "none": ("none", ""),
+    "relu": ("relu", ""),
+    "gelu": ("gelu", "none"),
+    "gelu_tanh": ("gelu", "tanh"),
+}
+
+
+class Linear:
+    """act(x Wᵀ + b), without gradients.
+
+    Args:
+        weight: (out, in).
+        bias: (out,), or None.
+        compute: Device and precision.
+        activation: What is applied to the result; "gelu" is the exact one (erf).
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, compute: Compute, activation: Activation = "none"
+    ) -> None:
+        self._activation = activation
+        weight = weight.detach().to(compute.device, compute.dtype).contiguous()
+        self._bias = None if bias is None else bias.detach().to(compute.device, compute.dtype).contiguous()
+        self._packed = compute.device.type == "cpu" and _has_onednn()
+        self._weight = _ONEDNN._reorder_linear_weight(weight) if self._packed else weight  # noqa: SLF001  # PyTorch's name for it
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply to rows: (t, in) -> (t, out)."""
+        if not self._packed:
+            return _activate(F.linear(x, self._weight, self._bias), self._activation)
+        name, variant = _ONEDNN_NAMES[self._activation]
+        y: Tensor = _ONEDNN._linear_pointwise(x, self._weight, self._bias, name, [], variant)  # noqa: SLF001  # likewise
+        return y
+
+
+def _activate(x: Tensor, activation: Activation) -> Tensor:
+    if activation == "relu":
+        return x.relu_()
+    if activation == "none":
+        return x
+    return F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+def _has_onednn() -> bool:
+    return bool(torch._C._has_mkldnn) and hasattr(_ONEDNN, "_linear_pointwise")  # noqa: SLF001  # untyped elsewhere

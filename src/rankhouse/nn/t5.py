@@ -1,0 +1,229 @@
+"""T5's encoder over rows that lie end to end, one step of its decoder, a few rows of its output layer.
+
+Architecture: Raffel et al., "Exploring the Limits of Transfer Learning", JMLR 2020; 1.1 and mT5 gate the
+feed-forward part. Norms have no shift, so that their gains are multiplied into the weights behind them. The
+decoder's first step has one position: its self-attention is one product, and its cross-attention reads the
+encoder's states themselves (see ``attention.attend_once``).
+Shapes: n rows, t tokens of all rows together, w width, h heads, d width of a head, c words asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rankhouse.nn.attention import Group, SelfAttention, attend_once, group
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.linear import Activation, Linear
+from rankhouse.nn.ragged import Packed
+
+State = Mapping[str, Tensor]
+
+_ENCODER_BLOCK, _DECODER_BLOCK = "encoder.block.{}.layer.", "decoder.block.{}.layer."
+
+
+@dataclass(frozen=True)
+class T5Sizes:
+    """What the weights do not say.
+
+    Attributes:
+        encoder_layers: How many.
+        decoder_layers: How many.
+        heads: h.
+        eps: Added to mean squares.
+        activation: Of the feed-forward parts.
+        buckets: Rows of the table of relative positions.
+        furthest: Distance from which on all positions share a bucket.
+        scaled: Whether decoder states are multiplied by w ** -0.5 before the output layer (T5 1.0).
+    """
+
+    encoder_layers: int
+    decoder_layers: int
+    heads: int
+    eps: float
+    activation: Activation
+    buckets: int
+    furthest: int
+    scaled: bool
+
+
+def bucket(distance: Tensor, buckets: int, furthest: int) -> Tensor:
+    """Number the relative positions of a bidirectional T5.
+
+    Half of the buckets is for keys behind the query, half for keys at or before it. In each half the nearer
+    part counts one by one, the rest is spread logarithmically up to ``furthest``.
+
+    Args:
+        distance: int64, key position minus query position.
+        buckets: How many there are.
+        furthest: Distance from which on the last bucket is used.
+    """
+    half = buckets // 2
+    exact = half // 2
+    far = distance.abs()
+    ratio = torch.log(far.clamp(min=exact).float() / exact) / math.log(furthest / exact)
+    spread = (exact + (ratio * (half - exact)).long()).clamp(max=half - 1)
+    return (distance > 0).long() * half + torch.where(far < exact, far, spread)
+
+
+class RelativeBias:
+    """The position bias of a batch: computed once for each rectangle, used by every layer."""
+
+    def __init__(self, table: Tensor, sizes: T5Sizes, fold: float, compute: Compute) -> None:
+        self._table = (table.detach().float() * fold).to(compute.device)
+        self._sizes, self._compute = sizes, compute
+
+    def __call__(self, groups: list[Group]) -> dict[int, Tensor]:
+        """Give (1 or rows, h, longest, longest) for each group, by its first token."""
+        biases: dict[int, Tensor] = {}
+        squares: dict[int, Tensor] = {}
+        for g in groups:
+            if g.longest not in squares:
+                squares[g.longest] = self._square(g.longest)
+            square = squares[g.longest]
+            biases[g.start] = square if g.blocked is None else square + g.blocked
+        return biases
+
+    def _square(self, length: int) -> Tensor:
+        """Give (1, h, length, length) from the 2 * length - 1 distances there are."""
+        place = torch.arange(1 - length, length, device=self._table.device)
+        by_distance = self._table[bucket(place, self._sizes.buckets, self._sizes.furthest)].T
+        rows = by_distance.unfold(1, length, 1).flip(1)
+        return rows.to(self._compute.dtype).contiguous()[None]
+
+
+def root_mean_square(x: Tensor, eps: float) -> Tensor:
+    """Divide rows (t, w) float32 by their root mean square."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x * torch.rsqrt(norm.square_().div_(x.shape[-1]).add_(eps))
+
+
+class FeedForward:
+    """Plain or gated; the norm before it is part of its weights."""
+
+    def __init__(self, state: State, name: str, sizes: T5Sizes, compute: Compute) -> None:
+        gain = state[f"{name}.layer_norm.weight"].detach().float()
+        inner = f"{name}.DenseReluDense"
+        first = "wi" if f"{inner}.wi.weight" in state else "wi_0"
+        self._up = _linear(state[f"{inner}.{first}.weight"], compute, gain, sizes.activation)
+        gate = state.get(f"{inner}.wi_1.weight")
+        self._gate = None if gate is None else _linear(gate, compute, gain)
+        self._down = _linear(state[f"{inner}.wo.weight"], compute)
+
+    def __call__(self, y: Tensor) -> Tensor:
+        """Transform normed rows (t, w) -> (t, w)."""
+        up = self._up(y)
+        return self._down(up if self._gate is None else up.mul_(self._gate(y)))
+
+
+class EncoderLayer:
+    """Self-attention and feed-forward part, each with a norm before it and a residual around it."""
+
+    def __init__(self, state: State, name: str, sizes: T5Sizes, compute: Compute) -> None:
+        self.attention = SelfAttention(sizes.heads, compute)
+        gain = state[f"{name}0.layer_norm.weight"].detach().float()
+        q, k, v = (state[f"{name}0.SelfAttention.{part}.weight"].detach().float() for part in "qkv")
+        self._qkv = _linear(torch.cat([q * self.attention.fold, k, v]), compute, gain)
+        self._mix = _linear(state[f"{name}0.SelfAttention.o.weight"], compute)
+        self._feed = FeedForward(state, f"{name}1", sizes, compute)
+        self._eps, self._dtype = sizes.eps, compute.dtype
+
+    def __call__(self, x: Tensor, groups: list[Group], biases: dict[int, Tensor]) -> Tensor:
+        """Transform t tokens in place: (t, w) float32 -> (t, w) float32."""
+        y = root_mean_square(x, self._eps).to(self._dtype)
+        x += self._mix(self.attention(self._qkv(y), groups, lambda g: biases[g.start]))
+        x += self._feed(root_mean_square(x, self._eps).to(self._dtype))
+        return x
+
+
+class FirstStepLayer:
+    """A decoder layer at its first position, where self-attention can only look at itself."""
+
+    def __init__(
+        self, state: State, name: str, sizes: T5Sizes, encoder_gain: Tensor, compute: Compute
+    ) -> None:
+        def weight(part: str) -> Tensor:
+            return state[f"{name}{part}.weight"].detach().float()
+
+        h = sizes.heads
+        self._itself = _linear(
+            weight("0.SelfAttention.o") @ weight("0.SelfAttention.v"), compute, weight("0.layer_norm")
+        )
+        self._query = _linear(weight("1.EncDecAttention.q"), compute, weight("1.layer_norm"))
+        key = (weight("1.EncDecAttention.k") * encoder_gain).view(h, -1, len(encoder_gain))
+        value = (weight("1.EncDecAttention.v") * encoder_gain).view(*key.shape).transpose(1, 2)
+        self._key = key.to(compute.device, compute.dtype).contiguous()
+        self._value = value.to(compute.device, compute.dtype).contiguous()
+        self._mix = _linear(weight("1.EncDecAttention.o"), compute)
+        self._feed = FeedForward(state, f"{name}2", sizes, compute)
+        self._heads, self._eps, self._dtype = h, sizes.eps, compute.dtype
+
+    def __call__(self, x: Tensor, encoded: Tensor, groups: list[Group]) -> Tensor:
+        """Transform n first positions, reading (t, w): (n, w) float32 -> (n, w) float32."""
+        x = x + self._itself(self._normed(x))
+        queries = self._query(self._normed(x)).view(len(x), self._heads, -1).transpose(0, 1)
+        asked = torch.bmm(queries, self._key).transpose(0, 1).contiguous()
+        heard = attend_once(asked, encoded, groups).transpose(0, 1)
+        values = torch.bmm(heard, self._value).transpose(0, 1).reshape(len(x), -1)
+        x = x + self._mix(values)
+        return x + self._feed(self._normed(x))
+
+    def _normed(self, x: Tensor) -> Tensor:
+        return root_mean_square(x, self._eps).to(self._dtype)
+
+
+class T5FirstStep:
+    """Rows of ids -> what the decoder would say first.
+
+    Args:
+        state: Weights by transformers' names.
+        head: (c, w) rows of the output layer that are asked for.
+        start: Id the decoder starts from.
+        sizes: What the weights do not say.
+        compute: Device and precision.
+    """
+
+    def __init__(self, state: State, head: Tensor, start: int, sizes: T5Sizes, compute: Compute) -> None:
+        self._compute, self._sizes = compute, sizes
+        self._words = state["shared.weight"].detach().float().to(compute.device)
+        blocks = [_ENCODER_BLOCK.format(i) for i in range(sizes.encoder_layers)]
+        self._layers = [EncoderLayer(state, name, sizes, compute) for name in blocks]
+        table = state["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
+        self._bias = RelativeBias(table, sizes, self._layers[0].attention.fold, compute)
+        gain = state["encoder.final_layer_norm.weight"].detach().float()
+        steps = [_DECODER_BLOCK.format(i) for i in range(sizes.decoder_layers)]
+        self._steps = [FirstStepLayer(state, name, sizes, gain, compute) for name in steps]
+        self._start = self._words[start]
+        scale = head.shape[1] ** -0.5 if sizes.scaled else 1.0
+        last = state["decoder.final_layer_norm.weight"].detach().float()
+        self._head = (head.detach().float() * last * scale).to(compute.device)
+
+    def __call__(self, batch: Packed) -> Tensor:
+        """Give the logits (n, c) float32 of the words asked for."""
+        groups = group(batch.lengths, self._compute)
+        encoded = self._encode(batch, groups)
+        x = self._start.expand(len(batch), -1)
+        for step in self._steps:
+            x = step(x, encoded, groups)
+        return root_mean_square(x, self._sizes.eps) @ self._head.T
+
+    def _encode(self, batch: Packed, groups: list[Group]) -> Tensor:
+        """Give the encoder's states before the last norm's gain, (t, w)."""
+        x = F.embedding(batch.ids.values, self._words)
+        biases = self._bias(groups)
+        for layer in self._layers:
+            x = layer(x, groups, biases)
+        return root_mean_square(x, self._sizes.eps).to(self._compute.dtype)
+
+
+def _linear(
+    weight: Tensor, compute: Compute, gain: Tensor | None = None, activation: Activation = "none"
+) -> Linear:
+    """Make a layer without bias, behind a norm of this gain (in,)."""
+    weight = weight.detach().float()
+    return Linear(weight if gain is None else weight * gain, None, compute, activation)
