@@ -226,7 +226,7 @@ def test_a_damaged_file_is_said_so_and_never_answers(tmp_path):
     data = bytearray(path.read_bytes())
     data[8192:-4096] = os.urandom(len(data) - 12288)
     path.write_bytes(data)
-    with (  # noqa: PT012 - the damage may show on opening or on reading
+    with (  # the damage may show on opening or on reading
         pytest.raises(BadData, match=r"scores\.sqlite: the score cache is damaged"),
         warnings.catch_warnings(),
     ):
