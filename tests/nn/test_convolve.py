@@ -2,12 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rankhouse.nn.convolve import (
-    WideFilters,
-    injected_maxima,
-    injected_maxima_of_words,
-    scaled_maxima,
-)
+from rankhouse.nn.convolve import ProductTable, WideFilters, injected_maxima, scaled_maxima
 
 
 def straightforward(words, filters, lengths):
@@ -43,9 +38,6 @@ def test_scaling_products_equals_scaling_words(k):
     filters, words, lengths, _ = sample(k)
     scales = torch.rand(4, 3, 7) * 2 - 1
     expected = [straightforward(words * scales[:, i, :, None], filters, lengths) for i in range(3)]
-    with torch.no_grad():
-        quick = scaled_maxima(filters.products(words), scales, filters.bias, lengths)
-    torch.testing.assert_close(quick, torch.stack(expected, 1))
     trained = scaled_maxima(filters.products(words), scales, filters.bias, lengths)
     torch.testing.assert_close(trained, torch.stack(expected, 1))
 
@@ -60,15 +52,22 @@ def test_injecting_query_words_equals_multiplying_posts(k):
         torch.testing.assert_close(injected_maxima(words, query, filters, lengths), torch.stack(expected, 1))
 
 
-def test_distinct_words_of_one_query_give_the_same_maxima():
-    filters, _, lengths, query = sample(2)
-    table = torch.randn(9, 5)
-    table[0] = 0
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_a_table_of_products_gives_the_same_maxima(k):
+    filters, _, lengths, query = sample(k)
+    vectors = torch.randn(9, 5)
+    vectors[0] = 0
     at = torch.randint(1, 9, (4, 7)) * (torch.arange(7) < lengths[:, None])
+    scales = torch.rand(4, 3, 7)
     with torch.no_grad():
-        quick = injected_maxima_of_words(table, at, query[0], filters, lengths)
-        slow = injected_maxima(table[at], query[:1].expand(4, -1, -1), filters, lengths)
-    torch.testing.assert_close(quick, slow)
+        table = ProductTable(vectors, filters)
+        torch.testing.assert_close(table.maxima(at, lengths)[:, 0], filters.pooled(vectors[at], lengths))
+        slow = scaled_maxima(filters.products(vectors[at]), scales, filters.bias, lengths)
+        torch.testing.assert_close(table.maxima(at, lengths, scales), slow)
+        assert table.rows == len(at.unique())
+        injected = ProductTable(vectors, filters, factor=query[0, 0])
+        slow = injected_maxima(vectors[at], query[:1, :1].expand(4, 1, -1), filters, lengths)
+        torch.testing.assert_close(injected.maxima(at, lengths), slow)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

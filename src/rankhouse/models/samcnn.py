@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.base import Lesson, plain_scorer
+from rankhouse.models.base import Lesson
 from rankhouse.models.wordpair import (
     Evidence,
     Reading,
@@ -33,19 +33,14 @@ from rankhouse.models.wordpair import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.convolve import (
-    WideFilters,
-    injected_maxima,
-    injected_maxima_of_words,
-    pooled_products,
-    scaled_maxima,
-)
+from rankhouse.nn.convolve import ProductTable, WideFilters, injected_maxima, scaled_maxima
 from rankhouse.nn.kernels import word_cosines
 from rankhouse.nn.ragged import TwoSided
 from rankhouse.text.vectors import uniform
 
 Attention = Literal["query", "position"] | None
 _UNKNOWN_BOUND = 0.05
+_MOST_REMEMBERED = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -104,6 +99,25 @@ class TextEncoder(nn.Module):
         return cast(Tensor, self.hidden(self.dropout(maxima)))
 
 
+class _Memory:
+    """Tables of products that scoring has made so far, up to a limit of floats."""
+
+    def __init__(self, words: Tensor) -> None:
+        self.words, self.tables = words, dict[str | int, ProductTable]()
+
+    def table(self, name: str | int, filters: WideFilters, factor: Tensor | None = None) -> ProductTable:
+        """Give the table of this name, made if it is new."""
+        if name not in self.tables:
+            self.tables[name] = ProductTable(self.words, filters, factor)
+        return self.tables[name]
+
+    def shrink(self) -> None:
+        """Forget everything once it takes more than the limit; it is computed again as needed."""
+        floats = sum(t.rows * t.filters.weight[:, :, 0].numel() for t in self.tables.values())
+        if floats > _MOST_REMEMBERED:
+            self.tables.clear()
+
+
 class SamCNN(nn.Module):
     """The model; its score is the logarithm of the probability of relevance. See the head of this file.
 
@@ -145,22 +159,15 @@ class SamCNN(nn.Module):
         """Turn n pairs into word numbers."""
         return self.reader.encode(pairs)
 
-    def _products(self, encoder: TextEncoder, ids: Tensor) -> Tensor:
-        """Multiply words (n, p) with a text encoder's filters: (n, p, k, f); each distinct word once."""
-        if torch.is_grad_enabled():
-            return encoder.filters.products(self.embedding(ids))
-        distinct, at = torch.unique(ids, return_inverse=True)
-        return F.embedding(at, encoder.filters.products(self.embedding(distinct)).flatten(1)).view(
-            *ids.shape, *encoder.filters.weight.shape[1::-1]
-        )
-
-    def _vector(self, ids: Tensor, lengths: Tensor) -> Tensor:
+    def _vector(self, ids: Tensor, lengths: Tensor, memory: _Memory) -> Tensor:
         """General sentence encoder: (n, t) -> (n, h)."""
-        filters = self.text.filters
-        maxima = pooled_products(self._products(self.text, ids), filters.bias, lengths)
+        if torch.is_grad_enabled():
+            maxima = self.text.filters.pooled(self.embedding(ids), lengths)
+        else:
+            maxima = memory.table("text", self.text.filters).maxima(ids, lengths)[:, 0]
         return cast(Tensor, self.text(maxima))
 
-    def swept(self, batch: TwoSided) -> Tensor:
+    def swept(self, batch: TwoSided, memory: _Memory | None = None) -> Tensor:
         """Let every query token sweep the post: maxima (n, q, f), zero for padding of the query.
 
         Raises:
@@ -170,42 +177,44 @@ class SamCNN(nn.Module):
             raise WrongUse("this samCNN has attention=None: no query word sweeps the post")
         query, passage = batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
         filters, lengths = self.attended.filters, batch.passage.lengths
+        memory = memory or _Memory(self.embedding.weight)
         if self.design.attention == "position":
             scales = word_cosines(self.embedding.weight, query, passage)
-            maxima = scaled_maxima(self._products(self.attended, passage), scales, filters.bias, lengths)
+            if torch.is_grad_enabled():
+                products = filters.products(self.embedding(passage))
+                maxima = scaled_maxima(products, scales, filters.bias, lengths)
+            else:
+                maxima = memory.table("attended", filters).maxima(passage, lengths, scales)
         elif torch.is_grad_enabled():
             maxima = injected_maxima(self.embedding(passage), self.embedding(query), filters, lengths)
         else:
-            maxima = self._injected(query, passage, lengths)
+            maxima = self._injected(query, passage, lengths, memory)
         return maxima * batch.query.mask(at_least=1).unsqueeze(2)
 
-    def _injected(self, query: Tensor, passage: Tensor, lengths: Tensor) -> Tensor:
-        """QAtt in scoring: pairs of one query together, each distinct word of their posts once."""
+    def _injected(self, query: Tensor, passage: Tensor, lengths: Tensor, memory: _Memory) -> Tensor:
+        """QAtt in scoring: each distinct query word meets each distinct word of its posts once."""
         filters = cast(TextEncoder, self.attended).filters
-        out = self.embedding.weight.new_empty(*query.shape, filters.weight.shape[0])
-        queries, asked_by = torch.unique(query, dim=0, return_inverse=True)
-        for i, row in enumerate(queries):
-            rows = torch.nonzero(asked_by == i).squeeze(1)
-            distinct, at = torch.unique(passage[rows], return_inverse=True)
-            words, asked = self.embedding(distinct), self.embedding(row)
-            out[rows] = injected_maxima_of_words(words, at, asked, filters, lengths[rows])
+        out = self.embedding.weight.new_zeros(*query.shape, filters.weight.shape[0])
+        for token in torch.unique(query[query != 0]).tolist():
+            at, column = torch.nonzero(query == token, as_tuple=True)
+            table = memory.table(token, filters, self.embedding.weight[token])
+            out[at, column] = table.maxima(passage[at], lengths[at])[:, 0]
         return out
 
-    def features(self, batch: TwoSided) -> Tensor:
+    def features(self, batch: TwoSided, memory: _Memory | None = None) -> Tensor:
         """Give query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h)."""
-        parts = [
-            self._vector(batch.query.pad(at_least=1), batch.query.lengths),
-            self._vector(batch.passage.pad(at_least=1), batch.passage.lengths),
-        ]
+        memory = memory or _Memory(self.embedding.weight)
+        sides = (batch.query, batch.passage)
+        parts = [self._vector(side.pad(at_least=1), side.lengths, memory) for side in sides]
         if self.attended is not None:
             mask = batch.query.mask(at_least=1).unsqueeze(2)
-            swept = self.attended(self.swept(batch)) * mask
+            swept = self.attended(self.swept(batch, memory)) * mask
             parts.append(swept.sum(1) / batch.query.lengths.clamp_min(1)[:, None])
         return torch.cat(parts, dim=1)
 
-    def log_probabilities(self, batch: TwoSided) -> Tensor:
+    def log_probabilities(self, batch: TwoSided, memory: _Memory | None = None) -> Tensor:
         """Give the logarithms of P(not relevant) and P(relevant): (n, 2)."""
-        final = self.final(self.features(batch))
+        final = self.final(self.features(batch, memory))
         if self.training and len(final) > 1:
             final = self.norm(final)
         else:  # one row has no variance to learn from
@@ -224,8 +233,15 @@ class SamCNN(nn.Module):
         return F.nll_loss(self.log_probabilities(batch), labels.flatten().long())
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Give ``forward`` on this device, in fp32."""
-        return plain_scorer(self, compute)
+        """Give ``forward`` on this device, in fp32, remembering what each word's filters gave."""
+        model = self.eval().to(compute.device)
+        memory = _Memory(model.embedding.weight.detach())
+
+        def score(batch: TwoSided) -> Tensor:
+            memory.shrink()
+            return model.log_probabilities(batch.to(compute.device), memory)[:, 1]
+
+        return score
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:

@@ -84,30 +84,8 @@ def scaled_maxima(products: Tensor, scales: Tensor, bias: Tensor, lengths: Tenso
         bias: (f,).
         lengths: (n,) int64 true lengths of the posts.
     """
-    if torch.is_grad_enabled() and (products.requires_grad or scales.requires_grad):
-        best = cast(Tensor, _ScaledMaxima.apply(products, scales, lengths))  # type: ignore[no-untyped-call]  # torch's
-    else:
-        best = _scaled_maxima(products, scales, lengths)
+    best = cast(Tensor, _ScaledMaxima.apply(products, scales, lengths))  # type: ignore[no-untyped-call]  # torch's
     return (best + bias).relu()
-
-
-def _scaled_maxima(products: Tensor, scales: Tensor, lengths: Tensor) -> Tensor:
-    """Maxima only, a few posts at a time, so that what is worked on stays in the processor's cache."""
-    n, p, k, f = products.shape
-    out = products.new_empty(n, scales.shape[1], f)
-    step = max(1, _CHUNK_FLOATS // max(1, (p + k) * f))
-    for start in range(0, n, step):
-        rows = slice(start, start + step)
-        part, beyond = products[rows], _no_place(lengths[rows], p + k - 1, k)[:, :, None]
-        penalty = torch.zeros_like(beyond, dtype=part.dtype).masked_fill_(beyond, -torch.inf)
-        places = part.new_empty(len(part), p + k - 1, f)
-        for i in range(scales.shape[1]):
-            places.copy_(penalty.expand_as(places))
-            for r in range(k):
-                inside = places[:, k - 1 - r : k - 1 - r + p]
-                inside.addcmul_(part[:, :, r], scales[rows, i, :, None])
-            torch.amax(places, 1, out=out[rows, i])
-    return out
 
 
 class _ScaledMaxima(torch.autograd.Function):
@@ -155,57 +133,66 @@ def injected_maxima(words: Tensor, query: Tensor, filters: WideFilters, lengths:
         filters: The shared filters U.
         lengths: (n,) int64 true lengths of the posts.
     """
-    if torch.is_grad_enabled():
-        applied = _InjectedMaxima.apply(words, query, filters.weight, lengths)  # type: ignore[no-untyped-call]  # torch's
-        best = cast(Tensor, applied)
-    else:
-        best, _ = _injected(words, query, filters.weight, lengths, remember=False)
-    return (best + filters.bias).relu()
+    applied = _InjectedMaxima.apply(words, query, filters.weight, lengths)  # type: ignore[no-untyped-call]  # torch's
+    return (cast(Tensor, applied) + filters.bias).relu()
 
 
-def injected_maxima_of_words(
-    words: Tensor, at: Tensor, query: Tensor, filters: WideFilters, lengths: Tensor
-) -> Tensor:
-    """Do :func:`injected_maxima` for n posts and one query, each distinct word once: (n, q, f).
+class ProductTable:
+    """Products of words with filters, each word's computed when it is first met: for scoring, not training.
 
     Args:
-        words: (u, d) the distinct words of all posts, padding (zeros) among them.
-        at: (n, p) int64 which of them stands where.
-        query: (q, d) the query's tokens.
-        filters: The shared filters U.
-        lengths: (n,) int64 true lengths of the posts.
+        words: (v, d) word vectors; row 0 (padding) is zero.
+        filters: The filters.
+        factor: (d,) that every word is multiplied by first, as QAtt does; None for none.
     """
-    f, k, _ = filters.weight.shape
-    step = max(1, _CHUNK_FLOATS // max(1, at.shape[1] * k * f))
-    out = words.new_empty(len(at), len(query), f)
-    for i, token in enumerate(query):
-        table = filters.products(words * token).flatten(1)
-        for start in range(0, len(at), step):
+
+    def __init__(self, words: Tensor, filters: WideFilters, factor: Tensor | None = None) -> None:
+        f, k, _ = filters.weight.shape
+        self.filters, self.factor, self._words = filters, factor, words
+        # Pages of memory are only taken for rows that are written.
+        self._table = words.new_empty(len(words), k, f)
+        self._known = torch.zeros(len(words), dtype=torch.bool, device=words.device)
+        self._table[0], self._known[0] = 0, True  # padding also stands beyond both ends of a text
+        self.rows = 1
+
+    def maxima(self, ids: Tensor, lengths: Tensor, scales: Tensor | None = None) -> Tensor:
+        """Convolve texts and take ReLU and the maximum over true places: (n, q, f), or (n, 1, f).
+
+        Args:
+            ids: (n, p) int64 word numbers, 0 beyond a text's length.
+            lengths: (n,) int64 true lengths.
+            scales: (n, q, p) a factor for each word and query token; None for one sweep without any.
+        """
+        self._learn(ids)
+        f, k, _ = self.filters.weight.shape
+        flat = self._table.view(-1, f)
+        (n, p), sweeps = ids.shape, 1 if scales is None else scales.shape[1]
+        out = flat.new_empty(n, sweeps, f)
+        ends = (k - 1, k - 1)
+        index = F.pad(ids, ends).unfold(1, k, 1) * k + torch.arange(k, device=ids.device)
+        step = max(1, _CHUNK_FLOATS // max(1, (p + k - 1) * f))
+        for start in range(0, n, step):
             rows = slice(start, start + step)
-            products = F.embedding(at[rows], table).view(-1, at.shape[1], k, f)
-            out[rows, i] = pooled_products(products, filters.bias, lengths[rows])
-    return out
+            part = index[rows].reshape(-1, k)
+            beyond = _no_place(lengths[rows], p + k - 1, k)[:, :, None]
+            for i in range(sweeps):
+                weights = None
+                if scales is not None:
+                    weights = F.pad(scales[rows, i], ends).unfold(1, k, 1).reshape(-1, k)
+                places = F.embedding_bag(part, flat, mode="sum", per_sample_weights=weights)
+                places = places.view(-1, p + k - 1, f).masked_fill_(beyond, -torch.inf)
+                out[rows, i] = places.amax(1)
+        return (out + self.filters.bias).relu_()
 
-
-def _injected(
-    words: Tensor, query: Tensor, weight: Tensor, lengths: Tensor, remember: bool
-) -> tuple[Tensor, Tensor]:
-    """Give the maxima (n, q, f) and, if asked, the places (n, q, f) that won."""
-    f, k, d = weight.shape
-    n, p, _ = words.shape
-    q = query.shape[1]
-    flat = weight.permute(2, 1, 0).reshape(d, k * f)
-    best = words.new_empty(n, q, f)
-    winners = torch.zeros((n, q, f) if remember else (0, q, f), dtype=torch.int64, device=words.device)
-    beyond = _no_place(lengths, p + k - 1, k)[:, :, None]
-    for i in range(q):
-        products = ((words * query[:, i, None]) @ flat).view(n, p, k, f)
-        places = shift_and_add(products).masked_fill(beyond, -torch.inf)
-        if remember:
-            torch.max(places, dim=1, out=(best[:, i], winners[:, i]))
-        else:
-            best[:, i] = places.amax(1)
-    return best, winners
+    def _learn(self, ids: Tensor) -> None:
+        """Compute the rows of words met for the first time."""
+        distinct = torch.unique(ids)
+        new = distinct[~self._known[distinct]]
+        if len(new):
+            words = self._words[new] if self.factor is None else self._words[new] * self.factor
+            self._table[new] = self.filters.products(words)
+            self._known[new] = True
+            self.rows += len(new)
 
 
 class _InjectedMaxima(torch.autograd.Function):
@@ -213,7 +200,17 @@ class _InjectedMaxima(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, words: Tensor, query: Tensor, weight: Tensor, lengths: Tensor) -> Tensor:  # noqa: ANN401
-        best, winners = _injected(words, query, weight, lengths, remember=True)
+        f, k, d = weight.shape
+        n, p, _ = words.shape
+        q = query.shape[1]
+        flat = weight.permute(2, 1, 0).reshape(d, k * f)
+        best = words.new_empty(n, q, f)
+        winners = torch.empty(n, q, f, dtype=torch.int64, device=words.device)
+        beyond = _no_place(lengths, p + k - 1, k)[:, :, None]
+        for i in range(q):
+            products = ((words * query[:, i, None]) @ flat).view(n, p, k, f)
+            places = shift_and_add(products).masked_fill_(beyond, -torch.inf)
+            torch.max(places, dim=1, out=(best[:, i], winners[:, i]))
         ctx.save_for_backward(words, query, weight, winners)
         return best
 

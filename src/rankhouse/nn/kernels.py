@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 NORM_EPS = 1e-13
 """Added to a vector's length before dividing; a zero vector then matches nothing, with similarity 0."""
@@ -24,7 +25,7 @@ COUNT_FLOOR = 1e-10
 
 _FAR = 1e4
 _NOTHING = -80.0
-_BLOCK = 2048
+_BLOCK = 1024
 
 
 class Kernels(NamedTuple):
@@ -207,14 +208,13 @@ def _stored_match(query: Tensor, vectors: Tensor, scales: Tensor) -> Tensor:
     """(q, d), (t, d) -> (q, t); other types become float32 a cache-sized block at a time."""
     t, d = vectors.shape
     out = torch.empty(t, len(query))
-    columns = query.T.contiguous()
     if vectors.dtype == torch.float32:
-        torch.mm(vectors, columns, out=out)
+        out = F.linear(vectors, query)
     else:
         block = torch.empty(min(_BLOCK, t), d)
         for start in range(0, t, _BLOCK):
             part = vectors[start : start + _BLOCK]
-            torch.mm(block[: len(part)].copy_(part), columns, out=out[start : start + len(part)])
+            out[start : start + len(part)] = F.linear(block[: len(part)].copy_(part), query)
     if len(scales):
         out.mul_(scales[:, None])
     return out.T.contiguous()
