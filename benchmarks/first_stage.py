@@ -64,9 +64,11 @@ def write_synthetic(folder: Path, documents: int, seed: int = 7) -> None:
 def write_real(folder: Path, corpus: Path) -> None:
     """Copy a collection's texts as TSV; its titles are the queries."""
     path = next(corpus.glob("corpus.jsonl*"))
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
     titles = []
-    with opened as lines, (folder / "corpus.tsv").open("w") as out:
+    with (
+        (gzip.open if path.suffix == ".gz" else open)(path, "rt") as lines,
+        (folder / "corpus.tsv").open("w") as out,
+    ):
         for line in lines:
             record = json.loads(line)
             text = " ".join(f"{record.get('title', '')} {record['text']}".split())
@@ -163,16 +165,16 @@ def search_bm25s(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
     ids = json.loads((out / "ids.json").read_text())
     names, texts = read_tsv(folder / "queries.tsv")
 
-    def ask(some: list[str]) -> Any:
+    def ask(some: list[str]) -> list[list[str]]:
         tokens = bm25s.tokenize(some, **_bm25s_options(english), show_progress=False)
-        rows, scores = index.retrieve(
+        rows, _ = index.retrieve(
             tokens, k=min(K, len(ids)), n_threads=1, show_progress=False, backend_selection="numba"
         )
-        return [[ids[i] for i in row] for row in rows.tolist()], scores
+        return [[ids[i] for i in row] for row in rows.tolist()]
 
     ask(texts[:50])
     started = time.perf_counter()
-    found, _ = ask(texts)
+    found = ask(texts)
     rate = len(texts) / (time.perf_counter() - started)
     top = {q: row[:10] for q, row in list(zip(names, found, strict=True))[:100]}
     return {"open_ms": opened * 1000, "bm25": rate, "top": top}
@@ -196,7 +198,7 @@ def build_tantivy(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
     return {"documents": count, "build_s": time.perf_counter() - started, "index_bytes": bytes_under(out)}
 
 
-def _tantivy_schema(english: bool) -> Any:
+def _tantivy_schema(english: bool) -> object:
     import tantivy
 
     builder = tantivy.SchemaBuilder()
@@ -253,7 +255,7 @@ def child(engine: str, job: str, folder: Path, out: Path, *, english: bool) -> N
 def ask_child(engine: str, job: str, folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
     """Run a job in a process of its own."""
     command = [sys.executable, __file__, "--child", engine, job, str(folder), str(out), str(int(english))]
-    limits = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")}
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=os.environ | limits)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures
@@ -304,7 +306,8 @@ def show(title: str, figures: dict[str, dict[str, Any]]) -> None:
             f"rankhouse / bm25s with numba: queries/s {ours['bm25'] / peer['bm25']:.2f}, build time "
             f"{ours['build_s'] / peer['build_s']:.2f}, build memory {ours['build_mb'] / peer['build_mb']:.2f}"
         )
-        same = [len(set(ours["top"][q]) & set(peer["top"][q])) / 10 for q in ours["top"] if peer["top"].get(q)]
+        both = [(ours["top"][q], peer["top"][q]) for q in ours["top"] if peer["top"].get(q)]
+        same = [len(set(one) & set(other)) / 10 for one, other in both]
         print(f"agreement of the first ten (100 queries): {sum(same) / max(1, len(same)):.3f}")
 
 
@@ -314,12 +317,13 @@ def main() -> None:
         engine, job, folder, out, english = sys.argv[2:]
         child(engine, job, Path(folder), Path(out), english=english == "1")
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
     parser.add_argument("--documents", type=int, nargs="*", default=[100_000, 1_000_000])
     parser.add_argument("--corpus", type=Path, nargs="*", default=[])
     parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=list(ENGINES))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--scratch", type=Path, help="where corpora and indexes go (default: a temporary folder)")
+    parser.add_argument("--scratch", type=Path, help="where corpora and indexes go")
     options = parser.parse_args()
     engines = [engine for engine in options.engines if installed(engine)]
     for absent in set(options.engines) - set(engines):

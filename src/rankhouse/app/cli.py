@@ -70,7 +70,9 @@ def main() -> None:
     """Run the program. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
     console.show_warnings_plainly()
     try:
-        cli.main(standalone_mode=False)
+        # What a command returns here is the code of a click Exit, for example doctor's 1.
+        code = cli.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
         error.show()
         sys.exit(2)

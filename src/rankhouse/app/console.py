@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+
+from rankhouse.core.errors import RankhouseWarning
 
 results = Console(highlight=False)
 messages = Console(stderr=True, highlight=False)
@@ -96,10 +97,6 @@ def show_warnings_plainly() -> None:
 
     warnings.showwarning = show
     # Dependencies' deprecations are for developers; our own warnings are for the person.
+    warnings.simplefilter("always", RankhouseWarning)
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", PendingDeprecationWarning)
-
-
-def is_terminal() -> bool:
-    """Tell whether standard output is a terminal."""
-    return sys.stdout.isatty()

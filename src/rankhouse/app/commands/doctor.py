@@ -89,12 +89,12 @@ def recognise(path: Path) -> str:
     line, raw = next((line, raw) for line, raw in numbered_lines(path) if raw.strip())
     text = as_text(raw, path, line)
     columns = text.split()
+    if text.count("\t") == 1:
+        return "corpus" if kind_of(path) in CORPUS_KINDS and "quer" not in path.name else "queries"
     if len(columns) == 6:
         return "run"
     if len(columns) == 4 or columns == ["query-id", "corpus-id", "score"]:
         return "qrels"
-    if "\t" in text:
-        return "corpus" if kind_of(path) in CORPUS_KINDS and "quer" not in path.name else "queries"
     raise WrongUse(
         f"{path}: is no run (6 columns), qrels (4 columns), TSV (a tab), JSON lines or TREC markup; its "
         f'first line is "{text[:60]}"'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from rich.text import Text
 
 from rankhouse.app import console
 from rankhouse.app.options import PATH, as_json, skip_bad
@@ -73,7 +74,9 @@ def command(
     if report_path is not None:
         report.write_report(comparison, report_path, f"Evaluation against {qrels.name}", texts)
     if as_json:
-        console.emit_json({"method": comparison.method, "cells": report.records(comparison)})
+        console.emit_json(
+            {"method": comparison.method, "remarks": comparison.remarks, "cells": report.records(comparison)}
+        )
     else:
         show(comparison, texts)
     for remark in comparison.remarks:
@@ -118,7 +121,7 @@ def show(comparison: Comparison, texts: dict[str, str]) -> None:
 def _print(table: Table, title: str = "") -> None:
     made = console.table(table.columns, (), title)
     for number, row in enumerate(table.rows):
-        made.add_row(*(f"[bold]{c}[/bold]" if (number, i) in table.strong else c for i, c in enumerate(row)))
+        made.add_row(*(Text(c, "bold" if (number, i) in table.strong else "") for i, c in enumerate(row)))
     console.results.print(made)
     if table.legend:
-        console.results.print(table.legend, style="dim", markup=False)
+        console.results.print(table.legend, style="dim", markup=False, soft_wrap=True)

@@ -1,0 +1,205 @@
+"""Every command as a person uses it, and what it says when the input is wrong."""
+
+import json
+import os
+
+import pytest
+
+from rankhouse.core.trec import read_run
+
+
+def test_help_lists_the_commands_and_each_command_shows_an_example(run):
+    listed = run("--help")
+    assert listed.returncode == 0
+    for name in ("index", "search", "evaluate", "fuse", "doctor", "demo"):
+        assert f"  {name} " in listed.stdout
+        helped = run(name, "--help")
+        assert helped.returncode == 0
+        assert "Example:" in helped.stdout
+    assert "rankhouse, version" in run("--version").stdout
+
+
+def test_wrong_use_exits_with_2_and_lists_the_choices(run):
+    for arguments, said in [
+        (["serach"], "choose from: index, search"),
+        (["index", "x.jsonl"], "Missing option '--out'"),
+        (["search", "--index", "i"], "either --queries FILE or --query TEXT"),
+        (["search", "--index", "i", "--queries", "q"], "--queries needs --out"),
+        (["fuse", "a", "b", "--weights", "1", "--tune", "q", "--out", "o"], "either --weights or --tune"),
+        (["index", "c.jsonl", "--out", "i", "--append", "--overwrite"], "exclude each other"),
+    ]:
+        done = run(*arguments)
+        assert done.returncode == 2, done
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_index_reports_documents_without_words(files, run):
+    done = run("index", "corpus.jsonl", "--out", "again", "--json")
+    assert done.returncode == 0
+    said = json.loads(done.stdout)
+    assert (said["documents"], said["without_terms"], said["skipped"]) == (4, 1, [])
+    assert "warning: 1 documents hold nothing but stop words" in done.stderr
+    assert "(first: d4)" in done.stderr
+
+
+def test_index_appends_overwrites_and_refuses(files, run):
+    (files / "more.tsv").write_text("d9\tmore about harbour pilots\n")
+    assert run("index", "more.tsv", "--out", "my.index", "--append").returncode == 0
+    assert "d9" in run("search", "--index", "my.index", "--query", "pilots").stdout
+    refused = run("index", "more.tsv", "--out", "my.index")
+    assert refused.returncode == 2
+    assert "--append" in refused.stderr
+    twice = run("index", "more.tsv", "--out", "my.index", "--append")
+    assert twice.returncode == 1
+    assert 'the id "d9" is in the index already' in twice.stderr
+    assert run("index", "more.tsv", "--out", "my.index", "--overwrite").returncode == 0
+    assert "Pilots" not in run("search", "--index", "my.index", "--query", "pilots").stdout
+
+
+def test_bad_records_stop_or_are_skipped_and_listed(tmp_path, run):
+    (tmp_path / "c.jsonl").write_text(
+        '{"id": "a", "text": "fine words"}\nnot json\n{"id": "b c", "text": "x"}\n'
+    )
+    stopped = run("index", "c.jsonl", "--out", "i")
+    assert stopped.returncode == 1
+    assert "c.jsonl, line 2: not a JSON object" in stopped.stderr
+    assert not (tmp_path / "i").exists()
+    passed = run("index", "c.jsonl", "--out", "i", "--skip-bad", 5)
+    assert passed.returncode == 0
+    assert "2 faulty records were passed over" in passed.stderr
+    assert "line 3" in passed.stderr
+    assert run("index", "c.jsonl", "--out", "j", "--skip-bad", 1).returncode == 1
+
+
+def test_search_writes_a_run_and_names_queries_without_results(files, run):
+    done = run("search", "--index", "my.index", "--queries", "queries.tsv", "--out", "out.run.gz", "--json")
+    assert json.loads(done.stdout)["without_results"] == ["q3"]
+    assert 'q3 ("the of")' in done.stderr
+    found = read_run(files / "out.run.gz")
+    assert list(found) == ["q1", "q2"]
+    assert found["q1"].doc_ids == ("d1", "d3")
+
+
+def test_search_shows_titles_and_snippets(files, run):
+    shown = run("search", "--index", "my.index", "--query", "who steers ships?")
+    assert shown.stdout.splitlines()[0].split() == [
+        "1",
+        "Pilots",
+        "d1",
+        shown.stdout.splitlines()[0].split()[-1],
+    ]
+    assert "steer them into the harbour" in shown.stdout
+    rows = json.loads(run("search", "--index", "my.index", "--query", "water", "-k", 1, "--json").stdout)
+    assert rows[0]["id"] == "d2" or rows[0]["id"] == "d3"
+    nothing = run("search", "--index", "my.index", "--query", "the of and")
+    assert nothing.returncode == 0
+    assert "only stop words or punctuation" in nothing.stderr
+
+
+def test_evaluate_prints_tables_and_writes_what_is_asked(files, run):
+    pytest.importorskip("matplotlib")
+    asked = ["--measures", "AP RR@10", "--baseline", "bm25.run", "bm25.run", "ql.run", "--correction", "holm"]
+    written = ["--per-query", "v.tsv", "--chart", "c.svg", "--report", "r.html"]
+    done = run("evaluate", "--qrels", "qrels.txt", *asked, *written)
+    assert done.returncode == 0, done.stderr
+    assert "AP" in done.stdout
+    assert "Holm correction over 2 tests" in done.stdout
+    assert "1 of 3 judged queries without results, counted as 0: q3" in done.stderr
+    assert (files / "c.svg").read_text().startswith("<?xml")
+    assert "<html" in (files / "r.html").read_text()
+    assert len((files / "v.tsv").read_text().splitlines()) == 7
+    said = json.loads(
+        run("evaluate", "--qrels", "qrels.txt", "--measures", "AP", "bm25.run", "--json").stdout
+    )
+    assert said["cells"][0]["mean"] == pytest.approx(2 / 3)
+
+
+def test_evaluate_explains_wrong_measures_and_foreign_judgements(files, run):
+    wrong = run("evaluate", "--qrels", "qrels.txt", "--measures", "nDGC@10", "bm25.run")
+    assert wrong.returncode == 2
+    assert "nDCG@10" in wrong.stderr
+    (files / "other.txt").write_text("x1 0 d1 1\n")
+    foreign = run("evaluate", "--qrels", "other.txt", "bm25.run")
+    assert foreign.returncode == 1
+    assert "x1" in foreign.stderr
+    assert "q1" in foreign.stderr
+
+
+def test_fuse_by_weights_by_rank_and_tuned(files, run):
+    assert run("fuse", "bm25.run", "ql.run", "--weights", "0.7,0.3", "--out", "w.run").returncode == 0
+    assert (
+        run("fuse", "bm25.run", "ql.run", "--method", "rrf(k=10)", "--out", "r.run", "-k", 1).returncode == 0
+    )
+    assert all(len(r.doc_ids) == 1 for r in read_run(files / "r.run").values())
+    tuned = run(
+        "fuse", "bm25.run", "ql.run", "--tune", "qrels.txt", "--measure", "AP", "--out", "t.run", "--json"
+    )
+    assert json.loads(tuned.stdout)["tuned"]["tried"] == 21
+    assert run("fuse", "bm25.run", "ql.run", "--weights", "a,b", "--out", "x.run").returncode == 2
+    assert run("fuse", "bm25.run", "--out", "x.run").returncode == 2
+
+
+def test_doctor_finds_what_is_wrong(files, run):
+    sound = run(
+        "doctor", "my.index", "bm25.run", "qrels.txt", "corpus.jsonl", "queries.tsv", "--qrels", "qrels.txt"
+    )
+    assert sound.returncode == 0, sound.stdout
+    assert [line.split(": ")[1] for line in sound.stdout.splitlines() if not line.startswith(" ")] == [
+        "index, sound",
+        "run, sound",
+        "qrels, sound",
+        "corpus, sound",
+        "queries, sound",
+    ]
+    (files / "bad.run").write_text("q1 Q0 d1 1 nan t\nq1 Q0 d2 2 1.0 t\nq1 Q0 d2 3 0.5 t\n")
+    (files / "bad.qrels").write_text("q1 0 d1 yes\n")
+    (files / "odd.bin").write_text("one two three\n")
+    (files / "my.index" / "manifest.json").write_text("{}")
+    ill = run("doctor", "bad.run", "bad.qrels", "my.index", "odd.bin", "--json")
+    assert ill.returncode == 1
+    faults = {found["name"]: found["faults"] for found in json.loads(ill.stdout)}
+    assert len(faults["bad.run"]) == 2
+    assert '"nan" is not a number' in faults["bad.run"][0]
+    assert '"yes" is no whole number' in faults["bad.qrels"][0]
+    assert "cannot be read" in faults["my.index"][0]
+    assert "is no run (6 columns)" in faults["odd.bin"][0]
+    assert "compiled kernel" in run("doctor").stdout
+
+
+def test_missing_files_exit_with_1_and_one_line(tmp_path, run):
+    for arguments in (
+        ["index", "none.jsonl", "--out", "i"],
+        ["search", "--index", "none", "--query", "x"],
+        ["evaluate", "--qrels", "none", "none.run"],
+        ["fuse", "a.run", "b.run", "--out", "c.run"],
+    ):
+        done = run(*arguments)
+        assert done.returncode == 1, arguments
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert "no such" in done.stderr
+
+
+def test_output_that_cannot_be_written_is_explained(files, run):
+    (files / "file").touch()
+    done = run("search", "--index", "my.index", "--queries", "queries.tsv", "--out", "file/x.run")
+    assert done.returncode == 1
+    assert "cannot be written" in done.stderr
+    if os.path.exists("/dev/full"):
+        full = run("search", "--index", "my.index", "--queries", "queries.tsv", "--out", "/dev/full/x.run")
+        assert full.returncode == 1
+
+
+def test_no_progress_bar_outside_a_terminal(files, run):
+    done = run("index", "corpus.jsonl", "--out", "fresh")
+    assert "━" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_reader_that_goes_away_is_no_error(files):
+    import subprocess
+    import sys
+
+    command = f"{sys.executable} -m rankhouse.app.cli search --index my.index --query water | true"
+    done = subprocess.run(["bash", "-c", command], cwd=files, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
