@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import click
+from rich.padding import Padding
 from rich.text import Text
 
 from rankhouse.app import console
@@ -124,9 +125,9 @@ def show_answer(index: Index, query: Query, search: Search, *, as_json: bool = F
         console.results.print(highlighted(snippet(document.text, weights, index.analyzer)), width=100)
 
 
-def highlighted(part: Snippet) -> Text:
-    """Style a snippet's matching words."""
-    text = Text("     ") + Text(part.text)
+def highlighted(part: Snippet) -> Padding:
+    """Indent a snippet and style its matching words."""
+    text = Text(part.text)
     for start, end in part.marks:
-        text.stylize("bold yellow", start + 5, end + 5)
-    return text
+        text.stylize("bold yellow", start, end)
+    return Padding(text, (0, 0, 0, 5), expand=False)

@@ -1,0 +1,18 @@
+"""rankhouse demo: the whole line on Python's own documentation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rankhouse.app.demo.show import demo
+from rankhouse.app.options import PATH, as_json
+
+
+@click.command("demo", epilog="Example:  rankhouse demo --out demo")
+@click.option("--out", type=PATH, default=Path("demo"), show_default=True, help="The folder to work in.")
+@as_json
+def command(out: Path, as_json: bool) -> None:
+    """Index Python's documentation as found on this machine, ask it questions, and evaluate the answers."""
+    demo(out, as_json=as_json)
