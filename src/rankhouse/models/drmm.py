@@ -106,7 +106,7 @@ class DRMM(nn.Module):
         """Count cosines in bins, ln(1 + count): (n, q, b); eq. 1's LCH."""
         query, passage = batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
         # Double precision: a cosine at the edge of two bins must fall the same way in every batch.
-        match = word_cosines(self.embedding.weight.double(), query, passage)
+        match = word_cosines(self.embedding, query, passage, torch.float64)
         last = self.design.bins - 1
         bins = ((match + 1) / 2 * last).long().clamp(0, last - 1)
         same = (query[:, :, None] == passage[:, None, :]) & (query != UNKNOWN)[:, :, None]
@@ -142,9 +142,7 @@ class DRMM(nn.Module):
         q, p = len(query_words), len(passage_words)
         histograms = self.histograms(batch)
         votes = self.votes(batch, histograms)[0, :q].tolist()
-        match = word_cosines(
-            self.embedding.weight, batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
-        )
+        match = word_cosines(self.embedding, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
         last = self.design.bins - 1
         edges = tuple(f"from {2 * i / last - 1:.2f}" for i in range(last))
         return Evidence(

@@ -87,7 +87,7 @@ class KNRM(nn.Module):
 
     def match(self, batch: TwoSided) -> Tensor:
         """Give the cosines of all word pairs, (n, q, p)."""
-        return word_cosines(self.embedding.weight, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
+        return word_cosines(self.embedding, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
 
     def features(self, counts: Tensor, query_mask: Tensor) -> Tensor:
         """Turn soft counts (n, q, k) into the features that are weighed, (n, k); eq. 4."""

@@ -121,7 +121,7 @@ class MatchPyramid(nn.Module):
             return same.to(self.out.weight.dtype)
         if self.design.similarity == "dot":
             return cast(Tensor, self.embedding(query) @ self.embedding(passage).transpose(1, 2))
-        return word_cosines(self.embedding.weight, query, passage)
+        return word_cosines(self.embedding, query, passage)
 
     def grid(self, batch: TwoSided, match: Tensor) -> Tensor:
         """Convolve the picture and pool it to the grid: (n, f, r, c); zero for an empty text."""

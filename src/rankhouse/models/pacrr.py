@@ -132,7 +132,7 @@ class PACRR(nn.Module):
         if self.design.tune_vectors and torch.is_grad_enabled():
             return cosines(self.embedding(query), self.embedding(passage))
         with torch.no_grad():
-            return word_cosines(self.embedding.weight, query, passage)
+            return word_cosines(self.embedding, query, passage)
 
     def features(self, batch: TwoSided, match: Tensor) -> Tensor:
         """Give what each query word found: best matches of each n-gram length and its idf, (n, q, m)."""

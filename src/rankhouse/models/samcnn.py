@@ -179,7 +179,7 @@ class SamCNN(nn.Module):
         filters, lengths = self.attended.filters, batch.passage.lengths
         memory = memory or _Memory(self.embedding.weight)
         if self.design.attention == "position":
-            scales = word_cosines(self.embedding.weight, query, passage)
+            scales = word_cosines(self.embedding, query, passage)
             if torch.is_grad_enabled():
                 products = filters.products(self.embedding(passage))
                 maxima = scaled_maxima(products, scales, filters.bias, lengths)
@@ -252,9 +252,7 @@ class SamCNN(nn.Module):
         query_words, passage_words = self.reader.words(pair)
         q, p = len(query_words), len(passage_words)
         log_no, log_yes = self.log_probabilities(batch)[0].tolist()
-        cosine = word_cosines(
-            self.embedding.weight, batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
-        )
+        cosine = word_cosines(self.embedding, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
         gathered = {} if self.attended is None else {"filter maxima": array(self.swept(batch)[0, :q])}
         columns = {name: tuple(map(str, range(values.shape[1]))) for name, values in gathered.items()}
         parts = {"log P(relevant)": log_yes, "log P(not relevant)": log_no}

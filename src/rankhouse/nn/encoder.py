@@ -44,12 +44,10 @@ class OuterEpsNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (..., d)."""
-        if torch.is_grad_enabled():
-            variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
-            # The root's slope at 0 is infinite; a floor below any real variance keeps gradients finite.
-            return self.weight * (x - mean) / (variance.clamp_min(1e-30).sqrt() + self.eps) + self.bias
+        # torch divides by the root of (variance + almost nothing); the rest is the factor std / (std + eps),
+        # taken as constant going back: off by 1e-6 / std, which no gradient notices.
         scaled, _, inverse = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-30)
-        return torch.addcmul(self.bias, scaled.mul_(1 / (1 + self.eps * inverse)), self.weight)
+        return torch.addcmul(self.bias, scaled * (1 / (1 + self.eps * inverse.detach())), self.weight)
 
 
 class SelfAttention(nn.Module):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
@@ -55,24 +55,27 @@ def cosines(query: Tensor, passage: Tensor) -> Tensor:
     return unit(query) @ unit(passage).transpose(1, 2)
 
 
-def word_cosines(table: Tensor, query: Tensor, passage: Tensor) -> Tensor:
+def word_cosines(
+    words: nn.Embedding, query: Tensor, passage: Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Give the match matrix (n, q, p) of plain word vectors.
 
     Reranking meets the same words again and again: where that costs less, every distinct query word is
     matched with every distinct passage word once, and the matrix is looked up.
 
     Args:
-        table: (v, d) word vectors; row 0 (padding) is zero.
+        words: Word vectors (v, d); row 0 (padding) is zero.
         query: (n, q) int64 word numbers.
         passage: (n, p) int64 word numbers.
+        dtype: Number type to compute in.
     """
     if torch.is_grad_enabled():
-        return cosines(table[query], table[passage])
+        return cosines(words(query).to(dtype), words(passage).to(dtype))
     asked, query_at = torch.unique(query, return_inverse=True)
     said, passage_at = torch.unique(passage, return_inverse=True)
     if len(asked) * len(said) > query.shape[1] * passage.numel():
-        return cosines(table[query], table[passage])
-    known = unit(table[asked]) @ unit(table[said]).T
+        return cosines(words(query).to(dtype), words(passage).to(dtype))
+    known = unit(words(asked).to(dtype)) @ unit(words(said).to(dtype)).T
     return known[query_at[:, :, None], passage_at[:, None, :]]
 
 
