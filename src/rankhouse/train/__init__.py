@@ -1,0 +1,1 @@
+"""Floor 3: pairs with labels -> a taught model. Needs the ``neural`` extra."""

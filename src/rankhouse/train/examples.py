@@ -1,0 +1,296 @@
+"""Labelled pairs as columns of numbers; their texts stay on disk until a lesson needs them.
+
+Two sources: a PAIRS file, JSON lines of {"query_id", "query", "doc_id", "passage", "text", "label"} as
+``rankhouse label`` writes it; or queries, judgements and a run over the documents of a collection.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+import warnings
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+
+from rankhouse.core.errors import BadData, RankhouseWarning
+from rankhouse.core.files import as_text, open_bytes
+from rankhouse.core.nouns import Document, Passage, Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.train.negatives import NOT_IN_RUN, NOT_RELEVANT, RELEVANT, UNJUDGED, IntArray
+
+Fetch = Callable[[Sequence[int]], list[Passage]]
+"""Item numbers -> their passages, read when asked for; called from one thread at a time."""
+
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Examples:
+    """n labelled pairs of m items (passages), sorted by query.
+
+    Attributes:
+        queries: Every query, those without relevant passages too.
+        query: (n,) row into ``queries``, never falling.
+        item: (n,) number of the passage.
+        label: (n,) 1 relevant, 0 judged not relevant, -1 not judged.
+        rank: (n,) place in the run, from 0; -1 if the run does not have it.
+        document: (m,) for every item a number of its document.
+        fetch: Reads items.
+    """
+
+    queries: tuple[Query, ...]
+    query: IntArray
+    item: IntArray
+    label: IntArray
+    rank: IntArray
+    document: IntArray
+    fetch: Fetch
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def restrict(self, query_ids: Iterable[str]) -> Examples:
+        """Keep the examples of these queries (a fold's, say); numbers of items stay."""
+        wanted = set(query_ids)
+        kept = [row for row, query in enumerate(self.queries) if query.id in wanted]
+        place = np.full(len(self.queries), -1, np.int64)
+        place[kept] = np.arange(len(kept))
+        rows = np.flatnonzero(place[self.query] >= 0)
+        return Examples(
+            tuple(self.queries[row] for row in kept),
+            place[self.query[rows]],
+            self.item[rows],
+            self.label[rows],
+            self.rank[rows],
+            self.document,
+            self.fetch,
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Name of queries, labels and ranks, 16 hexadecimal digits: a resumed training must have the same."""
+        digest = sha256(msgspec.json.encode(self.queries))
+        for column in (self.query, self.item, self.label, self.rank, self.document):
+            digest.update(column.tobytes())
+        return digest.hexdigest()[:16]
+
+
+# --- from a PAIRS file ----------------------------------------------------------------------------------
+
+
+class _Record(msgspec.Struct):
+    """One line; whatever else it has ("score") is passed over."""
+
+    query_id: str
+    query: str
+    doc_id: str
+    text: str
+    label: int | float | bool
+    passage: int = 0
+
+
+_decode = msgspec.json.Decoder(_Record).decode
+
+
+def read_pairs(path: Path | str, relevant_from: int = 1) -> Examples:
+    """Read the labels of a PAIRS file; texts are read from it again when needed, so it must stay as it is.
+
+    Args:
+        path: The file; a compressed one is unpacked into a temporary file first.
+        relevant_from: The lowest label that means relevant.
+
+    Raises:
+        BadData: A malformed line, a label that is no whole number, a query with two texts, or no pair.
+        MissingInput: No such file.
+    """
+    path = Path(path)
+    file = _plain(path)
+    queries: dict[str, Query] = {}
+    numbers: dict[str, int] = {}
+    documents: dict[str, int] = {}
+    columns = [array("q") for _ in range(5)]
+    end = 0
+    for line, raw in enumerate(file, 1):
+        start, end = end, end + len(raw)
+        if not raw.strip():
+            continue
+        record = _read_line(raw, path, line)
+        query = queries.setdefault(record.query_id, Query(record.query_id, record.query))
+        if query.text != record.query:
+            raise BadData(
+                f'query "{query.id}" has another text than before: {record.query!r}, before: {query.text!r}',
+                path,
+                line,
+            )
+        row = (
+            numbers.setdefault(query.id, len(numbers)),
+            documents.setdefault(record.doc_id, len(documents)),
+            RELEVANT if record.label >= relevant_from else NOT_RELEVANT,
+            start,
+            len(raw),
+        )
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
+    if not queries:
+        raise BadData("there is not one labelled pair in the file", path)
+    query_rows, document, label, starts, lengths = (np.array(column, np.int64) for column in columns)
+    order = np.argsort(query_rows, kind="stable")
+    return Examples(
+        tuple(queries.values()),
+        query_rows[order],
+        order.astype(np.int64),
+        label[order],
+        np.full(len(order), NOT_IN_RUN, np.int64),
+        document,
+        _Lines(file, path, starts, lengths),
+    )
+
+
+class _Lines:
+    """Reads the passages of a PAIRS file by line."""
+
+    def __init__(self, file: BinaryIO, path: Path, starts: IntArray, lengths: IntArray) -> None:
+        self._file, self._path, self._starts, self._lengths = file, path, starts, lengths
+
+    def __call__(self, items: Sequence[int]) -> list[Passage]:
+        return [self._passage(int(item)) for item in items]
+
+    def _passage(self, item: int) -> Passage:
+        raw = os.pread(self._file.fileno(), int(self._lengths[item]), int(self._starts[item]))
+        try:
+            record = _decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadData(
+                f"pair {item + 1} cannot be read again ({error}); the file was changed while it was in use",
+                self._path,
+            ) from error
+        return Passage(record.doc_id, record.passage, record.text)
+
+
+def _plain(path: Path) -> BinaryIO:
+    """Open a file for reading at any place; a compressed one by way of a temporary file."""
+    with open_bytes(path) as stream:
+        if isinstance(stream, io.BufferedReader):
+            return path.open("rb")
+        unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the examples
+        shutil.copyfileobj(stream, unpacked, 1 << 20)
+        unpacked.seek(0)
+        return unpacked
+
+
+def _read_line(raw: bytes, path: Path, line: int) -> _Record:
+    try:
+        record = _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        as_text(raw, path, line)
+        raise BadData(
+            f"not a labelled pair ({error}); a line is a JSON object with query_id, query, doc_id, passage, "
+            "text and label",
+            path,
+            line,
+        ) from error
+    if record.label != int(record.label):
+        raise BadData(f"the label {record.label} is no whole number (0: not relevant)", path, line)
+    return record
+
+
+# --- from judgements and a run --------------------------------------------------------------------------
+
+
+def from_judgements(
+    queries: Iterable[Query],
+    qrels: Qrels,
+    documents: Mapping[str, Document],
+    run: Run | None = None,
+    *,
+    depth: int = 1000,
+    relevant_from: int = 1,
+) -> Examples:
+    """Lay out queries, judgements and a run as examples; every document is one passage, title first.
+
+    Args:
+        queries: Those to learn from; judgements of others are left out.
+        qrels: Query id -> document id -> grade.
+        documents: The texts by id; judged documents that it lacks are left out, and counted in a warning.
+        run: What a first stage found, for negatives.
+        depth: How many documents a query of the run are looked at.
+        relevant_from: The lowest grade that means relevant.
+
+    Raises:
+        BadData: No query has a judged document that has a text.
+    """
+    texts = tuple({query.id: query for query in queries}.values())
+    codes: dict[str, int] = {}
+    columns = [array("q") for _ in range(4)]
+    absent: set[str] = set()
+    judged = 0
+    for row, query in enumerate(texts):
+        for doc_id, label, rank in _rows(query.id, qrels, run, depth, relevant_from):
+            if doc_id not in codes and (doc_id in absent or doc_id not in documents):
+                absent.add(doc_id)
+                continue
+            judged += label != UNJUDGED
+            values = (row, codes.setdefault(doc_id, len(codes)), label, rank)
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+    if not judged:
+        raise BadData(
+            f"not one of the {len(texts):,} queries has a judged document in the collection of "
+            f"{len(documents):,}; do queries, judgements and collection name things alike?"
+        )
+    if absent:
+        _warn(
+            f"{len(absent):,} judged or retrieved documents are not in the collection and are left out: "
+            f"{', '.join(sorted(absent)[:_NAMED])}{' ...' if len(absent) > _NAMED else ''}"
+        )
+    query_rows, item, label_column, ranks = (np.array(column, np.int64) for column in columns)
+    return Examples(
+        texts,
+        query_rows,
+        item,
+        label_column,
+        ranks,
+        np.arange(len(codes), dtype=np.int64),
+        _Whole(tuple(codes), documents),
+    )
+
+
+def _rows(
+    query_id: str, qrels: Qrels, run: Run | None, depth: int, relevant_from: int
+) -> Iterator[tuple[str, int, int]]:
+    """Give (document id, label, rank) of a query: what was judged, then what only the run has."""
+    judged = {d: grade for d, grade in qrels.get(query_id, {}).items() if grade >= 0}  # below 0: not judged
+    found = run[query_id].doc_ids[:depth] if run is not None and query_id in run else ()
+    ranks = {doc_id: rank for rank, doc_id in enumerate(found)}
+    for doc_id, grade in judged.items():
+        label = RELEVANT if grade >= relevant_from else NOT_RELEVANT
+        yield doc_id, label, ranks.get(doc_id, NOT_IN_RUN)
+    for doc_id, rank in ranks.items():
+        if doc_id not in judged:
+            yield doc_id, UNJUDGED, rank
+
+
+class _Whole:
+    """Reads documents as passages of one."""
+
+    def __init__(self, doc_ids: tuple[str, ...], documents: Mapping[str, Document]) -> None:
+        self._doc_ids, self._documents = doc_ids, documents
+
+    def __call__(self, items: Sequence[int]) -> list[Passage]:
+        chosen = [self._doc_ids[item] for item in items]
+        return [Passage(doc_id, 0, self._documents[doc_id].full_text) for doc_id in chosen]
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RankhouseWarning, stacklevel=3)
