@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 import warnings
 from hashlib import blake2b
 from pathlib import Path
@@ -559,12 +560,68 @@ def test_ties_at_the_cut_are_broken_as_in_every_run(tmp_path_factory, texts, k, 
     assert search(Exact(vectors, block_bytes=16 * rows_in_block), encoder, queries, k) == everything.top(k)
 
 
-def test_a_mass_of_equal_vectors_is_searched_in_bounded_memory(tmp_path):
-    documents = [Document(f"{n:05}", "red fox" if n % 2 else "red") for n in range(5000)]
-    vectors = encode(HashedWords(4), documents, tmp_path, job(documents))
+class Table(HashedWords):
+    """Encodes "17" or "17 anything" as row 17 of a table."""
+
+    def __init__(self, table, similarity):
+        super().__init__(table.shape[1], similarity)
+        self.table = table
+
+    def _encode(self, texts):
+        return self.table[[int(text.split()[0]) for text in texts]]
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
+def test_documents_nearly_equal_are_told_apart(tmp_path, similarity):
+    # Differences far below what a float32 product of 96 terms can be trusted with, far above float64's.
+    rng = np.random.default_rng(2)
+    base = rng.normal(size=96)
+    table = (base + 3e-7 * rng.normal(size=(600, 96))).astype("f4")
+    table[0] = -base if similarity == "l2" else base
+    documents = [Document(f"d{n:03}", f"{n}") for n in range(1, 600)]
+    encoder = Table(table, similarity)
+    vectors = encode(encoder, documents, tmp_path, job(documents))
+    got = search(Exact(vectors, block_bytes=96 * 4 * 50), encoder, [Query("1", "0")], 20)["1"]
+    point = table[0].astype("f8")
+    if similarity == "cosine":
+        point = (point / np.linalg.norm(point)).astype("f4").astype("f8")
+    rows = np.asarray(vectors.rows, "f8")
+    scores = -((rows - point) ** 2).sum(1) if similarity == "l2" else (rows * point).sum(1)
+    whole = Run.from_columns(["1"], [[d.id for d in documents]], [scores.astype("f4")])
+    assert got.doc_ids == whole.top(20)["1"].doc_ids
+    assert np.array_equal(got.scores, whole.top(20)["1"].scores)
+
+
+def test_a_document_with_many_near_passages_does_not_crowd_out_others(tmp_path):
+    rng = np.random.default_rng(4)
+    point = rng.normal(size=16)
+    # Document n has 40 passages, each nearer to the point than any of document n + 1.
+    table = np.array([point * (10 - n) + 0.01 * rng.normal(size=16) for n in range(9)], "f4")
+    documents = [Document(f"d{n}", f"{n}") for n in range(9)]
+
+    def split(document):
+        return [Passage(document.id, i, f"{document.text} {i}") for i in range(40)]
+
+    encoder = Table(table, "dot")
+    vectors = encode(encoder, documents, tmp_path, job(documents, split=split, policy="40 each"))
+    for block in (16 * 4 * 25, 1 << 20):
+        run = search(Exact(vectors, block_bytes=block), encoder, [Query("1", "0")], 5)
+        assert run["1"].doc_ids == ("d0", "d1", "d2", "d3", "d4")
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "l2"])
+def test_a_mass_of_equal_vectors_is_searched_in_bounded_memory(tmp_path, similarity):
+    n = 60_000
+    documents = (Document(f"{i:05}", f"{i % 2}") for i in range(n))
+    encoder = Table(np.array([[1, 0, 0, 1], [1, 1, 0, 0]], "f4"), similarity)
+    vectors = encode(encoder, documents, tmp_path, Encoding(n, "index", chunk=8192))
     searcher = Exact(vectors, block_bytes=16 * 64)
-    run = search(searcher, HashedWords(4), [Query("1", "red")], 5)
-    assert run["1"].doc_ids == ("04998", "04996", "04994", "04992", "04990")
+    tracemalloc.start()
+    run = search(searcher, encoder, [Query("1", "0")], 5)
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert run["1"].doc_ids == ("59998", "59996", "59994", "59992", "59990")
+    assert used < 1_000_000
 
 
 def test_every_document_is_found_when_there_are_fewer_than_k(encoded):

@@ -123,6 +123,9 @@ def test_different_texts_have_different_keys(texts_of_pairs):
 
 def test_where_the_query_ends_matters():
     assert len(set(pair_keys([pair("ab", "c"), pair("a", "bc"), pair("", "abc"), pair("abc", "")]))) == 4
+    length_of_1 = "\0" * 7 + "\x01"  # texts made to look like what separates texts
+    length_of_9 = "\0" * 7 + "\x09"
+    assert len(set(pair_keys([pair("", f"{length_of_1}c"), pair(length_of_9, "c")]))) == 2
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=30))
@@ -254,6 +257,18 @@ def test_a_locked_file_is_said_so(tmp_path):
     holder.close()
 
 
+def test_known_scores_can_be_read_while_another_process_writes(tmp_path):
+    with CachedRanker(Overlap(), tmp_path) as ranker:
+        ranker.score(PAIRS)
+    holder = sqlite3.connect(cache_file(tmp_path), isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with CachedRanker(Overlap(), tmp_path, timeout=0.05) as ranker:
+        assert np.array_equal(ranker.score(PAIRS), Overlap().score(PAIRS))
+        assert ranker.misses == 0
+    holder.execute("ROLLBACK")
+    holder.close()
+
+
 def test_a_lock_that_lasts_while_ranking_costs_no_scores(tmp_path):
     with CachedRanker(Overlap(), tmp_path, timeout=0.05, portion=10) as ranker:
         holder = sqlite3.connect(cache_file(tmp_path), isolation_level=None)
@@ -307,7 +322,17 @@ CHILD = """
 
 def child(folder, start, stop, pause=0.0):
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(CHILD), str(folder), str(start), str(stop), str(pause)],
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-c",
+            textwrap.dedent(CHILD),
+            str(folder),
+            str(start),
+            str(stop),
+            str(pause),
+        ],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -81,6 +81,11 @@ def test_the_order_of_passages_changes_no_bit(scores, pool, random):
     assert pool(shuffled) == pool(scores)
 
 
+def test_sums_are_exact():
+    assert total()([2.0**60, 1.0, -(2.0**60)]) == 1.0
+    assert mean()([2.0**60, 3.0, -(2.0**60)]) == 1.0
+
+
 @given(floats)
 def test_a_document_of_one_passage_keeps_its_score(score):
     for pool in (first(), best(), total(), mean(), top(1), top(7), weighted(1.0, 0.5)):

@@ -3,7 +3,7 @@
 One SQLite file. A score is found by what made it and by nothing else:
 
     ranker = blake2b-128 of (fingerprint, policy, scale)
-    pair   = blake2b-128 of (query text, passage text)          each part preceded by its length
+    pair   = blake2b-128 of (query text, passage text)     every part but the last preceded by its length
     scores : (ranker, pair) -> float32
 
 Another model, policy or text is another key, so an old score never comes back; ids, splits and pools are
@@ -159,9 +159,7 @@ def pair_keys(pairs: Sequence[Pair]) -> list[bytes]:
             text = _encoded(query.text)
             start = begun[query.text] = blake2b(len(text).to_bytes(8, "big") + text, digest_size=16)
         whole = start.copy()
-        text = _encoded(passage.text)
-        whole.update(len(text).to_bytes(8, "big"))
-        whole.update(text)
+        whole.update(_encoded(passage.text))
         keys.append(whole.digest())
     return keys
 
