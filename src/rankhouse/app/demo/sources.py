@@ -196,16 +196,18 @@ def _facade(
     source: Source, exported: Mapping[str, set[str]], known: set[Place]
 ) -> Iterator[tuple[Place, str]]:
     """Give what a public module publishes of modules below it or of private ones: (place, name here)."""
+    listed, complete = static_all(source)
     found = set()
     for module, name, here in _imports(source):
         if module != source.module and (module.startswith(source.module + ".") or not is_public(module)):
             for each in exported.get(module, set()) if name == "*" else {name}:
-                if (module, each) in known:
+                published = each if name == "*" else here
+                if (module, each) in known and (published in listed or not complete):
                     found.add(each)
-                    yield (module, each), each if name == "*" else here
+                    yield (module, each), published
     if source.is_package:  # names of __all__ that are fetched when first used
         below = source.module + "."
-        for name in static_all(source)[0] - found:
+        for name in listed - found:
             places = [place for place in known if place[1] == name and place[0].startswith(below)]
             if len(places) == 1 and (source.module, name) not in known:
                 yield places[0], name

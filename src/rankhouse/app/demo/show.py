@@ -1,0 +1,175 @@
+"""The body of ``rankhouse demo``: the whole line, from Python's documentation to a tested comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.markup import escape
+from rich.text import Text
+
+from rankhouse.app import console
+from rankhouse.app.commands.search import highlighted
+from rankhouse.app.demo.collection import collect
+from rankhouse.core.corpora import read_queries
+from rankhouse.core.errors import MissingExtra
+from rankhouse.core.files import writing
+from rankhouse.core.nouns import Query
+from rankhouse.core.qrels import Qrels, judgements
+from rankhouse.core.run import Run
+from rankhouse.core.trec import read_qrels, write_qrels, write_run
+from rankhouse.evaluate.compare import Comparison, compare
+from rankhouse.evaluate.report import means_table, records, write_report
+from rankhouse.index.build import BuildOptions, build
+from rankhouse.index.catalogue import Index
+from rankhouse.index.retrieve import Search, retrieve
+from rankhouse.text.snippets import snippet
+
+QUESTIONS = Path(__file__).with_name("questions.jsonl")
+JUDGEMENTS = Path(__file__).with_name("judgements.txt")
+
+SYSTEMS = {
+    "bm25": Search("bm25(k1=0.9, b=0.4)"),
+    "bm25-rm3": Search("bm25(k1=0.9, b=0.4)", "rm3(terms=10, docs=10, weight=0.5)"),
+    "ql": Search("ql(mu=1000)"),
+    "ql-rm3": Search("ql(mu=1000)", "rm3(terms=10, docs=10, weight=0.5)"),
+}
+BASELINE = "bm25"
+MEASURES = ("nDCG@10", "RR@10", "AP", "R@100")
+SHOWN = ("q08", "q26", "q75")  # a question in the documentation's words, one half so, one in other words
+ANSWERS = 3
+GRADES = {2: "answers it", 1: "helps", 0: "does not"}
+
+
+class Judged(NamedTuple):
+    """The questions, and what of the judgements this Python's documentation can use."""
+
+    questions: Sequence[Query]
+    qrels: Qrels
+    absent: int  # judgements of names that this version of Python does not have
+
+
+def demo(out: Path, *, as_json: bool = False) -> None:
+    """Build, search, evaluate, show and report, all under one folder.
+
+    Args:
+        out: The folder; what an earlier demo left there is replaced.
+        as_json: Write the numbers as JSON instead of tables.
+
+    Raises:
+        MissingInput: This Python has no sources of its standard library.
+        OutputFailed: The folder cannot be written.
+    """
+    started = time.perf_counter()
+    index = _index(out / "index")
+    judged = _judged(index, out)
+    runs = _runs(index, judged.questions, out)
+    comparison = compare(runs, judged.qrels, MEASURES, BASELINE, "randomization", "holm")
+    has_page = _page(comparison, judged, out / "report.html")
+    seconds = time.perf_counter() - started
+    if as_json:
+        counts = {"documents": len(index), "questions": len(judged.questions)}
+        counts |= {"judgements": judgements(judged.qrels), "absent": judged.absent}
+        cells = records(comparison)
+        console.emit_json(
+            counts | {"seconds": round(seconds, 1), "method": comparison.method, "cells": cells}
+        )
+        return
+    _table(comparison)
+    for question in judged.questions:
+        if question.id in SHOWN:
+            doc_ids = runs[BASELINE][question.id].doc_ids[:ANSWERS]
+            _answers(index, question, doc_ids, judged.qrels.get(question.id, {}))
+    console.say(f"\nall of this took {seconds:.0f} s and lies in {out}")
+    _what_next(out, has_page=has_page)
+
+
+def _index(folder: Path) -> Index:
+    """Index the documentation of the Python that runs."""
+    with console.progress("reading and indexing Python's documentation", None) as show:
+        report = build(collect(), folder, BuildOptions(overwrite=True), show)
+    console.say(f"{report.documents:,} documents of Python's own documentation indexed in {folder}")
+    return Index.open(folder)
+
+
+def _judged(index: Index, out: Path) -> Judged:
+    """Read the questions and judgements that come along; copy what holds here to the demo's folder."""
+    questions = read_queries(str(QUESTIONS))
+    everything = read_qrels(JUDGEMENTS)
+    here = {q: {d: g for d, g in grades.items() if d in index.documents} for q, grades in everything.items()}
+    absent = judgements(everything) - judgements(here)
+    with writing(out / "questions.jsonl") as copy:
+        copy.write(QUESTIONS.read_text(encoding="utf-8"))
+    write_qrels(here, out / "judgements.txt")
+    also = f"; {absent} more are about names that other versions of Python have" if absent else ""
+    console.say(f"{len(questions)} questions with {judgements(here):,} graded judgements{also}")
+    return Judged(questions, here, absent)
+
+
+def _runs(index: Index, questions: Sequence[Query], out: Path) -> dict[str, Run]:
+    """Search with every system and keep its run as a file."""
+    runs = {}
+    for name, search in SYSTEMS.items():
+        runs[name] = retrieve(index, questions, search)
+        write_run(runs[name], out / f"{name}.run", name)
+    return runs
+
+
+def _page(comparison: Comparison, judged: Judged, path: Path) -> bool:
+    """Write the report; without the packages it needs the demo goes on."""
+    try:
+        texts = {question.id: question.text for question in judged.questions}
+        write_report(comparison, path, "Questions about Python, answered by its documentation", texts)
+    except MissingExtra as missing:
+        console.say(f"no report.html: {missing}")
+        return False
+    return True
+
+
+def _table(comparison: Comparison) -> None:
+    """Print systems by measures: the best of a column bold, significant differences marked."""
+    found = means_table(comparison)
+    made = console.table(found.columns, (), "Four ways to rank Python's documentation")
+    for number, row in enumerate(found.rows):
+        cells = (escape(cell) for cell in row)
+        made.add_row(
+            *(f"[bold]{c}[/bold]" if (number, i) in found.strong else c for i, c in enumerate(cells))
+        )
+    console.results.print()
+    console.results.print(made)
+    console.results.print(found.legend, style="dim", markup=False)
+
+
+def _answers(index: Index, question: Query, doc_ids: Sequence[str], grades: Mapping[str, int]) -> None:
+    """Print the first answers to one question: titles, snippets, and what the judge said of each."""
+    weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in index.analyzer(question.text)}
+    console.results.print(Text(f"\n{question.text}?", style="bold cyan"))
+    for rank, document in enumerate(index.documents.fetch(doc_ids), 1):
+        said = GRADES[grades[document.id]] if document.id in grades else "not judged"
+        head = Text(f"{rank:>3}  ", style="dim")
+        head.append(document.title, style="bold")
+        head.append(f"  ({said})", style="green" if grades.get(document.id) else "dim")
+        console.results.print(head, soft_wrap=True)
+        console.results.print(highlighted(snippet(document.text, weights, index.analyzer)), width=100)
+    best = [doc_id for doc_id, grade in grades.items() if grade == max(grades.values(), default=0)]
+    if best and not set(best) & set(doc_ids):
+        console.results.print(Text(f"     the judge asked for: {', '.join(best[:4])}", style="dim"))
+
+
+def _what_next(out: Path, *, has_page: bool) -> None:
+    """Say what to type next; every line works as it stands."""
+    console.say("\nwhat to type next:")
+    if has_page:
+        console.say(f"  open {out / 'report.html'} in a browser: every question, best and worst, with charts")
+    console.say(f'  rankhouse search --index {out / "index"} --query "remove duplicates from a list"')
+    console.say(
+        f"  rankhouse search --index {out / 'index'} --queries {out / 'questions.jsonl'} "
+        f'--model "jm(lambda=0.1)" --out {out / "jm.run"}'
+    )
+    console.say(
+        f"  rankhouse evaluate --qrels {out / 'judgements.txt'} --baseline {out / f'{BASELINE}.run'} "
+        f"{out / 'jm.run'}"
+    )
+    console.say("  rankhouse index YOUR.jsonl --out your.index        (your own documents: id, title, text)")
