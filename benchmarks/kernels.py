@@ -156,6 +156,14 @@ def row(name: str, pairs: int, seconds: float, against: float | None, note: str)
     )
 
 
+def training_seconds(step: Callable[[], Tensor], model: nn.Module, repeat: int) -> float:
+    def once() -> None:
+        model.zero_grad(set_to_none=True)
+        step().sum().backward()
+
+    return timed(once, repeat)
+
+
 def next_query(model: nn.Module, compute: Compute, pairs: list[Pair], repeat: int) -> float:
     """Give the least seconds of a call by a ranker that has scored the passages for another query before."""
     other = Query("other", " ".join(pairs[0].passage.text.split()[:QUERY_WORDS]))
@@ -169,12 +177,42 @@ def next_query(model: nn.Module, compute: Compute, pairs: list[Pair], repeat: in
     return least
 
 
-def training_seconds(step: Callable[[], Tensor], model: nn.Module, repeat: int) -> float:
-    def once() -> None:
-        model.zero_grad(set_to_none=True)
-        step().sum().backward()
+def scoring_rows(families: dict[str, tuple], pairs: list[Pair], compute: Compute, repeat: int) -> None:
+    """Print whole calls; each call of ours is a ranker's first, with nothing remembered."""
+    for name, (model, plain) in families.items():
+        model.eval()
+        expected = score_plainly(model, plain, pairs)
+        slow = timed(lambda m=model, p=plain: score_plainly(m, p, pairs), max(1, repeat // 3))
+        row(f"{name}, straightforward", len(pairs), slow, None, "")
+        gap = np.abs(NeuralRanker(model, compute).score(pairs) - expected).max()
+        seconds = timed(lambda m=model: NeuralRanker(m, compute).score(pairs), repeat)
+        row(name, len(pairs), seconds, slow, f"largest gap {gap:.0e}")
+        if isinstance(model, SamCNN):
+            row(f"{name}, next query", len(pairs), next_query(model, compute, pairs, repeat), slow, "")
+        if isinstance(model, TK):
+            texts = [pair.passage.text for pair in pairs]
+            stored_rows(model, pairs[0].query.text, texts, expected, slow, repeat)
 
-    return timed(once, repeat)
+
+def training_rows(families: dict[str, tuple], pairs: list[Pair], repeat: int) -> None:
+    """Print steps a second, forward and backward; every pair has its own query."""
+    own = [
+        Query(f"q{i}", " ".join(p.passage.text.split()[:QUERY_WORDS])) for i, p in enumerate(pairs[:BATCH])
+    ]
+    lesson = [Pair(query, pair.passage) for query, pair in zip(own, pairs, strict=False)]
+    for name, (model, plain) in families.items():
+        model.train()
+        batch = model.encode(lesson)
+        straight = training_seconds(lambda m=model, p=plain, b=batch: p(m, b), model, repeat)
+        ours = training_seconds(lambda m=model, b=batch: m(b), model, repeat)
+        model.embedding.sparse = True
+        sparse = training_seconds(lambda m=model, b=batch: m(b), model, repeat)
+        model.embedding.sparse = False
+        print(
+            f"{name:<34} {1 / straight:7.1f} -> {1 / ours:7.1f} steps/s {straight / ours:7.1f}x, "
+            f"with sparse word gradients {1 / sparse:7.1f} steps/s {straight / sparse:7.1f}x",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -186,14 +224,13 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", default="", help="families whose name holds this")
     parser.add_argument(
-        "--clock", choices=["wall", "cpu"], default="wall", help="cpu: for busy machines, 1 thread"
+        "--clock", choices=["wall", "cpu"], default="wall", help="cpu: on busy machines, 1 thread"
     )
     options = parser.parse_args()
     CLOCK[0] = time.perf_counter if options.clock == "wall" else time.process_time
     torch.set_num_threads(options.threads)
     query, texts = collection(options.passages)
     pairs = [Pair(Query("q", query), Passage(f"d{i}", 0, text)) for i, text in enumerate(texts)]
-    n, compute = len(pairs), choose("fp32", "cpu", options.threads)
     reading = {"words": "whitespace", "min_count": 1, "width": 300}
     families = {
         "TK": (TKDesign(**reading).fresh(texts), plain_tk),
@@ -204,36 +241,11 @@ def main() -> None:
         "samCNN PAtt": (SamCNNDesign(**reading, attention="position").fresh(texts), plain_samcnn),
     }
     families = {name: both for name, both in families.items() if options.only in name}
-    print(
-        f"{n} passages of {PASSAGE_WORDS} words, query of {QUERY_WORDS}, {options.threads} threads, whole call"
-    )
-    slow = {}
-    for name, (model, plain) in families.items():
-        model.eval()
-        expected = score_plainly(model, plain, pairs)
-        slow[name] = timed(lambda m=model, p=plain: score_plainly(m, p, pairs), max(1, options.repeat // 3))
-        row(f"{name}, straightforward", n, slow[name], None, "")
-        ranker = NeuralRanker(model, compute)
-        gap = np.abs(ranker.score(pairs) - expected).max()
-        row(
-            name,
-            n,
-            timed(lambda r=ranker: r.score(pairs), options.repeat),
-            slow[name],
-            f"largest gap {gap:.0e}",
-        )
-        if isinstance(model, TK):
-            stored_rows(model, query, texts, expected, slow[name], options.repeat)
-    print(f"training: batches of {BATCH} pairs, forward and backward")
-    for name, (model, plain) in families.items():
-        model.train()
-        batch = model.encode(pairs[:BATCH])
-        straight = training_seconds(lambda m=model, p=plain, b=batch: p(m, b), model, options.repeat)
-        ours = training_seconds(lambda m=model, b=batch: m(b), model, options.repeat)
-        print(
-            f"{name:<34} {1 / straight:7.1f} steps/s -> {1 / ours:7.1f} steps/s {straight / ours:7.1f}x",
-            flush=True,
-        )
+    print(f"{len(pairs)} passages of {PASSAGE_WORDS} words, query of {QUERY_WORDS} words, whole call")
+    print(f"{options.threads} threads, {options.clock} time, best of {options.repeat}")
+    scoring_rows(families, pairs, choose("fp32", "cpu", options.threads), options.repeat)
+    print(f"training: batches of {BATCH} pairs")
+    training_rows(families, pairs, options.repeat)
 
 
 def stored_rows(

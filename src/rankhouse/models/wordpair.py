@@ -57,7 +57,7 @@ class Reading:
 D = TypeVar("D", bound=Reading)
 
 
-def policy_of(family: str, design: Reading, width: int) -> dict[str, Any]:
+def policy_of(family: str, design: Reading, width: int) -> Mapping[str, Any]:
     """Give everything besides weights and vocabulary that changes a score, as JSON values."""
     held = {name: value for name, value in asdict(design).items() if name not in _START_ONLY}
     jsonable = {name: list(value) if isinstance(value, tuple) else value for name, value in held.items()}

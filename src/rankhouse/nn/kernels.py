@@ -51,8 +51,14 @@ def unit(vectors: Tensor) -> Tensor:
 
 
 def cosines(query: Tensor, passage: Tensor) -> Tensor:
-    """Give the match matrix (n, q, p) of cosines of query (n, q, d) and passage (n, p, d); TK's eq. 4."""
-    return unit(query) @ unit(passage).transpose(1, 2)
+    """Give the match matrix (n, q, p) of cosines of query (n, q, d) and passage (n, p, d); TK's eq. 4.
+
+    Products are divided by both lengths afterwards, which leaves the wide side (n, p, d) untouched.
+    """
+    asked = torch.linalg.vector_norm(query, dim=2) + NORM_EPS
+    said = torch.linalg.vector_norm(passage, dim=2) + NORM_EPS
+    match: Tensor = query @ passage.transpose(1, 2) / asked[:, :, None] / said[:, None, :]
+    return match
 
 
 def word_cosines(
