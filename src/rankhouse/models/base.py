@@ -7,8 +7,7 @@ Text becomes tensors in exactly one place, ``encode``. Training calls ``encode``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal, Protocol, Self, TypeVar
@@ -20,36 +19,12 @@ from torch import Tensor
 
 from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.engine import Batch, Engine
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.ragged import within_budget
 
 Lesson = Literal["points", "contrasts", "positives"]
 """What a family learns from. "points": pairs with their grade, s = 1, labels 0 or 1. "contrasts": groups with
 the relevant pair first. "positives": relevant pairs; the other passages of the batch are the contrast."""
-
-
-class Batch(Protocol):
-    """n encoded pairs, still ragged. ``nn.ragged.TwoSided`` is one for models that keep both sides apart."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def lengths(self) -> Tensor:
-        """(n,) int64: tokens each row costs; batches are cut by it."""
-        ...
-
-    @property
-    def lost(self) -> Tensor:
-        """(n,) int64: tokens of the text that did not fit; 0 where nothing was cut."""
-        ...
-
-    def take(self, rows: Tensor) -> Self:
-        """Give these rows, (m,) int64, in this order."""
-        ...
-
-    def to(self, device: torch.device) -> Self:
-        """Move to a device."""
-        ...
 
 
 B = TypeVar("B", bound=Batch)
@@ -113,28 +88,23 @@ def plain_scorer(model: torch.nn.Module, compute: Compute) -> Callable[[Any], Te
 
 
 class NeuralRanker:
-    """A model at work: scores pairs window by window, each batch by a budget of tokens.
+    """A model at work.
 
-    The fp32 score of a pair does not depend on the pairs around it. While one window is computed, the next is
-    already being tokenised. Memory depends on window and budget, never on how many pairs there are.
+    The fp32 score of a pair does not depend on the pairs around it.
 
     Args:
         model: The family's model; a :class:`Model` and a ``torch.nn.Module``.
         compute: Device, precision and threads, from :func:`rankhouse.nn.compute.choose`.
-        budget: Tokens computed at once.
-        window: Pairs encoded at once; batches of like length are cut from it.
+        budget: Tokens computed at once by each thread; 0 leaves it to the engine.
 
     Attributes:
-        seen: Pairs scored so far.
-        truncated: How many of them were shortened to fit.
-        tokens_lost: How many tokens that cost.
+        report: What was seen so far, and what of it was shortened.
     """
 
-    def __init__(
-        self, model: Model[Any], compute: Compute, budget: int = 16_384, window: int = 2_048
-    ) -> None:
-        self.model, self.compute, self.budget, self.window = model, compute, budget, window
-        self.seen = self.truncated = self.tokens_lost = 0
+    def __init__(self, model: Model[Any], compute: Compute, budget: int = 0) -> None:
+        self.model, self.compute = model, compute
+        self.engine = Engine(compute, budget)
+        self.report = self.engine.report
 
     @property
     def max_length(self) -> int:
@@ -158,31 +128,11 @@ class NeuralRanker:
         """
         scores = np.empty(len(pairs), np.float32)
         with self.compute.active():
-            for start, batch in self._encoded(pairs):
-                self._count(batch)
-                for rows in within_budget(batch.lengths, self.budget):
-                    values = self._scorer(batch.take(rows)).float().cpu().numpy()
-                    scores[start + rows.numpy()] = values
+            scorer = self._scorer
+        self.engine.run(pairs, self.model.encode, scorer, scores)
         if (bad := np.flatnonzero(np.isnan(scores))).size:
             raise BadModel(_not_a_number(pairs[bad[0]], bad.size, len(pairs), self.compute.precision))
         return scores
-
-    def _encoded(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Batch]]:
-        """Encode window after window, one ahead of the computing, in a thread of its own."""
-        starts = range(0, len(pairs), self.window)
-        with ThreadPoolExecutor(1, thread_name_prefix="encode") as ahead:
-            encode = self.model.encode
-            waiting = [ahead.submit(encode, pairs[s : s + self.window]) for s in starts[:1]]
-            for start, following in zip(starts, [*starts[1:], None], strict=True):
-                batch = waiting.pop().result()
-                if following is not None:
-                    waiting.append(ahead.submit(encode, pairs[following : following + self.window]))
-                yield start, batch
-
-    def _count(self, batch: Batch) -> None:
-        self.seen += len(batch)
-        self.truncated += int((batch.lost > 0).sum())
-        self.tokens_lost += int(batch.lost.sum())
 
 
 def fingerprint(model: Model[Any]) -> str:
