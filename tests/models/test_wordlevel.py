@@ -223,6 +223,7 @@ def test_no_frequent_word_is_said_at_once():
         (MatchPyramidDesign, {"square": 2}, "odd"),
         (SamCNNDesign, {"attention": "self"}, '"query", "position"'),
         (SamCNNDesign, {"dropout": 1.0}, "dropout"),
+        (SamCNNDesign, {"class_weights": [0.1]}, "two numbers"),
         (MPHCNNDesign, {"layers": 0}, "layers=0"),
     ],
 )
@@ -236,6 +237,15 @@ def test_wrong_orders_and_heads_are_refused():
         TKDesign(**SMALL, order="sideways").fresh(TEXTS)
     with pytest.raises(WrongUse, match="divides the attention width"):
         TKDesign(**SMALL, heads=5, attention_width=12).fresh(TEXTS)
+
+
+def test_class_weights_change_what_a_mistake_costs():
+    pairs, labels = [pair("river", TEXTS[2]), pair("river", TEXTS[1])], torch.tensor([[1.0], [0.0]])
+    small = {**SMALL, "filters": 6, "hidden": 5, "final": 4}
+    even, skewed = (SamCNNDesign(**small, class_weights=w).fresh(TEXTS).eval() for w in ((), [0.1, 1.0]))
+    logs = even.log_probabilities(even.encode(pairs))
+    expected = -(logs[0, 1] + 0.1 * logs[1, 0]) / 1.1
+    torch.testing.assert_close(skewed.loss(skewed.encode(pairs), labels), expected)
 
 
 def test_contrasts_need_groups_of_two():

@@ -54,6 +54,7 @@ class SamCNNDesign(Reading):
         hidden: h, size of a text's vector.
         final: Size of the last hidden layer.
         dropout: Share of numbers dropped in training.
+        class_weights: Weights of not relevant and relevant posts in the loss; () for the same.
     """
 
     words: str = "whitespace"
@@ -64,10 +65,17 @@ class SamCNNDesign(Reading):
     hidden: int = 200
     final: int = 100
     dropout: float = 0.5
+    class_weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse unknown attention and sizes that make no layer."""
+        """Take lists as tuples; refuse unknown attention and sizes that make no layer."""
         super().__post_init__()
+        object.__setattr__(self, "class_weights", tuple(self.class_weights))
+        if len(self.class_weights) not in {0, 2} or any(weight <= 0 for weight in self.class_weights):
+            raise WrongUse(
+                f"class_weights={list(self.class_weights)}: give two numbers above 0, for not relevant and "
+                "relevant posts, or none"
+            )
         if self.attention not in {None, "query", "position"}:
             raise WrongUse(
                 f'attention="{self.attention}" is not known; choose from: None, "query", "position"'
@@ -230,7 +238,8 @@ class SamCNN(nn.Module):
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
         """Give the negative log likelihood of points (g, 1) labelled 0 or 1."""
-        return F.nll_loss(self.log_probabilities(batch), labels.flatten().long())
+        weights = torch.tensor(self.design.class_weights or (1.0, 1.0), device=labels.device)
+        return F.nll_loss(self.log_probabilities(batch), labels.flatten().long(), weights)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
         """Give ``forward`` on this device, in fp32, remembering what each word's filters gave."""
