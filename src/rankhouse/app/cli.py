@@ -16,6 +16,8 @@ from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse
 COMMANDS = {
     "index": ("index", "Build an index from a corpus, or add to one."),
     "search": ("search", "Rank an index's documents for queries."),
+    "encode": ("encode", "Write document vectors into an index."),
+    "rerank": ("rerank", "Let a neural ranker order a run's documents anew."),
     "evaluate": ("evaluate", "Measure runs against judgements, with significance."),
     "fuse": ("fuse", "Join several runs into one."),
     "doctor": ("doctor", "Say what is wrong with data before time is spent."),

@@ -30,3 +30,12 @@ def skip_bad(command: F) -> F:
         metavar="N",
         help="Pass over up to N malformed records and report them.",
     )(command)
+
+
+def computing(command: F) -> F:
+    """Add --precision, --device and --threads."""
+    command = click.option(
+        "--threads", type=click.IntRange(0), default=0, help="Processor threads; 0 for all."
+    )(command)
+    command = click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")(command)
+    return click.option("--precision", default="auto", show_default=True, help="auto, fp32 or bf16.")(command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -11,8 +12,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json, skip_bad
+from rankhouse.app.options import PATH, as_json, computing, skip_bad
+from rankhouse.app.rankers import Dense, Means, dense_run, is_dense
 from rankhouse.app.reports import report_skips
+from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.core.files import Skips
@@ -20,7 +23,8 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
 from rankhouse.index.catalogue import Index
-from rankhouse.index.retrieve import Retriever, Search, retrieve
+from rankhouse.index.retrieve import Search, retrieve
+from rankhouse.rank.fuse import FUSIONS
 from rankhouse.text.snippets import Snippet, snippet
 
 
@@ -31,28 +35,35 @@ from rankhouse.text.snippets import Snippet, snippet
 @click.option("--index", "index_path", type=PATH, required=True, help="The index folder.")
 @click.option("--queries", type=str, help="Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.")
 @click.option("--query", help="One query, answered on the screen.")
-@click.option("--field", default="", help='Which text of the queries: "title", "desc", a JSON key ...')
-@click.option("--model", default="bm25", show_default=True, help='bm25, ql, ql(form="indri"), jm ...')
+@click.option(
+    "--field", "field_name", default="", help='Which text of the queries: "title", "desc", a JSON key ...'
+)
+@click.option("--model", "models", multiple=True, default=["bm25"], show_default=True,
+              help='bm25, ql, jm, dense(RANKER); given several times, the runs are fused.')  # fmt: skip
 @click.option("--feedback", default="", help='For example "rm3(terms=10, docs=10, weight=0.5)".')
+@click.option(
+    "--fusion", default="rrf", show_default=True, help="How several models are fused: rrf, linear ..."
+)
 @click.option("-k", type=click.IntRange(1), help="Documents a query.  [default: 1000; 10 with --query]")
 @click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
-@click.option(
-    "--threads", type=click.IntRange(0), default=0, help="Queries at a time; by default one a core."
-)
 @click.option("--out", type=PATH, help="The run file to write (TREC; .gz and .zst compress).")
+@computing
 @skip_bad
 @as_json
 def command(
     index_path: Path,
     queries: str | None,
     query: str | None,
-    field: str,
-    model: str,
+    field_name: str,
+    models: tuple[str, ...],
     feedback: str,
+    fusion: str,
     k: int | None,
     tag: str,
-    threads: int,
     out: Path | None,
+    precision: str,
+    device: str,
+    threads: int,
     skip_bad: int,
     as_json: bool,
 ) -> None:
@@ -62,17 +73,18 @@ def command(
     if queries is not None and out is None:
         raise WrongUse("--queries needs --out RUN, the run file to write")
     index = Index.open(index_path)
-    search = Search(model, feedback, k or (1000 if query is None else 10), threads)
+    asking = Asking(
+        models, feedback, fusion, k or (1000 if query is None else 10), Means(precision, device, threads)
+    )
     if query is not None:
-        show_answer(index, Query("query", query), search, as_json=as_json)
+        show_answer(index, Query("query", query), asking, as_json=as_json)
     if queries is None or out is None:
         return
     skips = Skips(skip_bad)
-    asked = read_queries(queries, skips, field)
+    asked = read_queries(queries, skips, field_name)
     report_skips(skips)
     started = time.perf_counter()
-    with console.progress("searching", len(asked)) as show:
-        run = retrieve(index, asked, search, show)
+    run = ask(index, asked, asking)
     seconds = time.perf_counter() - started
     warn_of_empty(run, asked)
     write_run(run, out, tag)
@@ -81,6 +93,31 @@ def command(
         console.emit_json(done | {"without_results": [q for q in run if not run[q].doc_ids]})
     else:
         console.say(f"{len(run):,} queries, {run.rows:,} rows written to {out} in {seconds:.2f} s")
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How to search: models, feedback for the lexical ones, how several are fused, depth, and computing."""
+
+    models: tuple[str, ...] = ("bm25",)
+    feedback: str = ""
+    fusion: str = "rrf"
+    k: int = 1000
+    means: Means = field(default_factory=Means)
+
+
+def ask(index: Index, queries: list[Query], asking: Asking) -> Run:
+    """Search with every model, and fuse where there are several."""
+    fusion = notation.make(asking.fusion, FUSIONS, "method of fusion")
+    runs = []
+    for model in asking.models:
+        with console.progress(f"searching with {model}", len(queries)) as show:
+            if is_dense(model):
+                runs.append(dense_run(index, Dense.parse(model), queries, asking.k, asking.means, show))
+            else:
+                search = Search(model, asking.feedback, asking.k, asking.means.threads)
+                runs.append(retrieve(index, queries, search, show))
+    return runs[0] if len(runs) == 1 else fusion(runs).top(asking.k)
 
 
 def warn_of_empty(run: Run, queries: list[Query]) -> None:
@@ -96,11 +133,10 @@ def warn_of_empty(run: Run, queries: list[Query]) -> None:
         )
 
 
-def show_answer(index: Index, query: Query, search: Search, *, as_json: bool = False) -> None:
+def show_answer(index: Index, query: Query, asking: Asking, *, as_json: bool = False) -> None:
     """Answer one query on the screen: rank, score, title, and the best stretch of text, words highlighted."""
-    retriever = Retriever(index, search)
-    doc_ids, scores = retrieve(index, [query], search)[query.id]
-    terms = retriever.terms(query.text)
+    doc_ids, scores = ask(index, [query], asking)[query.id]
+    terms = dict.fromkeys(index.analyzer(query.text))
     weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in terms}
     documents = index.documents.fetch(doc_ids)
     rows = list(zip(documents, scores.tolist(), strict=True))

@@ -1,0 +1,108 @@
+"""Rankers for the commands: opened from their notation, vectors found beside their index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rankhouse.core import notation
+from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.run import Run
+from rankhouse.index.catalogue import Index
+from rankhouse.index.dense import Vectors, vectors_folder
+from rankhouse.index.dense_faiss import FaissSearcher
+from rankhouse.index.dense_search import Exact, Searcher, search
+
+if TYPE_CHECKING:
+    from rankhouse.models.base import NeuralRanker
+
+_DENSE = re.compile(r"\s*dense\s*\((?P<inside>.*)\)\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Means:
+    """How a ranker computes: precision (auto, fp32, bf16), device (auto, cpu, cuda), threads (0 for all)."""
+
+    precision: str = "auto"
+    device: str = "auto"
+    threads: int = 0
+
+
+def open_ranker(spec: str, means: Means) -> NeuralRanker:
+    """Open a bundle folder, or a checkpoint by its family: ``crossencoder("DIR")``.
+
+    Raises:
+        MissingExtra: torch or transformers is not installed.
+        BadModel: The folder holds no ranker.
+        WrongUse: An unknown family.
+    """
+    try:
+        from rankhouse.models import bundle
+        from rankhouse.nn.compute import choose
+    except ImportError as error:
+        raise MissingExtra(f"the ranker {spec}", "neural") from error
+    return bundle.open_ranker(spec, choose(means.precision, means.device, means.threads or None))
+
+
+def is_dense(model: str) -> bool:
+    """Tell whether a model's notation asks for vectors: ``dense(RANKER)``."""
+    return _DENSE.fullmatch(model) is not None
+
+
+@dataclass(frozen=True)
+class Dense:
+    """What ``dense(RANKER, name=..., vectors=...)`` says.
+
+    Attributes:
+        ranker: The encoder: a folder, or ``biencoder("DIR")``.
+        name: Under which name its vectors were encoded.
+        vectors: "exact", or a FAISS structure that was built: ``flat``, ``sq8``, ``hnsw`` ...
+    """
+
+    ranker: str
+    name: str = "default"
+    vectors: str = "exact"
+
+    @classmethod
+    def parse(cls, text: str) -> Dense:
+        """Read the notation; a folder may stand without quotes: ``dense(DIR)``."""
+        found = _DENSE.fullmatch(text)
+        if found is None or not found["inside"].strip():
+            raise WrongUse(f'"{text}": write  dense(RANKER), the ranker being a folder or  biencoder("DIR")')
+        try:
+            spec = notation.parse(text)
+        except WrongUse:
+            return cls(found["inside"].strip())
+        return notation.make(spec, {"dense": cls}, "model")
+
+
+def dense_searcher(index: Index, said: Dense) -> Searcher:
+    """Open the vectors of an index, exact or by a structure.
+
+    Raises:
+        MissingInput: Nothing was encoded under this name.
+        BadIndex: The vectors do not cover the index as it is now.
+    """
+    vectors = Vectors.open(vectors_folder(index.path, said.name))
+    vectors.require(documents=len(index), collection=index.fingerprint)
+    return Exact(vectors) if said.vectors == "exact" else FaissSearcher.open(vectors, said.vectors)
+
+
+def dense_run(
+    index: Index,
+    said: Dense,
+    queries: Iterable[Query],
+    k: int,
+    means: Means,
+    progress: Callable[[int], None] | None = None,
+) -> Run:
+    """Rank an index's documents by their vectors."""
+    searcher = dense_searcher(index, said)
+    encoder: Any = open_ranker(said.ranker, means)
+    if not hasattr(encoder, "encode_queries"):
+        raise WrongUse(f"{said.ranker}: is no encoder of texts; dense search needs a bi-encoder")
+    tell = None if progress is None else (lambda done, _: progress(done))
+    return search(searcher, encoder, queries, k, tell)
