@@ -1,0 +1,229 @@
+"""Published checkpoints: found on disk or on the hub, checked before use, read without pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from rankhouse.core.errors import BadModel, MissingInput
+
+SEQ2SEQ = frozenset({"t5", "mt5"})
+"""Model types that answer with words; all others in use here answer with numbers."""
+
+_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*/config.json", "*/*.safetensors"]
+
+
+def find(name: str, allow_pickle: bool = False) -> Path:
+    """Give the folder of a checkpoint, fetched from the hub if it is no folder here.
+
+    Args:
+        name: A folder, or a hub name "owner/model", optionally "owner/model@revision".
+        allow_pickle: Whether pytorch_model.bin may be fetched as well.
+
+    Raises:
+        MissingInput: Neither a folder nor on the hub (or the hub cannot be reached).
+        BadModel: The folder holds no config.json.
+    """
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        if folder.exists():
+            raise BadModel(
+                f'"{name}" is a file; give the folder that holds config.json and model.safetensors'
+            )
+        folder = _fetch(name, allow_pickle)
+    if not (folder / "config.json").is_file():
+        raise BadModel(
+            f'"{folder}" holds no config.json, so it is no checkpoint; a published checkpoint\'s folder has '
+            "config.json, model.safetensors and tokenizer.json"
+        )
+    return folder
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read config.json as it was written, before any library fills in its own defaults.
+
+    Raises:
+        BadModel: It cannot be read or names no model type.
+    """
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadModel(f'"{folder / "config.json"}" cannot be read ({error}); fetch the file again') from None
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise BadModel(
+            f'"{folder / "config.json"}" names no model_type; it must be a transformers checkpoint'
+        )
+    return config
+
+
+def load_network(folder: Path, kind: str, allow_pickle: bool, needless: tuple[str, ...] = ()) -> nn.Module:
+    """Load a transformers class in fp32.
+
+    Args:
+        folder: A checkpoint's folder.
+        kind: The transformers class that knows what to make of it, like "AutoModel".
+        allow_pickle: Whether pytorch_model.bin may be read (with weights_only, which runs no code).
+        needless: Parts of weights' names that may be missing from the file.
+
+    Raises:
+        BadModel: No readable weights, weights missing, a damaged file.
+    """
+    import transformers  # noqa: PLC0415  # slow to import
+
+    _refuse_pickle(folder, allow_pickle)
+    try:
+        with quiet():
+            network, info = getattr(transformers, kind).from_pretrained(
+                folder,
+                use_safetensors=None if allow_pickle else True,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+    except (OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
+        raise BadModel(
+            f'the weights in "{folder}" cannot be loaded: {_first_line(error)}; fetch the folder again'
+        ) from error
+    missing = sorted(k for k in info["missing_keys"] if not any(part in k for part in needless))
+    if missing:
+        raise BadModel(
+            f'the weights in "{folder}" lack {len(missing)} tensor(s), first "{missing[0]}": this is not a '
+            f"checkpoint trained as {kind.removeprefix('Auto')}; a scoring head that was never "
+            "trained would rank at random"
+        )
+    return network.float().eval()  # type: ignore[no-any-return]
+
+
+def network_of(config: Mapping[str, Any], kind: str) -> nn.Module:
+    """Make a network from a config.json as read; its weights are put in afterwards.
+
+    Args:
+        config: The content of config.json.
+        kind: The transformers class that knows what to make of it.
+    """
+    import transformers  # noqa: PLC0415  # slow to import
+
+    with quiet():
+        filled = transformers.AutoConfig.for_model(**config)
+        network: nn.Module = getattr(transformers, kind).from_config(filled)
+    return network.float().eval()
+
+
+def read_tensor(folder: Path, name: str, allow_pickle: bool) -> Tensor | None:
+    """Read one tensor as the file has it; None if the file does not."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            if name in file.keys():  # noqa: SIM118  # a safetensors file is no mapping
+                tensor: Tensor = file.get_tensor(name)
+                return tensor
+    if allow_pickle:
+        for path in sorted(folder.glob("pytorch_model*.bin")):
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            if name in state:
+                return state[name].clone()  # type: ignore[no-any-return]
+    return None
+
+
+def load_tokenizer(folder: Path, given: str | None) -> tuple[Tokenizer, bool, int]:
+    """Load a checkpoint's tokenizer.
+
+    Args:
+        folder: The checkpoint; its config.json says of which kind the tokenizer is.
+        given: A folder with another tokenizer, or None for the checkpoint's own.
+
+    Returns:
+        The tokenizer; whether its model is meant to be given segment ids; the length it is meant for.
+
+    Raises:
+        BadModel: There is none, or none that works without Python code.
+    """
+    from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415  # slow to import
+
+    place = Path(given) if given is not None else folder
+    try:
+        with quiet():
+            config = AutoConfig.from_pretrained(folder, local_files_only=True)
+            tokenizer = AutoTokenizer.from_pretrained(place, config=config, local_files_only=True)
+            backend = tokenizer.backend_tokenizer
+    except Exception as error:
+        raise BadModel(
+            f'"{place}" holds no tokenizer that can be read ({_first_line(error)}); it needs tokenizer.json, '
+            "vocab.txt or spiece.model beside the weights, or name another folder that has one: "
+            'tokenizer="DIR"'
+        ) from error
+    if not _holds_tokenizer(place):
+        raise BadModel(
+            f'"{place}" holds no tokenizer: none of tokenizer.json, vocab.txt, vocab.json, *.model; copy it '
+            'there, or name another folder that has one: tokenizer="DIR"'
+        )
+    return (
+        Tokenizer.from_str(backend.to_str()),
+        "token_type_ids" in tokenizer.model_input_names,
+        min(int(tokenizer.model_max_length), 1_000_000),
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' progress bars and notices to itself for a while."""
+    from transformers.utils import logging  # noqa: PLC0415  # slow to import
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(40)  # logging.ERROR
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers has few types
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]  # likewise
+
+
+def _fetch(name: str, allow_pickle: bool) -> Path:
+    """Fetch a checkpoint from the hub, or find it in the hub's local store."""
+    from huggingface_hub import snapshot_download  # noqa: PLC0415  # slow to import
+
+    owner_model, _, revision = name.partition("@")
+    patterns = [*_FILES, "*.bin"] if allow_pickle else _FILES
+    try:
+        return Path(snapshot_download(owner_model, revision=revision or None, allow_patterns=patterns))
+    except Exception as error:
+        raise MissingInput(
+            f'"{name}" is no folder here, and could not be had from the hub ({_first_line(error)}); give the '
+            'path of a folder, or a hub name "owner/model"; without network, fetch it elsewhere with  '
+            f"hf download {owner_model} --local-dir DIR  and give that folder"
+        ) from error
+
+
+def _refuse_pickle(folder: Path, allow_pickle: bool) -> None:
+    if any(folder.glob("*.safetensors")):
+        return
+    pickles = sorted(p.name for p in folder.glob("*.bin"))
+    if not pickles:
+        raise BadModel(f'"{folder}" holds no weights: no *.safetensors file is there; fetch the folder again')
+    if not allow_pickle:
+        raise BadModel(
+            f'"{folder}" holds its weights only as {pickles[0]}, a pickle, which can run code when it is '
+            "read; only safetensors is read by default. If you trust its origin, add allow_pickle=True (then "
+            "bare tensors are read, and a bundle saved from it holds no pickle), or convert it once with "
+            "transformers: AutoModel.from_pretrained(DIR).save_pretrained(DIR)"
+        )
+
+
+def _holds_tokenizer(folder: Path) -> bool:
+    names = {p.name for p in folder.iterdir()}
+    return bool(names & {"tokenizer.json", "vocab.txt", "vocab.json"}) or any(
+        n.endswith(".model") for n in names
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__

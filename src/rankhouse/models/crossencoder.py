@@ -1,0 +1,243 @@
+"""Cross-encoder: an encoder reads query and passage together and answers with one or two numbers.
+
+Papers: Nogueira, Cho, "Passage Re-ranking with BERT", 2019 (two classes, P(relevant)); MacAvaney et al.,
+CEDR, 2019 (one number); Yilmaz et al., Birch, 2019 (the next-sentence head); for long documents Dai, Callan,
+SIGIR 2019. Input: ``[CLS] q [SEP] p [SEP]``, segments 0 and 1 where the model has them.
+Deviations: only the passage is shortened, the query only where it would leave it less than a quarter; the
+scale of the score is always said (docs/cross-encoder.md), since sums and means over passages change with it.
+Shapes: n pairs, c classes, w width.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Literal, Self
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.nouns import Pair
+from rankhouse.models.base import Lesson
+from rankhouse.models.checkpoint import (
+    SEQ2SEQ,
+    find,
+    load_network,
+    load_tokenizer,
+    network_of,
+    read_config,
+)
+from rankhouse.models.encoders import (
+    by_length,
+    encoder_of,
+    first_position,
+    is_packable,
+    padded,
+    reads_segments,
+)
+from rankhouse.models.tokens import PairReader, TextIds, pair_layout, plain
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.ragged import Packed
+
+Scale = Literal["logit", "probability", "logprob"]
+SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob")
+
+_NEXT_SENTENCE = "AutoModelForNextSentencePrediction"
+_CLASSES = "AutoModelForSequenceClassification"
+
+
+class CrossEncoder(nn.Module):
+    """A classifier that ranks.
+
+    Args:
+        network: transformers' ...ForSequenceClassification or ...ForNextSentencePrediction.
+        tokenizer: The checkpoint's.
+        policy: max_length, scale, head, classes, segments: all JSON values.
+        config: The checkpoint's config.json as read.
+    """
+
+    family = "crossencoder"
+    lesson: Lesson = "points"
+
+    def __init__(
+        self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> None:
+        super().__init__()
+        self.network, self.policy = network, dict(policy)
+        self._config = dict(config)
+        self._tokenizer = plain(tokenizer)
+        layout = pair_layout(self._tokenizer, policy["segments"])
+        self._read = PairReader(TextIds(self._tokenizer, policy["max_length"]), layout, policy["max_length"])
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
+        """Make the model of this policy and these files; its weights are put in afterwards."""
+        config = json.loads(assets["config.json"])
+        tokenizer = Tokenizer.from_str(assets["tokenizer.json"].decode())
+        return cls(network_of(config, policy["head"]), tokenizer, policy, config)
+
+    def encode(self, pairs: Sequence[Pair]) -> Packed:
+        """Turn the text of n pairs into ids."""
+        return self._read(pairs)
+
+    def logits(self, batch: Packed) -> Tensor:
+        """Give the head's numbers (n, c), with gradients where they are on."""
+        net: Any = self.network
+        given = padded(batch.to(net.device), net.config.pad_token_id or 0)
+        logits: Tensor = net(**given).logits
+        return logits
+
+    def forward(self, batch: Packed) -> Tensor:
+        """Score a batch: (n,), higher is better, with gradients where they are on."""
+        return scaled(self.logits(batch), self.policy["scale"])
+
+    def loss(self, batch: Packed, labels: Tensor) -> Tensor:
+        """Cross-entropy of relevant against not; binary cross-entropy for one number.
+
+        Args:
+            batch: n pairs.
+            labels: (n, 1), above 0.5 for relevant; with one number, any value from 0 to 1.
+        """
+        logits = self.logits(batch).float()
+        labels = labels.reshape(-1).to(logits.device)
+        if self.policy["classes"] == 1:
+            return F.binary_cross_entropy_with_logits(logits[:, 0], labels.float())
+        return F.cross_entropy(logits, (labels > 0.5).long())
+
+    def scorer(self, compute: Compute) -> Callable[[Packed], Tensor]:
+        """Give the packed forward pass for BERT's kin; else the network by rows of equal length."""
+        classify = _packed(self.network, compute) or _by_length(self.network, compute)
+        scale = self.policy["scale"]
+
+        def score(batch: Packed) -> Tensor:
+            return scaled(classify(batch.to(compute.device)).float(), scale)
+
+        return score
+
+    def assets(self) -> dict[str, bytes]:
+        """Give tokenizer.json and config.json."""
+        return {
+            "tokenizer.json": self._tokenizer.to_str().encode(),
+            "config.json": json.dumps(self._config, sort_keys=True).encode(),
+        }
+
+
+def scaled(logits: Tensor, scale: Scale) -> Tensor:
+    """Make scores of a head's numbers: (n, 1) or (n, 2) -> (n,).
+
+    "logit": the last class's raw number. "probability" and "logprob": of the last class, by softmax over two
+    classes, by sigmoid for one.
+    """
+    if scale == "logit":
+        return logits[:, -1]
+    if logits.shape[1] == 1:
+        return logits[:, 0].sigmoid() if scale == "probability" else F.logsigmoid(logits[:, 0])
+    return (logits.softmax(-1) if scale == "probability" else logits.log_softmax(-1))[:, -1]
+
+
+def open_crossencoder(
+    path: str,
+    scale: Scale | None = None,
+    max_length: int | None = None,
+    tokenizer: str | None = None,
+    allow_pickle: bool = False,
+) -> CrossEncoder:
+    """Open a published checkpoint: ``crossencoder("cross-encoder/ms-marco-MiniLM-L6-v2")``.
+
+    Args:
+        path: A folder or hub name.
+        scale: "logit", "probability" or "logprob"; None: "logprob" for two classes, "logit" for one number
+            and for the next-sentence head.
+        max_length: Most tokens of a pair; None: what tokenizer and network were made for.
+        tokenizer: Folder of another tokenizer than the checkpoint's own.
+        allow_pickle: Whether weights may be read from pytorch_model.bin.
+
+    Raises:
+        BadModel: Not a classifier of one or two classes, or damaged, or without tokenizer.
+        WrongUse: An unknown scale; more tokens than the network has positions.
+    """
+    if scale is not None and scale not in SCALES:
+        raise WrongUse(f'scale="{scale}" is not known; choose from: {", ".join(SCALES)}')
+    folder = find(path, allow_pickle)
+    raw = read_config(folder)
+    kind = _head_kind(path, raw)
+    own_tokenizer, asks_segments, meant_length = load_tokenizer(folder, tokenizer)
+    network = load_network(folder, kind, allow_pickle)
+    config: Any = network.config
+    classes = 2 if kind == _NEXT_SENTENCE else int(config.num_labels)
+    if classes not in {1, 2}:
+        raise BadModel(f'"{folder}" tells {classes} classes apart; a ranker has one number or two classes')
+    policy = {
+        "max_length": length_limit(config, meant_length, max_length),
+        "scale": scale or ("logprob" if classes == 2 and kind == _CLASSES else "logit"),
+        "head": kind,
+        "classes": classes,
+        "segments": reads_segments(config, asks_segments),
+    }
+    return CrossEncoder(network, own_tokenizer, policy, raw)
+
+
+def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: ANN401  # transformers' type varies
+    """Settle the most tokens of a row.
+
+    Args:
+        config: The network's configuration.
+        meant: What the tokenizer was made for.
+        asked: What the user wants, or None.
+
+    Raises:
+        WrongUse: The network has not that many positions.
+    """
+    places = int(getattr(config, "max_position_embeddings", 0) or 0)
+    most = places - first_position(config) if places > 0 else 1_000_000
+    if asked is not None and asked > most:
+        raise WrongUse(f"max_length={asked}: this network has {most} positions; give {most} or less")
+    return asked if asked is not None else min(meant, most, 8_192)
+
+
+def _head_kind(path: str, raw: Mapping[str, Any]) -> str:
+    """Tell by its configuration which head a checkpoint has; refuse what answers with words."""
+    if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
+        raise BadModel(
+            f'"{path}" is a {raw["model_type"]} checkpoint, which answers with words; '
+            f'open it as  monot5("{path}")'
+        )
+    names = " ".join(raw.get("architectures") or ())
+    return _NEXT_SENTENCE if "NextSentencePrediction" in names or "ForPreTraining" in names else _CLASSES
+
+
+def _packed(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor] | None:
+    """Give the packed encoder with the network's own head behind it, (n, c); None where there is none."""
+    net: Any = network
+    if not is_packable(net.config):
+        return None
+    encoder = encoder_of(net.base_model, compute, first_only=True)
+    head = _head(net).to(compute.device).eval()
+    return lambda batch: head(encoder.first(batch))
+
+
+def _head(net: Any) -> nn.Module:  # noqa: ANN401  # transformers has no type for "a classifier"
+    """Copy the part of a classifier that reads the first tokens' states: (n, w) -> (n, c)."""
+    if net.config.model_type == "bert":
+        last = net.classifier if hasattr(net, "classifier") else net.cls
+        return deepcopy(nn.Sequential(_AsFirst(), net.bert.pooler, last))
+    if net.config.model_type == "distilbert":
+        return deepcopy(nn.Sequential(net.pre_classifier, nn.ReLU(), net.classifier))
+    return deepcopy(nn.Sequential(_AsFirst(), net.classifier))
+
+
+class _AsFirst(nn.Module):
+    """Gives (n, w) states the shape (n, 1, w) of rows of one token."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return states[:, None]
+
+
+def _by_length(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor]:
+    """Give the whole network called with rows of one length only, (n, c)."""
+    net: Any = deepcopy(network).to(compute.device, compute.dtype).eval()
+    return lambda batch: torch.cat([net(**given).logits for given in by_length(batch)])
