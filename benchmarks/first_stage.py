@@ -1,7 +1,8 @@
 """First stage: build and search speed, disk and memory, beside other engines in one run.
 
 Every engine runs in a process of its own, on one core, over the same texts and queries, k = 1000; rounds
-alternate between the engines, and the medians are printed with their ratio to bm25s.
+alternate between the engines, and the medians are printed with their ratio to bm25s. Times are processor
+seconds of the process: with one thread they are wall time on an idle machine, and little disturbed by others.
 
     python benchmarks/first_stage.py                      # 100k and 1M synthetic documents
     python benchmarks/first_stage.py --documents 10000000 --engines rankhouse --rounds 1
@@ -100,10 +101,10 @@ def build_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any]
     from rankhouse.core.corpora import read_documents
     from rankhouse.index.build import BuildOptions, build
 
-    started = time.perf_counter()
+    started = time.process_time()
     options = BuildOptions("english" if english else "whitespace", workers=1)
     report = build(read_documents([folder / "corpus.tsv"]), out, options)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     store = sum(p.stat().st_size for p in out.rglob("store.bin"))
     return {"documents": report.documents, "build_s": seconds, "index_bytes": bytes_under(out) - store}
 
@@ -115,18 +116,18 @@ def search_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any
     from rankhouse.index.catalogue import Index
     from rankhouse.index.retrieve import Search, retrieve
 
-    started = time.perf_counter()
+    started = time.process_time()
     index = Index.open(out)
-    opened = time.perf_counter() - started
+    opened = time.process_time() - started
     queries = read_queries(folder / "queries.tsv")
     found: dict[str, Any] = {"open_ms": opened * 1000}
     for name, model, feedback in (("bm25", "bm25", ""), ("ql", "ql", ""), ("rm3", "bm25", "rm3")):
         search = Search(model, feedback, K, threads=1)
         retrieve(index, queries[:50], search)
         some = queries if name != "rm3" else queries[: len(queries) // 4]
-        started = time.perf_counter()
+        started = time.process_time()
         run = retrieve(index, some, search)
-        found[name] = len(some) / (time.perf_counter() - started)
+        found[name] = len(some) / (time.process_time() - started)
         if name == "bm25":
             found["top"] = {q: list(run[q].doc_ids[:10]) for q in list(run)[:100]}
     return found
@@ -136,13 +137,13 @@ def build_bm25s(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
     """Build bm25s, scores of Lucene's form."""
     import bm25s
 
-    started = time.perf_counter()
+    started = time.process_time()
     ids, texts = read_tsv(folder / "corpus.tsv")
     tokens = bm25s.tokenize(texts, **_bm25s_options(english), show_progress=False)
     index = bm25s.BM25(method="lucene", k1=0.9, b=0.4, backend="numba")
     index.index(tokens, show_progress=False)
     index.save(str(out), show_progress=False)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     (out / "ids.json").write_text(json.dumps(ids))
     return {"documents": len(ids), "build_s": seconds, "index_bytes": bytes_under(out)}
 
@@ -159,9 +160,9 @@ def search_bm25s(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
     """Search bm25s with its numba backend, ids looked up as a user needs them."""
     import bm25s
 
-    started = time.perf_counter()
+    started = time.process_time()
     index = bm25s.BM25.load(str(out), backend="numba")
-    opened = time.perf_counter() - started
+    opened = time.process_time() - started
     ids = json.loads((out / "ids.json").read_text())
     names, texts = read_tsv(folder / "queries.tsv")
 
@@ -173,9 +174,9 @@ def search_bm25s(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
         return [[ids[i] for i in row] for row in rows.tolist()]
 
     ask(texts[:50])
-    started = time.perf_counter()
+    started = time.process_time()
     found = ask(texts)
-    rate = len(texts) / (time.perf_counter() - started)
+    rate = len(texts) / (time.process_time() - started)
     top = {q: row[:10] for q, row in list(zip(names, found, strict=True))[:100]}
     return {"open_ms": opened * 1000, "bm25": rate, "top": top}
 
@@ -184,7 +185,7 @@ def build_tantivy(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
     """Build tantivy with one writer thread."""
     import tantivy
 
-    started = time.perf_counter()
+    started = time.process_time()
     out.mkdir(parents=True)
     index = tantivy.Index(_tantivy_schema(english), path=str(out))
     writer = index.writer(heap_size=300_000_000, num_threads=1)
@@ -195,7 +196,7 @@ def build_tantivy(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
         count += 1
     writer.commit()
     writer.wait_merging_threads()
-    return {"documents": count, "build_s": time.perf_counter() - started, "index_bytes": bytes_under(out)}
+    return {"documents": count, "build_s": time.process_time() - started, "index_bytes": bytes_under(out)}
 
 
 def _tantivy_schema(english: bool) -> object:
@@ -212,11 +213,11 @@ def search_tantivy(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
     """Search tantivy (its k1 and b are fixed at 1.2 and .75), ids fetched."""
     import tantivy
 
-    started = time.perf_counter()
+    started = time.process_time()
     index = tantivy.Index(_tantivy_schema(english), path=str(out))
     index.reload()
     searcher = index.searcher()
-    opened = time.perf_counter() - started
+    opened = time.process_time() - started
     _, texts = read_tsv(folder / "queries.tsv")
 
     def ask(some: list[str]) -> None:
@@ -227,9 +228,9 @@ def search_tantivy(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
                 searcher.doc(address)["id"]
 
     ask(texts[:50])
-    started = time.perf_counter()
+    started = time.process_time()
     ask(texts)
-    return {"open_ms": opened * 1000, "bm25": len(texts) / (time.perf_counter() - started)}
+    return {"open_ms": opened * 1000, "bm25": len(texts) / (time.process_time() - started)}
 
 
 ENGINES = {

@@ -41,11 +41,11 @@ def segment(rng, rows, terms, highest):
 @given(st.integers(0, 2**32), st.integers(0, 80), st.integers(1, 40))
 def test_inverting_is_the_same_compiled_and_plain(seed, rows, terms):
     tokens, lengths = segment(np.random.default_rng(seed), rows, terms, 0)
-    fast = kernel.invert(tokens, lengths, terms)
+    fast = kernel.invert(tokens.copy(), lengths, terms)
     fast_postings = kernel.scatter(fast, terms)
     kernel.COMPILED = False
     try:
-        slow = kernel.invert(tokens, lengths, terms)
+        slow = kernel.invert(tokens.copy(), lengths, terms)
         slow_postings = kernel.scatter(slow, terms)
     finally:
         kernel.COMPILED = True

@@ -22,7 +22,7 @@ class SeenIds:
         chunk: How many ids wait in the dict.
     """
 
-    def __init__(self, chunk: int = 131_072) -> None:
+    def __init__(self, chunk: int = 32_768) -> None:
         self._chunk = chunk
         self._recent: dict[int, tuple[str, Path, int]] = {}
         self._settled: list[NDArray[np.int64]] = []

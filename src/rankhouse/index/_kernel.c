@@ -228,7 +228,8 @@ static int64_t unload(Best *best, const int32_t *id_order, int64_t n_rows, int32
     return best->size;
 }
 
-/* One pass over the tokens, document by document: each term of a document once, with its count. */
+/* One pass over the tokens, document by document: each term of a document once, with its count. The terms may
+ * be written over the tokens: there are never more of them than tokens read. */
 static int64_t forward_pass(const int32_t *tokens, const int32_t *lengths, int64_t n_rows, int64_t *seen_at,
                             int64_t *ends, int32_t *terms, uint32_t *tfs) {
     int64_t token = 0, filled = 0;
@@ -272,7 +273,7 @@ static void give_back(Buffers *buffers) {
 
 PyDoc_STRVAR(invert_doc,
              "invert(tokens, lengths, seen_at, ends, terms, tfs) -> int\n\n"
-             "Fill ends (n+1) int64, terms and tfs (tokens) with each document's distinct terms and counts;\n"
+             "Fill ends (n+1) int64, terms int32 (may be tokens itself) and tfs uint32 (tokens) with each document's distinct terms and counts;\n"
              "seen_at is scratch, one -1 (int64) a term. Returns how many entries were filled.");
 
 static PyObject *invert(PyObject *self, PyObject *args) {
@@ -312,26 +313,29 @@ static PyObject *invert(PyObject *self, PyObject *args) {
 }
 
 PyDoc_STRVAR(scatter_doc,
-             "scatter(ends, terms, tfs, starts, rows_out, tfs_out)\n\n"
-             "Turn a forward index (ends int64, terms int32, tfs uint32) into postings: rows_out int32 and\n"
-             "tfs_out uint32, where each term's stretch begins at starts (int64, moved along).");
+             "scatter(ends, terms, tfs, tf_bytes, starts, rows_out, tfs_out)\n\n"
+             "Turn a forward index (ends int64, terms int32, tfs) into postings: rows_out int32 and\n"
+             "tfs_out, where each term's stretch begins at starts (int64, moved along).");
+
+#define SCATTER(TYPE) ((TYPE *)tfs_out)[place] = ((const TYPE *)tfs)[i]
 
 static PyObject *scatter(PyObject *self, PyObject *args) {
     PyObject *objects[6];
+    int tf_bytes;
     Buffers buffers = {.taken = 0};
     Py_ssize_t n_ends, n_entries, n_tfs, n_terms, n_rows_out, n_tfs_out;
-    if (!PyArg_ParseTuple(args, "OOOOOO", &objects[0], &objects[1], &objects[2], &objects[3], &objects[4],
-                          &objects[5]))
+    if (!PyArg_ParseTuple(args, "OOOiOOO", &objects[0], &objects[1], &objects[2], &tf_bytes, &objects[3],
+                          &objects[4], &objects[5]))
         return NULL;
     PyObject *result = NULL;
     const int64_t *ends = take(&buffers, objects[0], 0, 8, &n_ends);
     const int32_t *terms = ends ? take(&buffers, objects[1], 0, 4, &n_entries) : NULL;
-    const uint32_t *tfs = terms ? take(&buffers, objects[2], 0, 4, &n_tfs) : NULL;
+    const void *tfs = terms ? take(&buffers, objects[2], 0, tf_bytes, &n_tfs) : NULL;
     int64_t *starts = tfs ? take(&buffers, objects[3], 1, 8, &n_terms) : NULL;
     int32_t *rows_out = starts ? take(&buffers, objects[4], 1, 4, &n_rows_out) : NULL;
-    uint32_t *tfs_out = rows_out ? take(&buffers, objects[5], 1, 4, &n_tfs_out) : NULL;
+    void *tfs_out = rows_out ? take(&buffers, objects[5], 1, tf_bytes, &n_tfs_out) : NULL;
     if (tfs_out != NULL) {
-        int sound = n_ends > 0 && n_tfs == n_entries && n_rows_out == n_entries && n_tfs_out == n_entries;
+        int sound = n_ends > 0 && (tf_bytes == 1 || tf_bytes == 2 || tf_bytes == 4) && n_tfs == n_entries && n_rows_out == n_entries && n_tfs_out == n_entries;
         if (sound) {
             Py_BEGIN_ALLOW_THREADS
             for (Py_ssize_t row = 0; sound && row + 1 < n_ends; row++)
@@ -342,7 +346,9 @@ static PyObject *scatter(PyObject *self, PyObject *args) {
                         break;
                     }
                     rows_out[place] = (int32_t)row;
-                    tfs_out[place] = tfs[i];
+                    if (tf_bytes == 1) SCATTER(uint8_t);
+                    else if (tf_bytes == 2) SCATTER(uint16_t);
+                    else SCATTER(uint32_t);
                 }
             Py_END_ALLOW_THREADS
         }

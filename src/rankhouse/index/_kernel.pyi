@@ -4,7 +4,13 @@ def invert(
     tokens: Buffer, lengths: Buffer, seen_at: Buffer, ends: Buffer, terms: Buffer, tfs: Buffer
 ) -> int: ...
 def scatter(
-    ends: Buffer, terms: Buffer, tfs: Buffer, starts: Buffer, rows_out: Buffer, tfs_out: Buffer
+    ends: Buffer,
+    terms: Buffer,
+    tfs: Buffer,
+    tf_bytes: int,
+    starts: Buffer,
+    rows_out: Buffer,
+    tfs_out: Buffer,
 ) -> None: ...
 def strings(blob: Buffer, offsets: Buffer, rows: Buffer) -> list[str]: ...
 def rank(

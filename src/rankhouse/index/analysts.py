@@ -45,7 +45,7 @@ class Numbers(dict[str, int]):
 
     def __init__(self, analyzer: Analyzer) -> None:
         super().__init__()
-        self._term = analyzer.term
+        self._term = analyzer.normal  # its own memory would only double this one
         self.terms: dict[str, int] = {}
 
     def __missing__(self, word: str) -> int:
@@ -73,7 +73,7 @@ def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> Analy
 class Analysts:
     """A pool of processes that analyse chunks of texts; with one worker, this very process does.
 
-    Processes number the terms of every chunk afresh. This process goes on numbering until :meth:`restart`,
+    Processes number the terms of every chunk afresh. This process goes on numbering until :meth:`forget`,
     which saves looking every term of every chunk up again.
 
     Args:
@@ -117,10 +117,9 @@ class Analysts:
             return done
         return self._threads.submit(self._ask, texts)
 
-    def restart(self, texts: Sequence[str]) -> Analysed:
-        """Forget the numbers given so far and analyse texts with fresh ones, here and now."""
+    def forget(self) -> None:
+        """Let go of the numbers given so far; what is analysed next is numbered from 0."""
         self._numbers = Numbers(self._analyzer)
-        return analyse(texts, self._analyzer, self._numbers)
 
     def _ask(self, texts: Sequence[str]) -> Analysed:
         process = self._free.get()

@@ -243,10 +243,11 @@ def _write_segments(
         analysts = stack.enter_context(Analysts(options.analyzer, options.workers or os.cpu_count() or 1))
         for chunk, analysed in _analysed(documents, analysts):
             if segment is not None and segment.filled + len(analysed.tokens) > options.segment_tokens:
+                analysts.forget()
                 entries.append(segment.close())
                 segment = None
                 if analysed.first:
-                    analysed = analysts.restart([document.full_text for document in chunk])  # noqa: PLW2901
+                    analysed = analysts.submit([d.full_text for d in chunk]).result()  # noqa: PLW2901
             if segment is None:
                 folder = out / "segments" / f"{first + len(entries):06d}"
                 segment = _Growing(folder, max(options.segment_tokens, len(analysed.tokens)))
@@ -260,6 +261,7 @@ def _write_segments(
             raise BadData(
                 "there are no documents to index; is the corpus empty, or was every record passed over?"
             )
+        analysts.forget()
         entries.append(segment.close())
     return report, entries
 

@@ -6,7 +6,7 @@ Both give the same bits: scores are float32 a term, added in float64, rounded to
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ except ImportError:  # no compiler at install, or the kernel switched off
 
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
-UInt32s = NDArray[np.uint32]
+Counts = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
 Float32s = NDArray[np.float32]
 Float64s = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ class Forward(NamedTuple):
 
     ends: Int64s
     terms: Int32s
-    tfs: UInt32s
+    tfs: Counts
 
 
 class Postings(NamedTuple):
@@ -40,7 +40,7 @@ class Postings(NamedTuple):
 
     starts: Int64s
     rows: Int32s
-    tfs: UInt32s
+    tfs: Counts
 
 
 class Part(NamedTuple):
@@ -63,17 +63,25 @@ class Columns(NamedTuple):
     """What ranking needs of a segment: postings; length code and id rank of every document; rows by id."""
 
     rows: Int32s
-    tfs: NDArray[np.unsignedinteger]
+    tfs: Counts
     codes: NDArray[np.uint8]
     id_rank: Int32s
     id_order: Int32s
+
+
+def narrow(counts: NDArray[np.integer[Any]]) -> Counts:
+    """Store counts in the smallest type that holds the largest; one byte for nearly all collections."""
+    largest = int(counts.max(initial=0))
+    if largest < 256:
+        return counts.astype(np.uint8)
+    return counts.astype(np.uint16) if largest < 65_536 else counts.astype(np.uint32)
 
 
 def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
     """Count the distinct terms of every document.
 
     Args:
-        tokens: Term numbers of all documents, one after the other, (tokens,).
+        tokens: Term numbers of all documents, one after the other, (tokens,); overwritten.
         lengths: How many belong to each document, (rows,).
         terms: How many distinct terms there are.
 
@@ -82,23 +90,24 @@ def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
     """
     if COMPILED:
         ends = np.empty(len(lengths) + 1, np.int64)
-        found, tfs = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.uint32)
-        filled = _kernel.invert(tokens, lengths, np.full(terms, -1, np.int64), ends, found, tfs)
-        return Forward(ends, found[:filled], tfs[:filled])
+        tfs = np.empty(len(tokens), np.uint32)
+        filled = _kernel.invert(tokens, lengths, np.full(terms, -1, np.int64), ends, tokens, tfs)
+        return Forward(ends, tokens[:filled], narrow(tfs[:filled]))
     row = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
     _, first, counts = np.unique(row * max(1, terms) + tokens, return_index=True, return_counts=True)
     by_place = np.argsort(first)
     places = first[by_place]
     ends = np.concatenate([[0], np.cumsum(np.bincount(row[places], minlength=len(lengths)))])
-    return Forward(ends.astype(np.int64), tokens[places], counts[by_place].astype(np.uint32))
+    return Forward(ends.astype(np.int64), tokens[places], narrow(counts[by_place]))
 
 
 def scatter(forward: Forward, terms: int) -> Postings:
     """Turn a forward index into postings, documents ascending within a term."""
     starts = np.concatenate([[0], np.cumsum(np.bincount(forward.terms, minlength=terms))]).astype(np.int64)
     if COMPILED:
-        rows, tfs = np.empty(len(forward.terms), np.int32), np.empty(len(forward.terms), np.uint32)
-        _kernel.scatter(forward.ends, forward.terms, forward.tfs, starts[:-1].copy(), rows, tfs)
+        rows, tfs = np.empty(len(forward.terms), np.int32), np.empty_like(forward.tfs)
+        size = tfs.itemsize
+        _kernel.scatter(forward.ends, forward.terms, forward.tfs, size, starts[:-1].copy(), rows, tfs)
         return Postings(starts, rows, tfs)
     by_term = np.argsort(forward.terms, kind="stable")
     row = np.repeat(np.arange(len(forward.ends) - 1, dtype=np.int32), np.diff(forward.ends))

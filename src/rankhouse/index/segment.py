@@ -55,10 +55,11 @@ def write_arrays(
         folder: The segment's folder.
         ids: Document ids, row by row.
         terms: The distinct terms, in the order of their numbers.
-        tokens: Term numbers of all documents, one after the other.
+        tokens: Term numbers of all documents, one after the other; overwritten.
         lengths: How many tokens each document has.
     """
-    order = sorted(range(len(terms)), key=[t.encode() for t in terms].__getitem__)
+    # Strings sort by code point, which is the order of their UTF-8 bytes too.
+    order = sorted(range(len(terms)), key=terms.__getitem__)
     sorted_number = np.empty(len(terms), np.int32)
     sorted_number[order] = np.arange(len(terms), dtype=np.int32)
     if len(tokens):
@@ -73,17 +74,16 @@ def write_arrays(
 
 
 def _write_forward(folder: Path, forward: Forward) -> None:
-    tfs = _narrow(forward.tfs)
-    _save(folder, forward_at=forward.ends, forward_terms=forward.terms, forward_tfs=tfs)
+    _save(folder, forward_at=forward.ends, forward_terms=forward.terms, forward_tfs=forward.tfs)
 
 
 def _write_postings(folder: Path, postings: Postings) -> None:
     starts, terms = postings.starts, len(postings.starts) - 1
-    highest = np.maximum.reduceat(postings.tfs, starts[:-1]) if terms else np.empty(0, np.uint32)
+    highest = np.maximum.reduceat(postings.tfs, starts[:-1]) if terms else np.empty(0, np.uint8)
     occurrences = (
         np.add.reduceat(postings.tfs, starts[:-1], dtype=np.int64) if terms else np.empty(0, np.int64)
     )
-    _save(folder, postings_at=starts, rows=postings.rows, tfs=_narrow(postings.tfs))
+    _save(folder, postings_at=starts, rows=postings.rows, tfs=postings.tfs)
     _save(folder, highest_tf=highest, term_occurrences=occurrences)
 
 
@@ -96,12 +96,6 @@ def _write_strings(folder: Path, name: str, strings: list[str]) -> None:
 def _save(folder: Path, **arrays: NDArray[Any]) -> None:
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
-
-
-def _narrow(tfs: NDArray[np.uint32]) -> NDArray[np.unsignedinteger[Any]]:
-    """Store counts in the smallest type that holds the largest; one byte for nearly all collections."""
-    largest = int(tfs.max(initial=0))
-    return tfs.astype(np.uint8 if largest < 256 else np.uint16 if largest < 65_536 else np.uint32)
 
 
 def sums_of(folder: Path) -> dict[str, FileSum]:

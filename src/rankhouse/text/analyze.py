@@ -79,6 +79,11 @@ class Analyzer:
         """The name in the table of analysers."""
         return self._bricks[0]
 
+    @property
+    def normal(self) -> Callable[[str], str]:
+        """The brick behind :meth:`term`, for callers that remember its answers themselves."""
+        return self._bricks[3]
+
     def words(self, text: str) -> list[str]:
         """Split a text into raw words: keys for :meth:`term`, cased and inflected as they stand."""
         return self._split(text)
