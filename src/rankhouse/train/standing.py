@@ -1,0 +1,160 @@
+"""Where a training stands: what a checkpoint says, how it is written, and how it is found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from torch import Tensor, nn
+
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.files import writing
+from rankhouse.train.checkpoint import (
+    load_tensors,
+    random_states,
+    restore_random_states,
+    save_tensors,
+    under,
+)
+from rankhouse.train.steps import Stepper
+
+CHECKPOINT, BEST, RANKER = "checkpoint.safetensors", "best.safetensors", "ranker"
+LOG, SETTINGS, OUTCOME = "log.jsonl", "settings.json", "outcome.json"
+"""Names in a training's folder."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out; also in ``outcome.json``.
+
+    Attributes:
+        family: The model's.
+        steps: Steps taken.
+        epochs: Epochs finished.
+        measure: What validation measured; "" without validation.
+        first_stage: What the validation run is worth as it is; 0 without validation.
+        best: The best validation, that of the model that is kept; 0 without validation.
+        best_step: Steps the kept model had been taught.
+        validations: (step, value) of all.
+        stopped: Why training ended before its last epoch; "" if it did not.
+        remarks: What was noticed.
+        seconds: How long it took, all sittings together.
+    """
+
+    family: str
+    steps: int
+    epochs: int
+    measure: str
+    first_stage: float
+    best: float
+    best_step: int
+    validations: list[tuple[int, float]]
+    stopped: str
+    remarks: list[str]
+    seconds: float
+
+    def write(self, path: Path) -> None:
+        """Write as JSON."""
+        with writing(path) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(self), indent=2).decode() + "\n")
+
+
+class Standing(msgspec.Struct):
+    """Where a training stands, besides its tensors.
+
+    Attributes:
+        training: Name of all that the training started from.
+        step: Steps taken.
+        epoch: Epochs finished.
+        batch: Batches of this epoch done.
+        validations: (step, value) of all so far.
+        best_step: Step of what is kept; -1 when nothing is.
+        losses: Those not yet in the log.
+        stopped: Why training ended early; "" while it goes on.
+        remarks: What was noticed, by kind.
+        seconds: How long it took until this checkpoint.
+    """
+
+    training: str
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    validations: list[tuple[int, float]] = []
+    best_step: int = -1
+    losses: list[float] = []
+    stopped: str = ""
+    remarks: dict[str, str] = {}
+    seconds: float = 0.0
+
+    @property
+    def values(self) -> list[float]:
+        """Values of all validations."""
+        return [value for _, value in self.validations]
+
+    @property
+    def best(self) -> float:
+        """The best validation; nan before the first."""
+        return max(self.values, default=float("nan"))
+
+    @property
+    def waited(self) -> int:
+        """Validations since the best one."""
+        return sum(1 for step, _ in self.validations if step > self.best_step)
+
+
+class Found(NamedTuple):
+    """A checkpoint as read: standing, tensors, and what of optimiser and random states is no tensor."""
+
+    standing: Standing
+    tensors: dict[str, Tensor]
+    optimiser: dict[str, Any]
+    random: dict[str, Any]
+
+
+def find(out: Path, training: str) -> Found:
+    """Give where a folder's training stands; a fresh start, without tensors, where there is none.
+
+    Raises:
+        WrongUse: The folder holds a finished training, or another one.
+        BadModel: The checkpoint is damaged.
+    """
+    if (out / OUTCOME).exists():
+        raise WrongUse(
+            f"{out}: holds a finished training; rank with {out / RANKER}, or train into another folder"
+        )
+    path = out / CHECKPOINT
+    if not path.exists():
+        return Found(Standing(training), {}, {}, {})
+    tensors, said = load_tensors(path)
+    try:
+        found = Found(msgspec.convert(said["standing"], Standing), tensors, said["optimiser"], said["random"])
+    except (msgspec.ValidationError, KeyError) as error:
+        raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
+    if found.standing.training != training:
+        raise WrongUse(
+            f"{out}: holds another training, at step {found.standing.step:,}: model, examples or settings "
+            "differ; give the same ones to go on with it, train into another folder, or remove this one"
+        )
+    return found
+
+
+def go_on(found: Found, model: nn.Module, stepper: Stepper) -> None:
+    """Put weights, optimiser and random states back."""
+    model.load_state_dict(under("model.", found.tensors))
+    stepper.restore(under("optimiser.", found.tensors), found.optimiser)
+    restore_random_states(under("random.", found.tensors), found.random)
+
+
+def take_down(path: Path, standing: Standing, model: nn.Module, stepper: Stepper) -> None:
+    """Write a checkpoint.
+
+    Raises:
+        OutputFailed: It cannot be written; the one before is still there.
+    """
+    optimiser, other = stepper.state()
+    states, rest = random_states()
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"optimiser.{name}": tensor for name, tensor in optimiser.items()}
+    tensors |= {f"random.{name}": tensor for name, tensor in states.items()}
+    said = {"standing": msgspec.to_builtins(standing), "optimiser": other, "random": rest}
+    save_tensors(path, tensors, said)

@@ -1,0 +1,140 @@
+"""Training goes wrong quietly; this file notices and says so."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rankhouse.core.errors import RankhouseWarning, WrongUse
+from rankhouse.core.nouns import FloatArray, Query
+from rankhouse.core.run import Run
+from rankhouse.train.lessons import Lessons
+
+LEAST_SPREAD = 1e-5
+"""Scores of one query that differ by less than this share of their size are one constant."""
+_COLLAPSED_SHARE = 0.9
+_MANY = 0.1
+_NAMED = 5
+
+
+class Watch:
+    """Keeps what was noticed; each kind of remark is made once, as a warning.
+
+    Args:
+        remarks: Kind -> what was said before, in a training that goes on.
+    """
+
+    def __init__(self, remarks: dict[str, str] | None = None) -> None:
+        self.remarks = dict(remarks or {})
+
+    def say(self, kind: str, text: str) -> None:
+        """Warn, unless this kind of thing was said already."""
+        if kind not in self.remarks:
+            self.remarks[kind] = text
+            warnings.warn(text, RankhouseWarning, stacklevel=3)
+
+
+def check_lessons(lessons: Lessons, watch: Watch) -> None:
+    """Say how much of the training data teaches nothing."""
+    queries = len(lessons.examples.queries)
+    if lessons.without_relevant > _MANY * queries:
+        watch.say(
+            "no relevant",
+            f"{lessons.without_relevant:,} of {queries:,} training queries have no relevant passage, so "
+            "nothing is learned from them; are judgements, queries and collection of one kind?",
+        )
+    if lessons.without_negatives:
+        watch.say(
+            "no negatives",
+            f"{lessons.without_negatives:,} relevant pairs are left out because nothing stands against them: "
+            'their queries have no negative; give a deeper run, or negatives="random"',
+        )
+
+
+def check_overlap(training: Sequence[Query], validation: Iterable[Query], on: str, watch: Watch) -> None:
+    """Find questions that are both learned from and validated on, whatever their ids.
+
+    Args:
+        training: Queries learned from.
+        validation: Queries validated on.
+        on: "warn", "error" or "allow".
+        watch: Told with "warn".
+
+    Raises:
+        WrongUse: There are some, and ``on`` is "error".
+    """
+    if on == "allow":
+        return
+    learned = {_plain(query.text) for query in training}
+    held_out = list(validation)
+    if both := [query.id for query in held_out if _plain(query.text) in learned]:
+        named = ", ".join(f'"{query_id}"' for query_id in both[:_NAMED])
+        text = (
+            f"{len(both):,} of {len(held_out):,} validation queries are training queries too ({named}"
+            f"{' ...' if len(both) > _NAMED else ''}), so validation says better than it is; "
+            'take them out of one side, or say overlap="allow"'
+        )
+        if on == "error":
+            raise WrongUse(text)
+        watch.say("overlap", text)
+
+
+def collapsed(run: Run, depth: int) -> bool:
+    """Tell whether a ranker says nearly the same of every document it read.
+
+    Args:
+        run: What it re-ranked.
+        depth: How many documents a query it read.
+    """
+    spreads = [spread(run[query_id].scores[:depth]) for query_id in run if len(run[query_id].scores) > 1]
+    return bool(spreads) and float(np.mean(np.array(spreads) < LEAST_SPREAD)) >= _COLLAPSED_SHARE
+
+
+def spread(scores: FloatArray) -> float:
+    """Tell how far apart scores (k,) are, relative to their size; 0 when all are one number."""
+    if len(scores) < 2:
+        return 0.0
+    width = float(scores.max()) - float(scores.min())
+    return width / max(1e-30, float(np.abs(scores).max()))
+
+
+def say_collapsed(step: int, watch: Watch) -> None:
+    """Say that scores have become one constant."""
+    watch.say(
+        "collapsed",
+        f"at step {step:,} the model gives all documents of a query nearly the same score: it has collapsed "
+        "and ranks no longer; try a lower rate, a warm-up, clip=1.0, or other start vectors",
+    )
+
+
+def check_outcome(best: float, start: float, first_stage: float, measure: str, watch: Watch) -> None:
+    """Say if training brought less than there was without it."""
+    if best < first_stage:
+        watch.say(
+            "below the first stage",
+            f"the best validation, {measure} {best:.4f}, is below the first stage's {first_stage:.4f}: "
+            "re-ranking with this model makes results worse; train longer, with more pairs or other "
+            "settings, or interpolate with the first stage",
+        )
+    if best <= start:
+        watch.say(
+            "no gain",
+            f"no validation was better than that before the first step, {measure} {start:.4f}; "
+            "what is kept is the model as it was given",
+        )
+
+
+def trouble(loss: float, norm: float) -> str:
+    """Say what is wrong with a step's loss or gradients; empty if nothing is."""
+    if not math.isfinite(loss):
+        return f"the loss is {loss}"
+    if not math.isfinite(norm):
+        return f"the norm of the gradients is {norm}"
+    return ""
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
