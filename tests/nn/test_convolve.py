@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rankhouse.nn.convolve import ProductTable, WideFilters, injected_maxima, scaled_maxima
+from rankhouse.nn.convolve import ProductTable, WideFilters, following_sums, injected_maxima, scaled_maxima
 
 
 def straightforward(words, filters, lengths):
@@ -68,6 +68,17 @@ def test_a_table_of_products_gives_the_same_maxima(k):
         injected = ProductTable(vectors, filters, factor=query[0, 0])
         slow = injected_maxima(vectors[at], query[:1, :1].expand(4, 1, -1), filters, lengths)
         torch.testing.assert_close(injected.maxima(at, lengths), slow)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("padding", [0, 2])
+def test_sums_of_following_words_equal_a_padded_convolution(k, padding):
+    torch.manual_seed(0)
+    words, layer = torch.nn.Embedding(9, 5, padding_idx=0), torch.nn.Conv1d(5, 6, k)
+    ids = F.pad(torch.randint(1, 9, (3, 4)), (0, padding))
+    with torch.no_grad():
+        expected = layer(F.pad(words(ids).transpose(1, 2), (0, k - 1))).transpose(1, 2)
+        torch.testing.assert_close(following_sums(words, layer, ids), expected)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

@@ -33,6 +33,7 @@ from rankhouse.models.wordpair import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
+from rankhouse.nn.convolve import following_sums
 from rankhouse.nn.kernels import Kernels, log_counts, soft_counts, unit
 from rankhouse.nn.ragged import Ragged, TwoSided
 
@@ -106,8 +107,12 @@ class ConvKNRM(nn.Module):
 
     def grams(self, side: Ragged) -> list[Tensor]:
         """Make the unit vectors of all n-grams that begin at each token: m tensors (n, t, f)."""
-        words = self.embedding(side.pad(at_least=1)).transpose(1, 2)
-        made = (layer(F.pad(words, (0, i))).relu() for i, layer in enumerate(self.convolutions))
+        ids = side.pad(at_least=1)
+        layers = [cast(nn.Conv1d, layer) for layer in self.convolutions]
+        if not torch.is_grad_enabled():
+            return [unit(following_sums(self.embedding, layer, ids).relu_()) for layer in layers]
+        words = self.embedding(ids).transpose(1, 2)
+        made = (layer(F.pad(words, (0, i))).relu() for i, layer in enumerate(layers))
         return [unit(grams.transpose(1, 2)) for grams in made]
 
     def matches(self, batch: TwoSided) -> dict[str, Tensor]:

@@ -137,6 +137,24 @@ def injected_maxima(words: Tensor, query: Tensor, filters: WideFilters, lengths:
     return (cast(Tensor, applied) + filters.bias).relu()
 
 
+def following_sums(words: nn.Embedding, layer: nn.Conv1d, ids: Tensor) -> Tensor:
+    """Convolve each word with those that follow it, zeros after the end: (n, p, f); for scoring.
+
+    Equals ``layer`` over the words padded on the right, but multiplies each distinct word once.
+
+    Args:
+        words: Word vectors; row 0 (padding) is zero.
+        layer: Weight (f, d, k) and bias (f,).
+        ids: (n, p) int64 word numbers, 0 beyond a text's length.
+    """
+    f, d, k = layer.weight.shape
+    distinct, at = torch.unique(F.pad(ids, (0, k)), return_inverse=True)  # padding is always among them
+    table = words(distinct) @ layer.weight.permute(1, 2, 0).reshape(d, k * f)
+    index = at[:, : ids.shape[1] + k - 1].unfold(1, k, 1) * k + torch.arange(k, device=ids.device)
+    sums = F.embedding_bag(index.reshape(-1, k), table.view(-1, f), mode="sum")
+    return sums.view(*ids.shape, f) + cast(Tensor, layer.bias)
+
+
 class ProductTable:
     """Products of words with filters, each word's computed when it is first met: for scoring, not training.
 
