@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import warnings
+import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -115,13 +116,13 @@ def read_pairs(path: Path | str, relevant_from: int = 1) -> Examples:
         MissingInput: No such file.
     """
     path = Path(path)
-    file = _plain(path)
+    lines = _Lines(path)
     queries: dict[str, Query] = {}
     numbers: dict[str, int] = {}
     documents: dict[str, int] = {}
     columns = [array("q") for _ in range(5)]
     end = 0
-    for line, raw in enumerate(file, 1):
+    for line, raw in enumerate(lines.file, 1):
         start, end = end, end + len(raw)
         if not raw.strip():
             continue
@@ -144,7 +145,7 @@ def read_pairs(path: Path | str, relevant_from: int = 1) -> Examples:
             column.append(value)
     if not queries:
         raise BadData("there is not one labelled pair in the file", path)
-    query_rows, document, label, starts, lengths = (np.array(column, np.int64) for column in columns)
+    query_rows, document, label, lines.starts, lines.lengths = (np.array(c, np.int64) for c in columns)
     order = np.argsort(query_rows, kind="stable")
     return Examples(
         tuple(queries.values()),
@@ -153,21 +154,25 @@ def read_pairs(path: Path | str, relevant_from: int = 1) -> Examples:
         label[order],
         np.full(len(order), NOT_IN_RUN, np.int64),
         document,
-        _Lines(file, path, starts, lengths),
+        lines,
     )
 
 
 class _Lines:
-    """Reads the passages of a PAIRS file by line."""
+    """Reads the passages of a PAIRS file by line; the file is open as long as this is in use."""
 
-    def __init__(self, file: BinaryIO, path: Path, starts: IntArray, lengths: IntArray) -> None:
-        self._file, self._path, self._starts, self._lengths = file, path, starts, lengths
+    starts: IntArray
+    lengths: IntArray
+
+    def __init__(self, path: Path) -> None:
+        self.file, self._path = _plain(path), path
+        weakref.finalize(self, self.file.close)
 
     def __call__(self, items: Sequence[int]) -> list[Passage]:
         return [self._passage(int(item)) for item in items]
 
     def _passage(self, item: int) -> Passage:
-        raw = os.pread(self._file.fileno(), int(self._lengths[item]), int(self._starts[item]))
+        raw = os.pread(self.file.fileno(), int(self.lengths[item]), int(self.starts[item]))
         try:
             record = _decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
