@@ -1,0 +1,196 @@
+"""rankhouse label: judges, teachers and runs say which pairs are relevant; out comes a file to learn from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rankhouse.app import console
+from rankhouse.app.options import PATH, as_json, computing
+from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.core import notation
+from rankhouse.core.corpora import read_queries
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.trec import read_qrels, read_run
+from rankhouse.index.catalogue import Index
+from rankhouse.label import report
+from rankhouse.label.guard import Overlap, Part, keep_apart, overlap
+from rankhouse.label.labelling import Labelling, Plan, label
+from rankhouse.label.negatives import NEGATIVES
+from rankhouse.label.passages import read_passages
+from rankhouse.label.reading import Openers, read
+from rankhouse.label.rules import Rule, judged, judges
+from rankhouse.rank.cache import CachedRanker
+from rankhouse.text.split import SPLITTERS
+
+if TYPE_CHECKING:
+    from rankhouse.models.base import NeuralRanker
+
+
+@click.command(
+    "label",
+    epilog='Example:  rankhouse label --rule \'judged("qrels.txt") & taught("DIR", threshold=0.5)\' '
+    '--queries q.tsv --index my.index --run bm25.run --split "words(100)" --out pairs.jsonl.gz',
+)
+@click.option("--rule", "rule_text", required=True,
+              help="judged(QRELS), taught(RANKER, threshold=0.5), ranked(RUN, k), joined with & | ~.")  # fmt: skip
+@click.option("--queries", required=True, help="The texts of the run's queries.")
+@click.option("--field", default="", help="Which text of the queries, where they have several.")
+@click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
+@click.option("--run", "run_path", type=PATH, required=True, help="The candidates.")
+@click.option("--depth", type=click.IntRange(1), default=1000, show_default=True, help="Documents a query.")
+@click.option(
+    "--split", default="whole", show_default=True, help='whole, "words(100)", "sentences(10, 5)" ...'
+)
+@click.option(
+    "--passages", type=PATH, help='Passages cut already, JSON lines of {"doc_id", "index", "text"}.'
+)
+@click.option("--negatives", default="random(1)", show_default=True,
+              help='none, all, "random(2)", "random(1, depths=(10, 100))", "random(1, scope=\'collection\')" ...')  # fmt: skip
+@click.option(
+    "--negative-rule", help="Which pairs may be negatives; by default what no judge calls relevant."
+)
+@click.option("--truth", type=PATH, help='Judgements of passages ("d#3" is passage 3 of d), to measure by.')
+@click.option(
+    "--ask-all", is_flag=True, help="The teacher reads every pair: a whole comparison, same labels."
+)
+@click.option("--test-queries", help="Queries kept for testing: a teacher must not label them.")
+@click.option("--test-qrels", type=PATH, help="Their judgements, to find relevant pairs on both sides.")
+@click.option("--allow-test", is_flag=True, help="Let the teacher label test queries all the same.")
+@click.option("--cache", type=PATH, help="Keep the teacher's scores in this folder.")
+@click.option("--out", type=PATH, required=True, help="The PAIRS file to write (JSON lines; .gz, .zst).")
+@click.option(
+    "--report", "report_path", type=PATH, help="Write a page with tables and pictures here (.html)."
+)
+@computing
+@as_json
+def command(
+    rule_text: str,
+    queries: str,
+    field: str,
+    index_path: Path,
+    run_path: Path,
+    depth: int,
+    split: str,
+    passages: Path | None,
+    negatives: str,
+    negative_rule: str | None,
+    truth: Path | None,
+    ask_all: bool,
+    test_queries: str | None,
+    test_qrels: Path | None,
+    allow_test: bool,
+    cache: Path | None,
+    out: Path,
+    report_path: Path | None,
+    precision: str,
+    device: str,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Label the pairs of a run by a rule and write the relevant ones with some negatives.
+
+    A killed labelling goes on where it was when the same command is given again.
+    """
+    if passages is not None and split != "whole":
+        raise WrongUse("give either --split or --passages")
+    test = Part(
+        read_queries(test_queries) if test_queries else (), read_qrels(test_qrels) if test_qrels else {}
+    )
+    asked, run = read_queries(queries, field=field), read_run(run_path)
+    how = notation.make(negatives, NEGATIVES, "way to choose negatives")
+    cut = read_passages(passages) if passages else notation.make(split, SPLITTERS, "splitter")
+    known = judged(read_qrels(truth), by="passage", name=str(truth)) if truth else None
+    index = Index.open(index_path)
+    with _rankers(Means(precision, device, threads), cache) as opened:
+        openers = Openers(ranker=opened)
+        rule = read(rule_text, openers)
+        pool = read(negative_rule, openers) if negative_rule else None
+        shared = _guard(rule, [q for q in asked if q.id in run], test, index, allow_test=allow_test)
+        plan = Plan(cut, how, depth, pool, known, ask_all, collection=index.fingerprint)
+        total = sum(min(depth, len(ranking.doc_ids)) for ranking in run.values())
+        started = time.perf_counter()
+        with console.progress("labelling", total) as show:
+            done = label(rule, run, asked, index.documents, out, plan, lambda so_far, _: show(so_far))
+        seconds = time.perf_counter() - started
+        opened.warn_of_losses()
+    if report_path is not None:
+        report.write_report(done, report_path, f"Labels in {out.name}")
+    if as_json:
+        found = report.labelling_record(done) | {"seconds": round(seconds, 3)}
+        console.emit_json(found | ({"overlap": shared._asdict()} if shared else {}))
+    else:
+        _show(done, shared, seconds)
+
+
+class _Opened:
+    """Opens the rankers a rule names, with a cache around each if there is one; closed together.
+
+    Args:
+        means: How they compute.
+        cache: Where to keep scores; None keeps none.
+        stack: Closes what was opened.
+    """
+
+    def __init__(self, means: Means, cache: Path | None, stack: ExitStack) -> None:
+        self._means, self._cache, self._stack = means, cache, stack
+        self._neural: dict[str, NeuralRanker] = {}
+
+    def __call__(self, name: str) -> Ranker:
+        ranker = self._neural[name] = open_ranker(name, self._means)
+        if self._cache is None:
+            return ranker
+        return self._stack.enter_context(closing(CachedRanker(ranker, self._cache)))
+
+    def warn_of_losses(self) -> None:
+        """Say what the teachers could not read."""
+        for name, ranker in self._neural.items():
+            if ranker.truncated:
+                console.say(
+                    f"warning: {ranker.truncated:,} of {ranker.seen:,} passages did not fit into the "
+                    f"{ranker.max_length} tokens of {name}; {ranker.tokens_lost:,} tokens were not read "
+                    "(cut smaller passages with --split)"
+                )
+
+
+@contextmanager
+def _rankers(means: Means, cache: Path | None) -> Iterator[_Opened]:
+    with ExitStack() as stack:
+        yield _Opened(means, cache, stack)
+
+
+def _guard(rule: Rule, queries: list[Query], test: Part, index: Index, *, allow_test: bool) -> Overlap | None:
+    """Refuse to let a teacher label test queries, and find whatever else both sides share."""
+    if not test.queries and not test.qrels:
+        return None
+    keep_apart(rule, queries, test, allow_test=allow_test)
+    qrels = {q: judge.qrels[q] for judge in judges(rule) for q in judge.qrels if judge.by == "document"}
+    shared = overlap(Part(queries, qrels), test, index.documents)
+    if shared.leaks:
+        counts = ", ".join(f"{count:,} {what} ({some})" for what, count, some in shared.rows() if count)
+        console.say(f"warning: training and test data overlap: {counts}")
+    return shared
+
+
+def _show(done: Labelling, shared: Overlap | None, seconds: float) -> None:
+    made = [report.work_table(done), report.positives_table(done.agreement)]
+    if done.agreement.confusions:
+        made.append(report.confusions_table(done.agreement))
+    for table in made:
+        console.results.print(console.table(table.columns, table.rows))
+        if table.legend:
+            console.results.print(table.legend, style="dim", markup=False)
+    if shared is not None:
+        rows = [(what, f"{count:,}", some) for what, count, some in shared.rows()]
+        console.results.print(console.table(("shared with the test data", "", ""), rows))
+    before = f", {done.resumed:,} of the pairs answered before a kill" if done.resumed else ""
+    console.say(
+        f"{done.relevant:,} relevant pairs and {done.non_relevant:,} negatives written to {done.out} "
+        f"in {seconds:.1f} s{before}"
+    )

@@ -1,0 +1,158 @@
+"""Answers kept on disk while labelling runs, so that a killed one goes on where it was.
+
+A folder beside the file to be written:
+
+    plan.json      what the answers depend on; another plan starts afresh
+    rows.i4        per row of the run: how many pairs it gave; -1 where its document is not there
+    marks.u1       per pair: who said yes, as the bits of label.parties
+    scores.f4      per pair: the teacher's score, NaN where it was not asked
+    done.txt       one line a finished chunk: rows, pairs, and a check number of its bytes
+
+A chunk counts once its line stands in done.txt and its bytes agree with it; what lies behind is cut off.
+"""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import RankhouseWarning
+from rankhouse.core.files import writing_failures
+from rankhouse.core.nouns import FloatArray
+
+VERSION: Final = "1"
+_COLUMNS: Final[dict[str, type[np.generic]]] = {
+    "rows.i4": np.int32,
+    "marks.u1": np.uint8,
+    "scores.f4": np.float32,
+}
+
+
+class Columns(NamedTuple):
+    """What was said of all pairs so far, memory-mapped.
+
+    Attributes:
+        rows: (r,) pairs of each row of the run; -1 where its document is not there.
+        marks: (n,) bits.
+        scores: (n,) the teacher's scores, NaN where it was not asked.
+    """
+
+    rows: NDArray[np.int32]
+    marks: NDArray[np.uint8]
+    scores: FloatArray
+
+
+class Journal:
+    """The folder of one labelling.
+
+    Args:
+        folder: Where; made if it is not there.
+        plan: What the answers depend on, part by part.
+
+    Attributes:
+        rows: Rows answered so far.
+        pairs: Pairs answered so far.
+
+    Raises:
+        OutputFailed: The folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, plan: Mapping[str, str]) -> None:
+        self.folder, self.rows, self.pairs = folder, 0, 0
+        plan = {"version": VERSION, **plan}
+        with writing_failures(folder):
+            if folder.is_dir() and (before := self._plan()) != plan:
+                changed = [part for part in {**before, **plan} if before.get(part) != plan.get(part)]
+                warnings.warn(
+                    f"an unfinished labelling stands in {folder}, but it was made with another "
+                    f"{' and another '.join(changed) or 'plan'}; starting afresh",
+                    RankhouseWarning,
+                    stacklevel=3,
+                )
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            if not (folder / "plan.json").exists():
+                (folder / "plan.json").write_bytes(msgspec.json.encode(plan))
+            self._recover()
+
+    def _plan(self) -> dict[str, str]:
+        path = self.folder / "plan.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+        except (OSError, msgspec.DecodeError):
+            return {}  # killed before the plan was written: nothing else can be there
+
+    def _recover(self) -> None:
+        """Find the last chunk that is whole, and cut off what lies behind it."""
+        done = self.folder / "done.txt"
+        sound = []
+        with self._open("rb") as columns:
+            for line in done.read_text("ascii").splitlines() if done.exists() else ():
+                parts = line.split()
+                if len(parts) != 4 or not all(part.isdecimal() for part in parts[:3]) or parts[3] != "end":
+                    break
+                rows, pairs, check = map(int, parts[:3])
+                chunk = [columns[0].read(4 * rows), columns[1].read(pairs), columns[2].read(4 * pairs)]
+                if check != _check(chunk):
+                    break
+                sound.append(line)
+                self.rows, self.pairs = self.rows + rows, self.pairs + pairs
+        for name, kind in _COLUMNS.items():
+            with (self.folder / name).open("r+b") as column:
+                column.truncate((self.rows if name == "rows.i4" else self.pairs) * np.dtype(kind).itemsize)
+        done.write_text("".join(f"{line}\n" for line in sound), "ascii")
+
+    @contextmanager
+    def _open(self, mode: Literal["rb", "ab"]) -> Iterator[list[BinaryIO]]:
+        """Open the three columns together."""
+        with ExitStack() as opened:
+            columns: list[BinaryIO] = []
+            for name in _COLUMNS:
+                (self.folder / name).touch()
+                columns.append(opened.enter_context((self.folder / name).open(mode)))
+            yield columns
+
+    def commit(self, rows: Sequence[int], marks: NDArray[np.uint8], scores: FloatArray) -> None:
+        """Append the answers of a chunk: of r rows, marks (n,) and scores (n,).
+
+        Raises:
+            OutputFailed: The disk is full, or the like.
+        """
+        chunk = [np.asarray(rows, np.int32).tobytes(), marks.tobytes(), scores.astype(np.float32).tobytes()]
+        with writing_failures(self.folder):
+            with self._open("ab") as columns:
+                for column, content in zip(columns, chunk, strict=True):
+                    column.write(content)
+            with (self.folder / "done.txt").open("a", encoding="ascii") as done:
+                done.write(f"{len(rows)} {len(marks)} {_check(chunk)} end\n")
+        self.rows, self.pairs = self.rows + len(rows), self.pairs + len(marks)
+
+    def columns(self) -> Columns:
+        """Map everything answered so far into memory."""
+        return Columns(*(_mapped(self.folder / name, kind) for name, kind in _COLUMNS.items()))
+
+    def remove(self) -> None:
+        """Delete the folder: the labelling is finished."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _mapped(path: Path, kind: type[np.generic]) -> NDArray[Any]:
+    if not path.stat().st_size:  # an empty file cannot be mapped
+        return np.empty(0, kind)
+    return np.memmap(path, kind, "r")
+
+
+def _check(chunk: Sequence[bytes]) -> int:
+    check = 0
+    for content in chunk:
+        check = zlib.crc32(content, check)
+    return check
