@@ -39,7 +39,7 @@ def find(name: str, allow_pickle: bool = False) -> Path:
                 f'"{name}" is a file; give the folder that holds config.json and model.safetensors'
             )
         folder = _fetch(name, allow_pickle)
-    if not (folder / "config.json").is_file():
+    if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         raise BadModel(
             f'"{folder}" holds no config.json, so it is no checkpoint; a published checkpoint\'s folder has '
             "config.json, model.safetensors and tokenizer.json"

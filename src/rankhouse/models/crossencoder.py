@@ -34,8 +34,8 @@ from rankhouse.models.checkpoint import (
 from rankhouse.models.encoders import (
     by_length,
     encoder_of,
-    first_position,
     is_packable,
+    length_limit,
     padded,
     reads_segments,
 )
@@ -67,7 +67,8 @@ class CrossEncoder(nn.Module):
         self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
     ) -> None:
         super().__init__()
-        self.network, self.policy = network, dict(policy)
+        self.network = network
+        self.policy: Mapping[str, Any] = dict(policy)
         self._config = dict(config)
         self._tokenizer = plain(tokenizer)
         layout = pair_layout(self._tokenizer, policy["segments"])
@@ -179,24 +180,6 @@ def open_crossencoder(
         "segments": reads_segments(config, asks_segments),
     }
     return CrossEncoder(network, own_tokenizer, policy, raw)
-
-
-def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: ANN401  # transformers' type varies
-    """Settle the most tokens of a row.
-
-    Args:
-        config: The network's configuration.
-        meant: What the tokenizer was made for.
-        asked: What the user wants, or None.
-
-    Raises:
-        WrongUse: The network has not that many positions.
-    """
-    places = int(getattr(config, "max_position_embeddings", 0) or 0)
-    most = places - first_position(config) if places > 0 else 1_000_000
-    if asked is not None and asked > most:
-        raise WrongUse(f"max_length={asked}: this network has {most} positions; give {most} or less")
-    return asked if asked is not None else min(meant, most, 8_192)
 
 
 def _head_kind(path: str, raw: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.linear import Activation
 from rankhouse.nn.postnorm import BERT_NAMES, DISTILBERT_NAMES, PostNormEncoder, PostNormSizes
@@ -78,6 +79,24 @@ def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> Encode
 def first_position(config: Any) -> int:  # noqa: ANN401  # as above
     """Give the row of the position table that a row's first token takes."""
     return config.pad_token_id + 1 if config.model_type in POSITIONS_FROM_PADDING else 0
+
+
+def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: ANN401  # as above
+    """Settle the most tokens of a row.
+
+    Args:
+        config: The network's configuration.
+        meant: What the tokenizer was made for.
+        asked: What the user wants, or None.
+
+    Raises:
+        WrongUse: The network has not that many positions.
+    """
+    places = int(getattr(config, "max_position_embeddings", 0) or 0)
+    most = places - first_position(config) if places > 0 else 1_000_000
+    if asked is not None and asked > most:
+        raise WrongUse(f"max_length={asked}: this network has {most} positions; give {most} or less")
+    return asked if asked is not None else min(meant, most, 8_192)
 
 
 def reads_segments(config: Any, asked: bool) -> bool:  # noqa: ANN401  # as above

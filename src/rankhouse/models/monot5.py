@@ -83,7 +83,8 @@ class MonoT5(nn.Module):
         self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
     ) -> None:
         super().__init__()
-        self.network, self.policy, self.learns_end = network, dict(policy), True
+        self.network, self.learns_end = network, True
+        self.policy: Mapping[str, Any] = dict(policy)
         self._config = dict(config)
         self._tokenizer = plain(tokenizer)
         self._words = [target_id(self._tokenizer, word) for word in policy["targets"]]

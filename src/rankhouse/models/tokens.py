@@ -156,6 +156,35 @@ class PairReader:
         return Packed(ids, torch.from_numpy(lost), segments)
 
 
+class TextReader:
+    """Puts single texts between the model's own tokens; what does not fit is cut off at the end.
+
+    Args:
+        texts: Ids of the texts.
+        layout: What stands around them; its passage is the text.
+        max_length: Most ids a row may have.
+    """
+
+    def __init__(self, texts: TextIds, layout: Layout, max_length: int) -> None:
+        if max_length < layout.fixed + 1:
+            raise WrongUse(
+                f"max_length={max_length}: {layout.fixed} tokens are the model's own; "
+                f"give at least {layout.fixed + 1}, so that one token of a text fits"
+            )
+        self._texts, self._layout, self._room = texts, layout, max_length - layout.fixed
+
+    def __call__(self, texts: Iterable[str]) -> Packed:
+        """Encode n texts."""
+        head, tail = (np.array(part, np.int32) for part in (self._layout.head, self._layout.tail))
+        ids = self._texts(texts)
+        parts = [part for text in ids for part in (head, text.kept[: self._room], tail)]
+        lengths = np.array([min(text.total, self._room) for text in ids], np.int64)
+        lost = np.array([text.total for text in ids], np.int64) - lengths
+        values = np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int64)
+        rows = Ragged(torch.from_numpy(values), torch.from_numpy(lengths + self._layout.fixed))
+        return Packed(rows, torch.from_numpy(lost))
+
+
 def fit(query: int, passage: int, room: int) -> tuple[int, int]:
     """Say how many tokens of query and passage are kept.
 
@@ -198,6 +227,22 @@ def pair_layout(tokenizer: Tokenizer, segments: bool) -> Layout:
     middle = slice(q.stop, p.start)
     kind = (kinds[0], kinds[q.start], kinds[q.stop], kinds[p.start], kinds[-1])
     return Layout(tuple(ids[: q.start]), tuple(ids[middle]), tuple(ids[p.stop :]), kind if segments else ())
+
+
+def text_layout(tokenizer: Tokenizer) -> Layout:
+    """Find out what a tokenizer puts around a single text.
+
+    Raises:
+        BadModel: Nothing: an empty text would then have no tokens at all.
+    """
+    probe = plain(tokenizer).encode("a")
+    own = [i for i, side in enumerate(probe.sequence_ids) if side == 0]
+    if not own or len(own) == len(probe.ids):
+        raise BadModel(
+            f"the tokenizer puts no special tokens around a text (read: {probe.tokens}); "
+            "a bi-encoder's tokenizer.json needs a post-processor"
+        )
+    return Layout(tuple(probe.ids[: own[0]]), (), tuple(probe.ids[own[-1] + 1 :]))
 
 
 def _cost(text: str, ids: Ids) -> int:

@@ -1,0 +1,356 @@
+"""Bi-encoder: query and passage become one vector each, by the same encoder; the score compares the vectors.
+
+Papers: Karpukhin et al., "Dense Passage Retrieval", EMNLP 2020, eq. 1 and 2 (dot product, negative log
+likelihood with in-batch passages); Reimers, Gurevych, "Sentence-BERT", EMNLP 2019 (mean pooling).
+Deviations: one encoder for both sides; one similarity for training and for search (the reference trains by
+dot product and searches by L2, which orders differently, see docs/bi-encoder.md); passages of the batch that
+are the right answer of the query are no contrast to it.
+Shapes: n pairs, g groups of s passages, t tokens together, w width of the encoder, d width of vectors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.base import Lesson, NeuralRanker
+from rankhouse.models.checkpoint import SEQ2SEQ, find, load_network, load_tokenizer, network_of, read_config
+from rankhouse.models.encoders import encoder_of, length_limit, padded
+from rankhouse.models.sentences import Pooling, Settings, read_dense, read_settings
+from rankhouse.models.tokens import TextIds, TextReader, plain, text_layout
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.ragged import Packed
+
+Similarity = Literal["dot", "cosine", "l2"]
+SIMILARITIES: tuple[Similarity, ...] = ("dot", "cosine", "l2")
+
+_COSINE_TEMPERATURE = 0.05
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A batch of n pairs; each distinct query stands in it once.
+
+    Attributes:
+        queries: u distinct queries.
+        which: (n,) int64, the query of each pair.
+        passages: n passages.
+    """
+
+    queries: Packed
+    which: Tensor
+    passages: Packed
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    @property
+    def lengths(self) -> Tensor:
+        """(n,) int64: tokens of each passage; a query is computed once a batch."""
+        return self.passages.lengths
+
+    @property
+    def lost(self) -> Tensor:
+        """(n,) int64: tokens of either side that did not fit."""
+        return self.passages.lost + self.queries.lost[self.which]
+
+    def take(self, rows: Tensor) -> Sides:
+        """Give these rows, (m,) int64, in this order."""
+        used, which = torch.unique(self.which[rows], return_inverse=True)
+        return Sides(self.queries.take(used), which, self.passages.take(rows))
+
+    def to(self, device: torch.device) -> Sides:
+        """Move to a device."""
+        return Sides(self.queries.to(device), self.which.to(device), self.passages.to(device))
+
+
+class BiEncoder(nn.Module):
+    """An encoder that ranks by vectors.
+
+    Args:
+        network: transformers' model without a head.
+        dense: Linear layers (and activations) behind the pooling.
+        tokenizer: The checkpoint's.
+        policy: max_length, pooling, normalised, similarity, query_prompt, passage_prompt, dense.
+        config: The checkpoint's config.json as read.
+
+    Attributes:
+        temperature: What similarities are divided by in the loss.
+    """
+
+    family = "biencoder"
+    lesson: Lesson = "positives"
+
+    def __init__(
+        self,
+        network: nn.Module,
+        dense: nn.Sequential,
+        tokenizer: Tokenizer,
+        policy: Mapping[str, Any],
+        config: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        self.network, self.dense = network, dense
+        self.policy: Mapping[str, Any] = dict(policy)
+        self.temperature = _COSINE_TEMPERATURE if policy["similarity"] == "cosine" else 1.0
+        self._config = dict(config)
+        self._tokenizer = plain(tokenizer)
+        texts = TextIds(self._tokenizer, policy["max_length"])
+        self._read = TextReader(texts, text_layout(self._tokenizer), policy["max_length"])
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
+        """Make the model of this policy and these files; its weights are put in afterwards."""
+        config = json.loads(assets["config.json"])
+        tokenizer = Tokenizer.from_str(assets["tokenizer.json"].decode())
+        return cls(network_of(config, "AutoModel"), dense_layers(policy["dense"]), tokenizer, policy, config)
+
+    def encode(self, pairs: Sequence[Pair]) -> Sides:
+        """Turn the text of n pairs into ids."""
+        places: dict[str, int] = {}
+        which = [places.setdefault(pair.query.text, len(places)) for pair in pairs]
+        passages = self.encode_passages([pair.passage.text for pair in pairs])
+        return Sides(self.encode_queries(list(places)), torch.tensor(which, dtype=torch.int64), passages)
+
+    def encode_queries(self, texts: Sequence[str]) -> Packed:
+        """Turn n queries into ids, prompt before them."""
+        return self._read(self.policy["query_prompt"] + text for text in texts)
+
+    def encode_passages(self, texts: Sequence[str]) -> Packed:
+        """Turn n passages into ids, prompt before them."""
+        return self._read(self.policy["passage_prompt"] + text for text in texts)
+
+    def vectors(self, batch: Packed) -> Tensor:
+        """Give vectors (n, d), with gradients where they are on."""
+        net: Any = self.network
+        batch = batch.to(net.device)
+        states = net(**padded(batch, net.config.pad_token_id or 0)).last_hidden_state
+        if self.policy["pooling"] == "cls":
+            return self._finish(states[:, 0])
+        mask = batch.ids.mask()[:, :, None]
+        return self._finish((states * mask).sum(1) / mask.sum(1))
+
+    def forward(self, batch: Sides) -> Tensor:
+        """Score a batch: (n,), higher is better, with gradients where they are on."""
+        queries, passages = self.vectors(batch.queries), self.vectors(batch.passages)
+        return compare(queries[batch.which.to(queries.device)], passages, self.policy["similarity"])
+
+    def loss(self, batch: Sides, labels: Tensor) -> Tensor:
+        """Negative log likelihood of each group's first passage among all passages of the batch.
+
+        Args:
+            batch: n = g * s pairs; the first passage of each group is its query's right one.
+            labels: (g, s); only its shape is looked at.
+        """
+        groups, size = labels.shape
+        which = batch.which.view(groups, size)[:, 0]
+        queries, passages = self.vectors(batch.queries), self.vectors(batch.passages)
+        which = which.to(queries.device)
+        scores = compare_all(queries[which], passages, self.policy["similarity"]) / self.temperature
+        own = torch.arange(groups, device=scores.device) * size
+        right = _also_right(batch, own.cpu(), which.cpu()).to(scores.device)
+        return in_batch_loss(scores.masked_fill(right, -torch.inf), own)
+
+    def vector_scorer(self, compute: Compute) -> Callable[[Packed], Tensor]:
+        """Give the quickest way from ids to vectors (n, d)."""
+        first = self.policy["pooling"] == "cls"
+        encoder = encoder_of(self.network, compute, first_only=first)
+        finish = _Finish(deepcopy(self.dense).to(compute.device).eval(), self.policy["normalised"])
+
+        def vectors(batch: Packed) -> Tensor:
+            batch = batch.to(compute.device)
+            return finish(encoder.first(batch) if first else _means(encoder.hidden(batch), batch.lengths))
+
+        return vectors
+
+    def scorer(self, compute: Compute) -> Callable[[Sides], Tensor]:
+        """Give the quickest way from ids to scores (n,)."""
+        vectors, similarity = self.vector_scorer(compute), self.policy["similarity"]
+
+        def score(batch: Sides) -> Tensor:
+            queries = vectors(batch.queries)
+            return compare(queries[batch.which.to(queries.device)], vectors(batch.passages), similarity)
+
+        return score
+
+    def assets(self) -> dict[str, bytes]:
+        """Give tokenizer.json and config.json."""
+        return {
+            "tokenizer.json": self._tokenizer.to_str().encode(),
+            "config.json": json.dumps(self._config, sort_keys=True).encode(),
+        }
+
+    def _finish(self, pooled: Tensor) -> Tensor:
+        return _Finish(self.dense, self.policy["normalised"])(pooled)
+
+
+class DenseRanker(NeuralRanker):
+    """A bi-encoder at work: scores pairs, and gives the vectors themselves."""
+
+    model: BiEncoder
+
+    @property
+    def similarity(self) -> Similarity:
+        """How its vectors are compared: "dot", "cosine" or "l2" (minus the squared distance)."""
+        similarity: Similarity = self.model.policy["similarity"]
+        return similarity
+
+    def encode_queries(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n queries: (n, d) float32, each independent of the others."""
+        return self._vectors(texts, self.model.encode_queries)
+
+    def encode_passages(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n passages: (n, d) float32, each independent of the others."""
+        return self._vectors(texts, self.model.encode_passages)
+
+    def _vectors(self, texts: Sequence[str], encode: Callable[[Sequence[str]], Packed]) -> FloatArray:
+        with self.compute.active():
+            vectors = self._encoder
+            width = vectors(encode([""])).shape[1]
+        out = np.empty((len(texts), width), np.float32)
+        self.engine.run(texts, encode, vectors, out)
+        if (bad := np.flatnonzero(np.isnan(out).any(1))).size:
+            raise BadModel(
+                f"the vector of text {bad[0]} ({texts[bad[0]][:60]!r}) is not a number: the weights are "
+                'damaged or overflow; try precision="fp32", then another copy of the checkpoint'
+            )
+        return out
+
+    @cached_property
+    def _encoder(self) -> Callable[[Packed], Tensor]:
+        return self.model.vector_scorer(self.compute)
+
+
+def open_biencoder(
+    path: str,
+    pooling: Pooling | None = None,
+    similarity: Similarity | None = None,
+    max_length: int | None = None,
+    prompts: tuple[str, str] | None = None,
+    tokenizer: str | None = None,
+    allow_pickle: bool = False,
+) -> BiEncoder:
+    """Open a published checkpoint: ``biencoder("sentence-transformers/all-MiniLM-L6-v2")``.
+
+    Args:
+        path: A folder or hub name; of sentence-transformers, or a bare encoder.
+        pooling: "cls" or "mean"; None: what the folder says, for a bare encoder "cls".
+        similarity: "dot", "cosine" or "l2"; None: what the folder says, else cosine if it normalises,
+            else dot.
+        max_length: Most tokens of a text; None: what the folder says.
+        prompts: What is put before queries and before passages; None: what the folder says.
+        tokenizer: Folder of another tokenizer than the checkpoint's own.
+        allow_pickle: Whether weights may be read from pytorch_model.bin.
+
+    Raises:
+        BadModel: Not an encoder, or a module that is not known, or damaged, or without tokenizer.
+        WrongUse: An unknown pooling or similarity; more tokens than the network has positions.
+    """
+    _check("pooling", pooling, ("cls", "mean"))
+    _check("similarity", similarity, SIMILARITIES)
+    folder = find(path, allow_pickle)
+    said = read_settings(folder) or Settings(folder, "cls", (), False, None, None, "", "")
+    raw = read_config(said.transformer)
+    if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
+        raise BadModel(f'"{path}" is a {raw["model_type"]} checkpoint, no bi-encoder; try  monot5("{path}")')
+    own_tokenizer, _, meant = load_tokenizer(said.transformer, tokenizer)
+    network = load_network(said.transformer, "AutoModel", allow_pickle, ("pooler",))
+    shapes, weights = read_dense(said.dense)
+    layers = dense_layers(shapes)
+    layers.load_state_dict(weights)
+    query_prompt, passage_prompt = prompts or (said.query_prompt, said.passage_prompt)
+    policy = {
+        "max_length": length_limit(network.config, said.max_length or meant, max_length),
+        "pooling": pooling or said.pooling,
+        "normalised": said.normalised,
+        "similarity": similarity or said.similarity or ("cosine" if said.normalised else "dot"),
+        "query_prompt": query_prompt,
+        "passage_prompt": passage_prompt,
+        "dense": shapes,
+    }
+    return BiEncoder(network, layers, own_tokenizer, policy, raw)
+
+
+def compare(queries: Tensor, passages: Tensor, similarity: Similarity) -> Tensor:
+    """Compare n queries (n, d) with a passage (n, d) each: (n,), higher is nearer.
+
+    "dot": q · p. "cosine": of both given length 1. "l2": minus the squared distance.
+    """
+    if similarity == "l2":
+        return -(queries - passages).square().sum(-1)
+    if similarity == "cosine":
+        queries, passages = F.normalize(queries, dim=-1), F.normalize(passages, dim=-1)
+    return (queries * passages).sum(-1)
+
+
+def compare_all(queries: Tensor, passages: Tensor, similarity: Similarity) -> Tensor:
+    """Compare g queries (g, d) with every one of n passages (n, d): (g, n), as :func:`compare` does."""
+    if similarity == "l2":
+        squares = queries.square().sum(-1)[:, None] + passages.square().sum(-1)
+        return 2 * queries @ passages.T - squares
+    if similarity == "cosine":
+        queries, passages = F.normalize(queries, dim=-1), F.normalize(passages, dim=-1)
+    return queries @ passages.T
+
+
+def in_batch_loss(scores: Tensor, own: Tensor) -> Tensor:
+    """DPR's eq. 2: negative log likelihood of each query's own passage; scores (g, n), own (g,)."""
+    return F.cross_entropy(scores, own)
+
+
+def dense_layers(shapes: Sequence[Mapping[str, Any]]) -> nn.Sequential:
+    """Make the linear layers behind the pooling, untrained."""
+    layers: list[nn.Module] = []
+    for shape in shapes:
+        layers.append(nn.Linear(shape["in"], shape["out"], bias=shape["bias"]))
+        if shape["activation"] == "tanh":
+            layers.append(nn.Tanh())
+    return nn.Sequential(*layers)
+
+
+class _Finish:
+    """Linear layers and length 1, behind the pooling."""
+
+    def __init__(self, dense: nn.Module, normalised: bool) -> None:
+        self._dense, self._normalised = dense, normalised
+
+    def __call__(self, pooled: Tensor) -> Tensor:
+        vectors: Tensor = self._dense(pooled)
+        return F.normalize(vectors, dim=-1) if self._normalised else vectors
+
+
+def _means(states: Tensor, lengths: Tensor) -> Tensor:
+    """Average the states (t, w) of each of n rows of these lengths: (n, w)."""
+    rows = torch.repeat_interleave(torch.arange(len(lengths), device=states.device), lengths)
+    return states.new_zeros(len(lengths), states.shape[1]).index_add_(0, rows, states) / lengths[:, None]
+
+
+def _also_right(batch: Sides, own: Tensor, which: Tensor) -> Tensor:
+    """Tell which passages are a query's right answer besides its own: (g, n) bool, to be left out.
+
+    They are the same text as its own passage, or the right passage of the same query asked in another group.
+    """
+    rows = torch.split(batch.passages.ids.values.cpu(), batch.passages.lengths.tolist())
+    places: dict[bytes, int] = {}
+    kind = torch.tensor([places.setdefault(row.numpy().tobytes(), len(places)) for row in rows])
+    same_query = which[:, None] == which
+    right = (same_query[:, :, None] & (kind[own][None, :, None] == kind)).any(1)
+    right[torch.arange(len(own)), own] = False
+    return right
+
+
+def _check(what: str, value: str | None, choices: Sequence[str]) -> None:
+    if value is not None and value not in choices:
+        raise WrongUse(f'{what}="{value}" is not known; choose from: {", ".join(choices)}')
