@@ -162,16 +162,19 @@ class ProductTable:
         words: (v, d) word vectors; row 0 (padding) is zero.
         filters: The filters.
         factor: (d,) that every word is multiplied by first, as QAtt does; None for none.
+
+    Attributes:
+        rows: How many rows take memory.
     """
 
     def __init__(self, words: Tensor, filters: WideFilters, factor: Tensor | None = None) -> None:
         f, k, _ = filters.weight.shape
         self.filters, self.factor, self._words = filters, factor, words
-        # Pages of memory are only taken for rows that are written.
+        # A processor's memory is only taken for rows that are written, an accelerator's for all.
         self._table = words.new_empty(len(words), k, f)
         self._known = torch.zeros(len(words), dtype=torch.bool, device=words.device)
         self._table[0], self._known[0] = 0, True  # padding also stands beyond both ends of a text
-        self.rows = 1
+        self.rows = 1 if words.device.type == "cpu" else len(words)
 
     def maxima(self, ids: Tensor, lengths: Tensor, scales: Tensor | None = None) -> Tensor:
         """Convolve texts and take ReLU and the maximum over true places: (n, q, f), or (n, 1, f).
@@ -210,7 +213,7 @@ class ProductTable:
             words = self._words[new] if self.factor is None else self._words[new] * self.factor
             self._table[new] = self.filters.products(words)
             self._known[new] = True
-            self.rows += len(new)
+            self.rows += len(new) if words.device.type == "cpu" else 0
 
 
 class _InjectedMaxima(torch.autograd.Function):
