@@ -1,0 +1,221 @@
+"""Rankers as folders: everything that scoring needs, and nothing that runs code when it is read.
+
+A bundle holds ``manifest.json`` (family, policy, versions, fingerprint), ``weights.safetensors`` and the
+family's assets (tokenizer.json, vocabulary ...). What is not a bundle is a published checkpoint, opened by
+its family: ``monot5("DIR")``.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rankhouse.core.errors import BadModel, MissingInput, WrongUse
+from rankhouse.core.files import replacing
+from rankhouse.models.base import Model, NeuralRanker, fingerprint
+from rankhouse.models.families import FAMILIES, PUBLISHED, open_model
+from rankhouse.nn.compute import Compute
+
+MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
+FORMAT = 1
+
+_KIND = "rankhouse ranker"
+_VERSIONS = ("rankhouse", "torch", "transformers", "tokenizers", "safetensors")
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bundle says of itself.
+
+    Attributes:
+        kind: Always "rankhouse ranker".
+        format: Of this file; 1.
+        family: Name in the table of families.
+        policy: Everything besides weights and assets that changes a score.
+        assets: Names of the family's files.
+        shared: Weights that are one tensor under two names: the name left out -> the name stored.
+        fingerprint: Hash of family, policy, assets and weights.
+        versions: Of the packages it was written with.
+        use: How documents are meant to be passed to it: {"split": "sentences(10, 5)", "pool": "max"} ...
+    """
+
+    kind: str = _KIND
+    format: int = FORMAT
+    family: str
+    policy: dict[str, Any]
+    assets: list[str]
+    shared: dict[str, str]
+    fingerprint: str
+    versions: dict[str, str]
+    use: dict[str, str] = {}
+
+
+def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = None) -> None:
+    """Write a model as a bundle, whole or not at all; a bundle of that name is replaced.
+
+    Args:
+        model: The model; its weights are written in the precision they have.
+        folder: Where to.
+        use: How documents are meant to be passed to it, for the manifest.
+
+    Raises:
+        WrongUse: Something else stands there already.
+        OutputFailed: It could not be written; what stood there still does.
+    """
+    folder = Path(folder)
+    if folder.exists() and not (folder / MANIFEST).is_file() and not _is_empty(folder):
+        raise WrongUse(f'"{folder}" exists and is no bundle; name a new folder, or remove it first')
+    weights, shared = _distinct(model.state_dict())
+    assets = dict(model.assets())
+    manifest = Manifest(
+        family=model.family,
+        policy=dict(model.policy),
+        assets=sorted(assets),
+        shared=shared,
+        fingerprint=fingerprint(model),
+        versions=_versions(),
+        use=dict(use or {}),
+    )
+    with replacing(folder) as part:
+        part.mkdir()
+        save_file(weights, part / WEIGHTS)
+        for name, content in assets.items():
+            (part / name).write_bytes(content)
+        text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+        (part / MANIFEST).write_bytes(text + b"\n")
+
+
+def load(folder: Path | str) -> Model[Any]:
+    """Open a bundle.
+
+    Raises:
+        MissingInput: No such folder.
+        BadModel: Not a bundle, of a newer version, incomplete, or changed since it was written.
+    """
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    if manifest.family not in FAMILIES:
+        raise BadModel(
+            f'"{folder}" is a ranker of the family "{manifest.family}", which this version does not know '
+            f"({', '.join(sorted(FAMILIES))}); a newer version of rankhouse may"
+        )
+    weights, assets = _files(folder, manifest)
+    try:
+        model: Any = FAMILIES[manifest.family].rebuild(manifest.policy, assets)
+        model.load_state_dict(weights)
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[-1].strip()
+        raise BadModel(
+            f'"{folder}": weights, assets and the policy in {MANIFEST} do not fit together ({reason}); '
+            "save or fetch it again"
+        ) from error
+    if (found := fingerprint(model)) != manifest.fingerprint:
+        raise BadModel(
+            f'"{folder}" is not what was saved: its content hashes to {found}, its {MANIFEST} says '
+            f"{manifest.fingerprint}; a file was changed or damaged. Save or fetch it again"
+        )
+    model.eval()
+    return model  # type: ignore[no-any-return]
+
+
+def read_manifest(folder: Path | str) -> Manifest:
+    """Read what a bundle says of itself, without its weights.
+
+    Raises:
+        MissingInput: No such folder.
+        BadModel: Not a bundle, or of a newer version.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise MissingInput(f'"{folder}" is no folder; give the folder of a ranker')
+    if not (folder / MANIFEST).is_file():
+        raise BadModel(f'"{folder}" is no ranker saved by rankhouse: it holds no {MANIFEST}.{_hint(folder)}')
+    try:
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    except (msgspec.DecodeError, OSError) as error:
+        raise BadModel(f'"{folder / MANIFEST}" cannot be read ({error}); save or fetch it again') from None
+    if manifest.kind != _KIND:
+        raise BadModel(f'"{folder}" is a {manifest.kind}, not a ranker')
+    if manifest.format > FORMAT:
+        writer = manifest.versions.get("rankhouse", "of a newer version")
+        raise BadModel(
+            f'"{folder}" was written by rankhouse {writer} in format {manifest.format}; this version reads '
+            f"up to {FORMAT}: update rankhouse"
+        )
+    return manifest
+
+
+def open_ranker(spec: str, compute: Compute, budget: int = 0) -> NeuralRanker:
+    """Open a ranker, ready to score.
+
+    Args:
+        spec: A bundle's folder, or a published checkpoint by its family: ``monot5("DIR or hub name")``.
+        compute: Device, precision and threads, from :func:`rankhouse.nn.compute.choose`.
+        budget: Tokens computed at once by each thread; 0 leaves it to the engine.
+
+    Raises:
+        WrongUse: Neither a folder nor a notation.
+        BadModel: The folder or checkpoint cannot be used.
+    """
+    is_folder = Path(spec).is_dir() or not spec.rstrip().endswith(")")
+    model = load(spec) if is_folder else open_model(spec)
+    return FAMILIES[model.family].ranker(model, compute, budget)
+
+
+def _distinct(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Store a tensor that several names share once; safetensors would refuse it."""
+    weights: dict[str, Tensor] = {}
+    shared: dict[str, str] = {}
+    seen: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
+    for name, tensor in state.items():
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if tensor.numel() and key in seen:
+            shared[name] = seen[key]
+        else:
+            seen[key] = name
+            weights[name] = tensor.detach().cpu().contiguous()
+    return weights, shared
+
+
+def _files(folder: Path, manifest: Manifest) -> tuple[dict[str, Tensor], dict[str, bytes]]:
+    """Read weights and assets; names that lead out of the folder are refused."""
+    for name in manifest.assets:
+        if Path(name).name != name:
+            raise BadModel(f'"{folder / MANIFEST}" names the asset "{name}", which is no plain file name')
+    try:
+        assets = {name: (folder / name).read_bytes() for name in manifest.assets}
+        weights: dict[str, Tensor] = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise BadModel(f'"{folder}" is incomplete or damaged: {error}; save or fetch it again') from error
+    weights |= {name: weights[stored] for name, stored in manifest.shared.items() if stored in weights}
+    return weights, assets
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _VERSIONS:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def _hint(folder: Path) -> str:
+    if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
+        return ""
+    return " It looks like a published checkpoint: say its family, " + " or ".join(
+        f'{family}("{folder}")' for family in PUBLISHED
+    )
