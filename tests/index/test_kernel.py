@@ -89,14 +89,17 @@ def test_ranking_is_the_same_compiled_and_plain(seed, rows, tf_type, k, with_pri
         else:
             parts.append(Part(first, end, None, rng.random(end - first).astype(np.float32)))
     prior = rng.normal(shift, 1, rows) if with_prior else None
-    fast = kernel.rank(columns, parts, prior, k)
+    everything = kernel.rank(columns, parts, prior, k)[1]
+    floor = float(rng.choice(everything)) if len(everything) and rng.random() < 0.5 else -np.inf
+    fast = kernel.rank(columns, parts, prior, k, floor)
     kernel.COMPILED = False
     try:
-        slow = kernel.rank(columns, parts, prior, k)
+        slow = kernel.rank(columns, parts, prior, k, floor)
     finally:
         kernel.COMPILED = True
     assert np.array_equal(fast[0], slow[0])
     assert np.array_equal(fast[1], slow[1])
+    assert np.array_equal(slow[1], everything[everything >= floor])
     key = [(-score, columns.id_rank[row]) for row, score in zip(*slow, strict=True)]
     assert key == sorted(key)
 

@@ -365,11 +365,11 @@ static PyObject *scatter(PyObject *self, PyObject *args) {
 
 PyDoc_STRVAR(rank_doc,
              "rank(rows, tfs, tf_bytes, codes, n_codes, spans, tables, scores, id_rank, id_order, prior,\n"
-             "     out_rows, out_scores) -> int\n\n"
+             "     floor, out_rows, out_scores) -> int\n\n"
              "Best documents of one segment. rows int32 and tfs are the segment's postings; codes uint8 and\n"
              "id_rank, id_order int32 one a document. spans (t, 5) int64: first posting, end, offset into tables\n"
              "(float32) or -1, offset into scores (float32, one a posting) or -1, rows of the table.\n"
-             "prior float64 one a document, or empty. Fills out_rows int32 and out_scores float32 best first,\n"
+             "prior float64 one a document, or empty. Scores below floor are left out. Fills out_rows int32 and out_scores float32 best first,\n"
              "returns how many.");
 
 /* Does every span lie inside the postings, its table and its scores? */
@@ -388,11 +388,12 @@ static int spans_fit(const int64_t *spans, Py_ssize_t n_terms, Py_ssize_t n_post
 static PyObject *rank(PyObject *self, PyObject *args) {
     PyObject *o[11];
     int tf_bytes, n_codes;
+    float floor;
     Buffers buffers = {.taken = 0};
     Py_ssize_t n_postings, n_tf, n_rows, n_spans, n_tables, n_scores, n_ids, n_order, n_prior, k,
         k_scores;
-    if (!PyArg_ParseTuple(args, "OOiOiOOOOOOOO", &o[0], &o[1], &tf_bytes, &o[2], &n_codes, &o[3], &o[4], &o[5],
-                          &o[6], &o[7], &o[8], &o[9], &o[10]))
+    if (!PyArg_ParseTuple(args, "OOiOiOOOOOOfOO", &o[0], &o[1], &tf_bytes, &o[2], &n_codes, &o[3], &o[4], &o[5],
+                          &o[6], &o[7], &o[8], &floor, &o[9], &o[10]))
         return NULL;
     PyObject *result = NULL;
     Term *terms = NULL;
@@ -428,7 +429,8 @@ static PyObject *rank(PyObject *self, PyObject *args) {
                           .table = span[2] >= 0 ? tables + span[2] : NULL,
                           .scores = span[2] >= 0 ? NULL : scores + span[3] - span[0]};
     }
-    Best best = {keys, 0, 0, 2 * k + 64, k, id_rank};
+    /* The low half of a key is never 0, so scores equal to the floor still pass. */
+    Best best = {keys, (uint64_t)ordered_bits(floor) << 32, 0, 2 * k + 64, k, id_rank};
     Py_BEGIN_ALLOW_THREADS
     for (int i = 0; i < BLOCK; i++) sums[i] = -0.0;
     rank_all(&best, terms, (int)n_spans, sums, (int32_t)n_rows, codes, n_codes, tf_bytes,

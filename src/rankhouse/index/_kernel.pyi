@@ -25,6 +25,7 @@ def rank(
     id_rank: Buffer,
     id_order: Buffer,
     prior: Buffer,
+    floor: float,
     out_rows: Buffer,
     out_scores: Buffer,
 ) -> int: ...

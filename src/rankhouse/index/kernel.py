@@ -5,6 +5,7 @@ Both give the same bits: scores are float32 a term, added in float64, rounded to
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any, NamedTuple
 
@@ -114,7 +115,9 @@ def scatter(forward: Forward, terms: int) -> Postings:
     return Postings(starts, row[by_term], forward.tfs[by_term])
 
 
-def rank(columns: Columns, parts: list[Part], prior: Float64s | None, k: int) -> tuple[Int32s, Float32s]:
+def rank(
+    columns: Columns, parts: list[Part], prior: Float64s | None, k: int, floor: float = -math.inf
+) -> tuple[Int32s, Float32s]:
     """Find the best k documents of a segment that hold any of the terms.
 
     Args:
@@ -122,12 +125,13 @@ def rank(columns: Columns, parts: list[Part], prior: Float64s | None, k: int) ->
         parts: What each query term adds.
         prior: What every document that matched gets on top, (rows,) float64, or None.
         k: How many to keep, 1 or more.
+        floor: Scores below it are of no interest: other segments have k better ones.
 
     Returns:
         Rows and scores, best first; equal scores by document id, ascending.
     """
     if COMPILED:
-        return _rank_compiled(columns, parts, prior, k)
+        return _rank_compiled(columns, parts, prior, k, floor)
     sums = np.full(len(columns.codes), -0.0)
     for part in parts:
         rows = columns.rows[part.first : part.end]
@@ -138,6 +142,7 @@ def rank(columns: Columns, parts: list[Part], prior: Float64s | None, k: int) ->
             sums[rows] += part.table[columns.tfs[part.first : part.end], columns.codes[rows]]
     touched = np.flatnonzero((sums != 0) | ~np.signbit(sums))
     scores = (sums[touched] if prior is None else sums[touched] + prior[touched]).astype(np.float32)
+    touched, scores = touched[scores >= floor], scores[scores >= floor]
     if len(touched) > k:
         least = np.partition(scores, len(scores) - k)[len(scores) - k]
         touched, scores = touched[scores >= least], scores[scores >= least]
@@ -146,7 +151,7 @@ def rank(columns: Columns, parts: list[Part], prior: Float64s | None, k: int) ->
 
 
 def _rank_compiled(
-    columns: Columns, parts: list[Part], prior: Float64s | None, k: int
+    columns: Columns, parts: list[Part], prior: Float64s | None, k: int, floor: float
 ) -> tuple[Int32s, Float32s]:
     spans = np.empty((len(parts), 5), np.int64)
     tables, scores = list[Float32s](), list[Float32s]()
@@ -175,6 +180,7 @@ def _rank_compiled(
         columns.id_rank,
         columns.id_order,
         np.empty(0) if prior is None else prior,
+        floor,
         rows,
         values,
     )

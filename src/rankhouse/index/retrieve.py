@@ -8,6 +8,7 @@ its predecessor's, so that run file and evaluator, who order ties the other way,
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -133,7 +134,8 @@ class Retriever:
         self.model = notation.make(search.model, WEIGHTINGS, "model")
         self.feedback = notation.make(search.feedback, FEEDBACKS, "feedback") if search.feedback else None
         # Tables of words that queries share; a few kilobytes each.
-        self._part = lru_cache(maxsize=4096)(self._make_part)
+        self._part = lru_cache(maxsize=16_384)(self._make_part)
+        self._table = lru_cache(maxsize=4096)(self._make_table)
         self._lengths = {id(part): part.lengths.astype(np.float64) for part in self._exact_segments()}
 
     def _exact_segments(self) -> list[Segment]:
@@ -172,12 +174,17 @@ class Retriever:
             known = {t: (w / total, counts) for t, (w, counts) in known.items()}
         # One order for the sums, whatever order the words came in: equal queries get equal bits.
         ordered = dict(sorted(known.items()))
-        found = []
+        found, scores, floor = list[Hits](), _NO_HITS.scores, -math.inf
         for position, part in enumerate(self.index.segments):
             parts = [p for t, (w, _) in ordered.items() if (p := self._part(position, t, w)) is not None]
             if parts:
-                rows, scores = kernel.rank(part.columns, parts, self._prior(part, ordered), k)
-                found.append(Hits(rows + self.index.starts[position], scores))
+                rows, values = kernel.rank(part.columns, parts, self._prior(part, ordered), k, floor)
+                found.append(Hits(rows + self.index.starts[position], values))
+                scores = np.concatenate([scores, values])
+                if len(scores) >= k:
+                    # What lies below k better ones need not be gathered in the segments to come.
+                    scores = np.partition(scores, len(scores) - k)[-k:]
+                    floor = float(scores[0])
         return self._merge(found, k) if found else _NO_HITS
 
     def _merge(self, found: list[Hits], k: int) -> Hits:
@@ -196,32 +203,34 @@ class Retriever:
         is_mixed[group[1:][is_tie & (owner[1:] != owner[:-1])]] = True
         places = np.flatnonzero(is_mixed[group] & (group <= group[min(k, len(group)) - 1]))
         ids = self.index.ids(rows[places])
-        rows[places] = [
-            row for _, _, row in sorted(zip(group[places].tolist(), ids, rows[places].tolist(), strict=True))
-        ]
+        tied = sorted(zip(group[places].tolist(), ids, rows[places].tolist(), strict=True))
+        rows[places] = [row for _, _, row in tied]
         return Hits(rows[:k], scores[:k])
 
     def _make_part(self, position: int, term: str, boost: float) -> Part | None:
-        """Score a term's postings in one segment: a table of counts and lengths, or one by one."""
+        """Score a term's postings in one segment: by a table of counts and lengths, or one by one."""
         number = self.index.numbers(term)[position]
         if number < 0:
             return None
-        segment, statistics, counts = (
-            self.index.segments[position],
-            self.index.collection,
-            self.index.counts(term),
-        )
+        segment = self.index.segments[position]
         first, end = segment.span(number)
-        highest = segment.highest_tf(number)
-        if not self.model.exact_lengths and highest <= LARGEST_TABLE_TF:
-            tf = np.arange(highest + 1)[:, None]
-            lengths = DECODED[None, : segment.length_codes]
-            return Part(first, end, _float32(self.model.term(tf, lengths, counts, statistics, boost)))
+        if not self.model.exact_lengths and segment.highest_tf(number) <= LARGEST_TABLE_TF:
+            return Part(first, end, self._table(term, boost))
         rows = segment.columns.rows[first:end]
         exact = self._lengths.get(id(segment))
         length = DECODED[segment.columns.codes[rows]] if exact is None else exact[rows]
+        counts, statistics = self.index.counts(term), self.index.collection
         scores = self.model.term(segment.columns.tfs[first:end], length, counts, statistics, boost)
         return Part(first, end, None, _float32(scores))
+
+    def _make_table(self, term: str, boost: float) -> NDArray[np.float32]:
+        """Score every count up to the term's highest, at every length code in use, for all segments."""
+        segments = self.index.segments
+        found = [(s, n) for s, n in zip(segments, self.index.numbers(term), strict=True) if n >= 0]
+        highest = max(s.highest_tf(number) for s, number in found)
+        tf = np.arange(min(highest, LARGEST_TABLE_TF) + 1)[:, None]
+        lengths = DECODED[None, : max(s.length_codes for s in segments)]
+        return _float32(self.model.term(tf, lengths, self.index.counts(term), self.index.collection, boost))
 
     def _prior(
         self, segment: Segment, terms: Mapping[str, tuple[float, TermCounts]]
