@@ -211,6 +211,11 @@ def test_no_module_written_in_python_is_loaded_as_a_compiled_one(monkeypatch):
     assert "antigravity" not in sys.modules
 
 
+def test_hooks_that_a_program_replaced_are_described_as_they_were(monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", print)
+    assert any(d.path == "unraisablehook" and "unraisable" in d.doc for d in compiled("sys"))
+
+
 def test_a_library_elsewhere_can_be_read(tmp_path):
     for i in range(60):
         (tmp_path / f"mod{i:02}.py").write_text(f'"""Module number {i}."""\n', encoding="utf-8")

@@ -1,9 +1,13 @@
 """The demo runs as a whole, keeps its files, and says what to type next."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
+from rankhouse.app import console
 from rankhouse.app.demo import show
 from rankhouse.core.errors import OutputFailed
 from rankhouse.core.trec import read_qrels, read_run
@@ -15,12 +19,15 @@ from rankhouse.index.catalogue import Index
 def ran(tmp_path_factory):
     """One whole demo, its folder and what it printed."""
     out = tmp_path_factory.mktemp("demo") / "demo"
+    screen = Console(
+        file=io.StringIO(), force_terminal=True, color_system="standard", no_color=False, width=120
+    )
+    said = []
     with pytest.MonkeyPatch.context() as patch:
-        said, results = [], []
-        patch.setattr(show.console, "say", said.append)
-        patch.setattr(show.console.results, "print", lambda *parts, **_: results.append(parts))
+        patch.setattr(console, "say", said.append)
+        patch.setattr(console, "results", screen)
         show.demo(out)
-    return out, "\n".join(said), results
+    return out, "\n".join(said), screen.file.getvalue()
 
 
 def test_the_demo_leaves_an_index_runs_judgements_questions_and_a_report(ran):
@@ -36,22 +43,20 @@ def test_the_demo_leaves_an_index_runs_judgements_questions_and_a_report(ran):
 
 
 def test_its_table_says_what_its_files_evaluate_to(ran):
-    out, _, results = ran
-    table = next(parts[0] for parts in results if parts and hasattr(parts[0], "columns"))
-    shown = [cell.replace("[bold]", "").split("[")[0].split()[0] for cell in table.columns[1].cells]
+    out, _, screen = ran
+    rows = [line.split("│") for line in Text.from_ansi(screen).plain.splitlines() if line.startswith("│")]
+    assert [row[1].strip() for row in rows] == list(show.SYSTEMS)
     qrels = read_qrels(out / "judgements.txt")
-    means = [
-        evaluate(read_run(out / f"{name}.run"), qrels, "nDCG@10").mean("nDCG@10") for name in show.SYSTEMS
-    ]
-    assert shown == [f"{mean:.4f}" for mean in means]
+    for row in rows:
+        scores = evaluate(read_run(out / f"{row[1].strip()}.run"), qrels, show.MEASURES)
+        assert [cell.split()[0] for cell in row[2:-1]] == [f"{scores.mean(m):.4f}" for m in show.MEASURES]
 
 
 def test_three_questions_are_answered_with_titles_and_highlighted_words(ran):
-    _, _, results = ran
-    texts = [parts[0] for parts in results if parts and hasattr(parts[0], "spans")]
-    questions = [text for text in texts if text.plain.endswith("?")]
-    assert len(questions) == 3
-    assert any(span.style == "bold yellow" for text in texts for span in text.spans)
+    _, _, screen = ran
+    assert Text.from_ansi(screen).plain.count("?\n  1  ") == 3
+    assert "\x1b[1;33mdictionary" in screen
+    assert "(answers the question)" in screen
 
 
 def test_it_says_what_to_type_next(ran):
