@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -160,16 +161,16 @@ def _answers(index: Index, question: Query, doc_ids: Sequence[str], grades: Mapp
 
 def _what_next(out: Path, *, has_page: bool) -> None:
     """Say what to type next; every line works as it stands."""
+    index, questions, judged, old, new, page = (
+        shlex.quote(str(out / name))
+        for name in ("index", "questions.jsonl", "judgements.txt", f"{BASELINE}.run", "jm.run", "report.html")
+    )
     console.say("\nwhat to type next:")
     if has_page:
-        console.say(f"  open {out / 'report.html'} in a browser: every question, best and worst, with charts")
-    console.say(f'  rankhouse search --index {out / "index"} --query "remove duplicates from a list"')
+        console.say(f"  open {page} in a browser: tables, charts, the questions helped and hurt most")
+    console.say(f'  rankhouse search --index {index} --query "open a link in the browser"')
     console.say(
-        f"  rankhouse search --index {out / 'index'} --queries {out / 'questions.jsonl'} "
-        f'--model "jm(lambda=0.1)" --out {out / "jm.run"}'
+        f'  rankhouse search --index {index} --queries {questions} --model "jm(lambda=0.1)" --out {new}'
     )
-    console.say(
-        f"  rankhouse evaluate --qrels {out / 'judgements.txt'} --baseline {out / f'{BASELINE}.run'} "
-        f"{out / 'jm.run'}"
-    )
+    console.say(f"  rankhouse evaluate --qrels {judged} --baseline {old} {new}")
     console.say("  rankhouse index YOUR.jsonl --out your.index        (your own documents: id, title, text)")
