@@ -60,7 +60,7 @@ class Confusion(NamedTuple):
 
     @property
     def kappa(self) -> float:
-        """Cohen's kappa; NaN where chance alone explains everything, as when one always says yes."""
+        """Cohen's kappa; NaN where chance alone agrees fully, as when both always say yes."""
         n, yes_1, yes_2 = self.pairs, self.both + self.only_first, self.both + self.only_second
         chance = yes_1 * yes_2 + (n - yes_1) * (n - yes_2)  # times n squared, to stay with whole numbers
         if not n or chance == n * n:
@@ -184,6 +184,16 @@ class Agreement(NamedTuple):
     def relevant(self) -> int:
         """How many pairs the rule calls relevant."""
         return sum(self.positives.values())
+
+    @property
+    def within_judge(self) -> bool:
+        """Tell whether the teacher read only what the judge calls relevant: the rest is not known."""
+        both = [c for c in self.confusions if (c.first, c.second) == ("judge", "teacher")]
+        return self.asked < self.pairs and any(not c.only_second + c.neither for c in both)
+
+    def kappa(self, compared: Confusion) -> float:
+        """Give a comparison's kappa; NaN where ``within_judge`` leaves it open (the formula gives 0)."""
+        return math.nan if self.within_judge and compared.second == "teacher" else compared.kappa
 
     @property
     def without(self) -> list[str]:

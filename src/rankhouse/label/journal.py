@@ -71,13 +71,7 @@ class Journal:
         plan = {"version": VERSION, **plan}
         with writing_failures(folder):
             if folder.is_dir() and (before := self._plan()) != plan:
-                changed = [part for part in {**before, **plan} if before.get(part) != plan.get(part)]
-                warnings.warn(
-                    f"an unfinished labelling stands in {folder}, but it was made with another "
-                    f"{' and another '.join(changed) or 'plan'}; starting afresh",
-                    RankhouseWarning,
-                    stacklevel=3,
-                )
+                self._warn(before, plan)
                 shutil.rmtree(folder)
             folder.mkdir(parents=True, exist_ok=True)
             if not (folder / "plan.json").exists():
@@ -90,6 +84,17 @@ class Journal:
             return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
         except (OSError, msgspec.DecodeError):
             return {}  # killed before the plan was written: nothing else can be there
+
+    def _warn(self, before: Mapping[str, str], plan: Mapping[str, str]) -> None:
+        if not (self.folder / "done.txt").exists():
+            return  # nothing is lost
+        changed = [part for part in plan if before.get(part) != plan[part]]
+        said = f"it was made with other inputs ({', '.join(changed)})" if before else "its plan is damaged"
+        warnings.warn(
+            f"an unfinished labelling stands in {self.folder}, but {said}; starting afresh",
+            RankhouseWarning,
+            stacklevel=4,
+        )
 
     def _recover(self) -> None:
         """Find the last chunk that is whole, and cut off what lies behind it."""

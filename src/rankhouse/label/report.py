@@ -65,7 +65,7 @@ def confusions_table(found: Agreement) -> Table:
         (
             f"{c.first} : {c.second}",
             *(f"{n:,}" for n in (c.both, c.only_first, c.only_second, c.neither)),
-            *(_number(x) for x in (c.agreement, c.kappa, c.precision, c.recall)),
+            *(_number(x) for x in (c.agreement, found.kappa(c), c.precision, c.recall)),
         )
         for c in found.confusions
     )
@@ -113,7 +113,9 @@ def record(found: Agreement) -> dict[str, Any]:
     data = found._asdict()
     data |= {"relevant": found.relevant, "queries_without": found.without, "positives": dict(found.positives)}
     data["confusions"] = [
-        c._asdict() | {k: getattr(c, k) for k in ("pairs", "agreement", "kappa", "precision", "recall")}
+        c._asdict()
+        | {k: getattr(c, k) for k in ("pairs", "agreement", "precision", "recall")}
+        | {"kappa": found.kappa(c)}
         for c in found.confusions
     ]
     data["histogram"] = found.histogram and found.histogram._asdict()
@@ -212,7 +214,7 @@ def _charts(found: Agreement) -> list[tuple[str, str, str]]:
 
 def _legend(found: Agreement) -> str:
     said = "Precision and recall measure the second by the first."
-    if found.judge and found.teacher and found.asked == found.judged < found.pairs:
+    if found.within_judge:
         said += (
             " The teacher was asked only where the judge said yes, so their kappa and what the teacher would "
             "find elsewhere are not known; ask it about every pair (--ask-all) to see them."

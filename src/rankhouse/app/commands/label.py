@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     epilog='Example:  rankhouse label --rule \'judged("qrels.txt") & taught("DIR", threshold=0.5)\' '
     '--queries q.tsv --index my.index --run bm25.run --split "words(100)" --out pairs.jsonl.gz',
 )
-@click.option("--rule", "rule_text", required=True,
-              help="judged(QRELS), taught(RANKER, threshold=0.5), ranked(RUN, k), joined with & | ~.")  # fmt: skip
+@click.option(
+    "--rule", "rule_text", required=True, help="judged(QRELS), taught(RANKER), ranked(RUN, k); join by & | ~."
+)
 @click.option("--queries", required=True, help="The texts of the run's queries.")
 @click.option("--field", default="", help="Which text of the queries, where they have several.")
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
@@ -51,8 +52,12 @@ if TYPE_CHECKING:
 @click.option(
     "--passages", type=PATH, help='Passages cut already, JSON lines of {"doc_id", "index", "text"}.'
 )
-@click.option("--negatives", default="random(1)", show_default=True,
-              help='none, all, "random(2)", "random(1, depths=(10, 100))", "random(1, scope=\'collection\')" ...')  # fmt: skip
+@click.option(
+    "--negatives",
+    default="random(1)",
+    show_default=True,
+    help='none, all, "all(depths=(1, 50))", "random(2, depths=(10, 100), seed=1)" ...',
+)
 @click.option(
     "--negative-rule", help="Which pairs may be negatives; by default what no judge calls relevant."
 )
@@ -151,10 +156,11 @@ class _Opened:
     def warn_of_losses(self) -> None:
         """Say what the teachers could not read."""
         for name, ranker in self._neural.items():
-            if ranker.truncated:
+            seen = ranker.report
+            if seen.truncated:
                 console.say(
-                    f"warning: {ranker.truncated:,} of {ranker.seen:,} passages did not fit into the "
-                    f"{ranker.max_length} tokens of {name}; {ranker.tokens_lost:,} tokens were not read "
+                    f"warning: {seen.truncated:,} of {seen.seen:,} passages did not fit into the "
+                    f"{ranker.max_length} tokens of {name}; {seen.tokens_lost:,} tokens were not read "
                     "(cut smaller passages with --split)"
                 )
 
