@@ -1,0 +1,273 @@
+"""The cross-encoder against plain transformers, one pair at a time."""
+
+import numpy as np
+import pytest
+import torch
+
+from rankhouse.core.errors import BadModel, MissingInput, WrongUse
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models.base import NeuralRanker
+from rankhouse.models.crossencoder import open_crossencoder
+from rankhouse.models.encoders import is_packable
+from rankhouse.nn.ragged import Packed, Ragged
+
+KINDS = ["bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert", "deberta", "modernbert"]
+PACKED = {"bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert"}
+
+
+def alone_in_transformers(folder, pairs, length=64):
+    """Logits of each pair, alone, unpadded, tokenised as a pair by transformers itself."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    network = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        return np.stack(
+            [
+                network(
+                    **tokenizer(
+                        q.text, p.text, truncation="only_second", max_length=length, return_tensors="pt"
+                    )
+                ).logits[0]
+                for q, p in pairs
+            ]
+        )
+
+
+def log_softmax(x):
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fp32_scores_equal_plain_transformers(kind, checkpoint, pairs, fp32):
+    logits = alone_in_transformers(checkpoint(kind), pairs)
+    model = open_crossencoder(checkpoint(kind))
+    expected = logits[:, 0] if logits.shape[1] == 1 else log_softmax(logits)[:, 1]
+    assert is_packable(model.network.config) == (kind in PACKED)
+    np.testing.assert_allclose(NeuralRanker(model, fp32).score(pairs), expected, atol=2e-5)
+    with torch.inference_mode():
+        np.testing.assert_allclose(model(model.encode(pairs)), expected, atol=2e-5)
+    assert np.ptp(expected) > 0.1, "scores that hardly differ would prove nothing"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bf16_scores_are_near_and_order_alike(kind, checkpoint, pairs, fp32, bf16):
+    model = open_crossencoder(checkpoint(kind))
+    exact, quick = NeuralRanker(model, fp32).score(pairs), NeuralRanker(model, bf16).score(pairs)
+    assert np.corrcoef(exact, quick)[0, 1] > 0.99
+    assert np.abs(exact - quick).max() < 0.15 * np.ptp(exact)
+
+
+def test_the_next_sentence_head_gives_its_raw_second_logit(checkpoint, pairs, fp32):
+    from transformers import AutoTokenizer, BertForNextSentencePrediction
+
+    folder = checkpoint("bert_nsp")
+    network = BertForNextSentencePrediction.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    with torch.inference_mode():
+        expected = [
+            network(
+                **tokenizer(q.text, p.text, truncation="only_second", max_length=64, return_tensors="pt")
+            ).logits[0, 1]
+            for q, p in pairs
+        ]
+    model = open_crossencoder(folder)
+    assert model.policy["scale"] == "logit"
+    np.testing.assert_allclose(NeuralRanker(model, fp32).score(pairs), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "bert_one"])
+def test_scales_are_functions_of_the_same_numbers(kind, checkpoint, pairs, fp32):
+    scores = {
+        scale: NeuralRanker(open_crossencoder(checkpoint(kind), scale=scale), fp32).score(pairs)
+        for scale in ("logit", "probability", "logprob")
+    }
+    np.testing.assert_allclose(np.exp(scores["logprob"]), scores["probability"], rtol=1e-5)
+    if kind == "bert_one":
+        np.testing.assert_allclose(1 / (1 + np.exp(-scores["logit"])), scores["probability"], rtol=1e-5)
+
+
+def test_only_the_passage_is_shortened_and_the_end_survives(checkpoint, fp32):
+    ranker = NeuralRanker(open_crossencoder(checkpoint("bert"), max_length=20), fp32)
+    pair = Pair(Query("q", "grain prices"), Passage("d", 0, "storm " * 500))
+    row = ranker.model.encode([pair])
+    ids = row.ids.values.tolist()
+    assert len(ids) == 20
+    assert ids[-1] == 3
+    assert ids.count(3) == 2
+    assert row.segments.tolist() == [0] * 4 + [1] * 16
+    ranker.score([pair, Pair(pair.query, Passage("d", 1, "storm"))])
+    assert (ranker.report.seen, ranker.report.truncated, ranker.report.tokens_lost) == (2, 1, 500 - 15)
+
+
+def test_a_query_longer_than_the_model_leaves_the_passage_a_quarter(checkpoint, fp32):
+    ranker = NeuralRanker(open_crossencoder(checkpoint("bert"), max_length=43), fp32)
+    pair = Pair(Query("q", "grain " * 300), Passage("d", 0, "storm " * 300))
+    segments = ranker.model.encode([pair]).segments.tolist()
+    assert segments.count(1) == 10 + 1
+    assert len(segments) == 43
+    assert np.isfinite(ranker.score([pair])).all()
+
+
+def test_text_that_spells_a_special_token_stays_text(checkpoint):
+    model = open_crossencoder(checkpoint("bert"))
+    batch = model.encode([Pair(Query("q", "grain"), Passage("d", 0, "storm [SEP] [CLS] harbour"))])
+    assert batch.ids.values.tolist().count(3) == 2
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t", "x" * 100_000, "\u200b", "grain " * 20_000])
+def test_odd_passages_get_a_finite_score(text, checkpoint, fp32):
+    ranker = NeuralRanker(open_crossencoder(checkpoint("bert")), fp32)
+    assert np.isfinite(ranker.score([Pair(Query("q", "grain"), Passage("d", 0, text))])).all()
+    assert np.isfinite(ranker.score([Pair(Query("q", text), Passage("d", 0, "grain"))])).all()
+
+
+def test_loss_is_cross_entropy_or_its_binary_form(checkpoint, pairs):
+    labels = torch.tensor([[i % 2] for i in range(len(pairs))])
+    for kind in ("bert", "bert_one"):
+        model = open_crossencoder(checkpoint(kind), max_length=32)
+        batch = model.encode(pairs)
+        loss = model.loss(batch, labels)
+        loss.backward()
+        probability = torch.from_numpy(
+            np.stack([1 - (p := model_probability(model, batch)), p])[labels[:, 0], np.arange(len(pairs))]
+        )
+        assert loss.item() == pytest.approx(-probability.log().mean().item(), abs=1e-5)
+        assert all(p.grad is not None for name, p in model.named_parameters() if "classifier" in name)
+
+
+def model_probability(model, batch):
+    scale, model.policy = model.policy, {**model.policy, "scale": "probability"}
+    with torch.no_grad():
+        probability = model(batch).numpy()
+    model.policy = scale
+    return probability
+
+
+def test_scores_too_large_for_the_quick_softmax_are_computed_the_long_way(checkpoint, pairs, fp32, bf16):
+    """Attention scores of several hundred overflow 2**s; the result must not."""
+    model = open_crossencoder(checkpoint("bert"))
+    with torch.no_grad():
+        for layer in model.network.bert.encoder.layer:
+            layer.attention.self.query.weight.mul_(60)
+    exact, quick = NeuralRanker(model, fp32).score(pairs), NeuralRanker(model, bf16).score(pairs)
+    assert np.isfinite(quick).all()
+    assert np.corrcoef(exact, quick)[0, 1] > 0.9
+
+
+def test_an_order_that_is_not_sorted_by_length_gives_the_same_numbers(checkpoint, pairs, fp32):
+    model = open_crossencoder(checkpoint("roberta"))
+    batch, scorer = model.encode(pairs), model.scorer(fp32)
+    with torch.inference_mode():
+        every = scorer(batch)
+        alone = torch.cat([scorer(batch.take(torch.tensor([i]))) for i in range(len(pairs))])
+    torch.testing.assert_close(every, alone, atol=1e-5, rtol=0)
+
+
+def test_a_checkpoint_that_answers_with_words_is_refused(checkpoint):
+    with pytest.raises(BadModel, match="monot5"):
+        open_crossencoder(checkpoint("t5"))
+
+
+def test_a_checkpoint_without_a_trained_head_is_refused(checkpoint):
+    with pytest.raises(BadModel, match="classifier.*random"):
+        open_crossencoder(checkpoint("bert_plain"))
+
+
+def test_three_classes_are_refused(checkpoint):
+    with pytest.raises(BadModel, match="3 classes"):
+        open_crossencoder(checkpoint("bert_three"))
+
+
+def test_a_checkpoint_without_tokenizer_is_refused_and_another_can_be_named(
+    checkpoint, tmp_path, pairs, fp32
+):
+    import shutil
+
+    shutil.copytree(checkpoint("bert"), tmp_path / "bare")
+    for path in (tmp_path / "bare").glob("*tok*"):
+        path.unlink()
+    for path in (tmp_path / "bare").glob("vocab*"):
+        path.unlink()
+    with pytest.raises(BadModel, match='tokenizer="DIR"'):
+        open_crossencoder(str(tmp_path / "bare"))
+    helped = open_crossencoder(str(tmp_path / "bare"), tokenizer=checkpoint("bert"), max_length=64)
+    own = open_crossencoder(checkpoint("bert"))
+    np.testing.assert_array_equal(
+        NeuralRanker(helped, fp32).score(pairs), NeuralRanker(own, fp32).score(pairs)
+    )
+
+
+def test_wrong_words_are_refused_with_the_choices(checkpoint):
+    with pytest.raises(WrongUse, match="logit, probability, logprob"):
+        open_crossencoder(checkpoint("bert"), scale="log")
+    with pytest.raises(WrongUse, match="64 positions"):
+        open_crossencoder(checkpoint("bert"), max_length=65)
+    with pytest.raises(WrongUse, match="at least 5"):
+        open_crossencoder(checkpoint("bert"), max_length=4)
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path):
+    with pytest.raises(BadModel, match="config.json"):
+        open_crossencoder(str(tmp_path))
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(BadModel, match="cannot be read"):
+        open_crossencoder(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BadModel, match="model_type"):
+        open_crossencoder(str(tmp_path))
+
+
+def test_a_name_that_is_no_folder_says_what_to_do_without_network(monkeypatch):
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(MissingInput, match="hf download nobody/nothing"):
+        open_crossencoder("nobody/nothing")
+
+
+def test_pickled_weights_are_read_only_when_allowed(checkpoint, tmp_path, pairs, fp32):
+    import shutil
+
+    from safetensors.torch import load_file
+
+    shutil.copytree(checkpoint("bert"), tmp_path / "old")
+    torch.save(load_file(tmp_path / "old" / "model.safetensors"), tmp_path / "old" / "pytorch_model.bin")
+    (tmp_path / "old" / "model.safetensors").unlink()
+    with pytest.raises(BadModel, match="allow_pickle=True"):
+        open_crossencoder(str(tmp_path / "old"))
+    old = open_crossencoder(str(tmp_path / "old"), allow_pickle=True)
+    own = open_crossencoder(checkpoint("bert"))
+    np.testing.assert_array_equal(NeuralRanker(old, fp32).score(pairs), NeuralRanker(own, fp32).score(pairs))
+
+
+def test_damaged_weights_are_refused(checkpoint, tmp_path):
+    import shutil
+
+    shutil.copytree(checkpoint("bert"), tmp_path / "cut")
+    weights = tmp_path / "cut" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    with pytest.raises(BadModel, match="cannot be loaded"):
+        open_crossencoder(str(tmp_path / "cut"))
+    weights.unlink()
+    with pytest.raises(BadModel, match="no weights"):
+        open_crossencoder(str(tmp_path / "cut"))
+
+
+def test_scores_that_are_no_numbers_name_the_pair(checkpoint, pairs, fp32):
+    model = open_crossencoder(checkpoint("bert"))
+    with torch.no_grad():
+        model.network.classifier.weight[0, 0] = float("nan")
+    with pytest.raises(BadModel, match=f'document "d0" for query "{pairs[0].query.id}"'):
+        NeuralRanker(model, fp32).score(pairs)
+
+
+def test_a_batch_can_be_cut_from_ids_alone():
+    batch = Packed(
+        Ragged.of([[1, 2, 3], [4], [5, 6]]), torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1, 0, 0, 1])
+    )
+    part = batch.take(torch.tensor([2, 0]))
+    assert part.ids.values.tolist() == [5, 6, 1, 2, 3]
+    assert part.segments.tolist() == [0, 1, 0, 0, 1]
+    assert part.lost.tolist() == [2, 0]
+    assert part.ids.positions().tolist() == [0, 1, 0, 1, 2]
