@@ -11,7 +11,6 @@ from rankhouse.core.run import Run
 from rankhouse.models.knrm import KNRMDesign
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
-from rankhouse.train.checkpoint import save_tensors
 from rankhouse.train.examples import from_judgements
 from rankhouse.train.validate import Validation
 
@@ -73,14 +72,3 @@ def fresh(toy):
     """Makes a fresh tiny model of a family."""
     texts = [document.full_text for document in toy.documents.values()]
     return lambda family, seed=1: DESIGNS[family].fresh(texts, seed=seed)
-
-
-@pytest.fixture(scope="session")
-def save():
-    """Writes a model's weights into a folder."""
-
-    def write(model, path):
-        path.mkdir(parents=True, exist_ok=True)
-        save_tensors(path / "weights.safetensors", model.state_dict(), {"family": model.family})
-
-    return write

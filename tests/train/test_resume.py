@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rankhouse.core.errors import BadModel, OutputFailed, WrongUse
+from rankhouse.models.bundle import load
 from rankhouse.train.checkpoint import load_tensors, save_tensors
 from rankhouse.train.fit import fit
 from rankhouse.train.journal import read_log
@@ -36,14 +37,14 @@ def killing(step):
     return progress
 
 
-def ended(toy, fresh, save, out, family, settings, kills=(), validated=True):
+def ended(toy, fresh, out, family, settings, kills=(), validated=True):
     """Train in several sittings; give outcome, weights and log without times."""
     validation = toy.validation if validated else None
     for step in kills:
         with pytest.raises(Killed):
-            fit(fresh(family), toy.examples, settings, out, validation, save=save, progress=killing(step))
+            fit(fresh(family), toy.examples, settings, out, validation, progress=killing(step))
     model = fresh(family)
-    outcome = fit(model, toy.examples, settings, out, validation, save=save)
+    outcome = fit(model, toy.examples, settings, out, validation)
     log = [{k: v for k, v in entry.items() if k != "seconds"} for entry in read_log(out / "log.jsonl")]
     return outcome, model.state_dict(), log
 
@@ -58,12 +59,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda name: name.replace(" ", "-"))
-def test_a_broken_and_resumed_training_ends_bit_equal(toy, fresh, save, tmp_path, case):
+def test_a_broken_and_resumed_training_ends_bit_equal(toy, fresh, tmp_path, case):
     family, changes = CASES[case]
     settings = settings_for(family, **changes)
-    whole = ended(toy, fresh, save, tmp_path / "whole", family, settings)
+    whole = ended(toy, fresh, tmp_path / "whole", family, settings)
     # Within an epoch, at its last step, right behind a checkpoint, and again before the next one.
-    broken = ended(toy, fresh, save, tmp_path / "broken", family, settings, kills=(3, 6, 9, 10, 15))
+    broken = ended(toy, fresh, tmp_path / "broken", family, settings, kills=(3, 6, 9, 10, 15))
     assert whole[1].keys() == broken[1].keys()
     assert all(torch.equal(whole[1][name], broken[1][name]) for name in whole[1])
     assert whole[2] == broken[2]
@@ -71,23 +72,23 @@ def test_a_broken_and_resumed_training_ends_bit_equal(toy, fresh, save, tmp_path
         assert getattr(whole[0], field) == getattr(broken[0], field)
 
 
-def test_without_validation_it_ends_bit_equal_too(toy, fresh, save, tmp_path):
+def test_without_validation_it_ends_bit_equal_too(toy, fresh, tmp_path):
     settings = settings_for("samcnn", rate=0.03, epochs=2)
-    whole = ended(toy, fresh, save, tmp_path / "whole", "samcnn", settings, validated=False)
-    broken = ended(toy, fresh, save, tmp_path / "b", "samcnn", settings, kills=(7, 30), validated=False)
+    whole = ended(toy, fresh, tmp_path / "whole", "samcnn", settings, validated=False)
+    broken = ended(toy, fresh, tmp_path / "b", "samcnn", settings, kills=(7, 30), validated=False)
     assert all(torch.equal(whole[1][name], broken[1][name]) for name in whole[1])
     assert whole[2] == broken[2]
 
 
-def test_what_was_done_is_not_done_again(toy, fresh, save, tmp_path):
+def test_what_was_done_is_not_done_again(toy, fresh, tmp_path):
     with pytest.raises(Killed):
         fit(
-            fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path, toy.validation, save=save,
+            fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path, toy.validation,
             progress=killing(11),
         )  # fmt: skip
     told = []
     fit(
-        fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path, toy.validation, save=save,
+        fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path, toy.validation,
         progress=told.append,
     )  # fmt: skip
     assert told[0].step == 11  # the checkpoint is of step 10, where it validated
@@ -120,13 +121,12 @@ fit(
     Settings.from_json({settings!r}),
     {out!r},
     Validation(run.restrict(ids), queries[conftest.LEARNED:], {{q: qrels[q] for q in ids}}, documents),
-    save=lambda model, path: None,
     progress=die,
 )
 """
 
 
-def test_a_training_killed_by_the_system_ends_bit_equal(toy, fresh, save, tmp_path):
+def test_a_training_killed_by_the_system_ends_bit_equal(toy, fresh, tmp_path):
     settings = settings_for("samcnn", rate=0.03, epochs=1)
     out = tmp_path / "killed"
     script = SCRIPT.format(
@@ -136,13 +136,13 @@ def test_a_training_killed_by_the_system_ends_bit_equal(toy, fresh, save, tmp_pa
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert (out / "checkpoint.safetensors").exists()
     assert not (out / "outcome.json").exists()
-    whole = ended(toy, fresh, save, tmp_path / "whole", "samcnn", settings)
-    resumed = ended(toy, fresh, save, out, "samcnn", settings)
+    whole = ended(toy, fresh, tmp_path / "whole", "samcnn", settings)
+    resumed = ended(toy, fresh, out, "samcnn", settings)
     assert all(torch.equal(whole[1][name], resumed[1][name]) for name in whole[1])
     assert whole[2] == resumed[2]
 
 
-def test_another_training_in_the_folder_is_refused(toy, fresh, save, tmp_path):
+def test_another_training_in_the_folder_is_refused(toy, fresh, tmp_path):
     ways = {
         "settings": (fresh("knrm"), toy.examples, settings_for("knrm", rate=0.5)),
         "model": (fresh("knrm", seed=2), toy.examples, settings_for("knrm")),
@@ -150,43 +150,56 @@ def test_another_training_in_the_folder_is_refused(toy, fresh, save, tmp_path):
     }
     with pytest.raises(Killed):
         fit(
-            fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path, toy.validation, save=save,
+            fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path, toy.validation,
             progress=killing(6),
         )  # fmt: skip
     for model, examples, settings in ways.values():
         with pytest.raises(WrongUse, match="holds another training, at step 5"):
-            fit(model, examples, settings, tmp_path, toy.validation, save=save)
+            fit(model, examples, settings, tmp_path, toy.validation)
 
 
-def test_a_damaged_checkpoint_is_said(toy, fresh, save, tmp_path):
+def test_a_damaged_checkpoint_is_said(toy, fresh, tmp_path):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"rubbish")
     with pytest.raises(BadModel, match="remove it to begin anew"):
-        fit(fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path, save=save)
+        fit(fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path)
 
 
-def test_a_full_disk_leaves_the_best_and_the_last_checkpoint(toy, fresh, save, tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "filled", "at"), [({}, 8, 6), ({"checkpoint_every": 0}, 5, 0)], ids=["checkpoint", "ranker"]
+)
+def test_a_full_disk_leaves_the_best_and_the_last_checkpoint(toy, fresh, tmp_path, changes, filled, at):
     """A limit on file sizes stands for the full disk: the system refuses to write on."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill(told):
-        if told.step == 8:  # the checkpoint comes right behind
+        if told.step == filled:  # the next file to be written comes right behind
             resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, hard))
 
-    settings = settings_for("knrm")
+    settings, out = settings_for("knrm", **changes), tmp_path / "full"
     try:
         with pytest.raises(OutputFailed, match="what was kept before is still there"):
-            fit(
-                fresh("knrm"), toy.examples, settings, tmp_path / "full", toy.validation, save=save,
-                progress=fill,
-            )  # fmt: skip
+            fit(fresh("knrm"), toy.examples, settings, out, toy.validation, progress=fill)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert load_tensors(tmp_path / "full" / "best.safetensors")[1] == {"step": 5}
-    assert load_tensors(tmp_path / "full" / "ranker" / "weights.safetensors")[0]
-    whole = ended(toy, fresh, save, tmp_path / "whole", "knrm", settings)
-    resumed = ended(toy, fresh, save, tmp_path / "full", "knrm", settings)
+    assert load_tensors(out / "checkpoint.safetensors")[1]["standing"]["step"] == at
+    assert load(out / "ranker").family == "knrm"
+    whole = ended(toy, fresh, tmp_path / "whole", "knrm", settings)
+    resumed = ended(toy, fresh, out, "knrm", settings)
     assert all(torch.equal(whole[1][name], resumed[1][name]) for name in whole[1])
     assert whole[2] == resumed[2]
+
+
+def test_what_a_kill_left_half_written_is_mended(toy, fresh, tmp_path):
+    settings, out = settings_for("knrm"), tmp_path / "broken"
+    with pytest.raises(Killed):
+        fit(fresh("knrm"), toy.examples, settings, out, toy.validation, progress=killing(8))
+    left = out / ".ranker.abc.part"  # killed when the old ranker had made room and the new was not yet there
+    left.mkdir()
+    (out / "ranker").rename(left / "replaced")
+    whole = ended(toy, fresh, tmp_path / "whole", "knrm", settings)
+    resumed = ended(toy, fresh, out, "knrm", settings)
+    assert all(torch.equal(whole[1][name], resumed[1][name]) for name in whole[1])
+    assert not list(out.glob(".*"))
 
 
 def test_tensors_that_share_memory_are_written_once(tmp_path):

@@ -45,14 +45,20 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, A
         # A view into a larger tensor would take its owner along.
         stored[name] = whole.clone() if whole.untyped_storage().nbytes() > whole.nbytes else whole
     note = msgspec.json.encode({"said": said, "aliases": aliases}).decode()
-    with replacing(path) as temporary:
-        try:
-            save_file(stored, temporary, {_SAID: note})
-        except SafetensorError as error:
-            raise OutputFailed(
-                f"{path}: cannot be written ({error}); what was kept before is still there: free some space "
-                "and start the same training again, it goes on from its last checkpoint"
-            ) from error
+    with saving(path), replacing(path) as temporary:
+        save_file(stored, temporary, {_SAID: note})
+
+
+@contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turn a failure to write a training's files into an error that says what to do."""
+    try:
+        yield
+    except (SafetensorError, OSError) as error:
+        raise OutputFailed(
+            f"{path}: cannot be written ({error}); what was kept before is still there: free some space "
+            "and start the same training again, it goes on from its last checkpoint"
+        ) from error
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The one training loop: lessons, steps, validation, the best kept, and a place to go on from after a kill.
 
 A training owns a folder: ``ranker`` (the best model so far, a bundle), ``log.jsonl``, ``settings.json`` and,
-when it is done, ``outcome.json``; while it goes on also ``checkpoint.safetensors`` and ``best.safetensors``.
+when it is done, ``outcome.json``; while it goes on also ``checkpoint.safetensors``.
 Started again with the same model, examples and settings it goes on from the last checkpoint; in one process
 on one thread it ends with the same bits as if it had never been stopped.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -21,8 +21,10 @@ from typing import Any, NamedTuple, cast
 from torch import nn
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadModel
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.models import bundle
 from rankhouse.models.base import Model, NeuralRanker, fingerprint
+from rankhouse.models.families import FAMILIES
 from rankhouse.nn.compute import Compute
 from rankhouse.train import checkpoint, watch
 from rankhouse.train import standing as folder
@@ -35,9 +37,6 @@ from rankhouse.train.settings import Settings
 from rankhouse.train.standing import Outcome, Standing
 from rankhouse.train.steps import Part, Stepper, Taken
 from rankhouse.train.validate import Judge, Validation
-
-Save = Callable[[Model[Any], Path], object]
-"""Writes a model's bundle into a folder, whole or not at all."""
 
 Encoded = tuple[int, Groups, list[Part | None]]
 """A batch's number in its epoch, the batch, and its parts."""
@@ -73,7 +72,7 @@ def fit(
     out: Path | str,
     validation: Validation | None = None,
     *,
-    save: Save,
+    use: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Outcome:
     """Train a model on examples; it ends as the best of its validations (without validation: the last).
@@ -84,7 +83,7 @@ def fit(
         settings: How; start from ``settings.defaults(model.family)``.
         out: The training's folder; if it holds this training already, it goes on from there.
         validation: What to choose the best by.
-        save: Writes the bundle of the best model.
+        use: How documents are meant to be passed to the ranker, for its bundle ("split", "pool").
         progress: Told after every step.
 
     Raises:
@@ -94,17 +93,36 @@ def fit(
         OutputFailed: A file cannot be written; the best so far is still there.
     """
     out = Path(out)
+    _set_temperature(model, settings)
     lessons = Lessons(examples, _shape(model, settings))
     judge = Judge(validation, settings.measure) if validation else None
     found = folder.find(out, _name(model, examples, settings))
     stepper = Stepper(model, settings)
     with checkpoint.seeded(settings.seed + stepper.rank):
         training = _Training(
-            model, lessons, settings, out, judge, stepper, found.standing, save, progress or (lambda _: None)
+            model,
+            lessons,
+            settings,
+            out,
+            judge,
+            stepper,
+            found.standing,
+            dict(use or {}),
+            progress or (lambda _: None),
         )
         if found.tensors:
             folder.go_on(found, training.network, stepper)
         return training.run()
+
+
+def _set_temperature(model: Model[Any], settings: Settings) -> None:
+    if not settings.temperature:
+        return
+    if not hasattr(model, "temperature"):
+        raise WrongUse(
+            f"temperature={settings.temperature}: the loss of a {model.family} has none; leave it out"
+        )
+    model.temperature = settings.temperature
 
 
 def _shape(model: Model[Any], settings: Settings) -> Shape:
@@ -135,7 +153,7 @@ class _Training:
     judge: Judge | None
     stepper: Stepper
     standing: Standing
-    save: Save
+    use: dict[str, str]
     tell: Callable[[Progress], None]
     watch: watch.Watch = field(default_factory=watch.Watch)
     began: float = field(default_factory=time.monotonic)
@@ -281,7 +299,8 @@ class _Training:
             self._checkpoint()
 
     def _ranker(self) -> NeuralRanker:
-        return NeuralRanker(self.model, Compute(self.settings.precision, self.stepper.device))
+        put_to_work = FAMILIES[self.model.family].ranker
+        return put_to_work(self.model, Compute(self.settings.precision, self.stepper.device))
 
     def _validate(self) -> None:
         """Re-rank and measure; keep the best, stop when nothing better came for long."""
@@ -328,10 +347,8 @@ class _Training:
     def _keep(self) -> None:
         """Keep the model as it is now as the best."""
         if self._writes:
-            checkpoint.save_tensors(
-                self.out / folder.BEST, self.network.state_dict(), {"step": self.standing.step}
-            )
-            self.save(self.model, self.out / folder.RANKER)
+            with checkpoint.saving(self.out / folder.RANKER):
+                bundle.save(self.model, self.out / folder.RANKER, self.use)
         self.standing.best_step = self.standing.step
 
     def _checkpoint(self) -> None:
@@ -359,8 +376,7 @@ class _Training:
         """Give back the best model and say what came out."""
         standing = self.standing
         self.stepper.agree(None)  # process 0 has written the best
-        tensors, _ = checkpoint.load_tensors(self.out / folder.BEST)
-        self.network.load_state_dict(tensors)
+        self.network.load_state_dict(bundle.load(self.out / folder.RANKER).state_dict())
         self.network.eval()
         if self.judge:
             start = standing.validations[0][1]
@@ -383,6 +399,5 @@ class _Training:
         self.stepper.agree(None)  # all have read it
         if self._writes:
             outcome.write(self.out / folder.OUTCOME)
-            for name in (folder.CHECKPOINT, folder.BEST):
-                (self.out / name).unlink(missing_ok=True)
+            (self.out / folder.CHECKPOINT).unlink(missing_ok=True)
         return outcome

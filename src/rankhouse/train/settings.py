@@ -17,6 +17,11 @@ from rankhouse.train.schedule import SCHEDULES
 
 OnOverlap = Literal["warn", "error", "allow"]
 
+_FROM_ZERO = (
+    *("steps", "by_query", "count", "temperature", "clip"),
+    *("validate_every", "patience", "checkpoint_every", "seed"),
+)
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to train. Start from :func:`defaults`; change with :meth:`but`.
@@ -36,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         rate: Learning rate.
         rates: Beginnings of parameter names with rates of their own; 0 freezes.
         schedule: Notation: constant, linear(warmup=0.1), step(every=5, factor=0.75), plateau(patience=10).
+        temperature: What similarities are divided by in a bi-encoder's loss; 0: the model's own.
         clip: Largest norm of all gradients together; 0: not clipped.
         precision: "fp32", or "bf16" for the computing (weights stay in fp32).
         device: "auto", "cpu", "cuda".
@@ -59,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     rate: float = 1e-3
     rates: dict[str, float] = {}
     schedule: str = "constant"
+    temperature: float = 0.0
     clip: float = 0.0
     precision: Literal["fp32", "bf16"] = "fp32"
     device: str = "auto"
@@ -71,10 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     overlap: OnOverlap = "warn"
 
     def __post_init__(self) -> None:
-        least = {"epochs": 1, "batch": 1, "accumulate": 1, "log_every": 1} | dict.fromkeys(
-            ("steps", "by_query", "count", "clip", "validate_every", "patience", "checkpoint_every", "seed"),
-            0,
-        )
+        least = {"epochs": 1, "batch": 1, "accumulate": 1, "log_every": 1} | dict.fromkeys(_FROM_ZERO, 0)
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise WrongUse(f"{name}={getattr(self, name)}: must be {bound} or more")

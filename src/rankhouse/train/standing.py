@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from rankhouse.train.checkpoint import (
 )
 from rankhouse.train.steps import Stepper
 
-CHECKPOINT, BEST, RANKER = "checkpoint.safetensors", "best.safetensors", "ranker"
+CHECKPOINT, RANKER = "checkpoint.safetensors", "ranker"
 LOG, SETTINGS, OUTCOME = "log.jsonl", "settings.json", "outcome.json"
 """Names in a training's folder."""
 
@@ -122,6 +123,7 @@ def find(out: Path, training: str) -> Found:
         raise WrongUse(
             f"{out}: holds a finished training; rank with {out / RANKER}, or train into another folder"
         )
+    _mend(out)
     path = out / CHECKPOINT
     if not path.exists():
         return Found(Standing(training), {}, {}, {})
@@ -136,6 +138,14 @@ def find(out: Path, training: str) -> Found:
             "differ; give the same ones to go on with it, train into another folder, or remove this one"
         )
     return found
+
+
+def _mend(out: Path) -> None:
+    """Clear away what a kill in the middle of writing left; a ranker caught between two names comes back."""
+    for left in out.glob(".*.part"):
+        if (left / "replaced").is_dir() and not (out / RANKER).exists():
+            (left / "replaced").rename(out / RANKER)
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def go_on(found: Found, model: nn.Module, stepper: Stepper) -> None:
