@@ -209,7 +209,7 @@ def test_the_record_is_plain_json_without_nan():
 def test_queries_are_grouped_by_their_positives_without_losing_one():
     counts = [0, 0, 1, 5, 6, 10, 11, 20, 21, 39, 40, 41, 300]
     groups = grouped({str(i): n for i, n in enumerate(counts)})
-    assert [count for _, count in groups] == [2, 1, 0, 0, 0, 1, 2, 2, 3, 1, 0, 0, 1]
+    assert [count for _, count in groups] == [2, 1, 0, 0, 0, 1, 2, 2, 3, 1, 0, 1]
     assert [name for name, _ in groups[5:9]] == ["5", "6-10", "11-20", "21-40"]
     assert sum(count for _, count in groups) == len(counts)
     assert grouped({}) == [(str(n), 0) for n in range(6)]

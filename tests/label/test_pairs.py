@@ -42,7 +42,8 @@ def test_a_pair_without_its_label_is_the_atom():
 @pytest.mark.parametrize(
     ("line", "reason"),
     [('{"query_id":"q"}', "missing required field"), ("no", "not a labelled pair"),
-     ("[]", "Expected `object`"), (LINE.replace('"label":1', '"label":"1"'), "Expected `int`"), ('{"query_id":"\xff', "not UTF-8")],
+     ("[]", "Expected `object`"),
+     (LINE.replace('"label":1', '"label":"1"'), "Expected `int`"), ('{"query_id":"\xff', "not UTF-8")],
 )  # fmt: skip
 def test_a_faulty_line_is_refused_with_its_number(tmp_path, line, reason):
     path = tmp_path / "pairs.jsonl"
