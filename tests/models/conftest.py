@@ -55,12 +55,17 @@ def pairs():
     return make_pairs(30)
 
 
-def shaken(network):
+@pytest.fixture(scope="session")
+def many():
+    return make_pairs(120, seed=7)
+
+
+def shaken(network, by=0.3):
     """Move every weight away from its start, so that each term counts."""
     torch.manual_seed(1)
     with torch.no_grad():
         for weight in network.parameters():
-            weight.add_(torch.randn_like(weight) * (0.3 if weight.dim() > 1 else 0.1))
+            weight.add_(torch.randn_like(weight) * (by if weight.dim() > 1 else by / 3))
     return network
 
 
@@ -79,12 +84,12 @@ class Checkpoints:
 
     def __call__(self, kind):
         if kind not in self.made:
-            self.made[kind] = self.folder / kind
             from transformers.utils import logging
 
             logging.disable_progress_bar()
-            BUILDERS[kind](self.made[kind])
-        return str(self.made[kind])
+            BUILDERS[kind](self.folder / kind)
+            self.made[kind] = str(self.folder / kind)
+        return self.made[kind]
 
 
 @pytest.fixture(scope="session")
@@ -181,10 +186,10 @@ def t5(folder, gated=False, **more):
         vocab_size=260, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, num_decoder_layers=3,
         feed_forward_proj="gated-gelu" if gated else "relu", decoder_start_token_id=0,
     )  # fmt: skip
-    network = shaken(T5ForConditionalGeneration(config))
+    network = shaken(T5ForConditionalGeneration(config), 0.1)
     if gated:  # as transformers 4 wrote T5 1.1: an output layer of its own, and the configuration says so
         torch.manual_seed(2)
-        network.lm_head.weight = torch.nn.Parameter(torch.randn(260, 32))
+        network.lm_head.weight = torch.nn.Parameter(torch.randn(260, 32) / 4)
     network.save_pretrained(folder)
     if gated:
         change = {
@@ -197,17 +202,18 @@ def t5(folder, gated=False, **more):
 
 
 def sentences(folder, pooling="mean", normalise=True):
-    from sentence_transformers import SentenceTransformer, models
+    library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
+    from sentence_transformers.sentence_transformer import modules
 
     bert(folder / "plain", head="BertModel")
-    transformer = models.Transformer(str(folder / "plain"), max_seq_length=40)
-    parts = [transformer, models.Pooling(32, pooling_mode=pooling)]
+    transformer = modules.Transformer(str(folder / "plain"), max_seq_length=40)
+    parts = [transformer, modules.Pooling(32, pooling_mode=pooling)]
     if not normalise:
         torch.manual_seed(3)
-        parts.append(models.Dense(32, 16))
-    parts += [models.Normalize()] * normalise
+        parts.append(modules.Dense(32, 16))
+    parts += [modules.Normalize()] * normalise
     prompts = {"query": "storm harbour ", "document": "grain prices "}
-    model = SentenceTransformer(modules=parts, prompts=prompts, device="cpu")
+    model = library.SentenceTransformer(modules=parts, prompts=prompts, device="cpu")
     model.save_pretrained(str(folder))
 
 

