@@ -144,3 +144,22 @@ def test_the_kernel_can_be_switched_off():
     code = "from rankhouse.index import kernel; import sys; sys.exit(kernel.COMPILED)"
     done = subprocess.run([sys.executable, "-c", code], env={"RANKHOUSE_NO_KERNEL": "1"}, check=False)
     assert done.returncode == 0
+
+
+@settings(max_examples=100)
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=20))
+def test_heads_of_strings_are_ordered_as_the_strings(strings):
+    from rankhouse.index.store import Strings
+
+    packed = Strings(*Strings.pack(strings))
+    rows = np.arange(len(strings), dtype=np.int64)
+    heads = [tuple(head) for head in packed.heads(rows).tolist()]
+    for one, a in zip(strings, heads, strict=True):
+        for other, b in zip(strings, heads, strict=True):
+            if a < b:
+                assert one.encode() < other.encode()
+    kernel_state, kernel.COMPILED = kernel.COMPILED, False
+    try:
+        assert [tuple(head) for head in packed.heads(rows).tolist()] == heads
+    finally:
+        kernel.COMPILED = kernel_state

@@ -167,3 +167,16 @@ def test_progress_counts_queries(one, queries):
     seen = []
     retrieve(one, queries, progress=seen.append)
     assert seen == list(range(1, len(queries) + 1))
+
+
+@pytest.mark.parametrize("stem", ["", "long-common-beginning-of-every-id-"])
+def test_ties_across_segments_come_by_id_however_long(tmp_path, stem):
+    names = [f"{stem}{i * 7919 % 1000:03d}" for i in range(60)]
+    for first in range(0, 60, 12):
+        part = [Document(name, "same words") for name in names[first : first + 12]]
+        (append if first else build)(part, tmp_path / "index", BuildOptions(workers=1))
+    index = Index.open(tmp_path / "index")
+    assert len(index.segments) == 5
+    for k in (7, 1000):
+        run = retrieve(index, [Query("q", "words")], Search(k=k))
+        assert list(run["q"].doc_ids) == sorted(names)[:k]

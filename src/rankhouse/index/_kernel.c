@@ -1,8 +1,8 @@
-/* The three loops of the lexical index that a compiler does several times faster than numpy.
+/* The loops of the lexical index that a compiler does several times faster than numpy.
  *
- * invert   tokens of a segment -> forward index and postings
- * rank     postings of a query's terms -> the best k documents
- * add_up   (part of rank) scores of one term into the accumulators of one block of documents
+ * invert, scatter     tokens of a segment -> forward index -> postings
+ * rank                postings of a query's terms -> the best k documents
+ * strings, prefixes   ids of many documents
  *
  * Every formula stays in Python: a term brings a table score[tf][length code], or one score a posting, and
  * this file only looks up, adds in double precision and keeps the best. kernel.py holds the same in numpy,
@@ -228,27 +228,49 @@ static int64_t unload(Best *best, const int32_t *id_order, int64_t n_rows, int32
     return best->size;
 }
 
-/* One pass over the tokens, document by document: each term of a document once, with its count. The terms may
- * be written over the tokens: there are never more of them than tokens read. */
-static int64_t forward_pass(const int32_t *tokens, const int32_t *lengths, int64_t n_rows, int64_t *seen_at,
-                            int64_t *ends, int32_t *terms, uint32_t *tfs) {
-    int64_t token = 0, filled = 0;
-    for (int64_t row = 0; row < n_rows; row++) {
-        int64_t begin = filled;
+/* The largest count of a term in one document. seen_at and counts are scratch, one a term. */
+static uint32_t highest_count(const int32_t *tokens, const int32_t *lengths, int64_t n_rows, int64_t *seen_at,
+                              uint32_t *counts) {
+    uint32_t highest = 0;
+    int64_t token = 0;
+    for (int64_t row = 0; row < n_rows; row++)
         for (int32_t i = 0; i < lengths[row]; i++, token++) {
             int32_t term = tokens[token];
-            if (seen_at[term] >= begin) {
-                tfs[seen_at[term]]++;
-            } else {
-                seen_at[term] = filled;
-                terms[filled] = term;
-                tfs[filled++] = 1;
+            if (seen_at[term] != row) {
+                seen_at[term] = row;
+                counts[term] = 0;
             }
+            if (++counts[term] > highest) highest = counts[term];
         }
-        ends[row + 1] = filled;
-    }
-    return filled;
+    return highest;
 }
+
+/* Each term of a document once, with its count, document by document. The terms may be written over the
+ * tokens: there are never more of them than tokens read. */
+#define FORWARD_PASS(NAME, TYPE)                                                                            \
+    static int64_t NAME(const int32_t *tokens, const int32_t *lengths, int64_t n_rows, int64_t *seen_at,    \
+                        int64_t *ends, int32_t *terms, TYPE *tfs) {                                         \
+        int64_t token = 0, filled = 0;                                                                      \
+        for (int64_t row = 0; row < n_rows; row++) {                                                        \
+            int64_t begin = filled;                                                                         \
+            for (int32_t i = 0; i < lengths[row]; i++, token++) {                                           \
+                int32_t term = tokens[token];                                                               \
+                if (seen_at[term] >= begin) {                                                               \
+                    tfs[seen_at[term]]++;                                                                   \
+                } else {                                                                                    \
+                    seen_at[term] = filled;                                                                 \
+                    terms[filled] = term;                                                                   \
+                    tfs[filled++] = 1;                                                                      \
+                }                                                                                           \
+            }                                                                                               \
+            ends[row + 1] = filled;                                                                         \
+        }                                                                                                   \
+        return filled;                                                                                      \
+    }
+
+FORWARD_PASS(forward_pass_1, uint8_t)
+FORWARD_PASS(forward_pass_2, uint16_t)
+FORWARD_PASS(forward_pass_4, uint32_t)
 
 typedef struct {
     Py_buffer views[16];
@@ -271,17 +293,61 @@ static void give_back(Buffers *buffers) {
     while (buffers->taken > 0) PyBuffer_Release(&buffers->views[--buffers->taken]);
 }
 
+/* Do lengths add up to the tokens, and is every token a term? */
+static int tokens_fit(const int32_t *tokens, Py_ssize_t n_tokens, const int32_t *lengths, Py_ssize_t n_rows,
+                      Py_ssize_t n_terms) {
+    int64_t total = 0;
+    for (Py_ssize_t i = 0; i < n_rows; i++) {
+        if (lengths[i] < 0) return 0;
+        total += lengths[i];
+    }
+    for (Py_ssize_t i = 0; i < n_tokens; i++)
+        if (tokens[i] < 0 || tokens[i] >= n_terms) return 0;
+    return total == n_tokens;
+}
+
+PyDoc_STRVAR(highest_doc,
+             "highest(tokens, lengths, seen_at, counts) -> int\n\n"
+             "Largest count of a term in one document. seen_at (int64) and counts (uint32) are scratch, one a\n"
+             "term; seen_at starts as -1.");
+
+static PyObject *highest(PyObject *self, PyObject *args) {
+    PyObject *objects[4], *result = NULL;
+    Buffers buffers = {.taken = 0};
+    Py_ssize_t n_tokens, n_rows, n_terms, n_counts;
+    if (!PyArg_ParseTuple(args, "OOOO", &objects[0], &objects[1], &objects[2], &objects[3])) return NULL;
+    const int32_t *tokens = take(&buffers, objects[0], 0, 4, &n_tokens);
+    const int32_t *lengths = tokens ? take(&buffers, objects[1], 0, 4, &n_rows) : NULL;
+    int64_t *seen_at = lengths ? take(&buffers, objects[2], 1, 8, &n_terms) : NULL;
+    uint32_t *counts = seen_at ? take(&buffers, objects[3], 1, 4, &n_counts) : NULL;
+    if (counts != NULL) {
+        if (n_counts == n_terms && tokens_fit(tokens, n_tokens, lengths, n_rows, n_terms)) {
+            uint32_t found;
+            Py_BEGIN_ALLOW_THREADS
+            found = highest_count(tokens, lengths, n_rows, seen_at, counts);
+            Py_END_ALLOW_THREADS
+            result = PyLong_FromUnsignedLong(found);
+        } else {
+            PyErr_SetString(PyExc_ValueError, "tokens, lengths and scratch do not fit each other");
+        }
+    }
+    give_back(&buffers);
+    return result;
+}
+
 PyDoc_STRVAR(invert_doc,
-             "invert(tokens, lengths, seen_at, ends, terms, tfs) -> int\n\n"
-             "Fill ends (n+1) int64, terms int32 (may be tokens itself) and tfs uint32 (tokens) with each document's distinct terms and counts;\n"
-             "seen_at is scratch, one -1 (int64) a term. Returns how many entries were filled.");
+             "invert(tokens, lengths, seen_at, ends, terms, tfs, tf_bytes) -> int\n\n"
+             "Fill ends (n+1) int64, terms int32 (may be tokens itself) and tfs (tokens) with each document's\n"
+             "distinct terms and counts; seen_at is scratch, one -1 (int64) a term. Returns how many entries\n"
+             "were filled. tf_bytes (1, 2 or 4) must have room for the highest count.");
 
 static PyObject *invert(PyObject *self, PyObject *args) {
     PyObject *objects[6];
+    int tf_bytes;
     Buffers buffers = {.taken = 0};
     Py_ssize_t n_tokens, n_rows, n_terms, n_ends, n_out, n_tfs;
-    if (!PyArg_ParseTuple(args, "OOOOOO", &objects[0], &objects[1], &objects[2], &objects[3], &objects[4],
-                          &objects[5]))
+    if (!PyArg_ParseTuple(args, "OOOOOOi", &objects[0], &objects[1], &objects[2], &objects[3], &objects[4],
+                          &objects[5], &tf_bytes))
         return NULL;
     PyObject *result = NULL;
     const int32_t *tokens = take(&buffers, objects[0], 0, 4, &n_tokens);
@@ -289,19 +355,16 @@ static PyObject *invert(PyObject *self, PyObject *args) {
     int64_t *seen_at = lengths ? take(&buffers, objects[2], 1, 8, &n_terms) : NULL;
     int64_t *ends = seen_at ? take(&buffers, objects[3], 1, 8, &n_ends) : NULL;
     int32_t *terms = ends ? take(&buffers, objects[4], 1, 4, &n_out) : NULL;
-    uint32_t *tfs = terms ? take(&buffers, objects[5], 1, 4, &n_tfs) : NULL;
+    void *tfs = terms && tf_bytes > 0 ? take(&buffers, objects[5], 1, tf_bytes, &n_tfs) : NULL;
     if (tfs != NULL) {
-        int64_t total = 0, filled = 0;
-        int sound = n_ends == n_rows + 1 && n_out >= n_tokens && n_tfs >= n_tokens;
-        for (Py_ssize_t i = 0; sound && i < n_rows; i++) {
-            sound = lengths[i] >= 0;
-            total += lengths[i];
-        }
-        for (Py_ssize_t i = 0; sound && i < n_tokens; i++) sound = tokens[i] >= 0 && tokens[i] < n_terms;
-        if (sound && total == n_tokens) {
+        int64_t filled = 0;
+        if ((tf_bytes == 1 || tf_bytes == 2 || tf_bytes == 4) && n_ends == n_rows + 1 && n_out >= n_tokens &&
+            n_tfs >= n_tokens && tokens_fit(tokens, n_tokens, lengths, n_rows, n_terms)) {
             Py_BEGIN_ALLOW_THREADS
             ends[0] = 0;
-            filled = forward_pass(tokens, lengths, n_rows, seen_at, ends, terms, tfs);
+            if (tf_bytes == 1) filled = forward_pass_1(tokens, lengths, n_rows, seen_at, ends, terms, tfs);
+            else if (tf_bytes == 2) filled = forward_pass_2(tokens, lengths, n_rows, seen_at, ends, terms, tfs);
+            else filled = forward_pass_4(tokens, lengths, n_rows, seen_at, ends, terms, tfs);
             Py_END_ALLOW_THREADS
             result = PyLong_FromLongLong(filled);
         } else {
@@ -476,9 +539,50 @@ static PyObject *strings(PyObject *self, PyObject *args) {
     return result;
 }
 
-static PyMethodDef methods[] = {{"invert", invert, METH_VARARGS, invert_doc},
+PyDoc_STRVAR(prefixes_doc,
+             "prefixes(blob, offsets, rows, out)\n\n"
+             "First 16 bytes of every row's string as two big-endian numbers, (rows, 2) uint64: they compare as\n"
+             "the strings do, as far as they go.");
+
+static PyObject *prefixes(PyObject *self, PyObject *args) {
+    PyObject *objects[4], *result = NULL;
+    Buffers buffers = {.taken = 0};
+    Py_ssize_t n_bytes, n_offsets, n_rows, n_out;
+    if (!PyArg_ParseTuple(args, "OOOO", &objects[0], &objects[1], &objects[2], &objects[3])) return NULL;
+    const unsigned char *blob = take(&buffers, objects[0], 0, 1, &n_bytes);
+    const int64_t *offsets = blob ? take(&buffers, objects[1], 0, 8, &n_offsets) : NULL;
+    const int64_t *rows = offsets ? take(&buffers, objects[2], 0, 8, &n_rows) : NULL;
+    uint64_t *out = rows ? take(&buffers, objects[3], 1, 16, &n_out) : NULL;
+    if (out != NULL) {
+        int sound = n_out == n_rows;
+        for (Py_ssize_t i = 0; sound && i < n_rows; i++) {
+            int64_t row = rows[i];
+            sound = row >= 0 && row + 1 < n_offsets && offsets[row] >= 0 && offsets[row] <= offsets[row + 1] &&
+                    offsets[row + 1] <= n_bytes;
+            int64_t length = sound ? offsets[row + 1] - offsets[row] : 0;
+            for (int half = 0; half < 2; half++) {
+                uint64_t number = 0;
+                for (int byte = 8 * half; byte < 8 * half + 8; byte++)
+                    number = number << 8 | (byte < length ? blob[offsets[row] + byte] : 0);
+                out[2 * i + half] = number;
+            }
+        }
+        if (sound) {
+            Py_INCREF(Py_None);
+            result = Py_None;
+        } else {
+            PyErr_SetString(PyExc_ValueError, "a row has no string, or the output does not fit");
+        }
+    }
+    give_back(&buffers);
+    return result;
+}
+
+static PyMethodDef methods[] = {{"highest", highest, METH_VARARGS, highest_doc},
+                                {"invert", invert, METH_VARARGS, invert_doc},
                                 {"scatter", scatter, METH_VARARGS, scatter_doc},
                                 {"strings", strings, METH_VARARGS, strings_doc},
+                                {"prefixes", prefixes, METH_VARARGS, prefixes_doc},
                                 {"rank", rank, METH_VARARGS, rank_doc},
                                 {NULL, NULL, 0, NULL}};
 

@@ -1,7 +1,14 @@
 from typing_extensions import Buffer
 
+def highest(tokens: Buffer, lengths: Buffer, seen_at: Buffer, counts: Buffer) -> int: ...
 def invert(
-    tokens: Buffer, lengths: Buffer, seen_at: Buffer, ends: Buffer, terms: Buffer, tfs: Buffer
+    tokens: Buffer,
+    lengths: Buffer,
+    seen_at: Buffer,
+    ends: Buffer,
+    terms: Buffer,
+    tfs: Buffer,
+    tf_bytes: int,
 ) -> int: ...
 def scatter(
     ends: Buffer,
@@ -13,6 +20,7 @@ def scatter(
     tfs_out: Buffer,
 ) -> None: ...
 def strings(blob: Buffer, offsets: Buffer, rows: Buffer) -> list[str]: ...
+def prefixes(blob: Buffer, offsets: Buffer, rows: Buffer, out: Buffer) -> None: ...
 def rank(
     rows: Buffer,
     tfs: Buffer,

@@ -13,7 +13,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -46,13 +46,13 @@ class BuildOptions:
     Attributes:
         analyzer: Notation of the analyzer: ``english``, ``tweet`` or ``whitespace``.
         segment_tokens: A segment is closed before it holds more tokens than this; peak memory is about
-            20 bytes times this number.
+            15 bytes times this number, and the distinct words.
         workers: Analysis processes; 0 takes one a processor.
         overwrite: Replace an index that is already there.
     """
 
     analyzer: str = "english"
-    segment_tokens: int = 1 << 24
+    segment_tokens: int = 1 << 25
     workers: int = 0
     overwrite: bool = False
 
@@ -237,33 +237,61 @@ def _analysed(documents: Iterable[Document], analysts: Analysts) -> Iterator[tup
 def _write_segments(
     documents: Iterable[Document], out: Path, first: int, options: BuildOptions, progress: Progress | None
 ) -> tuple[BuildReport, list[SegmentEntry]]:
-    report, entries = BuildReport(), list[SegmentEntry]()
-    segment: _Growing | None = None
-    with ExitStack() as stack:
-        analysts = stack.enter_context(Analysts(options.analyzer, options.workers or os.cpu_count() or 1))
-        for chunk, analysed in _analysed(documents, analysts):
-            if segment is not None and segment.filled + len(analysed.tokens) > options.segment_tokens:
-                analysts.forget()
-                entries.append(segment.close())
-                segment = None
-                if analysed.first:
-                    analysed = analysts.submit([d.full_text for d in chunk]).result()  # noqa: PLW2901
-            if segment is None:
-                folder = out / "segments" / f"{first + len(entries):06d}"
-                segment = _Growing(folder, max(options.segment_tokens, len(analysed.tokens)))
-                stack.callback(segment.abandon)
-            segment.add(chunk, analysed)
-            for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
-                report.note(document, length)
-            if progress is not None:
-                progress(report.documents)
-        if segment is None:
-            raise BadData(
-                "there are no documents to index; is the corpus empty, or was every record passed over?"
-            )
-        analysts.forget()
-        entries.append(segment.close())
-    return report, entries
+    report = BuildReport()
+    with Analysts(options.analyzer, options.workers or os.cpu_count() or 1) as analysts:
+        growing = _Segments(out / "segments", first, options.segment_tokens)
+        try:
+            for chunk, analysed in _analysed(documents, analysts):
+                if growing.is_full_for(analysed):
+                    analysts.forget()
+                    growing.close()
+                    if analysed.first:
+                        analysed = analysts.submit([d.full_text for d in chunk]).result()  # noqa: PLW2901
+                growing.add(chunk, analysed)
+                for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
+                    report.note(document, length)
+                if progress is not None:
+                    progress(report.documents)
+            analysts.forget()
+            growing.close()
+        finally:
+            growing.abandon()
+    if not growing.entries:
+        raise BadData(
+            "there are no documents to index; is the corpus empty, or was every record passed over?"
+        )
+    return report, growing.entries
+
+
+class _Segments:
+    """The segments of one build: those closed, and the one being filled, if any."""
+
+    def __init__(self, folder: Path, first: int, capacity: int) -> None:
+        self._folder, self._first, self._capacity = folder, first, capacity
+        self._open: _Growing | None = None
+        self.entries: list[SegmentEntry] = []
+
+    def is_full_for(self, analysed: Analysed) -> bool:
+        """Tell whether the segment being filled has no room for these tokens."""
+        return self._open is not None and self._open.filled + len(analysed.tokens) > self._capacity
+
+    def add(self, documents: list[Document], analysed: Analysed) -> None:
+        """Add documents to the segment being filled, or to a new one."""
+        if self._open is None:
+            folder = self._folder / f"{self._first + len(self.entries):06d}"
+            self._open = _Growing(folder, max(self._capacity, len(analysed.tokens)))
+        self._open.add(documents, analysed)
+
+    def close(self) -> None:
+        """Write the segment being filled; nothing of it stays in memory."""
+        if self._open is not None:
+            self.entries.append(self._open.close())
+            self._open = None
+
+    def abandon(self) -> None:
+        """Let go of the open file of a segment that will not be finished."""
+        if self._open is not None:
+            self._open.abandon()
 
 
 class _Growing:

@@ -150,6 +150,21 @@ class Index:
             found[mine] = self.segments[number].ids.take(rows[mine] - self.starts[number])
         return found.tolist()
 
+    def by_id(self, rows: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sort rows of the whole index by group, then by document id: positions, (rows,)."""
+        owner = np.searchsorted(self.starts, rows, side="right") - 1
+        heads = np.empty((len(rows), 2), np.uint64)
+        for number, part in enumerate(self.segments):
+            mine = np.flatnonzero(owner == number)
+            heads[mine] = part.ids.heads(rows[mine] - self.starts[number])
+        order = np.lexsort((heads[:, 1], heads[:, 0], group))
+        ordered, grouped = heads[order], group[order]
+        if ((ordered[1:] == ordered[:-1]).all(axis=1) & (grouped[1:] == grouped[:-1])).any():
+            # Ids that are the same for 16 bytes: look at all of them.
+            ids, groups = self.ids(rows), group.tolist()
+            order = np.array(sorted(range(len(rows)), key=lambda i: (groups[i], ids[i])), np.int64)
+        return order
+
     def distinct_terms(self) -> int:
         """Count the distinct terms; merges the segments' sorted lists when there are several."""
         if len(self.segments) == 1:

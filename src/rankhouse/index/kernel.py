@@ -1,4 +1,4 @@
-"""The three hot loops of the lexical index: compiled where a compiler was there at install, else numpy.
+"""The hot loops of the lexical index: compiled where a compiler was there at install, else numpy.
 
 Both give the same bits: scores are float32 a term, added in float64, rounded to float32 once a document.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ except ImportError:  # no compiler at install, or the kernel switched off
 
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
-Counts = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
+Counts = NDArray[np.uint8 | np.uint16 | np.uint32]
 Float32s = NDArray[np.float32]
 Float64s = NDArray[np.float64]
 
@@ -70,12 +70,9 @@ class Columns(NamedTuple):
     id_order: Int32s
 
 
-def narrow(counts: NDArray[np.integer[Any]]) -> Counts:
-    """Store counts in the smallest type that holds the largest; one byte for nearly all collections."""
-    largest = int(counts.max(initial=0))
-    if largest < 256:
-        return counts.astype(np.uint8)
-    return counts.astype(np.uint16) if largest < 65_536 else counts.astype(np.uint32)
+def _counts_up_to(highest: int) -> type[np.uint8 | np.uint16 | np.uint32]:
+    """Choose the smallest type for counts; one byte for nearly all collections."""
+    return np.uint8 if highest < 256 else np.uint16 if highest < 65_536 else np.uint32
 
 
 def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
@@ -91,15 +88,19 @@ def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
     """
     if COMPILED:
         ends = np.empty(len(lengths) + 1, np.int64)
-        tfs = np.empty(len(tokens), np.uint32)
-        filled = _kernel.invert(tokens, lengths, np.full(terms, -1, np.int64), ends, tokens, tfs)
-        return Forward(ends, tokens[:filled], narrow(tfs[:filled]))
+        seen_at = np.full(terms, -1, np.int64)
+        highest = _kernel.highest(tokens, lengths, seen_at, np.empty(terms, np.uint32))
+        tfs = np.empty(len(tokens), _counts_up_to(highest))
+        seen_at.fill(-1)
+        filled = _kernel.invert(tokens, lengths, seen_at, ends, tokens, tfs, tfs.itemsize)
+        return Forward(ends, tokens[:filled], tfs[:filled])
     row = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
     _, first, counts = np.unique(row * max(1, terms) + tokens, return_index=True, return_counts=True)
     by_place = np.argsort(first)
     places = first[by_place]
     ends = np.concatenate([[0], np.cumsum(np.bincount(row[places], minlength=len(lengths)))])
-    return Forward(ends.astype(np.int64), tokens[places], narrow(counts[by_place]))
+    tfs = counts[by_place].astype(_counts_up_to(int(counts.max(initial=0))))
+    return Forward(ends.astype(np.int64), tokens[places], tfs)
 
 
 def scatter(forward: Forward, terms: int) -> Postings:
@@ -194,6 +195,20 @@ def strings(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> list[str]
     raw = memoryview(blob)
     starts, ends = offsets[rows].tolist(), offsets[rows + 1].tolist()
     return [str(raw[start:end], "utf-8") for start, end in zip(starts, ends, strict=True)]
+
+
+def prefixes(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> NDArray[np.uint64]:
+    """Give the first 16 bytes of every row's string as two numbers, (rows, 2), ordered as the strings are."""
+    found = np.empty((len(rows), 2), np.uint64)
+    if COMPILED:
+        _kernel.prefixes(blob, offsets, rows, found)
+        return found
+    raw = memoryview(blob)
+    starts, ends = offsets[rows].tolist(), offsets[rows + 1].tolist()
+    heads = b"".join(
+        bytes(raw[a : min(b, a + 16)]).ljust(16, b"\0") for a, b in zip(starts, ends, strict=True)
+    )
+    return np.frombuffer(heads, ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def _joined(arrays: list[Float32s]) -> Float32s:

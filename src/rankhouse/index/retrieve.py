@@ -202,9 +202,8 @@ class Retriever:
         is_mixed = np.zeros(group[-1] + 1, bool)
         is_mixed[group[1:][is_tie & (owner[1:] != owner[:-1])]] = True
         places = np.flatnonzero(is_mixed[group] & (group <= group[min(k, len(group)) - 1]))
-        ids = self.index.ids(rows[places])
-        tied = sorted(zip(group[places].tolist(), ids, rows[places].tolist(), strict=True))
-        rows[places] = [row for _, _, row in tied]
+        tied = rows[places]
+        rows[places] = tied[self.index.by_id(tied, group[places])]
         return Hits(rows[:k], scores[:k])
 
     def _make_part(self, position: int, term: str, boost: float) -> Part | None:

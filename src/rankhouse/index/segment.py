@@ -62,8 +62,9 @@ def write_arrays(
     order = sorted(range(len(terms)), key=terms.__getitem__)
     sorted_number = np.empty(len(terms), np.int32)
     sorted_number[order] = np.arange(len(terms), dtype=np.int32)
-    if len(tokens):
-        np.take(sorted_number, tokens, out=tokens)
+    for start in range(0, len(tokens), 1 << 20):
+        # In stretches, since numpy looks up by copies of the numbers in 8 bytes each.
+        tokens[start : start + (1 << 20)] = sorted_number[tokens[start : start + (1 << 20)]]
     forward = invert(tokens, lengths, len(terms))
     _write_forward(folder, forward)
     _write_postings(folder, scatter(forward, len(terms)))

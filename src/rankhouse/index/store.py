@@ -53,6 +53,10 @@ class Strings(Sequence[str]):
         """Give many strings at once."""
         return kernel.strings(*self._arrays, rows)
 
+    def heads(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Give the first 16 bytes of many strings as numbers in the same order, (rows, 2)."""
+        return kernel.prefixes(*self._arrays, rows)
+
     @staticmethod
     def pack(strings: Iterable[str]) -> tuple[Bytes, NDArray[np.int64]]:
         """Give the blob and the offsets of some strings."""

@@ -34,7 +34,7 @@ from rankhouse.index.build import BuildOptions, BuildReport
     type=click.IntRange(1),
     default=BuildOptions().segment_tokens,
     show_default=True,
-    help="Tokens a segment; bounds the memory used (about 20 bytes each).",
+    help="Tokens a segment; bounds the memory used (about 15 bytes each).",
 )
 @skip_bad
 @as_json
