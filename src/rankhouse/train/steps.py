@@ -87,8 +87,8 @@ class Stepper:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
-        device: torch.device = self._accelerator.device
+        """Where the model is, in the words of its weights: "cpu" is not "cpu:0", and moving would copy."""
+        device: torch.device = self._learning[0].device
         return device
 
     @property
