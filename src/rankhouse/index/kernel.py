@@ -103,9 +103,17 @@ def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
     return Forward(ends.astype(np.int64), tokens[places], tfs)
 
 
+def tally(numbers: Int32s, n: int) -> Int64s:
+    """Count how often each number below n occurs, in stretches: numpy counts copies of 8 bytes each."""
+    counts = np.zeros(n, np.int64)
+    for start in range(0, len(numbers), 1 << 20):
+        counts += np.bincount(numbers[start : start + (1 << 20)], minlength=n)
+    return counts
+
+
 def scatter(forward: Forward, terms: int) -> Postings:
     """Turn a forward index into postings, documents ascending within a term."""
-    starts = np.concatenate([[0], np.cumsum(np.bincount(forward.terms, minlength=terms))]).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(tally(forward.terms, terms))]).astype(np.int64)
     if COMPILED:
         rows, tfs = np.empty(len(forward.terms), np.int32), np.empty_like(forward.tfs)
         size = tfs.itemsize

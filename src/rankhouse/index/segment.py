@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
-from rankhouse.index.kernel import Columns, Forward, Postings, invert, scatter
+from rankhouse.index.kernel import Columns, Forward, Postings, invert, scatter, tally
 from rankhouse.index.lengths import codes_of
 from rankhouse.index.store import Store, Strings, find_id, id_orders
 
@@ -65,6 +65,7 @@ def write_arrays(
     for start in range(0, len(tokens), 1 << 20):
         # In stretches, since numpy looks up by copies of the numbers in 8 bytes each.
         tokens[start : start + (1 << 20)] = sorted_number[tokens[start : start + (1 << 20)]]
+    _save(folder, term_occurrences=tally(tokens, len(terms)))
     forward = invert(tokens, lengths, len(terms))
     _write_forward(folder, forward)
     _write_postings(folder, scatter(forward, len(terms)))
@@ -81,11 +82,8 @@ def _write_forward(folder: Path, forward: Forward) -> None:
 def _write_postings(folder: Path, postings: Postings) -> None:
     starts, terms = postings.starts, len(postings.starts) - 1
     highest = np.maximum.reduceat(postings.tfs, starts[:-1]) if terms else np.empty(0, np.uint8)
-    occurrences = (
-        np.add.reduceat(postings.tfs, starts[:-1], dtype=np.int64) if terms else np.empty(0, np.int64)
-    )
     _save(folder, postings_at=starts, rows=postings.rows, tfs=postings.tfs)
-    _save(folder, highest_tf=highest, term_occurrences=occurrences)
+    _save(folder, highest_tf=highest)
 
 
 def _write_strings(folder: Path, name: str, strings: list[str]) -> None:
