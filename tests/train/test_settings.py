@@ -4,6 +4,8 @@ import msgspec
 import pytest
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.models.families import DESIGNS, FAMILIES
+from rankhouse.train.optimise import parameter_groups
 from rankhouse.train.settings import DEFAULTS, Settings, defaults
 
 
@@ -27,6 +29,19 @@ def test_the_papers_numbers_are_the_defaults():
     )  # fmt: skip
     assert (defaults("crossencoder").rate, defaults("crossencoder").batch) == (1e-5, 16)
     assert defaults("biencoder").rate == 2e-5
+
+
+def test_every_family_has_settings_that_fit_it(toy):
+    assert DEFAULTS.keys() == FAMILIES.keys()
+    texts = [document.full_text for document in toy.documents.values()]
+    for name, design in DESIGNS.items():
+        sizes = {"heads": 2, "attention_width": 4} if name == "tk" else {}
+        model = design(width=8, min_count=1, **sizes).fresh(texts)
+        settings = defaults(model.family)
+        groups = parameter_groups(model, settings.rate, settings.rates)
+        assert {group["lr"] for group in groups} >= {settings.rate}
+        learning = sum(parameter.requires_grad for parameter in model.parameters())
+        assert sum(len(group["params"]) for group in groups) == learning
 
 
 def test_settings_do_not_change_but_give_changed_ones():

@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from torch import nn
 
@@ -34,7 +34,7 @@ from rankhouse.train.lessons import Groups, Lessons, Shape
 from rankhouse.train.negatives import NEGATIVES
 from rankhouse.train.schedule import Moment
 from rankhouse.train.settings import Settings
-from rankhouse.train.standing import Outcome, Standing
+from rankhouse.train.standing import Outcome, Progress, Standing
 from rankhouse.train.steps import Part, Stepper, Taken
 from rankhouse.train.validate import Judge, Validation
 
@@ -43,26 +43,6 @@ Encoded = tuple[int, Groups, list[Part | None]]
 
 _AHEAD = 2
 _LOOKED_AT = 256
-
-
-class Progress(NamedTuple):
-    """How far a training is, told after every step.
-
-    Attributes:
-        step: Steps taken.
-        steps: Steps all epochs have.
-        epoch: The epoch, from 0.
-        loss: Of the last step.
-        best: Best validation so far; nan before the first.
-        seconds_left: Estimate to the end, without what early stopping may save.
-    """
-
-    step: int
-    steps: int
-    epoch: int
-    loss: float
-    best: float
-    seconds_left: float
 
 
 def fit(
