@@ -89,7 +89,8 @@ def test_a_comparison_within_the_judges_yes_says_what_it_cannot_know(world, teac
     assert "--ask-all" in confusions_table(agree(parties(rule), world.pairs)).legend
     assert "--ask-all" not in confusions_table(agree(parties(rule, ask_all=True), world.pairs)).legend
     table = confusions_table(agree(parties(rule), world.pairs))
-    assert table.rows[0][6] == "unknown"
+    assert table.rows[0][6:8] == ("unknown", "unknown")  # kappa and precision
+    assert table.rows[0][8] != "unknown"
 
 
 def test_the_page_stands_alone_and_shows_everything(done, tmp_path):
@@ -100,8 +101,17 @@ def test_the_page_stands_alone_and_shows_everything(done, tmp_path):
     assert "script" not in outline.tags
     assert outline.tags.count("svg") == 3
     assert len(outline.ids) == len(set(outline.ids))
-    for wanted in ("Labels of ports", "qrels.txt", "judge : teacher", "queries left without any", "q4",
-                   "Calibration of the teacher", "steer them into"):  # fmt: skip
+    wanted_texts = (
+        "Labels of ports",
+        "negatives none",
+        "judge judged('qrels.txt')",
+        "judge : teacher",
+        "queries left without any",
+        "q4",
+        "Calibration of the teacher",
+        "steer them into",
+    )
+    for wanted in wanted_texts:
         assert wanted in text
     assert not re.search(r"#0[1-5]0[1-5]0[1-5]", page)  # every placeholder became a colour of the page
 

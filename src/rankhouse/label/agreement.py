@@ -187,13 +187,19 @@ class Agreement(NamedTuple):
 
     @property
     def within_judge(self) -> bool:
-        """Tell whether the teacher read only what the judge calls relevant: the rest is not known."""
+        """Tell whether the teacher read only what the judge calls relevant.
+
+        Then a precision of 1 and a kappa of 0 say nothing: what it would add elsewhere is not known.
+        """
         both = [c for c in self.confusions if (c.first, c.second) == ("judge", "teacher")]
         return self.asked < self.pairs and any(not c.only_second + c.neither for c in both)
 
-    def kappa(self, compared: Confusion) -> float:
-        """Give a comparison's kappa; NaN where ``within_judge`` leaves it open (the formula gives 0)."""
-        return math.nan if self.within_judge and compared.second == "teacher" else compared.kappa
+    def rates(self, compared: Confusion) -> dict[str, float]:
+        """Give the rates of one comparison by name; NaN for those that ``within_judge`` leaves open."""
+        rates = {name: getattr(compared, name) for name in ("agreement", "kappa", "precision", "recall")}
+        if self.within_judge and compared.first == "judge":
+            rates |= {"kappa": math.nan, "precision": math.nan}
+        return rates
 
     @property
     def without(self) -> list[str]:

@@ -51,6 +51,7 @@ def histogram_chart(found: Histogram) -> str:
             legend.get_title().set(color=MUTED, fontsize=8)
         if edges[0] <= found.threshold <= edges[-1]:
             axes.axvline(found.threshold, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+        axes.margins(y=0.08)
         axes.set_xlim(edges[0], edges[-1])
         axes.set_xlabel(f"{found.scale} given by the teacher (dashed: threshold {found.threshold:g})")
         axes.set_ylabel("pairs")

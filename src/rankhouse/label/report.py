@@ -65,7 +65,7 @@ def confusions_table(found: Agreement) -> Table:
         (
             f"{c.first} : {c.second}",
             *(f"{n:,}" for n in (c.both, c.only_first, c.only_second, c.neither)),
-            *(_number(x) for x in (c.agreement, found.kappa(c), c.precision, c.recall)),
+            *map(_number, found.rates(c).values()),
         )
         for c in found.confusions
     )
@@ -112,12 +112,7 @@ def record(found: Agreement) -> dict[str, Any]:
     """Give everything as plain values for JSON; what is unknowable (NaN) is None."""
     data = found._asdict()
     data |= {"relevant": found.relevant, "queries_without": found.without, "positives": dict(found.positives)}
-    data["confusions"] = [
-        c._asdict()
-        | {k: getattr(c, k) for k in ("pairs", "agreement", "precision", "recall")}
-        | {"kappa": found.kappa(c)}
-        for c in found.confusions
-    ]
+    data["confusions"] = [c._asdict() | {"pairs": c.pairs} | found.rates(c) for c in found.confusions]
     data["histogram"] = found.histogram and found.histogram._asdict()
     data["calibration"] = found.calibration and found.calibration._asdict() | {
         "error": found.calibration.error
@@ -185,6 +180,7 @@ def write_report(done: Labelling | Agreement, path: Path | str, title: str = "La
         title=title,
         found=found,
         work=work_table(done) if isinstance(done, Labelling) else None,
+        negatives=done.negatives if isinstance(done, Labelling) else "",
         confusions=confusions_table(found),
         positives=positives_table(found),
         changes=[(kind, changes_table(found, kind)) for kind in ("removed", "added")] if found.judge else [],
@@ -216,8 +212,8 @@ def _legend(found: Agreement) -> str:
     said = "Precision and recall measure the second by the first."
     if found.within_judge:
         said += (
-            " The teacher was asked only where the judge said yes, so their kappa and what the teacher would "
-            "find elsewhere are not known; ask it about every pair (--ask-all) to see them."
+            " The teacher was asked only where the judge said yes, so what it would add elsewhere, and with "
+            "it their kappa, is not known; ask it about every pair (--ask-all) to see it."
         )
     return said
 

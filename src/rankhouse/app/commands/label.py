@@ -65,6 +65,9 @@ if TYPE_CHECKING:
 @click.option(
     "--ask-all", is_flag=True, help="The teacher reads every pair: a whole comparison, same labels."
 )
+@click.option(
+    "--shown", type=click.IntRange(0), default=25, show_default=True, help="Changed pairs in page and JSON."
+)
 @click.option("--test-queries", help="Queries kept for testing: a teacher must not label them.")
 @click.option("--test-qrels", type=PATH, help="Their judgements, to find relevant pairs on both sides.")
 @click.option("--allow-test", is_flag=True, help="Let the teacher label test queries all the same.")
@@ -88,6 +91,7 @@ def command(
     negative_rule: str | None,
     truth: Path | None,
     ask_all: bool,
+    shown: int,
     test_queries: str | None,
     test_qrels: Path | None,
     allow_test: bool,
@@ -118,7 +122,7 @@ def command(
         rule = read(rule_text, openers)
         pool = read(negative_rule, openers) if negative_rule else None
         shared = _guard(rule, [q for q in asked if q.id in run], test, index, allow_test=allow_test)
-        plan = Plan(cut, how, depth, pool, known, ask_all, collection=index.fingerprint)
+        plan = Plan(cut, how, depth, pool, known, ask_all, collection=index.fingerprint, shown=shown)
         total = sum(min(depth, len(ranking.doc_ids)) for ranking in run.values())
         started = time.perf_counter()
         with console.progress("labelling", total) as show:
