@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from array import array
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -58,16 +59,15 @@ class Numbers(dict[str, int]):
 def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> Analysed:
     """Turn texts into term numbers, going on from those given already."""
     first = len(numbers.terms)
-    found, sizes = list[int](), list[int]()
+    found, ends = array("i"), [0]
     for text in texts:
-        before = len(found)
-        found += [numbers[word] for word in analyzer.words(text)]
-        sizes.append(len(found) - before)
-    tokens = np.array(found, np.int32)
+        found.extend(map(numbers.__getitem__, analyzer.words(text)))
+        ends.append(len(found))
+    tokens = np.frombuffer(found, np.int32)
     kept = tokens >= 0
-    ends = np.concatenate([[0], np.cumsum(kept)])[np.cumsum([0, *sizes])]
+    lengths = np.diff(np.concatenate([[0], np.cumsum(kept)])[ends])
     fresh = list(islice(numbers.terms, first, None))
-    return Analysed(first, fresh, tokens[kept], np.diff(ends).astype(np.int32))
+    return Analysed(first, fresh, tokens[kept], lengths.astype(np.int32))
 
 
 class Analysts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -21,6 +21,9 @@ from rankhouse.rank.cache import CachedRanker
 from rankhouse.rank.pool import POOLS
 from rankhouse.rank.rerank import Plan, Report, rerank
 from rankhouse.text.split import SPLITTERS
+
+if TYPE_CHECKING:
+    from rankhouse.models.base import NeuralRanker
 
 
 @click.command(
@@ -89,13 +92,9 @@ def command(
         )
     seconds = time.perf_counter() - started
     write_run(done, out, tag)
-    if neural.truncated:
-        console.say(
-            f"warning: {neural.truncated:,} of {neural.seen:,} passages did not fit into {neural.max_length} "
-            f"tokens; {neural.tokens_lost:,} tokens were not read (cut smaller passages with --split)"
-        )
+    _warn_of_unread(neural, report)
     if as_json:
-        lost = {"truncated": neural.truncated, "tokens_lost": neural.tokens_lost}
+        lost = {"truncated": neural.report.truncated, "tokens_lost": neural.report.tokens_lost}
         console.emit_json({"run": str(out), "seconds": round(seconds, 3)} | vars(report) | lost)
         return
     rate = report.passages / max(seconds, 1e-9)
@@ -103,3 +102,16 @@ def command(
         f"{report.queries:,} queries, {report.documents:,} documents in {report.passages:,} passages "
         f"({report.cached:,} from the cache) in {seconds:.1f} s ({rate:,.0f} passages/s); written to {out}"
     )
+
+
+def _warn_of_unread(neural: NeuralRanker, report: Report) -> None:
+    """Say what the ranker did not read."""
+    if read := neural.report.truncated:
+        console.say(
+            f"warning: {read:,} of {neural.report.seen:,} passages did not fit into {neural.max_length} "
+            f"tokens; {neural.report.tokens_lost:,} tokens were not read (cut smaller passages with --split)"
+        )
+    if report.dropped_words:
+        console.say(
+            f"warning: {report.dropped_words:,} words are in no passage; --split says how many it keeps"
+        )
