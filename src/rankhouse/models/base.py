@@ -111,6 +111,14 @@ class NeuralRanker:
         """Most tokens a pair may have before its passage is shortened."""
         return int(self.model.policy["max_length"])
 
+    @property
+    def scale(self) -> str:
+        """Say what kind of number a score is: "logit", "probability", "logprob", or "score", none of them.
+
+        A model says so by an attribute ``scale``; pools and rules convert by it.
+        """
+        return str(getattr(self.model, "scale", "score"))
+
     @cached_property
     def fingerprint(self) -> str:
         """Name of everything that changes a score: weights, vocabulary, policy and precision."""

@@ -92,6 +92,7 @@ class BiEncoder(nn.Module):
 
     family = "biencoder"
     lesson: Lesson = "positives"
+    scale = "similarity"
 
     def __init__(
         self,
@@ -184,6 +185,10 @@ class BiEncoder(nn.Module):
             return compare(queries[batch.which.to(queries.device)], vectors(batch.passages), similarity)
 
         return score
+
+    def forget(self) -> None:
+        """Drop the ids of texts that were tokenised before."""
+        self._read.texts.forget()
 
     def assets(self) -> dict[str, bytes]:
         """Give tokenizer.json and config.json."""

@@ -81,6 +81,12 @@ class CrossEncoder(nn.Module):
         tokenizer = Tokenizer.from_str(assets["tokenizer.json"].decode())
         return cls(network_of(config, policy["head"]), tokenizer, policy, config)
 
+    @property
+    def scale(self) -> str:
+        """Say what a score is; the raw logit of one of two classes is no log-odds, so just a "score"."""
+        raw = self.policy["scale"] == "logit" and self.policy["classes"] == 2
+        return "score" if raw else str(self.policy["scale"])
+
     def encode(self, pairs: Sequence[Pair]) -> Packed:
         """Turn the text of n pairs into ids."""
         return self._read(pairs)
@@ -118,6 +124,10 @@ class CrossEncoder(nn.Module):
             return scaled(classify(batch.to(compute.device)).float(), scale)
 
         return score
+
+    def forget(self) -> None:
+        """Drop the ids of texts that were tokenised before."""
+        self._read.texts.forget()
 
     def assets(self) -> dict[str, bytes]:
         """Give tokenizer.json and config.json."""

@@ -78,6 +78,7 @@ class MonoT5(nn.Module):
 
     family = "monot5"
     lesson: Lesson = "points"
+    scale = "logprob"
 
     def __init__(
         self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
@@ -136,6 +137,10 @@ class MonoT5(nn.Module):
             return torch.log_softmax(first_step(batch.to(compute.device)), -1)[:, 0]
 
         return score
+
+    def forget(self) -> None:
+        """Drop the ids of texts that were tokenised before."""
+        self._read.texts.forget()
 
     def assets(self) -> dict[str, bytes]:
         """Give tokenizer.json and config.json."""

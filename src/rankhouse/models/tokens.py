@@ -66,6 +66,10 @@ class TextIds:
         self._remember({text: found[text] for text in new})
         return [ids for text in texts if (ids := found[text]) is not None]
 
+    def forget(self) -> None:
+        """Drop all that is remembered."""
+        self._known, self._bytes = {}, 0
+
     def _remember(self, new: dict[str, Ids | None]) -> None:
         for text, ids in new.items():
             if ids is not None:
@@ -120,12 +124,12 @@ class PairReader:
                 f"max_length={max_length}: {layout.fixed} tokens are the model's own; "
                 f"give at least {layout.fixed + 2}, so that one token of query and passage fit"
             )
-        self._texts, self._layout, self._max_length, self._whole = texts, layout, max_length, whole
+        self.texts, self._layout, self._max_length, self._whole = texts, layout, max_length, whole
 
     def __call__(self, pairs: Sequence[Pair]) -> Packed:
         """Encode n pairs."""
-        queries = self._texts(pair.query.text for pair in pairs)
-        passages = self._texts(pair.passage.text for pair in pairs)
+        queries = self.texts(pair.query.text for pair in pairs)
+        passages = self.texts(pair.passage.text for pair in pairs)
         room = self._max_length - self._layout.fixed
         head, middle, tail = (
             np.array(part, np.int32) for part in (self._layout.head, self._layout.middle, self._layout.tail)
@@ -171,12 +175,12 @@ class TextReader:
                 f"max_length={max_length}: {layout.fixed} tokens are the model's own; "
                 f"give at least {layout.fixed + 1}, so that one token of a text fits"
             )
-        self._texts, self._layout, self._room = texts, layout, max_length - layout.fixed
+        self.texts, self._layout, self._room = texts, layout, max_length - layout.fixed
 
     def __call__(self, texts: Iterable[str]) -> Packed:
         """Encode n texts."""
         head, tail = (np.array(part, np.int32) for part in (self._layout.head, self._layout.tail))
-        ids = self._texts(texts)
+        ids = self.texts(texts)
         parts = [part for text in ids for part in (head, text.kept[: self._room], tail)]
         lengths = np.array([min(text.total, self._room) for text in ids], np.int64)
         lost = np.array([text.total for text in ids], np.int64) - lengths

@@ -23,6 +23,7 @@ Bias = Callable[["Group"], Tensor]
 """Gives the (1 or rows, h, longest, longest) numbers added to a group's scores, blocked keys included."""
 
 _LIKE = 0.85  # rows share a rectangle if the shortest fills this part of it
+_WORTHWHILE = 128  # tokens from which on a rectangle takes no more rows of other lengths
 _SAFE = 2.0**-100  # a row sum below this has lost digits to underflow
 
 
@@ -68,17 +69,25 @@ class Group:
 
 
 def group(lengths: Tensor, compute: Compute) -> list[Group]:
-    """See rows of lengths (n,) as few rectangles that are nearly full; sorted rows give the fewest."""
+    """See rows of lengths (n,) as few rectangles that are full, or nearly so.
+
+    Rows of one length make a full rectangle, which needs no mask. Where there are few of them, rows of like
+    length are put together until it is worth while. Sorted rows give the fewest groups.
+    """
     sizes = lengths.tolist()
     groups, start, first = [], 0, 0
     while first < len(sizes):
-        low = high = sizes[first]
+        low = high = tokens = sizes[first]
         last = first + 1
-        while last < len(sizes) and min(low, sizes[last]) >= _LIKE * max(high, sizes[last]):
-            low, high = min(low, sizes[last]), max(high, sizes[last])
+        while last < len(sizes):
+            size = sizes[last]
+            low, high = min(low, size), max(high, size)
+            if low < _LIKE * high or (low < high and tokens >= _WORTHWHILE):
+                break
+            tokens += size
             last += 1
         groups.append(_group(start, sizes[first:last], compute))
-        start, first = start + groups[-1].tokens, last
+        start, first = start + tokens, last
     return groups
 
 
