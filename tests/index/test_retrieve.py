@@ -177,6 +177,17 @@ def test_ties_across_segments_come_by_id_however_long(tmp_path, stem):
         (append if first else build)(part, tmp_path / "index", BuildOptions(workers=1))
     index = Index.open(tmp_path / "index")
     assert len(index.segments) == 5
+    assert not index.in_id_order
     for k in (7, 1000):
         run = retrieve(index, [Query("q", "words")], Search(k=k))
         assert list(run["q"].doc_ids) == sorted(names)[:k]
+
+
+def test_ties_across_segments_of_a_sorted_collection_come_by_id(tmp_path):
+    names = [f"{i:03d}" for i in range(60)]
+    for first in range(0, 60, 12):
+        part = [Document(name, "same words") for name in names[first : first + 12]]
+        (append if first else build)(part, tmp_path / "index", BuildOptions(workers=1))
+    index = Index.open(tmp_path / "index")
+    assert index.in_id_order
+    assert list(retrieve(index, [Query("q", "words")], Search(k=30))["q"].doc_ids) == names[:30]

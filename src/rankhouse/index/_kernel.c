@@ -2,6 +2,7 @@
  *
  * invert, scatter     tokens of a segment -> forward index -> postings
  * rank                postings of a query's terms -> the best k documents
+ * number              words of a text -> numbers of their terms
  * strings, prefixes   ids of many documents
  *
  * Every formula stays in Python: a term brings a table score[tf][length code], or one score a posting, and
@@ -578,10 +579,49 @@ static PyObject *prefixes(PyObject *self, PyObject *args) {
     return result;
 }
 
+PyDoc_STRVAR(number_doc,
+             "number(words, numbers, out)\n\n"
+             "Look every word of a list up in a dict of int (one that fills itself by __missing__) and write the\n"
+             "numbers as int32.");
+
+static PyObject *number(PyObject *self, PyObject *args) {
+    PyObject *words, *numbers, *target, *result = NULL;
+    Buffers buffers = {.taken = 0};
+    Py_ssize_t n_out;
+    if (!PyArg_ParseTuple(args, "OOO", &words, &numbers, &target)) return NULL;
+    int32_t *out = take(&buffers, target, 1, 4, &n_out);
+    if (out != NULL && (!PyList_Check(words) || !PyDict_Check(numbers) || PyList_Size(words) != n_out)) {
+        PyErr_SetString(PyExc_ValueError, "words must be a list and numbers a dict, with room for every word");
+        out = NULL;
+    }
+    Py_ssize_t i = 0;
+    for (; out != NULL && i < n_out; i++) {
+        PyObject *word = PyList_GetItem(words, i);
+        PyObject *found = PyDict_GetItemWithError(numbers, word);
+        if (found != NULL) {
+            out[i] = (int32_t)PyLong_AsLong(found);
+        } else if (PyErr_Occurred()) {
+            break;
+        } else {
+            PyObject *made = PyObject_GetItem(numbers, word); /* calls __missing__ */
+            if (made == NULL) break;
+            out[i] = (int32_t)PyLong_AsLong(made);
+            Py_DECREF(made);
+        }
+    }
+    if (out != NULL && i == n_out && !PyErr_Occurred()) {
+        Py_INCREF(Py_None);
+        result = Py_None;
+    }
+    give_back(&buffers);
+    return result;
+}
+
 static PyMethodDef methods[] = {{"highest", highest, METH_VARARGS, highest_doc},
                                 {"invert", invert, METH_VARARGS, invert_doc},
                                 {"scatter", scatter, METH_VARARGS, scatter_doc},
                                 {"strings", strings, METH_VARARGS, strings_doc},
+                                {"number", number, METH_VARARGS, number_doc},
                                 {"prefixes", prefixes, METH_VARARGS, prefixes_doc},
                                 {"rank", rank, METH_VARARGS, rank_doc},
                                 {NULL, NULL, 0, NULL}};

@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from array import array
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError
+from rankhouse.index import kernel
 from rankhouse.text.analyze import ANALYZERS, Analyzer
 
 
@@ -59,11 +59,11 @@ class Numbers(dict[str, int]):
 def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> Analysed:
     """Turn texts into term numbers, going on from those given already."""
     first = len(numbers.terms)
-    found, ends = array("i"), [0]
+    words, ends = list[str](), [0]
     for text in texts:
-        found.extend(map(numbers.__getitem__, analyzer.words(text)))
-        ends.append(len(found))
-    tokens = np.frombuffer(found, np.int32)
+        words += analyzer.words(text)
+        ends.append(len(words))
+    tokens = kernel.number(words, numbers)
     kept = tokens >= 0
     lengths = np.diff(np.concatenate([[0], np.cumsum(kept)])[ends])
     fresh = list(islice(numbers.terms, first, None))

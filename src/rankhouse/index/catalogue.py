@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,14 @@ class Index:
             mine = np.flatnonzero(owner == number)
             found[mine] = self.segments[number].ids.take(rows[mine] - self.starts[number])
         return found.tolist()
+
+    @cached_property
+    def in_id_order(self) -> bool:
+        """Whether every segment's ids come after all of the segments before it, as in a sorted collection."""
+        edges = [
+            (s.ids[int(s.columns.id_order[0])], s.ids[int(s.columns.id_order[-1])]) for s in self.segments
+        ]
+        return all(before[1] < after[0] for before, after in pairwise(edges))
 
     def by_id(self, rows: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sort rows of the whole index by group, then by document id: positions, (rows,)."""

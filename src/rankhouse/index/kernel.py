@@ -75,6 +75,15 @@ def _counts_up_to(highest: int) -> type[np.uint8 | np.uint16 | np.uint32]:
     return np.uint8 if highest < 256 else np.uint16 if highest < 65_536 else np.uint32
 
 
+def number(words: list[str], numbers: dict[str, int]) -> Int32s:
+    """Look every word up in a dict, one that fills itself by __missing__: (words,)."""
+    if not COMPILED:
+        return np.fromiter(map(numbers.__getitem__, words), np.int32, len(words))
+    found = np.empty(len(words), np.int32)
+    _kernel.number(words, numbers, found)
+    return found
+
+
 def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
     """Count the distinct terms of every document.
 

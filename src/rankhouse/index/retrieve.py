@@ -195,6 +195,8 @@ class Retriever:
         order = np.argsort(-scores, kind="stable")
         scores = scores[order]
         rows = np.concatenate([h.rows for h in found])[order]
+        if self.index.in_id_order:
+            return Hits(rows[:k], scores[:k])  # the stable sort has left equals in the order of segments
         owner = np.repeat(np.arange(len(found)), [len(h.rows) for h in found])[order]
         # A segment's own equals are in order of id already; only ties across segments have to be sorted.
         is_tie = scores[1:] == scores[:-1]

@@ -12,7 +12,8 @@ from rankhouse.app.options import PATH, as_json
 
 @click.command("demo", epilog="Example:  rankhouse demo --out demo")
 @click.option("--out", type=PATH, default=Path("demo"), show_default=True, help="The folder to work in.")
+@click.option("--lexical", is_flag=True, help="Only the lexical systems: no MiniLM, a few seconds.")
 @as_json
-def command(out: Path, as_json: bool) -> None:
+def command(out: Path, lexical: bool, as_json: bool) -> None:
     """Index Python's documentation as found on this machine, ask it questions, and evaluate the answers."""
-    demo(out, as_json=as_json)
+    demo(out, as_json=as_json, lexical=lexical)

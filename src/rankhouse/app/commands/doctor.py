@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from rankhouse.app import console
 from rankhouse.app.options import PATH, as_json
+from rankhouse.app.ranker_check import check_ranker
 from rankhouse.core.corpora import CORPUS_KINDS, read_documents, read_queries
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.files import Skips, as_text, kind_of, looks_like, numbered_lines
@@ -38,18 +40,21 @@ class Finding:
 
 
 @click.command("doctor", epilog="Example:  rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run")
-@click.argument("things", nargs=-1, type=PATH)
+@click.argument("things", nargs=-1)
 @click.option("--qrels", type=PATH, help="Judgements to hold runs against.")
+@click.option("--corpus", type=PATH, help="Documents on which to measure what a ranker cuts off.")
 @as_json
-def command(things: tuple[Path, ...], qrels: Path | None, as_json: bool) -> None:
-    """Check runs, qrels, queries, corpora and indexes; each is recognised by its content.
+def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None, as_json: bool) -> None:
+    """Check runs, qrels, queries, corpora, indexes and rankers; each is recognised by its content.
+
+    A ranker is a bundle folder, or a checkpoint by its family: 'monot5("DIR")'.
 
     Without arguments, says how this installation is. Exits with 1 if anything is wrong.
     """
     if not things:
         _installation(as_json=as_json)
         return
-    findings = [examine(thing, qrels) for thing in things]
+    findings = [examine(thing, Aids(qrels, corpus)) for thing in things]
     if as_json:
         console.emit_json(findings)
     else:
@@ -59,15 +64,35 @@ def command(things: tuple[Path, ...], qrels: Path | None, as_json: bool) -> None
         raise click.exceptions.Exit(1)
 
 
-def examine(path: Path, qrels: Path | None = None) -> Finding:
+class Aids(NamedTuple):
+    """What things are held against: judgements for runs, documents for rankers."""
+
+    qrels: Path | None = None
+    corpus: Path | None = None
+
+
+def examine(thing: str, aids: Aids = Aids()) -> Finding:  # noqa: B008 - immutable
     """Recognise a thing by its content and check it."""
+    finding = Finding(thing, "unreadable")
     try:
-        kind = recognise(path)
-        finding = Finding(str(path), kind)
-        _CHECKS[kind](path, finding, qrels)
+        if _is_ranker(thing):
+            finding.kind = "ranker"
+            check_ranker(thing, aids.corpus, finding.facts, finding.faults)
+        else:
+            finding.kind = recognise(Path(thing))
+            _CHECKS[finding.kind](Path(thing), finding, aids.qrels)
     except RankhouseError as error:
-        return Finding(str(path), "unreadable", {}, [str(error)])
+        finding.faults.append(str(error))
     return finding
+
+
+def _is_ranker(thing: str) -> bool:
+    """Tell a ranker's notation, or the folder of a bundle or checkpoint, from the paths of data."""
+    folder = Path(thing)
+    held = ("manifest.json", "config.json", "modules.json")
+    if not folder.is_dir() or (folder / "segments").is_dir():
+        return thing.rstrip().endswith(")") and not folder.exists()
+    return any((folder / name).exists() for name in held)
 
 
 def recognise(path: Path) -> str:

