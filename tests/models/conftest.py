@@ -87,6 +87,7 @@ class Checkpoints:
             from transformers.utils import logging
 
             logging.disable_progress_bar()
+            torch.manual_seed(0)
             BUILDERS[kind](self.folder / kind)
             self.made[kind] = str(self.folder / kind)
         return self.made[kind]
