@@ -19,6 +19,7 @@ COMMANDS = {
     "encode": ("encode", "Write document vectors into an index."),
     "rerank": ("rerank", "Let a neural ranker order a run's documents anew."),
     "label": ("label", "Label pairs by judges and teachers."),
+    "train": ("train", "Teach a ranker from judgements."),
     "evaluate": ("evaluate", "Measure runs against judgements, with significance."),
     "fuse": ("fuse", "Join several runs into one."),
     "doctor": ("doctor", "Say what is wrong with data before time is spent."),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Protocol, TextIO
 
 import click
 import msgspec
@@ -48,8 +48,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
     return made
 
 
+class Show(Protocol):
+    """Moves a progress bar."""
+
+    def __call__(self, done: int, of: int | None = None) -> None:
+        """Show how much is done, and of how much if that was not known before."""
+        ...
+
+
 @contextmanager
-def progress(label: str, total: int | None, unit: str = "") -> Iterator[Callable[[int], None]]:
+def progress(label: str, total: int | None, unit: str = "") -> Iterator[Show]:
     """Show a bar with an estimate while the block runs, on a terminal only.
 
     Args:
@@ -58,7 +66,7 @@ def progress(label: str, total: int | None, unit: str = "") -> Iterator[Callable
         unit: "bytes" shows shares only, anything else counts.
 
     Yields:
-        A function that takes how much is done so far.
+        What takes how much is done so far, and how much there is if that is known only now.
     """
     columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]
     counts = [] if unit == "bytes" else [MofNCompleteColumn()]
@@ -74,7 +82,11 @@ def progress(label: str, total: int | None, unit: str = "") -> Iterator[Callable
     )
     with bar:
         task = bar.add_task(label, total=total)
-        yield lambda done: bar.update(task, completed=done)
+
+        def show(done: int, of: int | None = None) -> None:
+            bar.update(task, completed=done, total=total if of is None else of)
+
+        yield show
 
 
 def show_warnings_plainly() -> None:

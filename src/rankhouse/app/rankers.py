@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankhouse.core import notation
@@ -44,6 +45,9 @@ def open_ranker(spec: str, means: Means) -> NeuralRanker:
         from rankhouse.nn.compute import choose
     except ImportError as error:
         raise MissingExtra(f"the ranker {spec}", "neural") from error
+    trained = Path(spec) / "ranker"  # the folder of a training holds its best model there
+    if (trained / "manifest.json").exists():
+        spec = str(trained)
     return bundle.open_ranker(spec, choose(means.precision, means.device, means.threads or None))
 
 
