@@ -2,7 +2,7 @@
  *
  * invert, scatter     tokens of a segment -> forward index -> postings
  * rank                postings of a query's terms -> the best k documents
- * number              words of a text -> numbers of their terms
+ * find, put           words of a text -> numbers of their terms
  * strings, prefixes   ids of many documents
  *
  * Every formula stays in Python: a term brings a table score[tf][length code], or one score a posting, and
@@ -579,39 +579,88 @@ static PyObject *prefixes(PyObject *self, PyObject *args) {
     return result;
 }
 
-PyDoc_STRVAR(number_doc,
-             "number(words, numbers, out)\n\n"
-             "Look every word of a list up in a dict of int (one that fills itself by __missing__) and write the\n"
-             "numbers as int32.");
+#define EMPTY (-2) /* number of a free slot in a table of words */
+#define AHEAD 128  /* words hashed, and their slots fetched from memory, before they are looked at */
 
-static PyObject *number(PyObject *self, PyObject *args) {
-    PyObject *words, *numbers, *target, *result = NULL;
+PyDoc_STRVAR(find_doc,
+             "find(words, hashes, numbers, out, unknown) -> int\n\n"
+             "Look the words of a list up in a table: hashes (int64) and numbers (int32, -2 where free), a power\n"
+             "of two long. Writes numbers to out (int32), the places of words not in the table to unknown\n"
+             "(int64), and returns how many those are.");
+
+static PyObject *find(PyObject *self, PyObject *args) {
+    PyObject *words, *objects[4], *result = NULL;
     Buffers buffers = {.taken = 0};
-    Py_ssize_t n_out;
-    if (!PyArg_ParseTuple(args, "OOO", &words, &numbers, &target)) return NULL;
-    int32_t *out = take(&buffers, target, 1, 4, &n_out);
-    if (out != NULL && (!PyList_Check(words) || !PyDict_Check(numbers) || PyList_Size(words) != n_out)) {
-        PyErr_SetString(PyExc_ValueError, "words must be a list and numbers a dict, with room for every word");
-        out = NULL;
+    Py_ssize_t n_slots, n_numbers, n_out, n_unknown;
+    if (!PyArg_ParseTuple(args, "OOOOO", &words, &objects[0], &objects[1], &objects[2], &objects[3])) return NULL;
+    const int64_t *hashes = take(&buffers, objects[0], 0, 8, &n_slots);
+    const int32_t *numbers = hashes ? take(&buffers, objects[1], 0, 4, &n_numbers) : NULL;
+    int32_t *out = numbers ? take(&buffers, objects[2], 1, 4, &n_out) : NULL;
+    int64_t *unknown = out ? take(&buffers, objects[3], 1, 8, &n_unknown) : NULL;
+    if (unknown == NULL) goto done;
+    if (!PyList_Check(words) || PyList_Size(words) != n_out || n_unknown < n_out || n_numbers != n_slots ||
+        n_slots < 1 || (n_slots & (n_slots - 1))) {
+        PyErr_SetString(PyExc_ValueError, "the list of words, the table and the outputs do not fit each other");
+        goto done;
     }
-    Py_ssize_t i = 0;
-    for (; out != NULL && i < n_out; i++) {
-        PyObject *word = PyList_GetItem(words, i);
-        PyObject *found = PyDict_GetItemWithError(numbers, word);
-        if (found != NULL) {
-            out[i] = (int32_t)PyLong_AsLong(found);
-        } else if (PyErr_Occurred()) {
-            break;
-        } else {
-            PyObject *made = PyObject_GetItem(numbers, word); /* calls __missing__ */
-            if (made == NULL) break;
-            out[i] = (int32_t)PyLong_AsLong(made);
-            Py_DECREF(made);
+    Py_ssize_t missed = 0;
+    int64_t keys[AHEAD];
+    for (Py_ssize_t start = 0; start < n_out; start += AHEAD) {
+        Py_ssize_t stop = start + AHEAD < n_out ? start + AHEAD : n_out;
+        for (Py_ssize_t i = start; i < stop; i++) {
+            Py_hash_t key = PyObject_Hash(PyList_GetItem(words, i));
+            if (key == -1) goto done;
+            keys[i - start] = key;
+            __builtin_prefetch(&hashes[key & (n_slots - 1)]);
+            __builtin_prefetch(&numbers[key & (n_slots - 1)]);
+        }
+        for (Py_ssize_t i = start; i < stop; i++) {
+            int64_t key = keys[i - start], slot = key & (n_slots - 1);
+            Py_ssize_t steps = 0;
+            while (numbers[slot] != EMPTY && hashes[slot] != key && steps++ < n_slots)
+                slot = (slot + 1) & (n_slots - 1);
+            if (numbers[slot] != EMPTY && hashes[slot] == key) out[i] = numbers[slot];
+            else unknown[missed++] = i;
         }
     }
-    if (out != NULL && i == n_out && !PyErr_Occurred()) {
-        Py_INCREF(Py_None);
-        result = Py_None;
+    result = PyLong_FromSsize_t(missed);
+done:
+    give_back(&buffers);
+    return result;
+}
+
+PyDoc_STRVAR(put_doc,
+             "put(keys, values, hashes, numbers)\n\n"
+             "Put hashes of new words (int64) and their numbers (int32, -1 or more) into a table, which must have\n"
+             "room for them.");
+
+static PyObject *put(PyObject *self, PyObject *args) {
+    PyObject *objects[4], *result = NULL;
+    Buffers buffers = {.taken = 0};
+    Py_ssize_t n_keys, n_values, n_slots, n_numbers;
+    if (!PyArg_ParseTuple(args, "OOOO", &objects[0], &objects[1], &objects[2], &objects[3])) return NULL;
+    const int64_t *keys = take(&buffers, objects[0], 0, 8, &n_keys);
+    const int32_t *values = keys ? take(&buffers, objects[1], 0, 4, &n_values) : NULL;
+    int64_t *hashes = values ? take(&buffers, objects[2], 1, 8, &n_slots) : NULL;
+    int32_t *numbers = hashes ? take(&buffers, objects[3], 1, 4, &n_numbers) : NULL;
+    if (numbers != NULL) {
+        int sound = n_keys == n_values && n_numbers == n_slots && n_slots > 0 && !(n_slots & (n_slots - 1));
+        for (Py_ssize_t i = 0; sound && i < n_keys; i++) {
+            int64_t slot = keys[i] & (n_slots - 1);
+            Py_ssize_t steps = 0;
+            while (numbers[slot] != EMPTY && steps++ < n_slots) slot = (slot + 1) & (n_slots - 1);
+            sound = numbers[slot] == EMPTY;
+            if (sound) {
+                hashes[slot] = keys[i];
+                numbers[slot] = values[i];
+            }
+        }
+        if (sound) {
+            Py_INCREF(Py_None);
+            result = Py_None;
+        } else {
+            PyErr_SetString(PyExc_ValueError, "the table of words has no room, or does not fit");
+        }
     }
     give_back(&buffers);
     return result;
@@ -621,7 +670,8 @@ static PyMethodDef methods[] = {{"highest", highest, METH_VARARGS, highest_doc},
                                 {"invert", invert, METH_VARARGS, invert_doc},
                                 {"scatter", scatter, METH_VARARGS, scatter_doc},
                                 {"strings", strings, METH_VARARGS, strings_doc},
-                                {"number", number, METH_VARARGS, number_doc},
+                                {"find", find, METH_VARARGS, find_doc},
+                                {"put", put, METH_VARARGS, put_doc},
                                 {"prefixes", prefixes, METH_VARARGS, prefixes_doc},
                                 {"rank", rank, METH_VARARGS, rank_doc},
                                 {NULL, NULL, 0, NULL}};

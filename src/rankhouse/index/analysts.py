@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError
-from rankhouse.index import kernel
+from rankhouse.index.numbers import Numbers
 from rankhouse.text.analyze import ANALYZERS, Analyzer
 
 
@@ -41,21 +41,6 @@ class Analysed(NamedTuple):
     lengths: NDArray[np.int32]
 
 
-class Numbers(dict[str, int]):
-    """Raw word -> number of its term, -1 for dropped words; fills itself on demand."""
-
-    def __init__(self, analyzer: Analyzer) -> None:
-        super().__init__()
-        self._term = analyzer.normal  # its own memory would only double this one
-        self.terms: dict[str, int] = {}
-
-    def __missing__(self, word: str) -> int:
-        term = self._term(word)
-        number = self.terms.setdefault(term, len(self.terms)) if term else -1
-        self[word] = number
-        return number
-
-
 def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> Analysed:
     """Turn texts into term numbers, going on from those given already."""
     first = len(numbers.terms)
@@ -63,7 +48,7 @@ def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> Analy
     for text in texts:
         words += analyzer.words(text)
         ends.append(len(words))
-    tokens = kernel.number(words, numbers)
+    tokens = numbers.of(words)
     kept = tokens >= 0
     lengths = np.diff(np.concatenate([[0], np.cumsum(kept)])[ends])
     fresh = list(islice(numbers.terms, first, None))
@@ -84,7 +69,7 @@ class Analysts:
     def __init__(self, analyzer: str, workers: int) -> None:
         self.workers = workers
         self._analyzer = notation.make(analyzer, ANALYZERS, "analyzer")
-        self._numbers = Numbers(self._analyzer)
+        self._numbers = Numbers(self._analyzer.normal)
         self._threads = ThreadPoolExecutor(max(1, workers))
         self._free: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         self._all = [self._start(analyzer) for _ in range(workers if workers > 1 else 0)]
@@ -119,7 +104,7 @@ class Analysts:
 
     def forget(self) -> None:
         """Let go of the numbers given so far; what is analysed next is numbered from 0."""
-        self._numbers = Numbers(self._analyzer)
+        self._numbers = Numbers(self._analyzer.normal)
 
     def _ask(self, texts: Sequence[str]) -> Analysed:
         process = self._free.get()
@@ -148,7 +133,7 @@ def _serve(requests: BinaryIO, replies: BinaryIO, analyzer: Analyzer) -> None:
         except EOFError:
             return
         try:
-            reply: tuple[object, ...] | Exception = tuple(analyse(texts, analyzer, Numbers(analyzer)))
+            reply: tuple[object, ...] | Exception = tuple(analyse(texts, analyzer, Numbers(analyzer.normal)))
         except Exception as error:  # noqa: BLE001 - whatever it is, the parent raises it
             reply = error
         pickle.dump(reply, replies, pickle.HIGHEST_PROTOCOL)

@@ -75,15 +75,6 @@ def _counts_up_to(highest: int) -> type[np.uint8 | np.uint16 | np.uint32]:
     return np.uint8 if highest < 256 else np.uint16 if highest < 65_536 else np.uint32
 
 
-def number(words: list[str], numbers: dict[str, int]) -> Int32s:
-    """Look every word up in a dict, one that fills itself by __missing__: (words,)."""
-    if not COMPILED:
-        return np.fromiter(map(numbers.__getitem__, words), np.int32, len(words))
-    found = np.empty(len(words), np.int32)
-    _kernel.number(words, numbers, found)
-    return found
-
-
 def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
     """Count the distinct terms of every document.
 
@@ -110,6 +101,16 @@ def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
     ends = np.concatenate([[0], np.cumsum(np.bincount(row[places], minlength=len(lengths)))])
     tfs = counts[by_place].astype(_counts_up_to(int(counts.max(initial=0))))
     return Forward(ends.astype(np.int64), tokens[places], tfs)
+
+
+def find(words: list[str], hashes: Int64s, numbers: Int32s, out: Int32s, unknown: Int64s) -> int:
+    """Look words up in a table of hashes; compiled only (``numbers`` has the plain way)."""
+    return _kernel.find(words, hashes, numbers, out, unknown)
+
+
+def put(keys: Int64s, values: Int32s, hashes: Int64s, numbers: Int32s) -> None:
+    """Put hashes of new words into a table of hashes; compiled only."""
+    _kernel.put(keys, values, hashes, numbers)
 
 
 def tally(numbers: Int32s, n: int) -> Int64s:
