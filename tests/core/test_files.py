@@ -3,6 +3,8 @@
 import errno
 import gzip
 import os
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -123,4 +125,38 @@ def test_a_folder_can_replace_a_folder(tmp_path):
         temporary.mkdir()
         (temporary / "new").touch()
     assert [p.name for p in target.iterdir()] == ["new"]
+    assert os.listdir(tmp_path) == ["made"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from rankhouse.core import files
+
+target = Path(sys.argv[1])
+with files.replacing(target) as temporary:
+    temporary.mkdir()
+    (temporary / "new").touch()
+    if sys.argv[2] == "between the renames":
+        target.rename(temporary.parent / "replaced")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("moment", "left"), [("while writing", "old"), ("between the renames", "new")])
+def test_what_a_killed_writer_left_is_tidied_up_and_nothing_is_lost(tmp_path, moment, left):
+    target = tmp_path / "made"
+    target.mkdir()
+    (target / "old").touch()
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(target), moment], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    with replacing(target) as slow:  # a living writer: nobody tidies it up
+        assert [p.name for p in target.iterdir()] == [left]
+        slow.mkdir()
+        with replacing(target) as quick:
+            quick.mkdir()
+            (quick / "quick").touch()
+        assert [p.name for p in target.iterdir()] == ["quick"]
+        assert slow.exists()
+    assert not os.listdir(target)
     assert os.listdir(tmp_path) == ["made"]

@@ -27,7 +27,11 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+if sys.platform != "win32":  # there, what a killed writer left stays until somebody removes it
+    import fcntl
+
 COMPRESSIONS = (".gz", ".zst")
+_SCRATCH, _REPLACED = ".part", "replaced"
 _GZIP_MAGIC, _ZSTD_MAGIC, _BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
 
 
@@ -182,22 +186,70 @@ def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path beside the target; rename it onto the target when the block ends well.
 
     Missing parent folders are made. If the block raises, the temporary is removed (file or folder) and the
-    target stays as it was.
+    target stays as it was. What a killed process left beside the target is tidied up by the next writer.
 
     Raises:
         OutputFailed: No permission, disk full, or the like.
     """
     with writing_failures(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name[:60]}.", suffix=".part", dir=path.parent))
+        prefix = f".{path.name[:60]}."
+        _tidy(path.parent, prefix)
+        scratch, lock = _locked_scratch(path.parent, prefix)
         temporary = scratch / path.name
         try:
             yield temporary
             if path.is_dir() and not path.is_symlink():
-                path.rename(scratch / "replaced")
+                path.rename(scratch / _REPLACED)
             temporary.replace(path)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+            if lock is not None:
+                os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder for as long as this process lives; None where somebody else holds it or it is gone.
+
+    Where the system or the file system has no such locks, the folder counts as held.
+    """
+    if sys.platform == "win32":
+        return None
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        folder.stat()  # another process may have tidied it up between the two calls
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _locked_scratch(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    while True:
+        scratch = Path(tempfile.mkdtemp(prefix=prefix, suffix=_SCRATCH, dir=parent))
+        lock = _lock(scratch)
+        if lock is not None or scratch.exists():
+            return scratch, lock
+
+
+def _tidy(parent: Path, prefix: str) -> None:
+    """Remove the scratch folders of writers that no longer live: their locks went with them."""
+    with os.scandir(parent) as entries:
+        left = [e.path for e in entries if e.name.startswith(prefix) and e.name.endswith(_SCRATCH)]
+    for scratch in map(Path, left):
+        lock = _lock(scratch)
+        if lock is None:
+            continue
+        if (scratch / _REPLACED).exists():  # killed between the two renames: the new folder was whole
+            for whole in scratch.iterdir():
+                if whole.name != _REPLACED and not (parent / whole.name).exists():
+                    whole.rename(parent / whole.name)
+        shutil.rmtree(scratch, ignore_errors=True)
+        os.close(lock)
 
 
 @contextmanager
