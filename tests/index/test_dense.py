@@ -29,7 +29,7 @@ from rankhouse.core.errors import (
 )
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
-from rankhouse.index import dense_encode
+from rankhouse.index import growing
 from rankhouse.index.dense import Vectors, load_state, vectors_folder
 from rankhouse.index.dense_encode import Encoding, encode
 from rankhouse.index.dense_search import Exact, search
@@ -308,10 +308,10 @@ CHILD = """
     import sys, time
     sys.path.insert(0, {tests!r})
     from pathlib import Path
-    from rankhouse.index import dense_encode
+    from rankhouse.index import dense_encode, growing
     import test_dense as here
 
-    dense_encode.JOURNAL_SECONDS = 0.0
+    growing.JOURNAL_SECONDS = 0.0
     documents = here.collection(int(sys.argv[2]))
     class Slow(here.HashedWords):
         def encode_passages(self, texts):
@@ -387,7 +387,7 @@ def test_a_kill_while_adding_leaves_the_old_vectors_searchable(tmp_path, encoded
 
 
 def test_another_encoder_does_not_go_on_with_a_killed_encoding(tmp_path, monkeypatch):
-    monkeypatch.setattr(dense_encode, "JOURNAL_SECONDS", 0.0)
+    monkeypatch.setattr(growing, "JOURNAL_SECONDS", 0.0)
 
     def stops(documents):
         yield from documents[:30]

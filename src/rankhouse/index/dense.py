@@ -16,7 +16,6 @@ Where similarity is "cosine" the rows are kept at length 1, so that a dot produc
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -28,13 +27,11 @@ from numpy.typing import NDArray
 
 from rankhouse import __version__
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
-from rankhouse.core.files import replacing
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import FloatArray
+from rankhouse.index.growing import AGAIN, MANIFEST, PROGRESS, crc_of
 from rankhouse.index.store import Strings
 
-MANIFEST: Final = "manifest.json"
-PROGRESS: Final = "progress.json"
 FORMAT: Final = "rankhouse-vectors"
 VERSION: Final = 1
 SIMILARITIES: Final = {
@@ -43,7 +40,6 @@ SIMILARITIES: Final = {
     "l2": "minus the squared Euclidean distance",
 }
 DTYPES: Final = {"float32": "<f4", "float16": "<f2"}
-AGAIN: Final = "run  rankhouse encode  again"
 
 
 class Encoder(Protocol):
@@ -131,11 +127,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
             "ids.bin": self.id_bytes,
             "ids_at.bin": (self.documents + 1) * 8,
         }
-
-    def save(self, path: Path) -> None:
-        """Write the state to a file, whole or not at all."""
-        with replacing(path) as temporary:
-            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
 
 def load_state(path: Path) -> State:
@@ -299,15 +290,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def crc_of(path: Path, size: int) -> int:
-    """Give the CRC-32 of the first ``size`` bytes of a file."""
-    total = 0
-    with path.open("rb") as stream:
-        while size > 0 and (chunk := stream.read(min(size, 1 << 20))):
-            total, size = zlib.crc32(chunk, total), size - len(chunk)
-    return total
 
 
 def _map(path: Path, kind: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:

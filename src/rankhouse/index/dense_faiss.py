@@ -28,8 +28,9 @@ from rankhouse.core.files import replacing
 from rankhouse.core.notation import make, write
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.run import Run
-from rankhouse.index.dense import AGAIN, Vectors, crc_of
+from rankhouse.index.dense import Vectors
 from rankhouse.index.dense_search import Exact, Nearest, Rows, rescore, settle
+from rankhouse.index.growing import AGAIN, crc_of
 
 Progress = Callable[[int, int], None]
 """Told (rows added, rows in all)."""
