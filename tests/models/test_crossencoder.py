@@ -174,6 +174,18 @@ def test_a_checkpoint_without_a_trained_head_is_refused(checkpoint):
         open_crossencoder(checkpoint("bert_plain"))
 
 
+def test_an_encoder_gets_a_new_head_to_begin_with_where_that_is_asked_for(checkpoint, pairs, fp32):
+    begun = [open_crossencoder(checkpoint("bert_plain"), new_head=seed) for seed in (1, 1, 2)]
+    scores = [NeuralRanker(model, fp32).score(pairs) for model in begun]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert np.abs(scores[0] - scores[2]).max() > 1e-3, "another seed draws another head"
+    trained = checkpoint("bert")
+    np.testing.assert_array_equal(
+        NeuralRanker(open_crossencoder(trained, new_head=1), fp32).score(pairs),
+        NeuralRanker(open_crossencoder(trained), fp32).score(pairs),
+    )
+
+
 def test_three_classes_are_refused(checkpoint):
     with pytest.raises(BadModel, match="3 classes"):
         open_crossencoder(checkpoint("bert_three"))

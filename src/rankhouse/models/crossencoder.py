@@ -48,6 +48,7 @@ SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob")
 
 _NEXT_SENTENCE = "AutoModelForNextSentencePrediction"
 _CLASSES = "AutoModelForSequenceClassification"
+_HEADS = ("classifier", "pooler", "pre_classifier", "score.")  # beginnings of heads' names in transformers
 
 
 class CrossEncoder(nn.Module):
@@ -156,6 +157,7 @@ def open_crossencoder(
     max_length: int | None = None,
     tokenizer: str | None = None,
     allow_pickle: bool = False,
+    new_head: int | None = None,
 ) -> CrossEncoder:
     """Open a published checkpoint: ``crossencoder("cross-encoder/ms-marco-MiniLM-L6-v2")``.
 
@@ -166,6 +168,8 @@ def open_crossencoder(
         max_length: Most tokens of a pair; None: what tokenizer and network were made for.
         tokenizer: Folder of another tokenizer than the checkpoint's own.
         allow_pickle: Whether weights may be read from pytorch_model.bin.
+        new_head: To begin a training from an encoder that has no head: the seed its two classes' weights are
+            drawn with. None: a checkpoint without a trained head is refused.
 
     Raises:
         BadModel: Not a classifier of one or two classes, or damaged, or without tokenizer.
@@ -177,7 +181,10 @@ def open_crossencoder(
     raw = read_config(folder)
     kind = _head_kind(path, raw)
     own_tokenizer, asks_segments, meant_length = load_tokenizer(folder, tokenizer)
-    network = load_network(folder, kind, allow_pickle)
+    needless = () if new_head is None else _HEADS
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(new_head or 0)
+        network = load_network(folder, kind, allow_pickle, needless)
     config: Any = network.config
     classes = 2 if kind == _NEXT_SENTENCE else int(config.num_labels)
     if classes not in {1, 2}:
