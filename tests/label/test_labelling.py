@@ -100,6 +100,16 @@ def test_negatives_of_the_whole_collection_are_as_many_in_all(world, teacher, tm
     assert (done.non_relevant, done.short) == (done.pool, 99 * done.relevant - done.pool)
 
 
+def test_negatives_of_the_document_stand_beside_its_relevant_passages(world, tmp_path):
+    judge = judged({"q1": {"d5#0": 1, "d5#1": 1, "d11#2": 1}, "q2": {"d0#0": 1}}, by="passage")
+    done = work(world, judge, tmp_path / "p", negatives=random(1, scope="document"))
+    zeros = [(w["query_id"], w["doc_id"]) for w in lines(tmp_path / "p") if w["label"] == 0]
+    assert sorted(zeros) == [("q1", "d11"), ("q1", "d5"), ("q1", "d5"), ("q2", "d0")]
+    with pytest.warns(RankhouseWarning, match="1 negatives fewer than wanted"):  # d0 has one passage besides
+        done = work(world, judge, tmp_path / "p", negatives=random(2, scope="document"))
+    assert (done.relevant, done.non_relevant, done.short) == (4, 7, 1)
+
+
 def test_negatives_come_from_the_depths_asked_for(world, teacher, tmp_path):
     rule = label_transfer(world, teacher)
     for how in (every((3, 5)), random(2, depths=(3, 5))):
@@ -124,15 +134,20 @@ def test_a_seed_changes_the_draw_and_nothing_else_does(world, teacher, tmp_path)
     assert len(draws) == 3
 
 
+SOME = ("random(1)", "random(2, scope='collection')", "random(2, scope='document')")
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(1, 60), st.sampled_from(["random(1)", "random(2, scope='collection')", "all", "none"]))
+@given(st.integers(1, 60), st.sampled_from([*SOME, "all", "none"]))
 def test_no_size_of_chunk_changes_a_byte(world, teacher, tmp_path, chunk, how):
     from rankhouse.core.notation import make
 
     negatives = make(how, NEGATIVES, "")
     rule = label_transfer(world, teacher) | ranked(world.run, 1)
-    work(world, rule, tmp_path / "a", negatives=negatives, chunk=chunk)
-    work(world, rule, tmp_path / "b", negatives=negatives)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RankhouseWarning)  # too few negatives, in some
+        work(world, rule, tmp_path / "a", negatives=negatives, chunk=chunk)
+        work(world, rule, tmp_path / "b", negatives=negatives)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -345,7 +360,7 @@ def test_progress_counts_documents_to_the_end(world, teacher, tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [("random(0)", "from 1 up"), ("random(1.5)", "from 1 up"), ("random(1, depths=(5, 2))", "depths=.5, 2."),
-     ("all(depths=3)", "depths=3"), ('random(1, scope="world")', 'choose "query" or "collection"'),
+     ("all(depths=3)", "depths=3"), ('random(1, scope="world")', 'choose "query", "collection"'),
      ('random(1, seed="x")', "a seed is a whole number"), ("some", "choose from: all, none, random")],
 )  # fmt: skip
 def test_a_faulty_choice_of_negatives_is_refused(text, reason):
@@ -358,7 +373,7 @@ def test_a_faulty_choice_of_negatives_is_refused(text, reason):
 @pytest.mark.parametrize(
     "how",
     [none(), every(), every((2, None)), random(), random(3, depths=(2, 9)), random(2, seed=4),
-     random(scope="collection")],
+     random(scope="collection"), random(2, scope="document")],
 )  # fmt: skip
 def test_a_choice_of_negatives_reads_back(how):
     from rankhouse.core.notation import make

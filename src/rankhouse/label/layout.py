@@ -74,6 +74,11 @@ class Part:
         """How many of its pairs the rule calls relevant."""
         return int(np.count_nonzero(self.marks & YES))
 
+    @property
+    def relevant(self) -> Places:
+        """Places of the pairs that the rule calls relevant."""
+        return np.flatnonzero(self.marks & YES)
+
     def documents(self, places: Places) -> list[int]:
         """Give the number, from 0, of the document that each of these pairs is of."""
         found: list[int] = (np.searchsorted(self.starts, places, side="right") - 1).tolist()
@@ -107,12 +112,26 @@ class Choice:
         if self._how.kind == "random" and self._limit is not None:
             chosen = np.flatnonzero(self._lots(part, candidates) < self._limit)
         elif self._how.kind == "random":
-            wanted = self._how.per * part.positives
-            chosen = smallest(self._lots(part, candidates), wanted) if wanted else chosen[:0]
-            self.short += wanted - len(chosen)
+            chosen = self._drawn(part, candidates)
+            self.short += self._how.per * part.positives - len(chosen)
         self.count += len(chosen)
         places: list[int] = candidates[chosen].tolist()
         return places
+
+    def _drawn(self, part: Part, candidates: Places) -> Places:
+        """Draw for all relevant pairs of a query together, or for those of each document by itself."""
+        if not part.positives:
+            return candidates[:0]
+        lots = self._lots(part, candidates)
+        if self._how.scope == "query":
+            return smallest(lots, self._how.per * part.positives)
+        own = np.array(part.documents(candidates), np.int64)
+        documents, relevant = np.unique(part.documents(part.relevant), return_counts=True)
+        drawn = [candidates[:0]]
+        for document, count in zip(documents.tolist(), relevant.tolist(), strict=True):
+            beside = np.flatnonzero(own == document)
+            drawn.append(beside[smallest(lots[beside], self._how.per * count)])
+        return np.concatenate(drawn)
 
     def _candidates(self, part: Part) -> Places:
         places = np.flatnonzero(part.marks & POOL)

@@ -19,6 +19,8 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import write
 
 Lots = NDArray[np.uint64]
+Scope = Literal["query", "collection", "document"]
+SCOPES: tuple[Scope, ...] = ("query", "collection", "document")
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,15 @@ class Negatives:
         per: How many for each relevant pair.
         depths: First and last place in the run (from 1) that they may come from; None is the end.
         scope: "query": as many as the query has relevant pairs, times ``per``. "collection": as many as there
-            are relevant pairs in all, from any query.
+            are relevant pairs in all, from any query. "document": as many as the document has relevant pairs,
+            times ``per``, from that document: what a teacher of passages has to tell apart.
         seed: Changes the draw.
     """
 
     kind: Literal["none", "all", "random"]
     per: int = 1
     depths: tuple[int, int | None] = (1, None)
-    scope: Literal["query", "collection"] = "query"
+    scope: Scope = "query"
     seed: int = 0
 
     def allows(self, rank: int) -> bool:
@@ -66,7 +69,7 @@ def every(depths: tuple[int, int | None] = (1, None)) -> Negatives:
 def random(
     per: int = 1,
     depths: tuple[int, int | None] = (1, None),
-    scope: str = "query",
+    scope: Scope = "query",
     seed: int = 0,
 ) -> Negatives:
     """Draw ``per`` negatives for each relevant pair.
@@ -78,9 +81,9 @@ def random(
         raise WrongUse(f"random: per={per!r}, but it is how many negatives a relevant pair gets, from 1 up")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise WrongUse(f"random: seed={seed!r}, but a seed is a whole number")
-    if scope not in ("query", "collection"):
-        raise WrongUse(f'random: scope={scope!r}; choose "query" or "collection"')
-    return Negatives("random", per, _depths(depths), "query" if scope == "query" else "collection", seed)
+    if scope not in SCOPES:
+        raise WrongUse(f'random: scope={scope!r}; choose "query", "collection" or "document"')
+    return Negatives("random", per, _depths(depths), scope, seed)
 
 
 NEGATIVES: dict[str, Callable[..., Negatives]] = {"none": none, "all": every, "random": random}
