@@ -344,9 +344,9 @@ def done_in(folder):
 
 def test_a_killed_encoding_goes_on_where_it_was(tmp_path):
     documents, folder = collection(400), tmp_path / "v"
-    killed = child(folder, 400, 0.05)
+    killed = child(folder, 400, 0.2)
     assert killed.stdout.readline() == "ready\n"
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while done_in(folder) < 100 and time.monotonic() < until:
         time.sleep(0.005)
     killed.send_signal(signal.SIGKILL)
@@ -372,7 +372,7 @@ def test_a_kill_while_adding_leaves_the_old_vectors_searchable(tmp_path, encoded
     before = search(Exact(encoded), HashedWords(), QUERIES)
     killed = child(encoded.folder, 400, 0.05)
     assert killed.stdout.readline() == "ready\n"
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while done_in(encoded.folder) < 100 and time.monotonic() < until:
         time.sleep(0.005)
     killed.kill()
