@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rankhouse.nn.convolve import ProductTable, WideFilters, following_sums, injected_maxima, scaled_maxima
+from rankhouse.nn.convolve import ProductTable, WideFilters, following_sums
 
 
 def straightforward(words, filters, lengths):
@@ -27,10 +27,44 @@ def sample(k, seed=0, n=4, p=7, d=5, f=6, q=3):
     return filters, words, lengths, torch.randn(n, q, d)
 
 
+def rows_of(words):
+    """Every place a word of its own: (u, d) with a row of zeros first, and (n, 1, p) its row."""
+    n, p, d = words.shape
+    return F.pad(words.reshape(n * p, d), (0, 0, 1, 0)), torch.arange(1, n * p + 1).view(n, 1, p)
+
+
+def inside(lengths, p=7):
+    return (torch.arange(p) < lengths[:, None])[:, None]
+
+
+def scaled_maxima(filters, words, lengths, scales):
+    rows, index = rows_of(words)
+    return filters.maxima(rows, index * inside(lengths), lengths, scales)
+
+
+def injected_maxima(filters, words, lengths, query):
+    """Every query token times every word, as rows of their own."""
+    n, p, d = words.shape
+    rows = F.pad((query[:, :, None] * words[:, None]).reshape(-1, d), (0, 0, 1, 0))
+    index = torch.arange(1, len(rows)).view(n, -1, p)
+    return filters.maxima(rows, index * inside(lengths), lengths)
+
+
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_pooling_reads_each_text_to_its_true_end(k):
     filters, words, lengths, _ = sample(k)
-    torch.testing.assert_close(filters.pooled(words, lengths), straightforward(words, filters, lengths))
+    rows, index = rows_of(words)
+    expected = straightforward(words, filters, lengths)
+    torch.testing.assert_close(filters.maxima(rows, index * inside(lengths), lengths)[:, 0], expected)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_what_stands_beyond_the_end_is_not_pooled(k):
+    filters, words, lengths, _ = sample(k)
+    rows, index = rows_of(words)
+    wider = F.pad(index * inside(lengths), (0, 3))
+    found = filters.maxima(rows, wider, lengths)[:, 0]
+    torch.testing.assert_close(found, straightforward(words, filters, lengths))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -38,18 +72,14 @@ def test_scaling_products_equals_scaling_words(k):
     filters, words, lengths, _ = sample(k)
     scales = torch.rand(4, 3, 7) * 2 - 1
     expected = [straightforward(words * scales[:, i, :, None], filters, lengths) for i in range(3)]
-    trained = scaled_maxima(filters.products(words), scales, filters.bias, lengths)
-    torch.testing.assert_close(trained, torch.stack(expected, 1))
+    torch.testing.assert_close(scaled_maxima(filters, words, lengths, scales), torch.stack(expected, 1))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_injecting_query_words_equals_multiplying_posts(k):
     filters, words, lengths, query = sample(k)
     expected = [straightforward(words * query[:, i, None], filters, lengths) for i in range(3)]
-    trained = injected_maxima(words, query, filters, lengths)
-    torch.testing.assert_close(trained, torch.stack(expected, 1))
-    with torch.no_grad():
-        torch.testing.assert_close(injected_maxima(words, query, filters, lengths), torch.stack(expected, 1))
+    torch.testing.assert_close(injected_maxima(filters, words, lengths, query), torch.stack(expected, 1))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -61,13 +91,14 @@ def test_a_table_of_products_gives_the_same_maxima(k):
     scales = torch.rand(4, 3, 7)
     with torch.no_grad():
         table = ProductTable(vectors, filters)
-        torch.testing.assert_close(table.maxima(at, lengths)[:, 0], filters.pooled(vectors[at], lengths))
-        slow = scaled_maxima(filters.products(vectors[at]), scales, filters.bias, lengths)
+        plain = straightforward(vectors[at], filters, lengths)
+        torch.testing.assert_close(table.maxima(at, lengths)[:, 0], plain)
+        slow = filters.maxima(vectors, at[:, None], lengths, scales)
         torch.testing.assert_close(table.maxima(at, lengths, scales), slow)
         assert table.rows == len(at.unique())
         injected = ProductTable(vectors, filters, factor=query[0, 0])
-        slow = injected_maxima(vectors[at], query[:1, :1].expand(4, 1, -1), filters, lengths)
-        torch.testing.assert_close(injected.maxima(at, lengths), slow)
+        plain = straightforward(vectors[at] * query[0, 0], filters, lengths)
+        torch.testing.assert_close(injected.maxima(at, lengths)[:, 0], plain)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -96,15 +127,16 @@ def test_gradients_equal_those_of_the_plain_convolution(k):
         return (torch.stack(scaled, 1) * weights).sum() + (torch.stack(injected, 1) * weights**2).sum()
 
     def quick():
-        scaled = scaled_maxima(filters.products(words), scales, filters.bias, lengths)
-        injected = injected_maxima(words, query, filters, lengths)
+        scaled = scaled_maxima(filters, words, lengths, scales)
+        injected = injected_maxima(filters, words, lengths, query)
         return (scaled * weights).sum() + (injected * weights**2).sum()
 
-    inside = torch.arange(7) < lengths[:, None]
+    used = inside(lengths)
     for ours, theirs in zip(
         torch.autograd.grad(quick(), inputs), torch.autograd.grad(plain(), inputs), strict=True
     ):
         # Gradients of padding are never used: its rows are masked.
-        used = inside[:, :, None] if ours.shape == words.shape else inside[:, None]
-        used = used if ours.shape in {words.shape, scales.shape} else torch.ones(())
-        torch.testing.assert_close(ours * used, theirs * used, rtol=1e-4, atol=1e-5)
+        mask = used.transpose(1, 2) if ours.shape == words.shape else used
+        mask = mask if ours.shape in {words.shape, scales.shape} else torch.ones(())
+        torch.testing.assert_close(ours * mask, theirs * mask, rtol=1e-4, atol=1e-5)
+        assert theirs.abs().sum() > 0

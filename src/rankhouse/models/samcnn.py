@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
+from zlib import crc32
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -26,17 +28,17 @@ from rankhouse.models.wordpair import (
     WordReader,
     array,
     begin,
-    blank_table,
     design_from,
     embedding,
     policy_of,
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.convolve import ProductTable, WideFilters, injected_maxima, scaled_maxima
-from rankhouse.nn.kernels import word_cosines
-from rankhouse.nn.ragged import TwoSided
+from rankhouse.nn.convolve import ProductTable, WideFilters
+from rankhouse.nn.kernels import cosines, word_cosines
+from rankhouse.nn.ragged import Ragged, TwoSided
 from rankhouse.text.vectors import uniform
+from rankhouse.text.vocabulary import UNKNOWN, Vocabulary
 
 Attention = Literal["query", "position"] | None
 _UNKNOWN_BOUND = 0.05
@@ -55,6 +57,8 @@ class SamCNNDesign(Reading):
         final: Size of the last hidden layer.
         dropout: Share of numbers dropped in training.
         class_weights: Weights of not relevant and relevant posts in the loss; () for the same.
+        unknown: Rows that words outside the vocabulary share, each word always the same one; with 1 all are
+            one word, as in the paper.
     """
 
     words: str = "whitespace"
@@ -66,6 +70,7 @@ class SamCNNDesign(Reading):
     final: int = 100
     dropout: float = 0.5
     class_weights: tuple[float, ...] = ()
+    unknown: int = 1
 
     def __post_init__(self) -> None:
         """Take lists as tuples; refuse unknown attention and sizes that make no layer."""
@@ -80,7 +85,7 @@ class SamCNNDesign(Reading):
             raise WrongUse(
                 f'attention="{self.attention}" is not known; choose from: None, "query", "position"'
             )
-        for name in ("filters", "filter_length", "hidden", "final"):
+        for name in ("filters", "filter_length", "hidden", "final", "unknown"):
             if getattr(self, name) < 1:
                 raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
         if not 0 <= self.dropout < 1:
@@ -89,8 +94,35 @@ class SamCNNDesign(Reading):
     def fresh(self, texts: Iterable[str], seed: int = 0) -> SamCNN:
         """Count a vocabulary over texts, start its vectors, draw the weights: a samCNN to be trained."""
         reader, table = begin(self, texts, seed, uniform(_UNKNOWN_BOUND))
+        more = (self.unknown - 1, table.shape[1])
+        drawn = uniform(_UNKNOWN_BOUND)(np.random.default_rng((seed, 1)), more, table)
         with seeded(seed):
-            return SamCNN(self, reader, table)
+            return SamCNN(self, PostReader(self, reader.vocabulary), np.concatenate([table, drawn]))
+
+
+class PostReader(WordReader):
+    """Reads words that the vocabulary lacks as one of several unknown words, chosen by the word itself.
+
+    So a name that was never seen in training still matches itself, and hardly anything else: which one of
+    ``unknown`` rows it gets depends on its letters only (CRC-32 of its UTF-8 bytes).
+    """
+
+    def __init__(self, design: SamCNNDesign, vocabulary: Vocabulary) -> None:
+        super().__init__(design, vocabulary)
+        self.unknown = design.unknown
+
+    def __len__(self) -> int:
+        """How many rows the word table has."""
+        return len(self.vocabulary) + self.unknown - 1
+
+    def ids(self, words: Sequence[str]) -> list[int]:
+        """Give each word's number; unknown words have 1 and those behind the vocabulary."""
+        found = self.vocabulary.ids(words)
+        if self.unknown > 1:
+            for at, number in enumerate(found):
+                if number == UNKNOWN and (row := crc32(words[at].encode()) % self.unknown):
+                    found[at] = len(self.vocabulary) + row - 1
+        return found
 
 
 class TextEncoder(nn.Module):
@@ -105,6 +137,41 @@ class TextEncoder(nn.Module):
     def forward(self, maxima: Tensor) -> Tensor:
         """(..., f) -> (..., h)."""
         return cast(Tensor, self.hidden(self.dropout(maxima)))
+
+
+class _Distinct:
+    """The distinct words of a batch: whatever is computed word by word is computed once for each.
+
+    Attributes:
+        vectors: (u, d); row 0 is padding, zero.
+    """
+
+    def __init__(self, words: nn.Embedding, batch: TwoSided) -> None:
+        zero = batch.query.values.new_zeros(1)
+        self._ids = torch.unique(torch.cat([zero, batch.query.values, batch.passage.values]))
+        self.vectors: Tensor = words(self._ids)
+
+    def places(self, ids: Tensor) -> Tensor:
+        """Give the rows of ``vectors`` where these words stand, of the same shape."""
+        return torch.searchsorted(self._ids, ids)
+
+    def products(self, query: Tensor, passage: Tensor) -> tuple[Tensor, Tensor]:
+        """Multiply every query token with every word of its post, element by element.
+
+        Args:
+            query: (n, q) word numbers.
+            passage: (n, p) word numbers.
+
+        Returns:
+            (m, d) products of distinct pairs of words, row 0 zero, and (n, q, p) the rows of each pair.
+        """
+        said = self.places(passage)[:, None, :]
+        keys = (self.places(query)[:, :, None] * len(self._ids) + said) * (said > 0)
+        distinct, index = torch.unique(F.pad(keys.flatten(), (1, 0)), return_inverse=True)
+        left = torch.div(distinct, len(self._ids), rounding_mode="floor")
+        right = distinct % len(self._ids)
+        products = F.embedding(left, self.vectors) * F.embedding(right, self.vectors)
+        return products, index[1:].view(keys.shape)
 
 
 class _Memory:
@@ -156,8 +223,8 @@ class SamCNN(nn.Module):
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> SamCNN:
         """Make the model of this policy and vocabulary; its weights are put in afterwards."""
         design = design_from(SamCNNDesign, policy)
-        reader = WordReader.rebuild(design, assets)
-        return cls(design, reader, blank_table(reader, policy["width"]))
+        reader = PostReader(design, WordReader.rebuild(design, assets).vocabulary)
+        return cls(design, reader, np.zeros((len(reader), policy["width"]), np.float32))
 
     def assets(self) -> Mapping[str, bytes]:
         """Give the vocabulary's file."""
@@ -167,15 +234,16 @@ class SamCNN(nn.Module):
         """Turn n pairs into word numbers."""
         return self.reader.encode(pairs)
 
-    def _vector(self, ids: Tensor, lengths: Tensor, memory: _Memory) -> Tensor:
-        """General sentence encoder: (n, t) -> (n, h)."""
-        if torch.is_grad_enabled():
-            maxima = self.text.filters.pooled(self.embedding(ids), lengths)
+    def _vector(self, side: Ragged, words: _Distinct | _Memory) -> Tensor:
+        """General sentence encoder: n rows -> (n, h)."""
+        ids, filters = side.pad(at_least=1), self.text.filters
+        if isinstance(words, _Distinct):
+            maxima = filters.maxima(words.vectors, words.places(ids)[:, None], side.lengths)
         else:
-            maxima = memory.table("text", self.text.filters).maxima(ids, lengths)[:, 0]
-        return cast(Tensor, self.text(maxima))
+            maxima = words.table("text", filters).maxima(ids, side.lengths)
+        return cast(Tensor, self.text(maxima[:, 0]))
 
-    def swept(self, batch: TwoSided, memory: _Memory | None = None) -> Tensor:
+    def swept(self, batch: TwoSided, words: _Distinct | _Memory | None = None) -> Tensor:
         """Let every query token sweep the post: maxima (n, q, f), zero for padding of the query.
 
         Raises:
@@ -183,20 +251,22 @@ class SamCNN(nn.Module):
         """
         if self.attended is None:
             raise WrongUse("this samCNN has attention=None: no query word sweeps the post")
+        words = words or self._words(batch)
         query, passage = batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
         filters, lengths = self.attended.filters, batch.passage.lengths
-        memory = memory or _Memory(self.embedding.weight)
         if self.design.attention == "position":
-            scales = word_cosines(self.embedding, query, passage)
-            if torch.is_grad_enabled():
-                products = filters.products(self.embedding(passage))
-                maxima = scaled_maxima(products, scales, filters.bias, lengths)
+            if isinstance(words, _Distinct):
+                at = words.places(passage)
+                asked = F.embedding(words.places(query), words.vectors)
+                scales = cosines(asked, F.embedding(at, words.vectors))
+                maxima = filters.maxima(words.vectors, at[:, None], lengths, scales)
             else:
-                maxima = memory.table("attended", filters).maxima(passage, lengths, scales)
-        elif torch.is_grad_enabled():
-            maxima = injected_maxima(self.embedding(passage), self.embedding(query), filters, lengths)
+                scales = word_cosines(self.embedding, query, passage)
+                maxima = words.table("attended", filters).maxima(passage, lengths, scales)
+        elif isinstance(words, _Distinct):
+            maxima = filters.maxima(*words.products(query, passage), lengths)
         else:
-            maxima = self._injected(query, passage, lengths, memory)
+            maxima = self._injected(query, passage, lengths, words)
         return maxima * batch.query.mask(at_least=1).unsqueeze(2)
 
     def _injected(self, query: Tensor, passage: Tensor, lengths: Tensor, memory: _Memory) -> Tensor:
@@ -209,14 +279,17 @@ class SamCNN(nn.Module):
             out[at, column] = table.maxima(passage[at], lengths[at])[:, 0]
         return out
 
+    def _words(self, batch: TwoSided) -> _Distinct | _Memory:
+        """Give the batch's words as training needs them, or a memory to score with."""
+        return _Distinct(self.embedding, batch) if torch.is_grad_enabled() else _Memory(self.embedding.weight)
+
     def features(self, batch: TwoSided, memory: _Memory | None = None) -> Tensor:
         """Give query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h)."""
-        memory = memory or _Memory(self.embedding.weight)
-        sides = (batch.query, batch.passage)
-        parts = [self._vector(side.pad(at_least=1), side.lengths, memory) for side in sides]
+        words = memory or self._words(batch)
+        parts = [self._vector(side, words) for side in (batch.query, batch.passage)]
         if self.attended is not None:
             mask = batch.query.mask(at_least=1).unsqueeze(2)
-            swept = self.attended(self.swept(batch, memory)) * mask
+            swept = self.attended(self.swept(batch, words)) * mask
             parts.append(swept.sum(1) / batch.query.lengths.clamp_min(1)[:, None])
         return torch.cat(parts, dim=1)
 

@@ -107,14 +107,18 @@ class WordReader:
         query, passage = self.split(pair.query.text), self.split(pair.passage.text)
         return tuple(query[: self.reading.query_length]), tuple(passage[: self.reading.passage_length])
 
+    def ids(self, words: Sequence[str]) -> list[int]:
+        """Give each word's number."""
+        return self.vocabulary.ids(words)
+
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
         """Turn n pairs into word numbers, each side cut to its length; the cut is counted in ``lost``."""
         queries: dict[str, list[int]] = {}
         query_rows, passage_rows, lost = [], [], []
         for query, passage in pairs:
             if query.text not in queries:
-                queries[query.text] = self.vocabulary.ids(self.split(query.text))
-            asked, said = queries[query.text], self.vocabulary.ids(self.split(passage.text))
+                queries[query.text] = self.ids(self.split(query.text))
+            asked, said = queries[query.text], self.ids(self.split(passage.text))
             query_rows.append(asked[: self.reading.query_length])
             passage_rows.append(said[: self.reading.passage_length])
             lost.append(len(asked) + len(said) - len(query_rows[-1]) - len(passage_rows[-1]))
@@ -122,7 +126,7 @@ class WordReader:
 
     def rows(self, texts: Sequence[str], limit: int) -> Ragged:
         """Turn texts into word numbers, at most ``limit`` each."""
-        return Ragged.of([self.vocabulary.ids(self.split(text))[:limit] for text in texts])
+        return Ragged.of([self.ids(self.split(text))[:limit] for text in texts])
 
     def assets(self) -> dict[str, bytes]:
         """Give the vocabulary's file."""

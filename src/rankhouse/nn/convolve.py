@@ -2,8 +2,10 @@
 
 A filter of k words is k matrices: each word is multiplied once with each of them ("products"), and a place's
 value is the sum of k neighbouring products. Attention that scales words then scales products, so a post is
-multiplied once and not once per query token. Paper: Shi et al., NAACL 2019 workshop line (samCNN), eq. 1-4.
-Shapes: n pairs, q query tokens, p passage tokens, d width, f filters, k filter length; o = p + k - 1 places.
+multiplied once and not once per query token; and as posts repeat words, each distinct word of a batch is
+multiplied once. Paper: Shi et al., NAACL 2019 (samCNN), eq. 1-4.
+Shapes: n pairs, q query tokens, p passage tokens, d width, f filters, k filter length, u rows of products,
+s sweeps over a text; o = p + k - 1 places.
 """
 
 from __future__ import annotations
@@ -33,25 +35,23 @@ class WideFilters(nn.Module):
         flat = self.weight.permute(2, 1, 0).reshape(d, k * f)
         return torch.matmul(words, flat).view(*words.shape[:-1], k, f)
 
-    def pooled(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """Convolve words (n, p, d) and take ReLU and the maximum over the true places: (n, f).
+    def maxima(self, words: Tensor, index: Tensor, lengths: Tensor, scales: Tensor | None = None) -> Tensor:
+        """Convolve texts and take ReLU and the maximum over their true places: (n, s, f).
+
+        A text's own length + k - 1 places are true, so what stands beyond its end is never read. With
+        ``scales`` (n, s, p) this is the position-aware attention of samCNN, eq. 2-4: ReLU(max over places of
+        conv(words * scales[:, i, :, None])) for every sweep i. The query-aware one, eq. 1, has rows of words
+        multiplied by query tokens, and a row of numbers for every query token.
 
         Args:
-            words: Word vectors; those beyond a text's length are zero.
-            lengths: (n,) int64 true lengths; a text has its length + k - 1 places.
+            words: (u, d) distinct words; row 0 is zero.
+            index: (n, s, p) int64 rows of ``words``, 0 beyond a text's length; with scales s may be 1.
+            lengths: (n,) int64 true lengths.
+            scales: (n, s, p) what each word is multiplied by in each sweep; None for 1.
         """
-        return pooled_products(self.products(words), self.bias, lengths)
-
-
-def shift_and_add(products: Tensor) -> Tensor:
-    """Sum neighbouring products: (n, p, k, f) -> (n, o, f), all places where a filter touches the text."""
-    n, p, k, f = products.shape
-    if k == 1:
-        return products[:, :, 0]
-    places = products.new_zeros(n, p + k - 1, f)
-    for r in range(k):
-        places[:, k - 1 - r : k - 1 - r + p] += products[:, :, r]
-    return places
+        products = self.products(words).to(self.bias.dtype)  # autocast multiplies in a shorter one
+        best = cast(Tensor, _Maxima.apply(products, index, lengths, scales))  # type: ignore[no-untyped-call]  # torch's
+        return (best + self.bias).relu()
 
 
 def _no_place(lengths: Tensor, places: int, k: int) -> Tensor:
@@ -59,82 +59,73 @@ def _no_place(lengths: Tensor, places: int, k: int) -> Tensor:
     return torch.arange(places, device=lengths.device) >= (lengths + k - 1)[:, None]
 
 
-def pooled_products(products: Tensor, bias: Tensor, lengths: Tensor) -> Tensor:
-    """Sum neighbouring products and take ReLU and the maximum over the true places: (n, f).
+def _sweep(
+    products: Tensor, index: Tensor, lengths: Tensor, scales: Tensor | None, winners: Tensor | None = None
+) -> Tensor:
+    """Sum neighbouring products and take the maximum over true places: (n, s, f), -inf without any.
 
     Args:
-        products: (n, p, k, f), zero beyond a text's length.
-        bias: (f,).
-        lengths: (n,) int64 true lengths.
+        products: (u, k, f).
+        index: (n, 1 or s, p).
+        lengths: (n,).
+        scales: (n, s, p) or None.
+        winners: (n, s, f) int64 to write the winning places into, or None.
     """
-    places = shift_and_add(products)
-    beyond = _no_place(lengths, places.shape[1], products.shape[2])[:, :, None]
-    return (places.masked_fill(beyond, -torch.inf).amax(1) + bias).relu()
+    _, k, f = products.shape
+    flat, ends = products.view(-1, f), (k - 1, k - 1)
+    n, sweeps, p = index.shape if scales is None else scales.shape
+    best = flat.new_empty(n, sweeps, f)
+    rows = F.pad(index, ends).unfold(2, k, 1) * k + torch.arange(k, device=index.device)  # (n, s, o, k)
+    factors = None if scales is None else F.pad(scales, ends).unfold(2, k, 1)
+    step = max(1, _CHUNK_FLOATS // ((p + k - 1) * f))
+    for start in range(0, n, step):
+        part = slice(start, start + step)
+        beyond = _no_place(lengths[part], p + k - 1, k)[:, :, None]
+        for i in range(sweeps):
+            at = rows[part, min(i, index.shape[1] - 1)].reshape(-1, k)
+            weights = None if factors is None else factors[part, i].reshape(-1, k)
+            places = F.embedding_bag(at, flat, mode="sum", per_sample_weights=weights)
+            places = places.view(-1, p + k - 1, f).masked_fill_(beyond, -torch.inf)
+            if winners is None:
+                best[part, i] = places.amax(1)
+            else:
+                best[part, i], winners[part, i] = places.max(1)
+    return best
 
 
-def scaled_maxima(products: Tensor, scales: Tensor, bias: Tensor, lengths: Tensor) -> Tensor:
-    """Convolve a post once for all query tokens, each scaling the post's words in its own way: (n, q, f).
-
-    Equals, for every query token i, ReLU(max over places of conv(words * scales[:, i, :, None])): the
-    position-aware attention of samCNN, eq. 2-4.
-
-    Args:
-        products: (n, p, k, f) from :meth:`WideFilters.products`; zero beyond a text's length.
-        scales: (n, q, p) cosine of each query token with each word.
-        bias: (f,).
-        lengths: (n,) int64 true lengths of the posts.
-    """
-    best = cast(Tensor, _ScaledMaxima.apply(products, scales, lengths))  # type: ignore[no-untyped-call]  # torch's
-    return (best + bias).relu()
-
-
-class _ScaledMaxima(torch.autograd.Function):
-    """Remembers which place won; going back, only winners are touched."""
+class _Maxima(torch.autograd.Function):
+    """Remembers which place won; going back, only the words of winning places are touched."""
 
     @staticmethod
-    def forward(ctx: Any, products: Tensor, scales: Tensor, lengths: Tensor) -> Tensor:  # noqa: ANN401 - torch's context
-        n, p, k, f = products.shape
-        q = scales.shape[1]
-        best = products.new_empty(n, q, f)
-        winners = torch.empty(n, q, f, dtype=torch.int64, device=products.device)
-        beyond = _no_place(lengths, p + k - 1, k)[:, :, None]
-        for i in range(q):
-            places = shift_and_add(products * scales[:, i, :, None, None]).masked_fill_(beyond, -torch.inf)
-            torch.max(places, dim=1, out=(best[:, i], winners[:, i]))
-        ctx.save_for_backward(products, scales, winners)
+    def forward(ctx: Any, products: Tensor, index: Tensor, lengths: Tensor, scales: Tensor | None) -> Tensor:  # noqa: ANN401 - torch's context
+        n, sweeps, _ = index.shape if scales is None else scales.shape
+        winners = index.new_empty(n, sweeps, products.shape[2])
+        best = _sweep(products, index, lengths, scales, winners)
+        ctx.save_for_backward(products, index, winners, scales)
         return best
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
-        products, scales, winners = ctx.saved_tensors
-        _, p, k, _ = products.shape
-        to_products, to_scales = torch.zeros_like(products), torch.zeros_like(scales)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, Tensor | None]:  # noqa: ANN401
+        products, index, winners, scales = ctx.saved_tensors
+        _, k, f = products.shape
+        n, sweeps, _ = winners.shape
+        ends = (k - 1, k - 1)
+        padded = F.pad(index, ends).expand(n, sweeps, -1)
+        factors = None if scales is None else F.pad(scales, ends)
+        to_products, to_factors = torch.zeros_like(products), None
+        if factors is not None and ctx.needs_input_grad[3]:
+            to_factors = torch.zeros_like(factors)
         for r in range(k):
-            j = winners - (k - 1) + r  # (n, q, f): the word whose product r took part in the winning place
-            inside = (j >= 0) & (j < p)
-            j = j.clamp(0, max(p - 1, 0))
-            own = torch.where(inside, gradient, 0)
-            part = products[:, :, r]
-            to_products[:, :, r].scatter_add_(1, j, own * scales.gather(2, j))
-            to_scales.scatter_add_(2, j, own * part.gather(1, j))
-        return to_products, to_scales, None
-
-
-def injected_maxima(words: Tensor, query: Tensor, filters: WideFilters, lengths: Tensor) -> Tensor:
-    """Convolve a post with filters that every query token multiplies element by element: (n, q, f).
-
-    Equals, for every query token i, ReLU(max over places of conv(words * query[:, i, None, :])): the
-    query-aware attention of samCNN, eq. 1.
-
-    Args:
-        words: (n, p, d) the posts' words, zero beyond a text's length.
-        query: (n, q, d) the query tokens.
-        filters: The shared filters U.
-        lengths: (n,) int64 true lengths of the posts.
-    """
-    applied = _InjectedMaxima.apply(words, query, filters.weight, lengths)  # type: ignore[no-untyped-call]  # torch's
-    return (cast(Tensor, applied) + filters.bias).relu()
+            word = winners + r  # place i holds words i - k + 1 to i, and k - 1 zeros stand before the first
+            row = padded.gather(2, word).view(-1, f)
+            own = gradient if factors is None else gradient * factors.gather(2, word)
+            to_products[:, r].scatter_add_(0, row, own.reshape(-1, f))
+            if to_factors is not None:
+                part = products[:, r].gather(0, row).view_as(gradient)
+                to_factors.scatter_add_(2, word, gradient * part)
+        to_scales = None if to_factors is None else to_factors[:, :, k - 1 : to_factors.shape[2] - k + 1]
+        return to_products, None, None, to_scales
 
 
 def following_sums(words: nn.Embedding, layer: nn.Conv1d, ids: Tensor) -> Tensor:
@@ -185,25 +176,7 @@ class ProductTable:
             scales: (n, q, p) a factor for each word and query token; None for one sweep without any.
         """
         self._learn(ids)
-        f, k, _ = self.filters.weight.shape
-        flat = self._table.view(-1, f)
-        (n, p), sweeps = ids.shape, 1 if scales is None else scales.shape[1]
-        out = flat.new_empty(n, sweeps, f)
-        ends = (k - 1, k - 1)
-        index = F.pad(ids, ends).unfold(1, k, 1) * k + torch.arange(k, device=ids.device)
-        step = max(1, _CHUNK_FLOATS // max(1, (p + k - 1) * f))
-        for start in range(0, n, step):
-            rows = slice(start, start + step)
-            part = index[rows].reshape(-1, k)
-            beyond = _no_place(lengths[rows], p + k - 1, k)[:, :, None]
-            for i in range(sweeps):
-                weights = None
-                if scales is not None:
-                    weights = F.pad(scales[rows, i], ends).unfold(1, k, 1).reshape(-1, k)
-                places = F.embedding_bag(part, flat, mode="sum", per_sample_weights=weights)
-                places = places.view(-1, p + k - 1, f).masked_fill_(beyond, -torch.inf)
-                out[rows, i] = places.amax(1)
-        return (out + self.filters.bias).relu_()
+        return (_sweep(self._table, ids[:, None], lengths, scales) + self.filters.bias).relu_()
 
     def _learn(self, ids: Tensor) -> None:
         """Compute the rows of words met for the first time."""
@@ -214,43 +187,3 @@ class ProductTable:
             self._table[new] = self.filters.products(words)
             self._known[new] = True
             self.rows += len(new) if words.device.type == "cpu" else 0
-
-
-class _InjectedMaxima(torch.autograd.Function):
-    """Remembers which place won; going back, one query token's gradients are in memory at a time."""
-
-    @staticmethod
-    def forward(ctx: Any, words: Tensor, query: Tensor, weight: Tensor, lengths: Tensor) -> Tensor:  # noqa: ANN401
-        f, k, d = weight.shape
-        n, p, _ = words.shape
-        q = query.shape[1]
-        flat = weight.permute(2, 1, 0).reshape(d, k * f)
-        best = words.new_empty(n, q, f)
-        winners = torch.empty(n, q, f, dtype=torch.int64, device=words.device)
-        beyond = _no_place(lengths, p + k - 1, k)[:, :, None]
-        for i in range(q):
-            products = ((words * query[:, i, None]) @ flat).view(n, p, k, f)
-            places = shift_and_add(products).masked_fill_(beyond, -torch.inf)
-            torch.max(places, dim=1, out=(best[:, i], winners[:, i]))
-        ctx.save_for_backward(words, query, weight, winners)
-        return best
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # noqa: ANN401
-        words, query, weight, winners = ctx.saved_tensors
-        f, k, d = weight.shape
-        n, p, _ = words.shape
-        flat = weight.permute(2, 1, 0).reshape(d, k * f)
-        to_words, to_query = torch.zeros_like(words), torch.zeros_like(query)
-        to_flat = torch.zeros_like(flat)
-        for i in range(query.shape[1]):
-            places = words.new_zeros(n, p + k - 1, f)
-            places.scatter_(1, winners[:, i, None], gradient[:, i, None])
-            products = torch.cat([places[:, k - 1 - r : k - 1 - r + p] for r in range(k)], dim=2)
-            to_scaled = products @ flat.T
-            to_words.addcmul_(to_scaled, query[:, i, None])
-            to_query[:, i] = (to_scaled * words).sum(1)
-            scaled = (words * query[:, i, None]).view(n * p, d)
-            to_flat += scaled.T @ products.view(n * p, k * f)
-        return to_words, to_query, to_flat.view(d, k, f).permute(2, 1, 0), None
