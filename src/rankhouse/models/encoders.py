@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.linear import Activation
+from rankhouse.nn.compute import Activation
 from rankhouse.nn.postnorm import BERT_NAMES, DISTILBERT_NAMES, PostNormEncoder, PostNormSizes
 from rankhouse.nn.ragged import Packed, Ragged
 

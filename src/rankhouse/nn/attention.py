@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from functools import cached_property
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rankhouse.nn import quick
 from rankhouse.nn.compute import Compute
 
 Bias = Callable[["Group"], Tensor]
@@ -106,8 +108,31 @@ def _group(start: int, sizes: Sequence[int], compute: Compute) -> Group:
     )
 
 
+@dataclass(frozen=True)
+class Lie:
+    """How the rows of a batch lie end to end.
+
+    Attributes:
+        lengths: (n,) int64, tokens of each.
+        compute: Device and precision.
+    """
+
+    lengths: Tensor
+    compute: Compute
+
+    @cached_property
+    def ends(self) -> Tensor:
+        """(n + 1,) int64: row i begins at ``ends[i]`` and ends before ``ends[i + 1]``."""
+        return torch.cat([self.lengths.new_zeros(1), self.lengths.cumsum(0)])
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The rows as rectangles."""
+        return group(self.lengths, self.compute)
+
+
 class SelfAttention:
-    """Softmax attention of every row over itself.
+    """Softmax attention of every row over itself, in rectangles.
 
     Args:
         heads: h.
@@ -119,11 +144,12 @@ class SelfAttention:
 
     def __init__(self, heads: int, compute: Compute) -> None:
         self.heads, self._compute = heads, compute
-        self._base2 = compute.device.type == "cpu" and compute.precision == "bf16"
+        self._base2 = compute.device.type == "cpu" and compute.precision != "fp32"
         self.fold = math.log2(math.e) if self._base2 else 1.0
 
-    def __call__(self, qkv: Tensor, groups: Sequence[Group], bias: Bias | None = None) -> Tensor:
+    def __call__(self, qkv: Tensor, lie: Lie, bias: Bias | None = None) -> Tensor:
         """Attend: (t, 3 * h * d), queries, keys, values side by side -> (t, h * d)."""
+        groups = lie.groups
         if qkv.is_cuda and bias is None and qkv.dtype is torch.bfloat16 and (flash := _varlen()) is not None:
             return self._flash(qkv, groups, flash)
         width = qkv.shape[1] // 3
@@ -160,6 +186,39 @@ class SelfAttention:
         ends = torch.tensor([0, *sizes], device=qkv.device).cumsum(0).to(torch.int32)
         q, k, v = qkv.view(len(qkv), 3, self.heads, -1).unbind(1)
         return flash(q, k, v, ends, ends, max(sizes), max(sizes), scale=1.0).reshape(len(qkv), -1)
+
+
+class QuickAttention:
+    """The same by the compiled loops; needs no rectangles.
+
+    Args:
+        heads: h.
+
+    Attributes:
+        fold: What query weights (and added biases) must be multiplied by, besides 1 / sqrt(d).
+    """
+
+    def __init__(self, heads: int) -> None:
+        self.heads, self.fold = heads, math.log2(math.e)
+
+    def __call__(self, qkv: Tensor, lie: Lie, bias: Tensor | None = None) -> Tensor:
+        """Attend: (t, 3 * h * d) -> (t, h * d); bias as ``quick.attend`` takes it."""
+        return quick.attend(qkv, lie.ends, self.heads, bias)
+
+
+class Attention(Protocol):
+    """Softmax attention of every row over itself; with a bias of its own kind, see ``t5.RelativeBias``."""
+
+    fold: float
+
+    def __call__(self, qkv: Tensor, lie: Lie, bias: Any = None) -> Tensor:  # noqa: ANN401  # Bias, or a table
+        """Attend: (t, 3 * h * d) -> (t, h * d)."""
+        ...
+
+
+def attention(heads: int, d: int, compute: Compute) -> Attention:
+    """Make the quickest attention of ``heads`` heads of width ``d`` there is."""
+    return QuickAttention(heads) if quick.fits(compute, d) else SelfAttention(heads, compute)
 
 
 def attend_once(queries: Tensor, x: Tensor, groups: Sequence[Group]) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -11,9 +12,11 @@ import torch
 
 from rankhouse.core.errors import WrongUse
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "int8"]
+Activation = Literal["none", "relu", "gelu", "gelu_tanh"]
 
 _FAST_BF16 = ("avx512_bf16", "amx_bf16")
+PRECISIONS = ("auto", "bf16", "fp32", "int8")
 
 
 class Compute(NamedTuple):
@@ -28,8 +31,13 @@ class Compute(NamedTuple):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number type that weights and activations have."""
-        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+        """The number type of activations; with int8, of those that are not products' inputs."""
+        return torch.float32 if self.precision == "fp32" else torch.bfloat16
+
+    @property
+    def unquantised(self) -> Compute:
+        """The same without int8: for what gains nothing by it."""
+        return self._replace(precision="bf16") if self.precision == "int8" else self
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -49,7 +57,8 @@ def choose(precision: str = "auto", device: str = "auto", threads: int | None = 
     """Settle what "auto" means on this machine.
 
     Args:
-        precision: "fp32", "bf16", or "auto": bf16 where the processor multiplies bf16 matrices in hardware.
+        precision: "fp32", "bf16", "int8", or "auto": bf16 where the processor multiplies bf16 matrices in
+            hardware. int8 is never chosen by itself: it moves scores more than the others.
         device: "cpu", "cuda", "cuda:1" ..., or "auto": CUDA where there is one.
         threads: Processor threads while scoring; None leaves the process as it is.
 
@@ -59,20 +68,31 @@ def choose(precision: str = "auto", device: str = "auto", threads: int | None = 
     if threads is not None and threads < 1:
         raise WrongUse(f"threads={threads}: scoring needs 1 thread or more (leave it out for the default)")
     where = _device(device)
-    if precision not in {"auto", "fp32", "bf16"}:
-        raise WrongUse(f'precision="{precision}" is not known; choose from: auto, bf16, fp32')
+    if precision not in PRECISIONS:
+        raise WrongUse(f'precision="{precision}" is not known; choose from: {", ".join(PRECISIONS)}')
     if precision == "auto":
         precision = "bf16" if where.type == "cuda" or cpu_has_bf16() else "fp32"
-    return Compute("bf16" if precision == "bf16" else "fp32", where, threads or 0)
+    settled: Precision = "bf16" if precision == "bf16" else "int8" if precision == "int8" else "fp32"
+    return Compute(settled, where, threads or 0)
 
 
 def cpu_has_bf16() -> bool:
     """Tell whether this processor has instructions for products of bf16 numbers (AVX512_BF16 or AMX)."""
+    return any(flag in _cpu_flags() for flag in _FAST_BF16)
+
+
+def cpu_has_amx() -> bool:
+    """Tell whether this processor has AMX, whose bf16 products only oneDNN uses."""
+    return "amx_bf16" in _cpu_flags()
+
+
+@cache
+def _cpu_flags() -> frozenset[str]:
     try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return False
-    return any(flag in flags for flag in _FAST_BF16)
+        return frozenset()
+    return frozenset(text.split())
 
 
 def _device(name: str) -> torch.device:

@@ -7,15 +7,14 @@ PyTorch was built without oneDNN, and on CUDA, the plain layer is used.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankhouse.nn.compute import Compute
-
-Activation = Literal["none", "relu", "gelu", "gelu_tanh"]
+from rankhouse.nn.compute import Activation, Compute, cpu_has_amx
+from rankhouse.nn.quick import QuickLinear, fits
 
 _ONEDNN = torch.ops.mkldnn
 _ONEDNN_NAMES = {
@@ -52,6 +51,38 @@ class Linear:
         name, variant = _ONEDNN_NAMES[self._activation]
         y: Tensor = _ONEDNN._linear_pointwise(x, self._weight, self._bias, name, [], variant)  # noqa: SLF001  # likewise
         return y
+
+    def add(self, rows: Tensor, x: Tensor) -> Tensor:
+        """Add the result to x (t, out) float32, in place; gives x."""
+        return x.add_(self(rows))
+
+    def multiply(self, rows: Tensor, y: Tensor) -> Tensor:
+        """Multiply y (t, out) by the result, in place; gives y."""
+        return y.mul_(self(rows))
+
+
+class Product(Protocol):
+    """A linear layer of either kind; ``rows`` (t, in) are what the norm before it gave."""
+
+    def __call__(self, rows: Any) -> Tensor:  # noqa: ANN401  # Tensor or Int8Rows, as its kind wants them
+        """Apply to rows: (t, in) -> (t, out)."""
+        ...
+
+    def add(self, rows: Any, x: Tensor) -> Tensor:  # noqa: ANN401  # likewise
+        """Add the result to x (t, out) float32, in place; gives x."""
+        ...
+
+    def multiply(self, rows: Any, y: Tensor) -> Tensor:  # noqa: ANN401  # likewise
+        """Multiply y (t, out) by the result, in place; gives y."""
+        ...
+
+
+def linear(weight: Tensor, bias: Tensor | None, compute: Compute, activation: Activation = "none") -> Product:
+    """Make the quickest layer there is. oneDNN's bf16 product uses AMX, which the compiled loops do not."""
+    left_to_onednn = compute.precision == "bf16" and cpu_has_amx()
+    if fits(compute, *weight.shape) and not left_to_onednn:
+        return QuickLinear(weight, bias, compute, activation)
+    return Linear(weight, bias, compute, activation)
 
 
 def _activate(x: Tensor, activation: Activation) -> Tensor:

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankhouse.nn.attention import Group, SelfAttention, attend_once, group
-from rankhouse.nn.compute import Compute
-from rankhouse.nn.linear import Activation, Linear
+from rankhouse.nn.attention import Lie, attend_once, attention
+from rankhouse.nn.compute import Activation, Compute
+from rankhouse.nn.linear import Linear, linear
+from rankhouse.nn.norm import layer_norm
+from rankhouse.nn.quick import Rows
 from rankhouse.nn.ragged import Packed
 
 State = Mapping[str, Tensor]
@@ -64,17 +66,6 @@ DISTILBERT_NAMES = {
 }
 
 
-class Norm:
-    """Layer norm in fp32."""
-
-    def __init__(self, gain: Tensor, shift: Tensor, eps: float, device: torch.device) -> None:
-        self._gain, self._shift, self._eps = gain.float().to(device), shift.float().to(device), eps
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Normalise rows: (t, w) -> (t, w)."""
-        return F.layer_norm(x, self._gain.shape, self._gain, self._shift, self._eps)
-
-
 class Embeddings:
     """Words + positions + segments, normalised; ELECTRA then widens them. Always in fp32."""
 
@@ -86,21 +77,25 @@ class Embeddings:
         kinds = state.get("embeddings.token_type_embeddings.weight")
         self._kinds = None if kinds is None else kinds.detach().float().to(device)
         gain, shift = state["embeddings.LayerNorm.weight"], state["embeddings.LayerNorm.bias"]
-        self._norm = Norm(gain.detach(), shift.detach(), sizes.eps, device)
         widen = state.get("embeddings_project.weight")
         fp32 = compute._replace(precision="fp32")
         self._widen = None if widen is None else Linear(widen, state["embeddings_project.bias"], fp32)
+        self._norm = layer_norm(gain, shift, sizes.eps, compute if widen is None else fp32)
+        self._round = compute.dtype
 
-    def __call__(self, batch: Packed) -> Tensor:
-        """Look up t tokens: (t, w) float32."""
+    def __call__(self, batch: Packed) -> tuple[Tensor, Rows]:
+        """Look up t tokens: (t, w) float32, and as the first product reads them."""
         x = F.embedding(batch.ids.values, self._words)
         x += F.embedding(batch.ids.positions(), self._places)
         if self._kinds is not None and batch.segments is not None:
             x += F.embedding(batch.segments, self._kinds)
         elif self._kinds is not None:
             x += self._kinds[0]
-        x = self._norm(x)
-        return x if self._widen is None else self._widen(x)
+        x, rows = self._norm(x)
+        if self._widen is not None:
+            x = self._widen(x)
+            rows = x.to(self._round)
+        return x, rows
 
 
 class Part:
@@ -119,32 +114,34 @@ class AfterAttention:
     """What follows the heads: mixing, residual, norm; feed-forward part, residual, norm."""
 
     def __init__(self, part: Part, sizes: PostNormSizes, compute: Compute) -> None:
-        self._mix = Linear(*part("mix"), compute)
-        self._up = Linear(*part("up"), compute, sizes.activation)
-        self._down = Linear(*part("down"), compute)
-        self._norms = [Norm(*part(n), sizes.eps, compute.device) for n in ("norm1", "norm2")]
-        self._dtype = compute.dtype
+        self._mix = linear(*part("mix"), compute)
+        self._up = linear(*part("up"), compute, sizes.activation)
+        self._down = linear(*part("down"), compute)
+        self._norms = [layer_norm(*part(n), sizes.eps, compute) for n in ("norm1", "norm2")]
 
-    def __call__(self, x: Tensor, heard: Tensor) -> Tensor:
-        """Transform x (t, w) float32, given the heads' results (t, w) -> (t, w) float32."""
-        x = self._norms[0](x + self._mix(heard))
-        return self._norms[1](x + self._down(self._up(x.to(self._dtype))))
+    def __call__(self, x: Tensor, heard: Tensor) -> tuple[Tensor, Rows]:
+        """Transform x (t, w) float32, given the heads' results (t, w); x may be changed in place.
+
+        Returns:
+            The new x, and as the next product reads it.
+        """
+        x, rows = self._norms[0](self._mix.add(heard, x))
+        return self._norms[1](self._down.add(self._up(rows), x))
 
 
 class Layer:
     """Self-attention and feed-forward part, each with a residual and a norm behind it."""
 
     def __init__(self, part: Part, sizes: PostNormSizes, compute: Compute) -> None:
-        self._attention = SelfAttention(sizes.heads, compute)
         (wq, bq), (wk, bk), (wv, bv) = part("query"), part("key"), part("value")
-        scale = self._attention.fold / math.sqrt(len(wq) // sizes.heads)
-        self._qkv = Linear(torch.cat([wq * scale, wk, wv]), torch.cat([bq * scale, bk, bv]), compute)
+        self._attend = attention(sizes.heads, len(wq) // sizes.heads, compute)
+        scale = self._attend.fold / math.sqrt(len(wq) // sizes.heads)
+        self._qkv = linear(torch.cat([wq * scale, wk, wv]), torch.cat([bq * scale, bk, bv]), compute)
         self._after = AfterAttention(part, sizes, compute)
-        self._dtype = compute.dtype
 
-    def __call__(self, x: Tensor, groups: list[Group]) -> Tensor:
-        """Transform t tokens: (t, w) float32 -> (t, w) float32."""
-        return self._after(x, self._attention(self._qkv(x.to(self._dtype)), groups))
+    def __call__(self, x: Tensor, rows: Rows, lie: Lie) -> tuple[Tensor, Rows]:
+        """Transform t tokens: x (t, w) float32 and as products read it -> the same."""
+        return self._after(x, self._attend(self._qkv(rows), lie))
 
 
 class FirstTokenLayer:
@@ -153,7 +150,7 @@ class FirstTokenLayer:
     def __init__(self, part: Part, sizes: PostNormSizes, compute: Compute) -> None:
         (wq, bq), (wk, _), (wv, bv) = part("query"), part("key"), part("value")
         self._heads, self._dtype, d = sizes.heads, compute.dtype, len(wq) // sizes.heads
-        self._query = Linear(wq / math.sqrt(d), bq / math.sqrt(d), compute)
+        self._query = linear(wq / math.sqrt(d), bq / math.sqrt(d), compute.unquantised)
         # A key's bias adds the same to all scores of a row, so that it falls out of the softmax.
         self._key = wk.view(sizes.heads, d, -1).to(compute.device, compute.dtype)
         value = wv.view(sizes.heads, d, -1).transpose(1, 2).contiguous()
@@ -161,14 +158,14 @@ class FirstTokenLayer:
         self._value_bias = bv.to(compute.device, compute.dtype)
         self._after = AfterAttention(part, sizes, compute)
 
-    def __call__(self, x: Tensor, first: Tensor, groups: list[Group]) -> Tensor:
+    def __call__(self, x: Tensor, first: Tensor, lie: Lie) -> Tensor:
         """Transform the tokens ``first`` (n,), reading all: (t, w) float32 -> (n, w) float32."""
         own = x[first]
         queries = self._query(own.to(self._dtype)).view(len(first), self._heads, -1).transpose(0, 1)
         asked = torch.bmm(queries, self._key).transpose(0, 1).contiguous()
-        heard = attend_once(asked, x.to(self._dtype), groups).transpose(0, 1)
+        heard = attend_once(asked, x.to(self._dtype), lie.groups).transpose(0, 1)
         values = torch.bmm(heard, self._value).transpose(0, 1).reshape(len(first), -1)
-        return self._after(own, values + self._value_bias)
+        return self._after(own, values + self._value_bias)[0]
 
 
 class PostNormEncoder:
@@ -202,17 +199,17 @@ class PostNormEncoder:
 
     def hidden(self, batch: Packed) -> Tensor:
         """Give every token's last state, (t, w) float32, rows end to end."""
-        return self._through(batch, group(batch.lengths, self._compute))
+        return self._through(batch, Lie(batch.lengths, self._compute))
 
     def first(self, batch: Packed) -> Tensor:
         """Give the last state of every row's first token, (n, w) float32."""
         assert self._last is not None
-        groups = group(batch.lengths, self._compute)
-        x = self._through(batch, groups)
-        return self._last(x, batch.ids.offsets[:-1], groups)
+        lie = Lie(batch.lengths, self._compute)
+        x = self._through(batch, lie)
+        return self._last(x, lie.ends[:-1], lie)
 
-    def _through(self, batch: Packed, groups: list[Group]) -> Tensor:
-        x = self._embed(batch)
+    def _through(self, batch: Packed, lie: Lie) -> Tensor:
+        x, rows = self._embed(batch)
         for layer in self._layers:
-            x = layer(x, groups)
+            x, rows = layer(x, rows, lie)
         return x

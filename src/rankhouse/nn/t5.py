@@ -17,13 +17,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankhouse.nn.attention import Group, SelfAttention, attend_once, group
-from rankhouse.nn.compute import Compute
-from rankhouse.nn.linear import Activation, Linear
+from rankhouse.nn import quick
+from rankhouse.nn.attention import Bias, Lie, attend_once, attention
+from rankhouse.nn.compute import Activation, Compute
+from rankhouse.nn.linear import Product, linear
+from rankhouse.nn.norm import root_mean_square, root_mean_square_norm
 from rankhouse.nn.ragged import Packed
 
 State = Mapping[str, Tensor]
 
+_USUAL = 512  # tokens of a row for which the position bias is kept ready
 _ENCODER_BLOCK, _DECODER_BLOCK = "encoder.block.{}.layer.", "decoder.block.{}.layer."
 
 
@@ -72,35 +75,39 @@ def bucket(distance: Tensor, buckets: int, furthest: int) -> Tensor:
 
 
 class RelativeBias:
-    """The position bias of a batch: computed once for each rectangle, used by every layer."""
+    """The position bias of a batch, the same in every layer: a table by distance, or rectangles cut of it."""
 
-    def __init__(self, table: Tensor, sizes: T5Sizes, fold: float, compute: Compute) -> None:
+    def __init__(self, table: Tensor, d: int, sizes: T5Sizes, fold: float, compute: Compute) -> None:
         self._table = (table.detach().float() * fold).to(compute.device)
         self._sizes, self._compute = sizes, compute
+        self._by_distance = self._far(_USUAL) if quick.fits(compute, d) else None
 
-    def __call__(self, groups: list[Group]) -> dict[int, Tensor]:
-        """Give (1 or rows, h, longest, longest) for each group, by its first token."""
+    def __call__(self, lie: Lie) -> Bias | Tensor:
+        """Give what ``attention`` adds: a table by distance (compiled loops) or a function of groups."""
+        if self._by_distance is not None:
+            longest = int(lie.lengths.max())
+            return self._by_distance if longest <= _USUAL else self._far(longest)
         biases: dict[int, Tensor] = {}
         squares: dict[int, Tensor] = {}
-        for g in groups:
+        for g in lie.groups:
             if g.longest not in squares:
                 squares[g.longest] = self._square(g.longest)
             square = squares[g.longest]
             biases[g.start] = square if g.blocked is None else square + g.blocked
-        return biases
+        return lambda g: biases[g.start]
+
+    def _far(self, longest: int) -> Tensor:
+        """Give (h, 2 * c + 1) float32: column c + s is for keys s behind the query; c a bit above longest."""
+        return self._of(torch.arange(-longest - 64, longest + 65, device=self._table.device)).contiguous()
 
     def _square(self, length: int) -> Tensor:
         """Give (1, h, length, length) from the 2 * length - 1 distances there are."""
-        place = torch.arange(1 - length, length, device=self._table.device)
-        by_distance = self._table[bucket(place, self._sizes.buckets, self._sizes.furthest)].T
+        by_distance = self._of(torch.arange(1 - length, length, device=self._table.device))
         rows = by_distance.unfold(1, length, 1).flip(1)
         return rows.to(self._compute.dtype).contiguous()[None]
 
-
-def root_mean_square(x: Tensor, eps: float) -> Tensor:
-    """Divide rows (t, w) float32 by their root mean square."""
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x * torch.rsqrt(norm.square_().div_(x.shape[-1]).add_(eps))
+    def _of(self, distances: Tensor) -> Tensor:
+        return self._table[bucket(distances, self._sizes.buckets, self._sizes.furthest)].T
 
 
 class FeedForward:
@@ -114,31 +121,31 @@ class FeedForward:
         gate = state.get(f"{inner}.wi_1.weight")
         self._gate = None if gate is None else _linear(gate, compute, gain)
         self._down = _linear(state[f"{inner}.wo.weight"], compute)
+        self._norm = root_mean_square_norm(len(gain), sizes.eps, compute)
 
-    def __call__(self, y: Tensor) -> Tensor:
-        """Transform normed rows (t, w) -> (t, w)."""
-        up = self._up(y)
-        return self._down(up if self._gate is None else up.mul_(self._gate(y)))
+    def add(self, x: Tensor) -> Tensor:
+        """Add the result of x (t, w) float32 to x, in place."""
+        _, rows = self._norm(x)
+        up = self._up(rows)
+        return self._down.add(up if self._gate is None else self._gate.multiply(rows, up), x)
 
 
 class EncoderLayer:
     """Self-attention and feed-forward part, each with a norm before it and a residual around it."""
 
     def __init__(self, state: State, name: str, sizes: T5Sizes, compute: Compute) -> None:
-        self.attention = SelfAttention(sizes.heads, compute)
         gain = state[f"{name}0.layer_norm.weight"].detach().float()
         q, k, v = (state[f"{name}0.SelfAttention.{part}.weight"].detach().float() for part in "qkv")
+        self.attention = attention(sizes.heads, len(q) // sizes.heads, compute)
         self._qkv = _linear(torch.cat([q * self.attention.fold, k, v]), compute, gain)
         self._mix = _linear(state[f"{name}0.SelfAttention.o.weight"], compute)
         self._feed = FeedForward(state, f"{name}1", sizes, compute)
-        self._eps, self._dtype = sizes.eps, compute.dtype
+        self._norm = root_mean_square_norm(len(gain), sizes.eps, compute)
 
-    def __call__(self, x: Tensor, groups: list[Group], biases: dict[int, Tensor]) -> Tensor:
+    def __call__(self, x: Tensor, lie: Lie, bias: Bias | Tensor) -> Tensor:
         """Transform t tokens in place: (t, w) float32 -> (t, w) float32."""
-        y = root_mean_square(x, self._eps).to(self._dtype)
-        x += self._mix(self.attention(self._qkv(y), groups, lambda g: biases[g.start]))
-        x += self._feed(root_mean_square(x, self._eps).to(self._dtype))
-        return x
+        _, rows = self._norm(x)
+        return self._feed.add(self._mix.add(self.attention(self._qkv(rows), lie, bias), x))
 
 
 class FirstStepLayer:
@@ -150,7 +157,7 @@ class FirstStepLayer:
         def weight(part: str) -> Tensor:
             return state[f"{name}{part}.weight"].detach().float()
 
-        h = sizes.heads
+        compute, h = compute.unquantised, sizes.heads
         self._itself = _linear(
             weight("0.SelfAttention.o") @ weight("0.SelfAttention.v"), compute, weight("0.layer_norm")
         )
@@ -161,20 +168,17 @@ class FirstStepLayer:
         self._value = value.to(compute.device, compute.dtype).contiguous()
         self._mix = _linear(weight("1.EncDecAttention.o"), compute)
         self._feed = FeedForward(state, f"{name}2", sizes, compute)
-        self._heads, self._eps, self._dtype = h, sizes.eps, compute.dtype
+        self._norm = root_mean_square_norm(len(encoder_gain), sizes.eps, compute)
+        self._heads = h
 
-    def __call__(self, x: Tensor, encoded: Tensor, groups: list[Group]) -> Tensor:
-        """Transform n first positions, reading (t, w): (n, w) float32 -> (n, w) float32."""
-        x = x + self._itself(self._normed(x))
-        queries = self._query(self._normed(x)).view(len(x), self._heads, -1).transpose(0, 1)
+    def __call__(self, x: Tensor, encoded: Tensor, lie: Lie) -> Tensor:
+        """Transform n first positions in place, reading (t, w): (n, w) float32 -> (n, w) float32."""
+        x = self._itself.add(self._norm(x)[1], x)
+        queries = self._query(self._norm(x)[1]).view(len(x), self._heads, -1).transpose(0, 1)
         asked = torch.bmm(queries, self._key).transpose(0, 1).contiguous()
-        heard = attend_once(asked, encoded, groups).transpose(0, 1)
+        heard = attend_once(asked, encoded, lie.groups).transpose(0, 1)
         values = torch.bmm(heard, self._value).transpose(0, 1).reshape(len(x), -1)
-        x = x + self._mix(values)
-        return x + self._feed(self._normed(x))
-
-    def _normed(self, x: Tensor) -> Tensor:
-        return root_mean_square(x, self._eps).to(self._dtype)
+        return self._feed.add(self._mix.add(values, x))
 
 
 class T5FirstStep:
@@ -194,7 +198,8 @@ class T5FirstStep:
         blocks = [_ENCODER_BLOCK.format(i) for i in range(sizes.encoder_layers)]
         self._layers = [EncoderLayer(state, name, sizes, compute) for name in blocks]
         table = state["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
-        self._bias = RelativeBias(table, sizes, self._layers[0].attention.fold, compute)
+        width = len(state["encoder.block.0.layer.0.SelfAttention.q.weight"]) // sizes.heads
+        self._bias = RelativeBias(table, width, sizes, self._layers[0].attention.fold, compute)
         gain = state["encoder.final_layer_norm.weight"].detach().float()
         steps = [_DECODER_BLOCK.format(i) for i in range(sizes.decoder_layers)]
         self._steps = [FirstStepLayer(state, name, sizes, gain, compute) for name in steps]
@@ -205,25 +210,25 @@ class T5FirstStep:
 
     def __call__(self, batch: Packed) -> Tensor:
         """Give the logits (n, c) float32 of the words asked for."""
-        groups = group(batch.lengths, self._compute)
-        encoded = self._encode(batch, groups)
-        x = self._start.expand(len(batch), -1)
+        lie = Lie(batch.lengths, self._compute)
+        encoded = self._encode(batch, lie)
+        x = self._start.repeat(len(batch), 1)
         for step in self._steps:
-            x = step(x, encoded, groups)
+            x = step(x, encoded, lie)
         return root_mean_square(x, self._sizes.eps) @ self._head.T
 
-    def _encode(self, batch: Packed, groups: list[Group]) -> Tensor:
+    def _encode(self, batch: Packed, lie: Lie) -> Tensor:
         """Give the encoder's states before the last norm's gain, (t, w)."""
         x = F.embedding(batch.ids.values, self._words)
-        biases = self._bias(groups)
+        bias = self._bias(lie)
         for layer in self._layers:
-            x = layer(x, groups, biases)
+            x = layer(x, lie, bias)
         return root_mean_square(x, self._sizes.eps).to(self._compute.dtype)
 
 
 def _linear(
     weight: Tensor, compute: Compute, gain: Tensor | None = None, activation: Activation = "none"
-) -> Linear:
+) -> Product:
     """Make a layer without bias, behind a norm of this gain (in,)."""
     weight = weight.detach().float()
-    return Linear(weight if gain is None else weight * gain, None, compute, activation)
+    return linear(weight if gain is None else weight * gain, None, compute, activation)
