@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -11,39 +10,18 @@ pytest.importorskip("transformers")
 
 from rankhouse.core.trec import read_run
 
-BERT = Path(__file__).parents[1] / "golden" / "bert"
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 
 
 @pytest.fixture(scope="module")
-def cross(tmp_path_factory):
+def cross(bert):
     """A two-class BERT with its vocabulary."""
-    return make(tmp_path_factory, "BertForSequenceClassification", num_labels=2)
+    return bert("BertForSequenceClassification", num_labels=2)
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    return make(tmp_path_factory, "BertModel")
-
-
-def make(tmp_path_factory, name, **more):
-    import torch
-    import transformers
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    torch.manual_seed(3)
-    folder = tmp_path_factory.mktemp(name)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    config = transformers.BertConfig(vocab_size=271, max_position_embeddings=64, **sizes, **more)
-    network = getattr(transformers, name)(config)
-    with torch.no_grad():
-        for weight in network.parameters():
-            weight.add_(torch.randn_like(weight) * 0.2)
-    network.save_pretrained(folder)
-    tokenizer = transformers.BertTokenizerFast(str(BERT / "vocab.txt"), model_max_length=64)
-    tokenizer.save_pretrained(folder)
-    return folder
+def encoder(bert):
+    return bert("BertModel")
 
 
 def test_rerank_orders_anew_and_goes_on_from_its_cache(files, run, cross):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
 from rankhouse.models.base import Lesson, plain_scorer
 from rankhouse.models.wordpair import (
     Evidence,
@@ -188,11 +188,13 @@ class StoredPassages(NamedTuple):
         vectors: (t, d) unit vectors, float32, float16 or int8.
         scales: (t,) float32 factor of each int8 row; empty for floats.
         offsets: (n + 1,) int64; passage i is ``vectors[offsets[i]:offsets[i + 1]]``.
+        lost: (n,) int64 words of each passage beyond ``passage_length``; scoring does not need it.
     """
 
     vectors: NDArray[Any]
     scales: FloatArray
     offsets: NDArray[np.int64]
+    lost: NDArray[np.int64] = np.empty(0, np.int64)
 
     @property
     def nbytes(self) -> int:
@@ -309,8 +311,8 @@ class TK(nn.Module):
         """
         if storage not in {"float32", "float16", "int8"}:
             raise WrongUse(f'storage="{storage}" is not known; choose from: float16, float32, int8')
-        rows = self.reader.rows(texts, self.design.passage_length)
-        starts = rows.offsets
+        read = self.encode([Pair(Query("", ""), Passage("", 0, text)) for text in texts])
+        rows, starts = read.passage, read.passage.offsets
         vectors = np.empty((int(starts[-1]), self.embedding.embedding_dim), storage)
         scales = np.empty(len(vectors) if storage == "int8" else 0, np.float32)
         device = self.mix.device
@@ -323,7 +325,7 @@ class TK(nn.Module):
                 scales[into] = largest.numpy()
                 made = (made / largest[:, None]).round()
             vectors[into] = made.numpy()
-        return StoredPassages(vectors, scales, starts.numpy())
+        return StoredPassages(vectors, scales, starts.numpy(), read.lost.numpy())
 
     @torch.inference_mode()
     def score_stored(self, query: str, stored: StoredPassages) -> FloatArray:

@@ -6,8 +6,11 @@ Only the passage may be shortened; the query only where it would leave the passa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,7 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.nouns import Pair
+from rankhouse.core.nouns import Pair, Passage
 from rankhouse.nn.ragged import Packed, Ragged
 
 IdArray = NDArray[np.int32]
@@ -52,6 +55,24 @@ class TextIds:
         self._tokenizer, self._keep = plain(tokenizer), keep
         self._known: dict[str, Ids] = {}
         self._bytes = 0
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Name of how texts are cut; what the model puts around them is left out, so that kin share ids."""
+        said = json.loads(self._tokenizer.to_str())
+        for name in ("post_processor", "truncation", "padding"):
+            said.pop(name, None)
+        return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def largest(self) -> int:
+        """The largest id there is."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+
+    def whole(self, texts: Sequence[str]) -> list[list[int]]:
+        """Give all ids of texts, to be kept elsewhere; nothing of it is remembered here."""
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [list(encoding.ids) for encoding in encodings]
 
     def __call__(self, texts: Iterable[str]) -> list[Ids]:
         """Give the ids of texts, in the order given."""
@@ -110,7 +131,13 @@ class PairReader:
         layout: What stands around them.
         max_length: Most ids a row may have.
         whole: For tokenizers whose pieces do not join: gives the ids of a finished pair; used where it fits.
+
+    Attributes:
+        kept: Gives the ids of passages that are kept elsewhere, None for the others; their texts are not
+            looked at. Only where pieces join.
     """
+
+    kept: Callable[[Sequence[Passage]], Sequence[Ids | None]] | None = None
 
     def __init__(
         self,
@@ -126,10 +153,20 @@ class PairReader:
             )
         self.texts, self._layout, self._max_length, self._whole = texts, layout, max_length, whole
 
+    @property
+    def joins(self) -> bool:
+        """Whether a pair is its pieces put together, so that ids of a passage serve any query."""
+        return self._whole is None
+
+    @property
+    def max_length(self) -> int:
+        """Most ids a row may have."""
+        return self._max_length
+
     def __call__(self, pairs: Sequence[Pair]) -> Packed:
         """Encode n pairs."""
         queries = self.texts(pair.query.text for pair in pairs)
-        passages = self.texts(pair.passage.text for pair in pairs)
+        passages = self._passages([pair.passage for pair in pairs])
         room = self._max_length - self._layout.fixed
         head, middle, tail = (
             np.array(part, np.int32) for part in (self._layout.head, self._layout.middle, self._layout.tail)
@@ -149,6 +186,15 @@ class PairReader:
             parts += (head, query.kept[:q], middle, passage.kept[:p], tail)
             sizes[row] = (len(head), q, len(middle), p, len(tail))
         return self._packed(parts, sizes, lost)
+
+    def _passages(self, passages: list[Passage]) -> list[Ids]:
+        if self.kept is None or not self.joins:
+            return self.texts(passage.text for passage in passages)
+        found = list(self.kept(passages))
+        missing = [i for i, ids in enumerate(found) if ids is None]
+        for i, ids in zip(missing, self.texts(passages[i].text for i in missing), strict=True):
+            found[i] = ids
+        return [ids for ids in found if ids is not None]
 
     def _packed(self, parts: list[IdArray], sizes: NDArray[np.int64], lost: NDArray[np.int64]) -> Packed:
         values = np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int64)

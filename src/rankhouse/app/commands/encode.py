@@ -1,23 +1,30 @@
-"""rankhouse encode: document vectors into the index."""
+"""rankhouse encode: document vectors, words put into context, or token ids into the index."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from rankhouse.app import console
+from rankhouse.app.kept import TokenMaker, VectorMaker
 from rankhouse.app.options import PATH, as_json, computing
 from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.index import dense_faiss
 from rankhouse.index.catalogue import Index
-from rankhouse.index.dense import vectors_folder
+from rankhouse.index.dense import Encoder, vectors_folder
 from rankhouse.index.dense_encode import Encoding, encode
+from rankhouse.index.keep import Keeping, keep
+from rankhouse.index.kept import kept_folder
+from rankhouse.rank.pool import POOLS
 from rankhouse.text.split import SPLITTERS
+
+if TYPE_CHECKING:
+    from rankhouse.models.base import NeuralRanker
 
 
 @click.command(
@@ -26,14 +33,18 @@ from rankhouse.text.split import SPLITTERS
     "rankhouse search --index my.index --query TEXT --model 'dense(\"DIR\")'",
 )
 @click.option("--index", "index_path", type=PATH, required=True, help="The index folder.")
-@click.option("--ranker", required=True, help='The encoder: a bundle folder or biencoder("DIR").')
+@click.option("--ranker", required=True, help='A bundle folder of a TK or bi-encoder, or biencoder("DIR").')
+@click.option("--tokens", is_flag=True, help="Keep the token ids that a cross-encoder or monoT5 reads.")
 @click.option(
     "--vectors", default="", help='Also build a FAISS structure: flat, sq8, "hnsw(m=32)", "ivf(lists=100)".'
 )
+@click.option("--split", default="whole", show_default=True, help="How documents are cut into passages.")
+@click.option("--pool", default="max", show_default=True, help="TK: how rerank is to pool passages.")
 @click.option(
-    "--split", default="whole", show_default=True, help="One vector a passage; documents get their best."
+    "--dtype",
+    type=click.Choice(["float32", "float16", "int8"]),
+    help="Number format of vectors; int8 for TK only.  [default: float32; TK: float16]",
 )
-@click.option("--dtype", type=click.Choice(["float32", "float16"]), default="float32", show_default=True)
 @click.option("--name", default="default", show_default=True, help="Keeps several encoders' vectors apart.")
 @click.option("--overwrite", is_flag=True, help="Throw away vectors of this name that another encoder made.")
 @computing
@@ -41,9 +52,11 @@ from rankhouse.text.split import SPLITTERS
 def command(
     index_path: Path,
     ranker: str,
+    tokens: bool,
     vectors: str,
     split: str,
-    dtype: str,
+    pool: str,
+    dtype: str | None,
     name: str,
     overwrite: bool,
     precision: str,
@@ -51,29 +64,88 @@ def command(
     threads: int,
     as_json: bool,
 ) -> None:
-    """Encode an index's documents; after a kill, or after adding documents, it goes on where it was."""
+    """Encode an index's documents; after a kill, or after adding documents, it goes on where it was.
+
+    A bi-encoder gives each passage a vector, for  search --model 'dense(...)'. A TK gives each word of a
+    passage a vector, and  rerank  uses them at once. With --tokens, the token ids of a cross-encoder or
+    monoT5 are kept for  rerank.
+    """
     index = Index.open(index_path)
-    splitter = notation.make(split, SPLITTERS, "splitter")
+    notation.make(split, SPLITTERS, "splitter")
+    notation.make(pool, POOLS, "pool")
     if vectors:
         notation.make(vectors, dense_faiss.STRUCTURES, "vector structure")
-    encoder: Any = open_ranker(ranker, Means(precision, device, threads))
-    if not hasattr(encoder, "encode_passages"):
-        raise WrongUse(f"{ranker}: is no encoder of texts; vectors need a bi-encoder")
-    job = Encoding(len(index), index.fingerprint, splitter, dtype=dtype, overwrite=overwrite)
+    opened: Any = open_ranker(ranker, Means(precision, device, threads))
+    asked = _Asked(split, pool, dtype or "", overwrite)
+    is_dense = hasattr(opened, "encode_passages") and not tokens
+    if vectors and not is_dense:
+        raise WrongUse(f"--vectors {vectors}: a structure is built over a bi-encoder's vectors, not these")
     started = time.perf_counter()
+    if is_dense:
+        said, sentence = _dense(index, opened, asked, name, vectors)
+    else:
+        said, sentence = _keep(index, opened, asked, tokens=tokens)
+    seconds = time.perf_counter() - started
+    if as_json:
+        console.emit_json(said | {"seconds": round(seconds, 3)})
+    else:
+        console.say(f"{sentence}, {seconds:.1f} s")
+
+
+class _Asked(NamedTuple):
+    """What the options say of the encoding; no dtype is the usual one."""
+
+    split: str
+    pool: str
+    dtype: str
+    overwrite: bool
+
+
+def _dense(
+    index: Index, encoder: Encoder, asked: _Asked, name: str, vectors: str
+) -> tuple[dict[str, object], str]:
+    """Give every passage a vector; build a structure over them if one is named."""
+    if asked.dtype == "int8":
+        raise WrongUse('--dtype int8: a bi-encoder\'s vectors are float32 or float16; see --vectors "sq8"')
+    splitter = notation.make(asked.split, SPLITTERS, "splitter")
+    dtype = asked.dtype or "float32"
+    job = Encoding(len(index), index.fingerprint, splitter, dtype=dtype, overwrite=asked.overwrite)
+    folder = vectors_folder(index.path, name)
     with console.progress("encoding", len(index)) as show:
-        made = encode(
-            encoder,
-            index.documents.stream(),
-            vectors_folder(index_path, name),
-            job,
-            lambda done, _: show(done),
-        )
+        made = encode(encoder, index.documents.stream(), folder, job, lambda done, _: show(done))
     if vectors:
         with console.progress("building", len(made)) as show:
             dense_faiss.build(made, vectors, progress=lambda done, _: show(done))
-    seconds = time.perf_counter() - started
-    if as_json:
-        console.emit_json({"vectors": len(made), "dimension": made.dimension, "seconds": round(seconds, 3)})
-    else:
-        console.say(f"{len(made):,} vectors of {made.dimension} numbers in {made.folder}, {seconds:.1f} s")
+    said: dict[str, object] = {"vectors": len(made), "dimension": made.dimension}
+    return said, f"{len(made):,} vectors of {made.dimension} numbers in {made.folder}"
+
+
+def _keep(
+    index: Index, ranker: NeuralRanker, asked: _Asked, *, tokens: bool
+) -> tuple[dict[str, object], str]:
+    """Keep what the ranker makes of every passage: its words in context, or its token ids."""
+    maker = TokenMaker(ranker) if tokens else VectorMaker(ranker, asked.dtype or "float16")
+    splitter = notation.make(asked.split, SPLITTERS, "splitter")
+    job = Keeping(len(index), index.fingerprint, splitter, asked.pool, maker.chunk, overwrite=asked.overwrite)
+    with console.progress("encoding", len(index)) as show:
+        made = keep(maker, index.documents.stream(), kept_folder(index.path), job, lambda done, _: show(done))
+    state = made.state
+    if state.cut:
+        console.say(
+            f"warning: {state.cut:,} of {state.passages:,} passages did not fit into {ranker.max_length} "
+            f"tokens; {state.lost:,} tokens are not kept (cut smaller passages with --split)"
+        )
+    if state.dropped_words:
+        console.say(f"warning: {state.dropped_words:,} words are in no passage; --split says how many")
+    each = made.nbytes / max(1, state.documents)
+    said: dict[str, object] = {
+        "kept": str(made.folder), "kind": state.kind, "dtype": state.dtype, "documents": state.documents,
+        "passages": state.passages, "rows": state.rows, "bytes": made.nbytes,
+        "bytes_a_document": round(each, 1), "truncated": state.cut, "tokens_lost": state.lost,
+        "without_text": state.without_text,
+    }  # fmt: skip
+    what = "token ids" if tokens else f"words in context ({state.dtype} vectors)"
+    return said, (
+        f"{state.rows:,} {what} of {state.passages:,} passages in {made.folder}: "
+        f"{made.nbytes / 1e6:,.1f} MB, {each:,.0f} bytes a document"
+    )

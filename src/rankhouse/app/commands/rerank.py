@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from rankhouse.app import console
+from rankhouse.app.kept import stored_for
 from rankhouse.app.options import PATH, as_json, computing
 from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core import notation
@@ -19,7 +21,7 @@ from rankhouse.core.trec import read_run, write_run
 from rankhouse.index.catalogue import Index
 from rankhouse.rank.cache import CachedRanker
 from rankhouse.rank.pool import POOLS
-from rankhouse.rank.rerank import Plan, Report, rerank
+from rankhouse.rank.rerank import Documents, Plan, Report, rerank
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
@@ -40,9 +42,11 @@ if TYPE_CHECKING:
     "--depth", type=click.IntRange(0), default=1000, show_default=True, help="Documents read a query."
 )
 @click.option(
-    "--split", default="whole", show_default=True, help='whole, "sentences(10, 5)", "words(100)" ...'
+    "--split", help='"sentences(10, 5)", "words(100)" ...  [default: whole; as kept, where encode kept it]'
 )
-@click.option("--pool", default="max", show_default=True, help='first, max, sum, mean, "top(3)" ...')
+@click.option("--pool", help='first, max, sum, mean, "top(3)" ...  [default: max; as kept]')
+@click.option("--stored/--no-stored", default=None,
+              help="Insist on, or refuse, what encode kept.  [default: used if there]")  # fmt: skip
 @click.option("--tail", type=click.Choice(["keep", "drop"]), default="keep", show_default=True,
               help="What becomes of documents below the depth.")  # fmt: skip
 @click.option("--cache", type=PATH, help="Keep scores in this folder, and go on from there after a kill.")
@@ -57,8 +61,9 @@ def command(
     index_path: Path,
     ranker: str,
     depth: int,
-    split: str,
-    pool: str,
+    split: str | None,
+    pool: str | None,
+    stored: bool | None,
     tail: Literal["keep", "drop"],
     cache: Path | None,
     tag: str,
@@ -68,39 +73,57 @@ def command(
     threads: int,
     as_json: bool,
 ) -> None:
-    """Rerank a run with a neural ranker; long documents in passages, nothing lost."""
-    splitter = notation.make(split, SPLITTERS, "splitter")
-    plan = Plan(split=splitter, pool=notation.make(pool, POOLS, "pool"), depth=depth, tail=tail)
+    """Rerank a run with a neural ranker; long documents in passages, nothing lost.
+
+    What  rankhouse encode  kept for this very ranker (TK's words in context, token ids) is used at once.
+    """
     first, asked, index = read_run(run_path), read_queries(queries, field=field), Index.open(index_path)
     neural = open_ranker(ranker, Means(precision, device, threads))
+    cut = str(notation.make(split, SPLITTERS, "splitter")) if split else ""
+    kept = None if stored is False else stored_for(index, neural, cut, insist=bool(stored))
+    held = kept.kept.state if kept else None
+    plan = Plan(
+        split=notation.make(split or (held.split if held else "whole"), SPLITTERS, "splitter"),
+        pool=notation.make(pool or (held.pool if held else "max"), POOLS, "pool"),
+        depth=depth,
+        tail=tail,
+    )
     report = Report()
     total = sum(min(depth, len(ranking.doc_ids)) for ranking in first.values())
     started = time.perf_counter()
     with ExitStack() as stack:
-        scorer: Ranker = neural
-        if cache is not None:
-            scorer = stack.enter_context(closing(CachedRanker(neural, cache)))
+        scorer: Ranker = kept.ranker if kept else neural
+        documents: Documents = index.documents
+        if cache is not None:  # it knows passages by their texts
+            scorer = stack.enter_context(closing(CachedRanker(scorer, cache)))
+        elif kept is not None:
+            plan, documents = replace(plan, split=kept.split), kept.documents
         show = stack.enter_context(console.progress("reranking", total))
         done = rerank(
-            scorer,
-            first,
-            asked,
-            index.documents,
-            plan,
-            report=report,
-            progress=lambda so_far, _: show(so_far),
+            scorer, first, asked, documents, plan, report=report, progress=lambda so_far, _: show(so_far)
         )
     seconds = time.perf_counter() - started
     write_run(done, out, tag)
     _warn_of_unread(neural, report)
+    read = kept.reads.read if kept else 0
     if as_json:
-        lost = {"truncated": neural.report.truncated, "tokens_lost": neural.report.tokens_lost}
+        lost: dict[str, object] = {"truncated": neural.report.truncated}
+        lost |= {"tokens_lost": neural.report.tokens_lost, "stored": read}
         console.emit_json({"run": str(out), "seconds": round(seconds, 3)} | vars(report) | lost)
         return
+    _tell(report, seconds, out)
+    if kept is not None:
+        console.say(
+            f"{read:,} of them by kept {kept.kept.state.kind} ({kept.kept.state.dtype}, split "
+            f"{kept.kept.state.split}) in {kept.kept.folder}; --no-stored does without"
+        )
+
+
+def _tell(report: Report, seconds: float, out: Path) -> None:
     rate = report.passages / max(seconds, 1e-9)
     console.say(
         f"{report.queries:,} queries, {report.documents:,} documents in {report.passages:,} passages "
-        f"({report.cached:,} from the cache) in {seconds:.1f} s ({rate:,.0f} passages/s); written to {out}"
+        f"({report.cached:,} from the cache) in {seconds:.2f} s ({rate:,.0f} passages/s); written to {out}"
     )
 
 

@@ -1,0 +1,258 @@
+"""Kept passages of an index: made once, gone on with after a kill, read by number."""
+
+import tracemalloc
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+
+from rankhouse.core.errors import BadIndex, BadModel, MissingInput, WrongUse
+from rankhouse.core.nouns import Document, Passage
+from rankhouse.index import growing
+from rankhouse.index.build import BuildOptions, append, build
+from rankhouse.index.catalogue import Index
+from rankhouse.index.keep import Keeping, Made, keep
+from rankhouse.index.kept import FORMATS, Kept, KeptState, find, kept_folder, kept_in
+from rankhouse.text.split import Windows
+
+WORDS = ["red", "fox", "snow", "dog", "cat", "bird", "sea", "tree", "stone", "river", "wind", "sun", "moon"]
+LIMIT = 6
+
+
+class WordRows:
+    """A small real maker: a row for each of a passage's first six words, drawn from the word."""
+
+    def __init__(self, dtype="float32", kind="vectors", fingerprint="words-1", dimension=4):
+        self.dtype, self.kind, self.fingerprint, self.dimension = dtype, kind, fingerprint, dimension
+        self.seen = []
+
+    def make(self, texts):
+        self.seen += texts
+        words = [text.split() for text in texts]
+        flat = [word for own in words for word in own[:LIMIT]]
+        rows = np.array([self.row(word) for word in flat], np.float64).reshape(-1, self.dimension)
+        scales = np.abs(rows).max(axis=1).astype(np.float32) if self.dtype == "int8" else np.empty(0, "f4")
+        lengths = np.array([min(len(own), LIMIT) for own in words], np.int64)
+        lost = np.array([max(0, len(own) - LIMIT) for own in words], np.int64)
+        return Made(rows.astype(self.dtype), scales, lengths, lost)
+
+    def row(self, word):
+        raw = blake2b(word.encode(), digest_size=self.dimension).digest()
+        return [byte % 100 for byte in raw]
+
+
+def collection(n, seed=0):
+    rng = np.random.default_rng(seed)
+    made = [Document(f"d{i:04}", " ".join(rng.choice(WORDS, rng.integers(1, 12)).tolist())) for i in range(n)]
+    return [Document(d.id, " ") if i % 11 == 4 else d for i, d in enumerate(made)]
+
+
+def job(documents, **options):
+    return Keeping(len(documents), f"index of {len(documents)}", **options)
+
+
+def contents(kept):
+    return {p.name: p.read_bytes() for p in kept.folder.iterdir() if p.suffix == ".bin"}
+
+
+def numbers(*values):
+    return np.array(values, np.int64)
+
+
+DOCUMENTS = collection(60)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_rows_come_back_as_they_were_made(tmp_path, dtype):
+    maker = WordRows(dtype, "tokens" if "uint" in dtype else "vectors")
+    kept = keep(maker, DOCUMENTS, tmp_path, job(DOCUMENTS, chunk=7))
+    assert kept.state.without_text == 6
+    assert len(kept) == 54
+    for number, document in enumerate(DOCUMENTS):
+        own = kept.passages_of(number)
+        assert len(own) == bool(document.text.strip())
+        for passage in own:
+            expected = maker.make([document.text])
+            rows = kept.gather(numbers(passage))
+            assert np.array_equal(rows.values, expected.values)
+            assert rows.values.dtype == dtype
+            assert np.array_equal(rows.scales, expected.scales)
+            assert rows.offsets.tolist() == [0, len(expected.values)]
+            assert kept.lost[passage] == expected.lost[0]
+            assert kept.place(passage) == 0
+    kept.verify()
+
+
+def test_several_passages_are_gathered_in_the_order_asked_for(tmp_path):
+    maker = WordRows()
+    kept = keep(maker, DOCUMENTS, tmp_path, job(DOCUMENTS))
+    texts = [d.text for d in DOCUMENTS if d.text.strip()]
+    rows = kept.gather(numbers(9, 2, 2, 30))
+    expected = maker.make([texts[i] for i in (9, 2, 2, 30)])
+    assert np.array_equal(rows.values, expected.values)
+    assert np.array_equal(np.diff(rows.offsets), expected.lengths)
+    short = kept.gather(numbers(9, 2), most=2)
+    assert np.array_equal(np.diff(short.offsets), np.minimum(expected.lengths[:2], 2))
+    assert np.array_equal(short.values[:2], expected.values[:2])
+    assert len(kept.gather(numbers()).values) == 0
+
+
+def test_passages_of_long_documents_keep_their_places(tmp_path):
+    documents = [Document("a", "red fox snow dog cat bird"), Document("b", ""), Document("c", "sea tree")]
+
+    def bare(document):
+        words = document.text.split()
+        cut = [" ".join(words[i : i + 2]) for i in range(0, len(words), 2)]
+        return [Passage(document.id, i, " " if i == 1 else text) for i, text in enumerate(cut)]
+
+    class InTwos:
+        def __call__(self, document):
+            return bare(document)
+
+        def __str__(self):
+            return "in twos"
+
+    with pytest.raises(WrongUse, match="does not say what it does"):
+        keep(WordRows(), documents, tmp_path, job(documents, split=bare))
+    split = InTwos()
+    kept = keep(WordRows(), documents, tmp_path, job(documents, split=split))
+    assert [kept.place(p) for p in kept.passages_of(0)] == [0, 2]  # the blank one has no rows
+    assert [kept.place(p) for p in kept.passages_of(2)] == [0]
+    assert list(kept.passages_of(1)) == []
+
+
+def test_what_was_cut_off_or_dropped_is_counted(tmp_path):
+    documents = [Document("a", "w " * 20), Document("b", "w " * 3)]
+    kept = keep(WordRows(), documents, tmp_path, job(documents))
+    assert (kept.state.cut, kept.state.lost) == (1, 14)
+    cut = keep(WordRows(), documents, tmp_path, job(documents, split=Windows(5, 5, limit=2)))
+    assert (cut.state.cut, cut.state.dropped_words) == (0, 10)
+
+
+def test_interrupted_keeping_goes_on_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(growing, "JOURNAL_SECONDS", 0.0)
+
+    def stops(documents):
+        yield from documents[:40]
+        raise KeyboardInterrupt
+
+    asked = job(DOCUMENTS, chunk=8)
+    with pytest.raises(KeyboardInterrupt):
+        keep(WordRows("int8"), stops(DOCUMENTS), tmp_path, asked)
+    [folder] = tmp_path.iterdir()
+    with pytest.raises(BadIndex, match="goes on from there"):
+        Kept.open(folder)
+    with (folder / "rows.bin").open("ab") as stream:
+        stream.write(b"torn")  # what a kill in the middle of a write leaves
+    told, maker = [], WordRows("int8")
+    kept = keep(maker, DOCUMENTS, tmp_path, asked, lambda *now: told.append(now))
+    assert 0 < len(maker.seen) < 30
+    assert told[0][0] > 20
+    whole = keep(WordRows("int8"), DOCUMENTS, tmp_path / "whole", asked)
+    assert contents(kept) == contents(whole)
+    assert kept.state == whole.state
+
+
+def test_only_what_was_added_is_made(tmp_path):
+    keep(WordRows(), DOCUMENTS, tmp_path, job(DOCUMENTS))
+    grown, maker = collection(90), WordRows()
+    assert grown[:60] == DOCUMENTS
+    kept = keep(maker, grown, tmp_path, job(grown))
+    assert maker.seen == [d.text for d in grown[60:] if d.text.strip()]
+    assert contents(kept) == contents(keep(WordRows(), grown, tmp_path / "whole", job(grown)))
+    again = WordRows()
+    keep(again, grown, tmp_path, job(grown))
+    assert again.seen == []
+
+
+def test_changed_documents_are_refused_and_replaced_when_told(tmp_path):
+    keep(WordRows(), DOCUMENTS, tmp_path, job(DOCUMENTS))
+    changed = [Document("d0000", "other words"), *DOCUMENTS[1:], Document("new", "moon")]
+    with pytest.raises(BadIndex, match="are not those that were encoded"):
+        keep(WordRows(), changed, tmp_path, job(changed))
+    kept = keep(WordRows(), changed, tmp_path, job(changed, overwrite=True))
+    assert np.array_equal(kept.gather(numbers(0)).values, WordRows().make(["other words"]).values)
+
+
+def test_it_covers_an_index_and_what_was_added_later_stands_behind(tmp_path):
+    build(DOCUMENTS, tmp_path / "i", BuildOptions(workers=1))
+    index = Index.open(tmp_path / "i")
+    folder = kept_folder(index.path)
+    kept = keep(WordRows(), index.documents.stream(), folder, Keeping(len(index), index.fingerprint))
+    assert kept.covered(index.manifest) == 60
+    append([Document("later", "sun moon")], index.path, BuildOptions(workers=1))
+    grown = Index.open(index.path)
+    assert kept.covered(grown.manifest) == 60
+    build([*DOCUMENTS[:59], Document("d0059", "another")], tmp_path / "j", BuildOptions(workers=1))
+    with pytest.raises(BadIndex, match="made from other documents"):
+        kept.covered(Index.open(tmp_path / "j").manifest)
+    assert [k.folder for k in kept_in(index.path)] == [kept.folder]
+
+
+def test_what_serves_a_ranker_is_found_by_kind_maker_and_split(tmp_path):
+    for dtype in ("int8", "float16"):
+        keep(WordRows(dtype), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS))
+    keep(WordRows(), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS, split=Windows(4, 2)))
+    keep(WordRows(fingerprint="words-2"), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS, split=Windows(4, 2)))
+    keep(WordRows(fingerprint="words-2"), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS, split=Windows(6, 3)))
+    there = kept_in(tmp_path)
+    assert len(there) == 5
+    assert find(there, "vectors", "words-1").state.dtype == "float16"  # the more exact, unsplit documents
+    assert find(there, "vectors", "words-1", str(Windows(4, 2))).state.dtype == "float32"
+    assert find(there, "vectors", "words-1", "sentences(10, 5)") is None
+    assert find(there, "tokens", "words-1") is None
+    assert find(there, "vectors", "words-3") is None
+    with pytest.raises(WrongUse, match=r"windows\(4, 2.* and by windows\(6, 3.*; say which"):
+        find(there, "vectors", "words-2")
+
+
+def test_damaged_and_missing_folders_are_explained(tmp_path):
+    with pytest.raises(MissingInput, match="nothing is kept there"):
+        Kept.open(tmp_path / "none")
+    kept = keep(WordRows(), DOCUMENTS, tmp_path, job(DOCUMENTS))
+    changed = (kept.folder / "lost.bin").read_bytes()
+    (kept.folder / "lost.bin").write_bytes(b"\xff" + changed[1:])
+    with pytest.raises(BadIndex, match=r"lost\.bin: was changed"):
+        Kept.open(kept.folder).verify()
+    (kept.folder / "rows.bin").write_bytes(b"")
+    with pytest.raises(BadIndex, match=r"rows\.bin: has 0 bytes"):
+        Kept.open(kept.folder)
+    (kept.folder / "manifest.json").write_text("{")
+    with pytest.raises(BadIndex, match="cannot be read"):
+        Kept.open(kept.folder)
+    old = KeptState(kind="vectors", maker="m", split="whole", dtype="int8", version=99)
+    growing.save_state(old, kept.folder / "manifest.json")
+    with pytest.raises(BadIndex, match="version 99"):
+        Kept.open(kept.folder)
+
+
+def test_rows_that_are_no_numbers_or_do_not_fit_are_refused(tmp_path):
+    class NotFinite(WordRows):
+        def make(self, texts):
+            made = super().make(texts)
+            made.values[-1, 0] = np.inf
+            return made
+
+    class TooFew(WordRows):
+        def make(self, texts):
+            return super().make(texts)._replace(lost=np.zeros(1, np.int64))
+
+    documents = [Document("a", "red fox"), Document("b", ""), Document("c", "sea tree")]
+    with pytest.raises(BadModel, match='document "c" is not finite'):
+        keep(NotFinite(), documents, tmp_path / "a", job(documents))
+    with pytest.raises(BadModel, match="do not fit together"):
+        keep(TooFew(), documents, tmp_path / "b", job(documents))
+
+
+def test_memory_depends_on_the_chunk_and_not_on_the_collection(tmp_path):
+    def stream(n):
+        for i in range(n):
+            yield Document(f"{i}", " ".join(WORDS[(i + j) % 13] for j in range(6)))
+
+    peaks = []
+    for n in (400, 4_000):
+        tracemalloc.start()
+        keep(WordRows(dimension=64), stream(n), tmp_path / str(n), Keeping(n, "c", chunk=32))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0] + 200_000
