@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,7 +68,25 @@ def inline_chart(comparison: Comparison, system: str, measure: str) -> str:
         WrongUse: No baseline, or no such system or measure.
         MissingExtra: matplotlib is not installed.
     """
-    svg = _drawn(comparison, system, measure, _STYLED, "svg").decode()
+    return inlined(_drawn(comparison, system, measure, _STYLED, "svg"))
+
+
+def inline(draw: Callable[[Palette], Figure], salt: str) -> str:
+    """Draw any figure as SVG for a page that defines --ink, --muted, --grid, --gain and --loss.
+
+    Args:
+        draw: Makes the figure in the colours it is given.
+        salt: Keeps ids inside a page apart from those of its other pictures.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    return inlined(rendered(lambda: draw(_STYLED), "svg", salt, _STYLED))
+
+
+def inlined(drawn: bytes) -> str:
+    """Turn a drawn SVG file into what stands inside a page, in the page's colours."""
+    svg = drawn.decode()
     svg = _IDS_NOT_USED.sub("", svg[svg.index("<svg") :])
     for name, placeholder in zip(Palette._fields[:-1], _STYLED[:-1], strict=True):
         svg = svg.replace(placeholder, f"var(--{name})")
@@ -77,6 +96,24 @@ def inline_chart(comparison: Comparison, system: str, measure: str) -> str:
 def _drawn(comparison: Comparison, system: str, measure: str, palette: Palette, kind: str) -> bytes:
     """Draw and give the bytes of the file."""
     rows = comparison.differences(system, measure)
+    # A page says above the picture whom it compares.
+    both = f"{_shortened(system, 42)} against {_shortened(str(comparison.baseline), 26)}"
+    title = measure if palette is _STYLED else f"{_shortened(measure, 16)}: {both}"
+    return rendered(lambda: _figure(rows, title, measure, palette), kind, f"{system}\t{measure}", palette)
+
+
+def rendered(draw: Callable[[], Figure], kind: str, salt: str, palette: Palette = LIGHT) -> bytes:
+    """Draw a figure into the bytes of an SVG or PNG file; the same figure gives the same bytes.
+
+    Args:
+        draw: Makes the figure; called under this module's settings.
+        kind: "svg" or "png".
+        salt: What the ids inside an SVG are made of.
+        palette: Its paper is the background.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
     try:
         import matplotlib as mpl  # noqa: PLC0415 - optional, and slow to load
     except ImportError as error:
@@ -84,7 +121,7 @@ def _drawn(comparison: Comparison, system: str, measure: str, palette: Palette, 
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         # Ids inside a page must differ from chart to chart, and be the same at every run.
-        "svg.hashsalt": f"{system}\t{measure}",
+        "svg.hashsalt": salt,
         "font.family": _FONT,
         "font.size": 9.0,
         "axes.unicode_minus": True,
@@ -95,10 +132,7 @@ def _drawn(comparison: Comparison, system: str, measure: str, palette: Palette, 
         mpl.rcParams.update(settings)
         # A script that the font lacks is drawn as boxes in a PNG, and rightly by whoever shows an SVG.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        # A page says above the picture whom it compares.
-        both = f"{_shortened(system, 42)} against {_shortened(str(comparison.baseline), 26)}"
-        title = measure if palette is _STYLED else f"{_shortened(measure, 16)}: {both}"
-        figure = _figure(rows, title, measure, palette)
+        figure = draw()
         drawn = io.BytesIO()
         metadata = (
             {"Software": None} if kind == "png" else dict.fromkeys(("Date", "Creator", "Format", "Type"))

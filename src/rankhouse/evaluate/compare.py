@@ -208,26 +208,64 @@ def compare(
         raise WrongUse("no run was given; give at least one run to evaluate")
     if baseline is not None:
         choose(baseline, runs, "baseline")
+    choose(test, TESTS, "test")
+    choose(correction or "none", CORRECTIONS, "correction")
+    examiner = Examiner(qrels, measures)
+    scores = {system: examiner(run) for system, run in runs.items()}
+    return compare_scores(scores, baseline, test, correction, seed)
+
+
+def compare_scores(
+    scores: Mapping[str, Scores],
+    baseline: str | None = None,
+    test: str = "t",
+    correction: str | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Test the differences of systems that were measured already, as :func:`compare` does.
+
+    Args:
+        scores: System name -> its scores; all with the same measures, and with the baseline's queries.
+        baseline: The system to compare the others with; None only gives means and intervals.
+        test: "t" or "randomization".
+        correction: None (or "none"), "bonferroni" or "holm".
+        seed: Of the randomization test.
+
+    Raises:
+        WrongUse: A baseline, test or correction that does not exist, or other queries than the baseline's.
+    """
+    if baseline is not None:
+        choose(baseline, scores, "baseline")
     tested = choose(test, TESTS, "test")
     corrected = choose(correction or "none", CORRECTIONS, "correction")
     if seed < 0:
         raise WrongUse(f"seed = {seed} was given; a seed is a whole number of 0 or more")
-    examiner = Examiner(qrels, measures)
-    scores = {system: examiner(run) for system, run in runs.items()}
+    measures = next(iter(scores.values())).measures
     contrasts: dict[tuple[str, str], Contrast] = {}
     challengers = [system for system in scores if baseline is not None and system != baseline]
     if baseline is not None and challengers:
+        _require_pairs(scores, baseline)
         gains = _cleaned(np.concatenate([scores[s].values - scores[baseline].values for s in challengers]))
         p = tested(gains, seed)
-        names = [(system, measure) for system in challengers for measure in examiner.measures]
+        names = [(system, measure) for system in challengers for measure in measures]
         found = zip(names, gains, p.tolist(), corrected(p).tolist(), strict=True)
         contrasts = {name: _contrast(row, raw, final) for name, row, raw, final in found}
     cells = [
         Cell(system, measure, *_interval(scores[system], measure), contrasts.get((system, measure)))
         for system in scores
-        for measure in examiner.measures
+        for measure in measures
     ]
     return Comparison(scores, baseline, test, correction or "none", seed, tuple(cells))
+
+
+def _require_pairs(scores: Mapping[str, Scores], baseline: str) -> None:
+    """Refuse to pair values of different queries."""
+    for system, found in scores.items():
+        if found.query_ids != scores[baseline].query_ids:
+            raise WrongUse(
+                f'"{system}" and the baseline "{baseline}" are measured on different queries, or in another '
+                "order; measure them with the same judgements"
+            )
 
 
 def _interval(scores: Scores, measure: str) -> Interval:

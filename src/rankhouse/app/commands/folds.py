@@ -1,0 +1,63 @@
+"""rankhouse folds: queries are dealt into folds, once, for every experiment to share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rankhouse.app import console
+from rankhouse.app.options import PATH, as_json
+from rankhouse.core.corpora import read_queries
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.trec import read_qrels
+from rankhouse.evaluate.folds import Folds, deal, read_folds, write_folds
+
+
+@click.command(
+    "folds",
+    epilog="Example:  rankhouse folds --queries q.jsonl --folds 5 --seed 1 --out folds.json",
+)
+@click.option("--queries", required=True, help="The queries to deal.")
+@click.option("--qrels", type=PATH, help="Deal only queries that have judgements here.")
+@click.option("--folds", "count", type=click.IntRange(2), default=5, show_default=True, help="How many.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Another one, other folds."
+)
+@click.option("--given", type=PATH, help="Check and take the folds of this file instead of dealing.")
+@click.option("--out", type=PATH, required=True, help="The fold file to write (JSON).")
+@as_json
+def command(
+    queries: str, qrels: Path | None, count: int, seed: int, given: Path | None, out: Path, as_json: bool
+) -> None:
+    """Deal queries into folds; the same queries and seed give the same folds on every machine.
+
+    A fold file in which a query stands twice, or that lacks a query, is refused.
+    """
+    judged = None if qrels is None else read_qrels(qrels)
+    ids = [query.id for query in read_queries(queries) if judged is None or query.id in judged]
+    if not ids:
+        raise WrongUse(f"no query of {queries} is left to deal; do --qrels belong to these queries?")
+    made = deal(ids, count, seed) if given is None else _checked(given, ids)
+    write_folds(made, out)
+    sizes = [len(fold) for fold in made.folds]
+    if as_json:
+        console.emit_json({"folds": str(out), "sizes": sizes, "seed": made.seed})
+    else:
+        console.say(f"{sum(sizes):,} queries in {len(sizes)} folds of {', '.join(map(str, sizes))}: {out}")
+
+
+def _checked(path: Path, ids: list[str]) -> Folds:
+    """Read someone else's folds, and make sure that they hold these queries."""
+    found = read_folds(path)
+    missing = sorted(set(ids) - set(found.query_ids))
+    if missing:
+        raise BadData(
+            f"{len(missing)} queries are in no fold: {', '.join(missing[:8])}; add them, or deal anew", path
+        )
+    wanted = set(ids)
+    kept = tuple(tuple(q for q in fold if q in wanted) for fold in found.folds)
+    if not all(kept):
+        empty = next(number for number, fold in enumerate(kept, 1) if not fold)
+        raise BadData(f"fold {empty} holds none of these queries, so there is nothing to test on", path)
+    return Folds(found.seed, kept)

@@ -1,0 +1,222 @@
+"""rankhouse select: some of the queries, judgements, rankings or pairs."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+import msgspec
+
+from rankhouse.app import console
+from rankhouse.app.options import PATH, as_json
+from rankhouse.core.corpora import read_queries
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.files import as_text, kind_of, numbered_lines, writing
+from rankhouse.core.qrels import judgements, restrict
+from rankhouse.core.run import Run
+from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
+from rankhouse.evaluate.folds import deal, read_folds
+from rankhouse.label.pairs import LabelledPair, read_pairs, write_pairs
+
+Side = Literal["train", "valid", "test", "rest"]
+
+
+@click.command(
+    "select",
+    epilog="Example:  rankhouse select --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
+)
+@click.option("--queries", help="Select among these queries;")
+@click.option("--qrels", type=PATH, help="or judgements, by query;")
+@click.option("--run", "run_path", type=PATH, help="or rankings, by query;")
+@click.option("--pairs", type=PATH, help="or labelled pairs, by query.")
+@click.option("--field", default="", help="Which text of the queries, where they have several.")
+@click.option("--ids", help="Keep these queries: a file of queries, or of one id a line (.txt).")
+@click.option("--folds", type=PATH, help="Keep one side of a fold of this file.")
+@click.option("--fold", type=click.IntRange(1), help="Which fold, from 1.")
+@click.option("--side", type=click.Choice(["train", "valid", "test", "rest"]), default="test",
+              show_default=True, help="test: the fold; valid: the next; train: the others; "
+              "rest: all but the fold.")  # fmt: skip
+@click.option("--part", metavar="I/N", help="Keep one of N parts, like 1/3.")
+@click.option("--sample", type=click.IntRange(1), help="Keep so many queries (of pairs: so many pairs).")
+@click.option("--balanced", is_flag=True, help="Of pairs: as many of each label.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of parts and samples.")
+@click.option("--out", type=PATH, required=True, help="The file to write, of the same kind.")
+@as_json
+def command(
+    queries: str | None,
+    qrels: Path | None,
+    run_path: Path | None,
+    pairs: Path | None,
+    field: str,
+    ids: str | None,
+    folds: Path | None,
+    fold: int | None,
+    side: Side,
+    part: str | None,
+    sample: int | None,
+    balanced: bool,
+    seed: int,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Keep some of what a file holds, in its order; conditions given together all hold.
+
+    Parts and samples are drawn by a hash of seed and id: the same ones on every machine.
+    """
+    if sum(one is not None for one in (queries, qrels, run_path, pairs)) != 1:
+        raise WrongUse("give one of --queries, --qrels, --run and --pairs")
+    if (folds is None) != (fold is None):
+        raise WrongUse("--folds FILE and --fold N go together")
+    if balanced and (pairs is None or sample is None):
+        raise WrongUse("--balanced says how --sample draws from --pairs")
+    chosen = _Chosen(ids, folds, fold, side, part, None if pairs is not None else sample, seed)
+    if queries is not None:
+        kept, whole = _queries(queries, field, chosen, out)
+    elif qrels is not None:
+        kept, whole = _qrels(qrels, chosen, out)
+    elif run_path is not None:
+        kept, whole = _run(run_path, chosen, out)
+    else:
+        assert pairs is not None
+        kept, whole = _pairs(pairs, chosen, sample, balanced, out)
+    what = "queries" if queries is not None or run_path is not None else "judgements" if qrels else "pairs"
+    if not kept:
+        raise BadData(f"none of the {whole:,} {what} was selected; do the ids belong together?")
+    if as_json:
+        console.emit_json({"out": str(out), "kept": kept, "of": whole})
+    else:
+        console.say(f"{kept:,} of {whole:,} {what} written to {out}")
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Which queries to keep: all conditions together."""
+
+    ids: str | None
+    folds: Path | None
+    fold: int | None
+    side: Side
+    part: str | None
+    sample: int | None
+    seed: int
+
+    def among(self, query_ids: list[str]) -> set[str]:
+        """Keep of these."""
+        kept = list(dict.fromkeys(query_ids))
+        if self.ids is not None:
+            wanted = set(_read_ids(self.ids))
+            kept = [q for q in kept if q in wanted]
+        if self.folds is not None and self.fold is not None:
+            wanted = set(self._side(self.folds, self.fold))
+            kept = [q for q in kept if q in wanted]
+        if self.part is not None:
+            kept = list(self._part(kept))
+        if self.sample is not None:
+            if self.sample > len(kept):
+                raise WrongUse(f"--sample {self.sample}: there are only {len(kept):,} to draw from")
+            kept = sorted(kept, key=lambda q: (_lot(self.seed, q), q))[: self.sample]
+        return set(kept)
+
+    def _side(self, path: Path, number: int) -> tuple[str, ...]:
+        folds = read_folds(path)
+        if number > len(folds.folds):
+            raise WrongUse(f"--fold {number}: {path} has folds 1 to {len(folds.folds)}")
+        if self.side in ("test", "rest"):
+            split = folds.split(number - 1, validate=False)
+            return split.test if self.side == "test" else split.train
+        split = folds.split(number - 1)
+        return split.train if self.side == "train" else split.valid
+
+    def _part(self, query_ids: list[str]) -> tuple[str, ...]:
+        found = re.fullmatch(r"(\d+)/(\d+)", self.part or "")
+        if not found or not 1 <= int(found[1]) <= int(found[2]):
+            raise WrongUse(f"--part {self.part}: write I/N, like 1/3 for the first of three")
+        if int(found[2]) == 1:
+            return tuple(query_ids)
+        return deal(query_ids, int(found[2]), self.seed).folds[int(found[1]) - 1]
+
+
+def _read_ids(path: str) -> list[str]:
+    """Read the ids of a file of queries, or of a text file."""
+    if not path.startswith("ir_datasets:") and kind_of(Path(path)) == ".txt":
+        lines = numbered_lines(Path(path))
+        return [as_text(raw, Path(path), line).strip() for line, raw in lines if raw.strip()]
+    return [query.id for query in read_queries(path)]
+
+
+def _lot(seed: int, *parts: object) -> bytes:
+    """Draw a lot that depends on nothing but seed and name."""
+    return hashlib.sha256("\t".join(map(str, (seed, *parts))).encode()).digest()
+
+
+def _queries(path: str, field: str, chosen: _Chosen, out: Path) -> tuple[int, int]:
+    found = read_queries(path, field=field)
+    wanted = chosen.among([query.id for query in found])
+    kept = [query for query in found if query.id in wanted]
+    with writing(out) as file:
+        for query in kept:
+            file.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
+    return len(kept), len(found)
+
+
+def _qrels(path: Path, chosen: _Chosen, out: Path) -> tuple[int, int]:
+    found = read_qrels(path)
+    wanted = chosen.among(list(found))
+    kept = restrict(found, [q for q in found if q in wanted])
+    write_qrels(kept, out)
+    return judgements(kept), judgements(found)
+
+
+def _run(path: Path, chosen: _Chosen, out: Path) -> tuple[int, int]:
+    found = read_run(path)
+    wanted = chosen.among(list(found))
+    ids = [q for q in found if q in wanted]
+    rankings = [found[q] for q in ids]
+    kept = Run.from_columns(ids, [r.doc_ids for r in rankings], [r.scores for r in rankings])
+    write_run(kept, out, _tag(path))
+    return len(kept), len(found)
+
+
+def _tag(path: Path) -> str:
+    """Give the tag of a run's first line."""
+    with suppress(StopIteration):
+        return next(as_text(raw, path, n).split()[5] for n, raw in numbered_lines(path) if raw.strip())
+    return "rankhouse"
+
+
+def _pairs(path: Path, chosen: _Chosen, sample: int | None, balanced: bool, out: Path) -> tuple[int, int]:
+    """Select pairs in passes over the file, in memory that does not grow with it (but for query ids)."""
+    whole, ids = 0, dict[str, None]()
+    for pair in read_pairs(path):
+        whole += 1
+        ids[pair.query_id] = None
+    wanted = chosen.among(list(ids))
+
+    def here() -> Iterator[tuple[int, LabelledPair]]:
+        return ((at, pair) for at, pair in enumerate(read_pairs(path)) if pair.query_id in wanted)
+
+    if sample is None:
+        return write_pairs((pair for _, pair in here()), out), whole
+    labels = sorted({pair.label for _, pair in here()}) if balanced else [None]
+    if sample % len(labels):
+        raise WrongUse(f"--sample {sample} cannot be shared alike by {len(labels)} labels")
+    drawn: set[int] = set()
+    for one in labels:
+        lots = ((_lot(chosen.seed, at), at) for at, p in here() if one is None or p.label == one)
+        best = heapq.nsmallest(sample // len(labels), lots)
+        if len(best) < sample // len(labels):
+            of = "" if one is None else f" of label {one}"
+            raise WrongUse(f"--sample {sample}: there are only {len(best):,} pairs{of} to draw from")
+        drawn.update(at for _, at in best)
+
+    def kept() -> Iterator[LabelledPair]:
+        return (pair for at, pair in here() if at in drawn)
+
+    return write_pairs(kept(), out), whole

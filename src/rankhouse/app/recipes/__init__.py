@@ -1,0 +1,1 @@
+"""Experiments as recipes: one TOML file, one frozen structure, one manifest."""

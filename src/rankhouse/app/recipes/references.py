@@ -1,0 +1,145 @@
+"""The two marks inside a recipe's values: ``{variable}`` of a loop, and ``@name`` of data or a step.
+
+``@name[fold=*]/inner``: brackets choose or collect passes of a loop, a path leads into a folder. A sign after
+a letter or a digit (``nDCG@20``) is none; ``@@`` is the sign itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rankhouse.core.errors import WrongUse
+
+_VARIABLE = re.compile(r"\{([A-Za-z_]\w*)((?:\.\w+)*)\}")
+_REFERENCE = re.compile(r"(?<![\w)\]@])@(?:(@)|([A-Za-z_][\w-]*)(?:\[([^\]]*)\])?((?:/[\w.+=-]+)*))")
+ALL = "*"
+
+Bindings = Mapping[str, Any]
+"""Loop variable -> its value."""
+
+
+class Reference(NamedTuple):
+    """``@name[fixed]/inner``.
+
+    Attributes:
+        name: A data entry or a step.
+        fixed: Loop variable -> the label of its value, or "*" for all.
+        inner: The path inside; "" for the thing itself.
+        text: As it was written.
+    """
+
+    name: str
+    fixed: tuple[tuple[str, str], ...]
+    inner: str
+    text: str
+
+    @property
+    def collects(self) -> bool:
+        """Whether it stands for a list."""
+        return any(value == ALL for _, value in self.fixed)
+
+
+def texts(value: object) -> Iterator[str]:
+    """Stream every text inside a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from texts(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from texts(one)
+
+
+def variables(value: object) -> list[str]:
+    """Name the loop variables that stand in a value, each once."""
+    return list(dict.fromkeys(found[1] for text in texts(value) for found in _VARIABLE.finditer(text)))
+
+
+def references(value: object) -> list[Reference]:
+    """List the references that stand in a value.
+
+    Raises:
+        WrongUse: Brackets that cannot be read.
+    """
+    return [
+        _reference(found) for text in texts(value) for found in _REFERENCE.finditer(text) if found[1] is None
+    ]
+
+
+def _reference(found: re.Match[str]) -> Reference:
+    fixed = []
+    for part in filter(None, (found[3] or "").split(",")):
+        name, equals, value = part.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise WrongUse(f'"{found[0]}": write  [fold=*]  for all, or  [fold=1]  for one')
+        fixed.append((name.strip(), value.strip()))
+    return Reference(found[2], tuple(fixed), found[4].removeprefix("/"), found[0])
+
+
+def fill(value: Any, bindings: Bindings) -> Any:  # noqa: ANN401 - whatever TOML holds goes in and out
+    """Put the values of loop variables in; a text that is one variable becomes its value, number or text.
+
+    Raises:
+        WrongUse: A variable, or an entry of a table among its values, that does not exist.
+    """
+    if isinstance(value, str):
+        whole = _VARIABLE.fullmatch(value)
+        if whole:
+            return _value(whole, bindings)
+        return _VARIABLE.sub(lambda found: str(_value(found, bindings)), value)
+    if isinstance(value, Mapping):
+        return {name: fill(one, bindings) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [fill(one, bindings) for one in value]
+    return value
+
+
+def _value(found: re.Match[str], bindings: Bindings) -> object:
+    if found[1] not in bindings:
+        raise WrongUse(
+            f'"{found[0]}" is no loop variable here; there are: {", ".join(bindings) or "none"} '
+            "(declare it under [loop])"
+        )
+    value = bindings[found[1]]
+    for name in filter(None, found[2].split(".")):
+        if not isinstance(value, Mapping) or name not in value:
+            has = ", ".join(value) if isinstance(value, Mapping) else "none"
+            raise WrongUse(f'"{found[0]}": this value has no entry "{name}"; its entries are: {has}')
+        value = value[name]
+    return value["name"] if isinstance(value, Mapping) else value
+
+
+def resolve(value: Any, look_up: Callable[[Reference], list[str]]) -> Any:  # noqa: ANN401 - as in fill
+    """Put paths in for references; one that collects becomes a list and must stand alone.
+
+    Raises:
+        WrongUse: A reference to several things inside a text.
+    """
+    if isinstance(value, str):
+        whole = _REFERENCE.fullmatch(value)
+        if whole and whole[1] is None:
+            reference = _reference(whole)
+            paths = look_up(reference)
+            return paths if reference.collects else paths[0]
+
+        def one(found: re.Match[str]) -> str:
+            if found[1] is not None:
+                return "@"
+            reference = _reference(found)
+            if reference.collects:
+                raise WrongUse(f'"{value}": {reference.text} is a list and must be the whole value')
+            return look_up(reference)[0]
+
+        return _REFERENCE.sub(one, value)
+    if isinstance(value, Mapping):
+        return {name: resolve(one, look_up) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        made: list[Any] = []
+        for one_value in value:
+            inner = resolve(one_value, look_up)
+            made.extend(inner) if isinstance(inner, list) else made.append(inner)
+        return made
+    return value
