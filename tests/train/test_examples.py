@@ -52,6 +52,22 @@ def test_the_grade_that_is_relevant_can_be_raised(tmp_path):
     assert read_pairs(path, relevant_from=2).label.tolist() == [0, 1]
 
 
+def test_several_files_of_pairs_are_one_set_and_faults_are_named_in_their_file(tmp_path):
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
+    first.write_text(LINES[0])  # without an end of line
+    second.write_bytes(gzip.compress("\n".join([LINES[1], LINES[3]]).encode()))
+    examples = read_pairs(first, second)
+    assert [query.id for query in examples.queries] == ["b", "a"]
+    assert [p.text for p in examples.fetch(examples.item.tolist())] == [
+        "first",
+        "same document, other passage",
+        "zweiter Täxt",
+    ]
+    second.write_bytes(gzip.compress(f"{LINES[1]}\n{{".encode()))
+    with pytest.raises(BadData, match=r"b\.jsonl\.gz.*line 2: not a labelled pair"):
+        read_pairs(first, second)
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [

@@ -104,34 +104,33 @@ class _Record(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Record).decode
 
 
-def read_pairs(path: Path | str, relevant_from: int = 1) -> Examples:
-    """Read the labels of a PAIRS file; texts are read from it again when needed, so it must stay as it is.
+def read_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> Examples:
+    """Read the labels of PAIRS files, which must stay as they are: texts are read again when needed.
 
     Args:
         path: The file; a compressed one is unpacked into a temporary file first.
+        more: Further ones, unpacked into the same temporary file; a query is the same in all of them if its
+            id is.
         relevant_from: The lowest label that means relevant.
 
     Raises:
         BadData: A malformed line, a label that is no whole number, a query with two texts, or no pair.
         MissingInput: No such file.
     """
-    path = Path(path)
-    lines = _Lines(path)
+    lines = _Lines([Path(path), *map(Path, more)])
     queries: dict[str, Query] = {}
     numbers: dict[str, int] = {}
     documents: dict[str, int] = {}
     columns = [array("q") for _ in range(5)]
-    end = 0
-    for line, raw in enumerate(lines.file, 1):
-        start, end = end, end + len(raw)
+    for place, line, start, raw in lines.every():
         if not raw.strip():
             continue
-        record = _read_line(raw, path, line)
+        record = _read_line(raw, place, line)
         query = queries.setdefault(record.query_id, Query(record.query_id, record.query))
         if query.text != record.query:
             raise BadData(
                 f'query "{query.id}" has another text than before: {record.query!r}, before: {query.text!r}',
-                path,
+                place,
                 line,
             )
         row = (
@@ -144,7 +143,7 @@ def read_pairs(path: Path | str, relevant_from: int = 1) -> Examples:
         for column, value in zip(columns, row, strict=True):
             column.append(value)
     if not queries:
-        raise BadData("there is not one labelled pair in the file", path)
+        raise BadData("there is not one labelled pair in the file", Path(path))
     query_rows, document, label, lines.starts, lines.lengths = (np.array(c, np.int64) for c in columns)
     order = np.argsort(query_rows, kind="stable")
     return Examples(
@@ -159,14 +158,25 @@ def read_pairs(path: Path | str, relevant_from: int = 1) -> Examples:
 
 
 class _Lines:
-    """Reads the passages of a PAIRS file by line; the file is open as long as this is in use."""
+    """Reads the passages of PAIRS files by line; the file is open as long as this is in use."""
 
     starts: IntArray
     lengths: IntArray
 
-    def __init__(self, path: Path) -> None:
-        self.file, self._path = _plain(path), path
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self.file, self._ends = (_plain(paths[0]), [-1]) if len(paths) == 1 else _joined(paths)
         weakref.finalize(self, self.file.close)
+
+    def every(self) -> Iterator[tuple[Path, int, int, bytes]]:
+        """Go through all lines: file, number there from 1, place of the first byte here, the line."""
+        start = 0
+        for path, end in zip(self._paths, self._ends, strict=True):
+            number = 0
+            while start != end and (raw := self.file.readline()):
+                number += 1
+                yield path, number, start, raw
+                start += len(raw)
 
     def __call__(self, items: Sequence[int]) -> list[Passage]:
         return [self._passage(int(item)) for item in items]
@@ -178,7 +188,7 @@ class _Lines:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadData(
                 f"pair {item + 1} cannot be read again ({error}); the file was changed while it was in use",
-                self._path,
+                self._paths[0],
             ) from error
         return Passage(record.doc_id, record.passage, record.text)
 
@@ -192,6 +202,19 @@ def _plain(path: Path) -> BinaryIO:
         shutil.copyfileobj(stream, unpacked, 1 << 20)
         unpacked.seek(0)
         return unpacked
+
+
+def _joined(paths: Sequence[Path]) -> tuple[BinaryIO, list[int]]:
+    """Put files behind each other in a temporary one; gives it and where each of them ends."""
+    joined = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the examples
+    ends = []
+    for path in paths:
+        with open_bytes(path) as stream:
+            shutil.copyfileobj(stream, joined, 1 << 20)
+        joined.write(b"\n")  # in case the last line has none; blank lines are passed over
+        ends.append(joined.tell())
+    joined.seek(0)
+    return joined, ends
 
 
 def _read_line(raw: bytes, path: Path, line: int) -> _Record:

@@ -18,7 +18,9 @@ from rankhouse.core.trec import read_qrels, read_run, write_run
 from rankhouse.evaluate import report
 from rankhouse.evaluate.compare import compare
 from rankhouse.index.catalogue import Index
+from rankhouse.rank.pool import POOLS
 from rankhouse.rank.rerank import Plan, rerank
+from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
     from rankhouse.models.base import Model
@@ -38,13 +40,17 @@ if TYPE_CHECKING:
 @click.option("--queries", help="Training queries.")
 @click.option("--qrels", type=PATH, help="Their judgements.")
 @click.option("--run", "run_path", type=PATH, help="A first-stage run of them; negatives come from it.")
-@click.option("--pairs", type=PATH, help="Labelled pairs instead, as rankhouse label writes them.")
+@click.option(
+    "--pairs", type=PATH, multiple=True, help="Labelled pairs instead, as rankhouse label writes them."
+)
 @click.option("--valid-queries", help="Validation queries.")
 @click.option("--valid-qrels", type=PATH, help="Their judgements.")
 @click.option("--valid-run", type=PATH, help="Their first-stage run, reranked at every validation.")
 @click.option(
     "--depth", type=click.IntRange(1), default=100, show_default=True, help="Of validation's reranking."
 )
+@click.option("--split", default="whole", show_default=True, help='Of its documents: "words(100)" ...')
+@click.option("--pool", default="max", show_default=True, help="Of their passages' scores.")
 @click.option("--epochs", type=click.IntRange(1), help="By default the family's.")
 @click.option(
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting: rate=1e-4, batch=32 ..."
@@ -59,11 +65,13 @@ def command(
     queries: str | None,
     qrels: Path | None,
     run_path: Path | None,
-    pairs: Path | None,
+    pairs: tuple[Path, ...],
     valid_queries: str | None,
     valid_qrels: Path | None,
     valid_run: Path | None,
     depth: int,
+    split: str,
+    pool: str,
     epochs: int | None,
     changes: tuple[str, ...],
     seed: int,
@@ -79,12 +87,19 @@ def command(
     index = Index.open(index_path)
     model = _model(ranker, init, index, seed)
     examples = _examples(index, queries, qrels, run_path, pairs)
-    validation = _validation(index, valid_queries, valid_qrels, valid_run, depth)
-    wanted = dict(_change(text) for text in changes) | {"seed": seed}
+    plan = Plan(notation.make(split, SPLITTERS, "splitter"), notation.make(pool, POOLS, "pool"), depth)
+    validation = _validation(index, valid_queries, valid_qrels, valid_run, plan)
+    wanted = dict(read_change(text) for text in changes) | {"seed": seed}
     settings = defaults(model.family).but(**(wanted | ({"epochs": epochs} if epochs else {})))
     with console.progress("training", None) as show:
         outcome = fit(
-            model, examples, settings, out, validation, progress=lambda now: show(now.step, now.steps)
+            model,
+            examples,
+            settings,
+            out,
+            validation,
+            use={"split": split, "pool": pool},
+            progress=lambda now: show(now.step, now.steps),
         )
     _write_pages(out, index, validation)
     if as_json:
@@ -114,14 +129,14 @@ def _model(ranker: str | None, init: str | None, index: Index, seed: int) -> Mod
 
 
 def _examples(
-    index: Index, queries: str | None, qrels: Path | None, run_path: Path | None, pairs: Path | None
+    index: Index, queries: str | None, qrels: Path | None, run_path: Path | None, pairs: tuple[Path, ...]
 ) -> Examples:
     from rankhouse.train.examples import from_judgements, read_pairs
 
-    if pairs is not None:
+    if pairs:
         if queries or qrels or run_path:
             raise WrongUse("--pairs holds queries and labels already; leave out --queries, --qrels and --run")
-        return read_pairs(pairs)
+        return read_pairs(*pairs)
     if queries is None or qrels is None:
         raise WrongUse("give --queries and --qrels (and --run for negatives), or --pairs")
     first = None if run_path is None else read_run(run_path)
@@ -129,7 +144,7 @@ def _examples(
 
 
 def _validation(
-    index: Index, queries: str | None, qrels: Path | None, run_path: Path | None, depth: int
+    index: Index, queries: str | None, qrels: Path | None, run_path: Path | None, plan: Plan
 ) -> Validation | None:
     from rankhouse.train.validate import Validation
 
@@ -138,11 +153,10 @@ def _validation(
         return None
     if queries is None or qrels is None or run_path is None:
         raise WrongUse("validation needs all of --valid-queries, --valid-qrels and --valid-run")
-    plan = Plan(depth=depth)
     return Validation(read_run(run_path), read_queries(queries), read_qrels(qrels), index.documents, plan)
 
 
-def _change(text: str) -> tuple[str, object]:
+def read_change(text: str) -> tuple[str, object]:
     """Read NAME=VALUE; a value that is no literal is a text."""
     import ast
 
