@@ -135,7 +135,7 @@ def test_the_long_way_is_taken_only_where_needed(monkeypatch):
 def test_single_queries_read_their_own_row_only(sizes, seed):
     torch.manual_seed(seed)
     queries, x = torch.randn(len(sizes), 3, 8), torch.randn(sum(sizes), 8)
-    heard = attend_once(queries, x, group(torch.tensor(sizes), Compute()))
+    heard = attend_once(queries, x, Lie(torch.tensor(sizes), Compute()))
     for query, row, ours in zip(queries, torch.split(x, sizes), heard, strict=True):
         torch.testing.assert_close(ours, torch.softmax(query @ row.T, -1) @ row, atol=1e-5, rtol=1e-5)
 

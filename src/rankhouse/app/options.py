@@ -38,4 +38,6 @@ def computing(command: F) -> F:
         "--threads", type=click.IntRange(0), default=0, help="Processor threads; 0 for all."
     )(command)
     command = click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")(command)
-    return click.option("--precision", default="auto", show_default=True, help="auto, fp32 or bf16.")(command)
+    return click.option("--precision", default="auto", show_default=True, help="auto, fp32, bf16 or int8.")(
+        command
+    )

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.nn.compute import Compute
-from rankhouse.nn.compute import Activation
+from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.postnorm import BERT_NAMES, DISTILBERT_NAMES, PostNormEncoder, PostNormSizes
+from rankhouse.nn.quick import require_int8
 from rankhouse.nn.ragged import Packed, Ragged
 
 POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
@@ -113,6 +113,7 @@ class ByLength:
     """
 
     def __init__(self, base: nn.Module, compute: Compute) -> None:
+        require_int8(compute, type(base).__name__)
         self._base = deepcopy(base).to(compute.device, compute.dtype).eval()
 
     def hidden(self, batch: Packed) -> Tensor:

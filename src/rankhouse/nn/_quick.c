@@ -3,6 +3,7 @@
  * product     rows of bf16 or int8 numbers times a weight matrix, and what follows at once: bias, activation,
  *             rounding to bf16 or adding to the residual
  * attend      softmax attention of each row of tokens over itself, read from and written to tokens end to end
+ * attend_once the same for one query a head, keys and values being the tokens themselves
  * norm        layer norm or root mean square, and the rounding of its result
  * quantise    bf16 rows to int8, each row with a scale of its own
  *
@@ -453,6 +454,101 @@ static int attend_rows(const Attention *a) {
     free(room);
     return 1;
 }
+
+/* -------- one query a head */
+
+#define FEW 4 /* heads, and tokens, that are looked at together */
+
+typedef struct {
+    const uint16_t *queries, *x; /* (rows, heads, width), (tokens, width) */
+    const int64_t *ends;         /* (rows + 1) */
+    int64_t rows, heads, width;
+    uint16_t *out; /* (rows, heads, width) */
+} Once;
+
+INSIDE void score_once(const uint16_t *const *q, const uint16_t *x, int64_t length, int64_t width, int64_t places,
+                       float *scores) {
+    for (int64_t j = 0; j < length; j += FEW) {
+        const uint16_t *token[FEW];
+        __m512 c[FEW][FEW];
+        UNROLL for (int i = 0; i < FEW; i++) token[i] = x + (j + i < length ? j + i : length - 1) * width;
+        UNROLL for (int r = 0; r < FEW; r++)
+            UNROLL for (int i = 0; i < FEW; i++) c[r][i] = _mm512_setzero_ps();
+        for (int64_t s = 0; s < width; s += 32) {
+            __m512i b[FEW];
+            UNROLL for (int i = 0; i < FEW; i++) b[i] = _mm512_loadu_si512(token[i] + s);
+            UNROLL for (int r = 0; r < FEW; r++) {
+                __m512i a = _mm512_loadu_si512(q[r] + s);
+                UNROLL for (int i = 0; i < FEW; i++) DOT_BF16(c[r][i], a, b[i]);
+            }
+        }
+        UNROLL for (int r = 0; r < FEW; r++)
+            UNROLL for (int i = 0; i < FEW; i++)
+                scores[r * places + j + i] = 1.44269504f * _mm512_reduce_add_ps(c[r][i]);
+    }
+}
+
+/* Scores to weights that sum to 1, in place; 0 behind the last. */
+INSIDE void weigh_once(float *scores, int64_t length, int64_t places) {
+    __m512 most = _mm512_set1_ps(-3.0e38f), sum = _mm512_setzero_ps();
+    __mmask16 last = (__mmask16)(0xffff >> (places - length));
+    for (int64_t j = 0; j < places; j += 16)
+        most = _mm512_mask_max_ps(most, j + 16 < places ? 0xffff : last, most, _mm512_loadu_ps(scores + j));
+    most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+    for (int64_t j = 0; j < places; j += 16) {
+        __m512 y = exp2_(_mm512_sub_ps(_mm512_loadu_ps(scores + j), most));
+        y = _mm512_maskz_mov_ps(j + 16 < places ? 0xffff : last, y);
+        sum = _mm512_add_ps(sum, y);
+        _mm512_storeu_ps(scores + j, y);
+    }
+    __m512 by = _mm512_set1_ps(1.0f / _mm512_reduce_add_ps(sum));
+    for (int64_t j = 0; j < places; j += 16)
+        _mm512_storeu_ps(scores + j, _mm512_mul_ps(_mm512_loadu_ps(scores + j), by));
+}
+
+INSIDE void hear_once(const int64_t heads, const float *weights, const uint16_t *x, int64_t length, int64_t width,
+                      int64_t places, uint16_t *out) {
+    for (int64_t i = 0; i < width; i += 32) {
+        __m512 c[FEW][2];
+        UNROLL for (int r = 0; r < FEW; r++) c[r][0] = c[r][1] = _mm512_setzero_ps();
+        for (int64_t j = 0; j < length; j++) {
+            __m512 low = from_bf16(x + j * width + i), high = from_bf16(x + j * width + i + 16);
+            UNROLL for (int r = 0; r < FEW; r++) {
+                __m512 weight = _mm512_set1_ps(weights[r * places + j]);
+                c[r][0] = _mm512_fmadd_ps(weight, low, c[r][0]);
+                c[r][1] = _mm512_fmadd_ps(weight, high, c[r][1]);
+            }
+        }
+        UNROLL for (int r = 0; r < FEW; r++)
+            if (r < heads) {
+                to_bf16(out + r * width + i, c[r][0]);
+                to_bf16(out + r * width + i + 16, c[r][1]);
+            }
+    }
+}
+
+/* Returns 0 where there is no memory. */
+FOR static int once_rows(const Once *o) {
+    int64_t longest = 0;
+    for (int64_t row = 0; row < o->rows; row++)
+        if (o->ends[row + 1] - o->ends[row] > longest) longest = o->ends[row + 1] - o->ends[row];
+    float *scores = calloc((size_t)(FEW * (longest + 16)), sizeof(float));
+    if (scores == NULL) return 0;
+    for (int64_t row = 0; row < o->rows; row++) {
+        int64_t length = o->ends[row + 1] - o->ends[row], places = (length + 15) / 16 * 16;
+        const uint16_t *x = o->x + o->ends[row] * o->width;
+        for (int64_t head = 0; head < o->heads; head += FEW) {
+            const uint16_t *q[FEW];
+            int64_t first = (row * o->heads + head) * o->width, heads = o->heads - head;
+            for (int r = 0; r < FEW; r++) q[r] = o->queries + first + (r < heads ? r : heads - 1) * o->width;
+            score_once(q, x, length, o->width, places, scores);
+            for (int r = 0; r < FEW; r++) weigh_once(scores + r * places, length, places);
+            hear_once(heads, scores, x, length, o->width, places, o->out + first);
+        }
+    }
+    free(scores);
+    return 1;
+}
 #endif
 
 /* -------- the door */
@@ -525,6 +621,25 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     return done ? nothing() : PyErr_NoMemory();
 }
 
+PyDoc_STRVAR(attend_once_doc,
+             "attend_once(queries, x, ends, rows, heads, width, out)\n\n"
+             "Let one query a head hear its row, keys and values being the row itself.");
+
+static PyObject *attend_once(PyObject *self, PyObject *args) {
+    Once o;
+    Address queries, x, ends, out;
+    int done;
+    if (!PyArg_ParseTuple(args, "KKKLLLK", &queries, &x, &ends, &o.rows, &o.heads, &o.width, &out)) return NULL;
+    o.queries = AT(uint16_t, queries);
+    o.x = AT(uint16_t, x);
+    o.ends = AT(int64_t, ends);
+    o.out = AT(uint16_t, out);
+    Py_BEGIN_ALLOW_THREADS;
+    done = once_rows(&o);
+    Py_END_ALLOW_THREADS;
+    return done ? nothing() : PyErr_NoMemory();
+}
+
 PyDoc_STRVAR(norm_doc,
              "norm(type, x, gain, shift, eps, count, width, out, scales, sums)\n\n"
              "Normalise rows of float32 and round the result; with a gain, x itself is normalised too.");
@@ -564,6 +679,7 @@ static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_
 #if QUICK
                                 {"product", product, METH_VARARGS, product_doc},
                                 {"attend", attend, METH_VARARGS, attend_doc},
+                                {"attend_once", attend_once, METH_VARARGS, attend_once_doc},
                                 {"norm", norm, METH_VARARGS, norm_doc},
                                 {"quantise", quantise, METH_VARARGS, quantise_doc},
 #endif

@@ -221,7 +221,7 @@ def attention(heads: int, d: int, compute: Compute) -> Attention:
     return QuickAttention(heads) if quick.fits(compute, d) else SelfAttention(heads, compute)
 
 
-def attend_once(queries: Tensor, x: Tensor, groups: Sequence[Group]) -> Tensor:
+def attend_once(queries: Tensor, x: Tensor, lie: Lie) -> Tensor:
     """Let h queries a row read the row: softmax(queries · x) weighted sums of x.
 
     Keys and values are x itself: a single query can take the key projection on its own side, and a single
@@ -230,13 +230,15 @@ def attend_once(queries: Tensor, x: Tensor, groups: Sequence[Group]) -> Tensor:
     Args:
         queries: (n, h, w).
         x: (t, w).
-        groups: How the n rows lie in x.
+        lie: How the n rows lie in x.
 
     Returns:
         (n, h, w).
     """
+    if quick.fits(lie.compute, x.shape[1] // 2):
+        return quick.attend_once(queries, x, lie.ends)
     out, first = torch.empty_like(queries), 0
-    for g in groups:
+    for g in lie.groups:
         rows = slice(first, first + g.rows)
         rectangle = g.rectangle(x)
         scores = torch.bmm(queries[rows], rectangle.transpose(1, 2)).float()

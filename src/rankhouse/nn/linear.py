@@ -44,12 +44,12 @@ class Linear:
         self._packed = compute.device.type == "cpu" and _has_onednn()
         self._weight = _ONEDNN._reorder_linear_weight(weight) if self._packed else weight  # noqa: SLF001  # PyTorch's name for it
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, rows: Tensor) -> Tensor:
         """Apply to rows: (t, in) -> (t, out)."""
         if not self._packed:
-            return _activate(F.linear(x, self._weight, self._bias), self._activation)
+            return _activate(F.linear(rows, self._weight, self._bias), self._activation)
         name, variant = _ONEDNN_NAMES[self._activation]
-        y: Tensor = _ONEDNN._linear_pointwise(x, self._weight, self._bias, name, [], variant)  # noqa: SLF001  # likewise
+        y: Tensor = _ONEDNN._linear_pointwise(rows, self._weight, self._bias, name, [], variant)  # noqa: SLF001  # likewise
         return y
 
     def add(self, rows: Tensor, x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from rankhouse.nn.attention import Lie, attend_once, attention
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.linear import Linear, linear
 from rankhouse.nn.norm import layer_norm
-from rankhouse.nn.quick import Rows
+from rankhouse.nn.quick import Rows, require_int8
 from rankhouse.nn.ragged import Packed
 
 State = Mapping[str, Tensor]
@@ -163,7 +163,7 @@ class FirstTokenLayer:
         own = x[first]
         queries = self._query(own.to(self._dtype)).view(len(first), self._heads, -1).transpose(0, 1)
         asked = torch.bmm(queries, self._key).transpose(0, 1).contiguous()
-        heard = attend_once(asked, x.to(self._dtype), lie.groups).transpose(0, 1)
+        heard = attend_once(asked, x.to(self._dtype), lie).transpose(0, 1)
         values = torch.bmm(heard, self._value).transpose(0, 1).reshape(len(first), -1)
         return self._after(own, values + self._value_bias)[0]
 
@@ -188,6 +188,8 @@ class PostNormEncoder:
         *,
         first_only: bool,
     ) -> None:
+        width, inner = (len(state[f"{names[part].format(0)}.weight"]) for part in ("query", "up"))
+        require_int8(compute, "this encoder", width, inner, width // sizes.heads)
         self._compute = compute
         self._embed = Embeddings(state, sizes, compute)
         parts = [

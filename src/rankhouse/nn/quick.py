@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Activation, Compute
 
 try:
@@ -67,6 +68,30 @@ def fits(compute: Compute, *widths: int) -> bool:
         and compute.precision != "fp32"
         and all(width % _REGISTER == 0 for width in widths)
     )
+
+
+def require_int8(compute: Compute, what: str, *widths: int) -> None:
+    """Refuse int8 where it cannot be had, so that nothing else is computed in its name.
+
+    Args:
+        compute: Device and precision; only int8 is looked at.
+        what: The model, as the message calls it.
+        widths: Of its rows; none for a model that the compiled loops do not serve at all.
+
+    Raises:
+        WrongUse: Says what is missing.
+    """
+    if compute.precision != "int8" or (widths and fits(compute, *widths)):
+        return
+    if compute.device.type != "cpu":
+        reason = "it is made for processors, not for CUDA"
+    elif not SUPPORTED:
+        reason = "it needs a processor with AVX512_BF16 and AVX512_VNNI, and this package compiled"
+    elif not widths:
+        reason = f"it serves BERT, RoBERTa, ELECTRA, DistilBERT and T5, not {what}"
+    else:
+        reason = f"widths must be multiples of {_REGISTER}; {what} has {', '.join(map(str, widths))}"
+    raise WrongUse(f'precision="int8" cannot be had here: {reason}; use "auto", "bf16" or "fp32"')
 
 
 class QuickLinear:
@@ -195,6 +220,20 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
         qkv.data_ptr(), ends.data_ptr(), len(ends) - 1, heads, width // heads, _address(bias), stride,
         stride // 2, out.data_ptr(),
     )  # fmt: skip
+    return out
+
+
+def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
+    """Let h queries a row (n, h, w) read their row of x (t, w), all bf16; see ``attention.attend_once``."""
+    rows, heads, width = queries.shape
+    _checked(x, torch.bfloat16, width)
+    _checked(queries.view(rows * heads, width), torch.bfloat16, width)
+    if len(ends) != rows + 1 or int(ends[-1]) != len(x):
+        raise ValueError(
+            f"{rows} rows of queries, {len(ends) - 1} rows of {int(ends[-1])} tokens in {len(x)}"
+        )
+    out = torch.empty_like(queries)
+    _quick.attend_once(queries.data_ptr(), x.data_ptr(), ends.data_ptr(), rows, heads, width, out.data_ptr())
     return out
 
 

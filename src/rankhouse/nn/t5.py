@@ -176,7 +176,7 @@ class FirstStepLayer:
         x = self._itself.add(self._norm(x)[1], x)
         queries = self._query(self._norm(x)[1]).view(len(x), self._heads, -1).transpose(0, 1)
         asked = torch.bmm(queries, self._key).transpose(0, 1).contiguous()
-        heard = attend_once(asked, encoded, lie.groups).transpose(0, 1)
+        heard = attend_once(asked, encoded, lie).transpose(0, 1)
         values = torch.bmm(heard, self._value).transpose(0, 1).reshape(len(x), -1)
         return self._feed.add(self._mix.add(values, x))
 
@@ -193,13 +193,17 @@ class T5FirstStep:
     """
 
     def __init__(self, state: State, head: Tensor, start: int, sizes: T5Sizes, compute: Compute) -> None:
+        inside = len(state["encoder.block.0.layer.0.SelfAttention.q.weight"])
+        inner = state["encoder.block.0.layer.1.DenseReluDense.wo.weight"].shape[1]
+        quick.require_int8(compute, "this T5", head.shape[1], inside, inner, inside // sizes.heads)
         self._compute, self._sizes = compute, sizes
         self._words = state["shared.weight"].detach().float().to(compute.device)
         blocks = [_ENCODER_BLOCK.format(i) for i in range(sizes.encoder_layers)]
         self._layers = [EncoderLayer(state, name, sizes, compute) for name in blocks]
         table = state["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
-        width = len(state["encoder.block.0.layer.0.SelfAttention.q.weight"]) // sizes.heads
-        self._bias = RelativeBias(table, width, sizes, self._layers[0].attention.fold, compute)
+        self._bias = RelativeBias(
+            table, inside // sizes.heads, sizes, self._layers[0].attention.fold, compute
+        )
         gain = state["encoder.final_layer_norm.weight"].detach().float()
         steps = [_DECODER_BLOCK.format(i) for i in range(sizes.decoder_layers)]
         self._steps = [FirstStepLayer(state, name, sizes, gain, compute) for name in steps]
