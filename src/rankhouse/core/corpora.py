@@ -14,9 +14,13 @@ import msgspec
 from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse
 from rankhouse.core.files import Meter, Skips, as_text, kind_of, looks_like, numbered_lines
 from rankhouse.core.nouns import Document, Query
+from rankhouse.core.qrels import Qrels
 from rankhouse.core.seen import SeenIds
 
 T = TypeVar("T")
+
+PUBLIC = "ir_datasets:"
+"""What the name of a public collection begins with."""
 
 JSON_KINDS = (".jsonl", ".ndjson", ".json")
 TREC_KINDS = (".sgml", ".sgm", ".trec", ".xml")
@@ -336,3 +340,19 @@ def _queries_from_ir_datasets(name: str, field: str) -> list[Query]:
         text = getattr(record, field) if field else record.default_text()
         chosen.append(Query(record.query_id, text))
     return chosen
+
+
+def qrels_of(name: str) -> Qrels:
+    """Read the judgements of a public collection.
+
+    Raises:
+        MissingExtra: ir_datasets is not installed.
+        WrongUse: It knows no such collection, or that one has no judgements.
+    """
+    dataset = _ir_dataset(name)
+    if not dataset.has_qrels():
+        raise WrongUse(f'"{PUBLIC}{name}" has no judgements; name one that has, see https://ir-datasets.com')
+    qrels: dict[str, dict[str, int]] = {}
+    for judged in dataset.qrels_iter():
+        qrels.setdefault(judged.query_id, {})[judged.doc_id] = int(judged.relevance)
+    return qrels

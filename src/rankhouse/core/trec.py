@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rankhouse.core.corpora import PUBLIC, qrels_of
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse
 from rankhouse.core.files import Skips, as_text, numbered_lines, writing
 from rankhouse.core.nouns import FloatArray
@@ -109,11 +110,17 @@ _BEIR_HEADER = ["query-id", "corpus-id", "score"]
 def read_qrels(path: Path | str, skips: Skips | None = None) -> Qrels:
     """Read TREC qrels (query, iteration, document, grade), or BEIR's three columns with their header.
 
+    Args:
+        path: The file, or ``ir_datasets:NAME`` for the judgements of a public collection.
+        skips: How many malformed records to pass over; none by default.
+
     Raises:
         BadData: A malformed line, or a grade that is no whole number.
         DuplicateId: A document judged twice for one query.
         MissingInput: No such file.
     """
+    if str(path).startswith(PUBLIC):
+        return qrels_of(str(path).removeprefix(PUBLIC))
     path, skips = Path(path), Skips() if skips is None else skips
     is_beir = (
         next((raw.decode(errors="replace").split() for _, raw in numbered_lines(path)), []) == _BEIR_HEADER

@@ -44,11 +44,11 @@ class Result(NamedTuple):
             return "No numbers were expected."
         counts = {
             REPRODUCED: statuses.count(REPRODUCED),
-            "differ": self.differing,
+            "not met": self.differing,
             ABSENT: statuses.count(ABSENT),
         }
         said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        return f"Expected numbers: {said}."
+        return f"Of {len(statuses)} expected numbers: {said}."
 
 
 def checks_table(shown: Shown) -> Table:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from rankhouse.app.recipes.content import Contents, Signature, signatures
 from rankhouse.app.recipes.read import Written
 from rankhouse.app.recipes.references import Reference, references, resolve
+from rankhouse.core.corpora import PUBLIC
 from rankhouse.core.errors import WrongUse
 
-PUBLIC, HUB = "ir_datasets:", "hub:"
+HUB = "hub:"
 
 
 class Found(NamedTuple):

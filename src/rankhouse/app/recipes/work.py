@@ -114,7 +114,7 @@ def carry_out(plan: Plan, out: Path, contents: Contents, say: Callable[[str], No
         now = standing(task, out, contents)
         where = f"[{number}/{len(tasks)}] {task.title}"
         if now.state == "to do":
-            say(f"{where}: {task.command}")
+            say(f"{where}: rankhouse {task.station}")
             record = _run(plan, task, out, contents)
             say(f"{where}: done in {record.seconds:.1f} s")
             now = State(task, "made", record)
