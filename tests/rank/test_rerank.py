@@ -91,6 +91,15 @@ def test_documents_are_ordered_by_what_the_ranker_says():
     assert list(run) == ["1", "2"]
 
 
+def test_alone_queries_never_share_a_call_and_their_times_are_noted():
+    ranker, report = Overlap(), Report()
+    run = quietly(ranker, RUN, QUERIES, DOCUMENTS, Plan(alone=True), report=report)
+    assert run == quietly(Overlap(), RUN, QUERIES, DOCUMENTS)
+    assert [{pair.query.id for pair in call} for call in ranker.calls] == [{"1"}, {"2"}]
+    assert set(report.times) == {"1", "2"}
+    assert min(report.times.values()) > 0
+
+
 def test_passages_are_scored_and_pooled():
     run = quietly(Overlap(), RUN, QUERIES, DOCUMENTS, Plan(split=every(2), pool=mean()))
     scores = dict(zip(*run["1"], strict=True))

@@ -14,6 +14,7 @@ ranking and scores.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -59,6 +60,7 @@ class Plan:
         tail: What becomes of those below: "keep" or "drop".
         chunk: Pairs handed to the ranker at once, at most.
         characters: A chunk is also closed when its passages have so many characters.
+        alone: No chunk holds two queries, as where queries come one by one; the report then has their times.
     """
 
     split: Split = field(default_factory=Whole)
@@ -67,6 +69,7 @@ class Plan:
     tail: Literal["keep", "drop"] = "keep"
     chunk: int = 2_048
     characters: int = 4_000_000
+    alone: bool = False
 
     def __post_init__(self) -> None:
         if self.depth < 0:
@@ -95,6 +98,7 @@ class Report:
         without_text_ids: The first few of these documents.
         dropped_words: Words of scored documents that are in no passage, where the split counts them.
         queries_not_in_run: Queries that the run does not have.
+        times: Query id -> seconds that fetching, cutting, scoring and pooling took, if each was done alone.
     """
 
     queries: int = 0
@@ -108,6 +112,7 @@ class Report:
     unknown_ids: list[str] = field(default_factory=list)
     without_text_ids: list[str] = field(default_factory=list)
     queries_not_in_run: list[str] = field(default_factory=list)
+    times: dict[str, float] = field(default_factory=dict)
 
 
 def rerank(
@@ -237,20 +242,32 @@ def _scored(
     ranker: Ranker, asked: Iterable[_Asked], plan: Plan, report: Report, tell: _Teller
 ) -> Iterator[tuple[_Asked, FloatArray]]:
     """Score documents, several at once; gives each with the scores (p,) of its p passages, in order."""
+    before = time.perf_counter()
+    for waiting in _chunks(asked, plan):
+        pairs = [Pair(one.query, passage) for one in waiting for passage in one.passages]
+        yield from _score_waiting(ranker, waiting, pairs, plan)
+        _count(report, waiting, pairs, tell)
+        if plan.alone:
+            query_id, now = waiting[0].query.id, time.perf_counter()
+            report.times[query_id] = report.times.get(query_id, 0.0) + now - before
+            before = now
+
+
+def _chunks(asked: Iterable[_Asked], plan: Plan) -> Iterator[list[_Asked]]:
+    """Gather documents until there are enough pairs for the ranker, or until the query ends."""
     waiting: list[_Asked] = []
-    pairs: list[Pair] = []
-    characters = 0
+    pairs = characters = 0
     for one in asked:
-        waiting.append(one)
-        pairs += [Pair(one.query, passage) for passage in one.passages]
-        characters += sum(len(passage.text) for passage in one.passages)
         # Documents that cannot be scored wait as well, but not without bound.
-        if len(pairs) >= plan.chunk or characters >= plan.characters or len(waiting) >= 10 * plan.chunk:
-            yield from _score_waiting(ranker, waiting, pairs, plan)
-            _count(report, waiting, pairs, tell)
-            waiting, pairs, characters = [], [], 0
-    yield from _score_waiting(ranker, waiting, pairs, plan)
-    _count(report, waiting, pairs, tell)
+        full = pairs >= plan.chunk or characters >= plan.characters or len(waiting) >= 10 * plan.chunk
+        if full or (plan.alone and waiting and waiting[0].query.id != one.query.id):
+            yield waiting
+            waiting, pairs, characters = [], 0, 0
+        waiting.append(one)
+        pairs += len(one.passages)
+        characters += sum(len(passage.text) for passage in one.passages)
+    if waiting:
+        yield waiting
 
 
 def _count(report: Report, waiting: list[_Asked], pairs: list[Pair], tell: _Teller) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
+import numpy as np
 
 from rankhouse.app import console
 from rankhouse.app.kept import stored_for
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
               help="Insist on, or refuse, what encode kept.  [default: used if there]")  # fmt: skip
 @click.option("--tail", type=click.Choice(["keep", "drop"]), default="keep", show_default=True,
               help="What becomes of documents below the depth.")  # fmt: skip
+@click.option("--alone", is_flag=True, help="Queries one by one, as people ask them, and the time of each.")
 @click.option("--cache", type=PATH, help="Keep scores in this folder, and go on from there after a kill.")
 @click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
 @click.option("--out", type=PATH, required=True, help="The run file to write.")
@@ -65,6 +67,7 @@ def command(
     pool: str | None,
     stored: bool | None,
     tail: Literal["keep", "drop"],
+    alone: bool,
     cache: Path | None,
     tag: str,
     out: Path,
@@ -87,6 +90,7 @@ def command(
         pool=notation.make(pool or (held.pool if held else "max"), POOLS, "pool"),
         depth=depth,
         tail=tail,
+        alone=alone,
     )
     report = Report()
     total = sum(min(depth, len(ranking.doc_ids)) for ranking in first.values())
@@ -108,7 +112,7 @@ def command(
     read = kept.reads.read if kept else 0
     if as_json:
         lost: dict[str, object] = {"truncated": neural.report.truncated}
-        lost |= {"tokens_lost": neural.report.tokens_lost, "stored": read}
+        lost |= {"tokens_lost": neural.report.tokens_lost, "stored": read, "per_query": _spread(report.times)}
         console.emit_json({"run": str(out), "seconds": round(seconds, 3)} | vars(report) | lost)
         return
     _tell(report, seconds, out)
@@ -125,6 +129,18 @@ def _tell(report: Report, seconds: float, out: Path) -> None:
         f"{report.queries:,} queries, {report.documents:,} documents in {report.passages:,} passages "
         f"({report.cached:,} from the cache) in {seconds:.2f} s ({rate:,.0f} passages/s); written to {out}"
     )
+    if report.times:
+        spread = ", ".join(f"{name} {value:.3f}" for name, value in _spread(report.times).items())
+        console.say(f"seconds a query: {spread}")
+
+
+def _spread(times: dict[str, float]) -> dict[str, float]:
+    """Sum up the seconds of all queries; nothing where they were not taken."""
+    if not times:
+        return {}
+    *quarters, most = np.percentile([*times.values()], [25, 50, 75, 100]).tolist()
+    names = ("lower quartile", "median", "upper quartile")
+    return dict(zip(names, quarters, strict=True)) | {"mean": float(np.mean([*times.values()])), "most": most}
 
 
 def _warn_of_unread(neural: NeuralRanker, report: Report) -> None:
