@@ -28,6 +28,8 @@ COMMANDS = {
     "select": ("select", "Keep some queries, judgements, rankings or pairs."),
     "concat": ("concat", "Join runs of different queries."),
     "run": ("run", "Carry out a whole experiment from one file."),
+    "versus": ("versus", "For which queries only one of two runs is right, by distance."),
+    "pairs": ("pairs", "Count what PAIRS files hold, and how much of it is true."),
     "doctor": ("doctor", "Say what is wrong with data before time is spent."),
     "demo": ("demo", "The whole line on Python's own documentation."),
 }

@@ -113,6 +113,7 @@ def _shape(model: Model[Any], settings: Settings) -> Shape:
         count=settings.count,
         by_query=settings.by_query,
         seed=settings.seed,
+        transitive=settings.transitive,
     )
 
 

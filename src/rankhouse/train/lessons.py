@@ -18,6 +18,7 @@ import numpy as np
 
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage
+from rankhouse.evaluate.parts import products
 from rankhouse.train.examples import Examples
 from rankhouse.train.negatives import RELEVANT, UNJUDGED, IntArray, Negatives
 
@@ -52,6 +53,8 @@ class Shape:
         count: Negatives drawn for a relevant pair; 0: see :class:`Lessons`.
         by_query: Points of one query form a batch, in chunks of this many; 0: queries are mixed.
         seed: Of all that is drawn.
+        transitive: Relevance is sameness: what relevant pairs join, also by way of others, is one product,
+            and a batch of positives holds a product once.
     """
 
     kind: Kind
@@ -60,6 +63,7 @@ class Shape:
     count: int = 1
     by_query: int = 0
     seed: int = 0
+    transitive: bool = False
 
     def __post_init__(self) -> None:
         if self.kind == "contrasts" and self.count < 1:
@@ -213,7 +217,7 @@ class Lessons:
             query = int(self.examples.query[row])
             document = int(self.examples.document[self.examples.item[row]])
             asked, relevant = self._relevance
-            if query in queries or asked[document] & queries or relevant[query] & documents:
+            if self._same[query] & queries or asked[document] & queries or relevant[query] & documents:
                 passed.append(row)
                 continue
             batch.append(row)
@@ -221,6 +225,16 @@ class Lessons:
             documents.add(document)
         waiting.extendleft(reversed(passed))
         return batch
+
+    @cached_property
+    def _same(self) -> dict[int, set[int]]:
+        """Query -> the queries of its product, itself among them."""
+        if not self.shape.transitive:
+            return {query: {query} for query in range(len(self.examples.queries))}
+        asked = self._relevance[1].items()
+        joined = products({str(query): map(str, documents) for query, documents in asked})
+        together = [set(map(int, queries)) for queries in joined]
+        return {query: queries for queries in together for query in queries}
 
     @cached_property
     def _relevance(self) -> tuple[dict[int, set[int]], dict[int, set[int]]]:

@@ -37,6 +37,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             random.
         count: Negatives drawn for a relevant pair. 0: points take every labelled pair once an epoch,
             positives have no hard negatives.
+        transitive: Positives only: relevant pairs say that both are the same thing (a product), so whatever
+            they join is one thing, and never another's negative.
         optimizer: Notation: adam, adamw(weight_decay=0.01), sgd(momentum=0.9), adafactor.
         rate: Learning rate.
         rates: Beginnings of parameter names with rates of their own; 0 freezes.
@@ -61,6 +63,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     accumulate: int = 1
     negatives: str = "any"
     count: int = 1
+    transitive: bool = False
     optimizer: str = "adam"
     rate: float = 1e-3
     rates: dict[str, float] = {}

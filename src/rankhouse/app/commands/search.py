@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from rankhouse.app import console
 from rankhouse.app.options import PATH, as_json, computing, skip_bad
+from rankhouse.app.own_entry import own_entries, without
 from rankhouse.app.rankers import Dense, Means, dense_run, is_dense
 from rankhouse.app.reports import report_skips
 from rankhouse.core import notation
@@ -45,6 +46,13 @@ from rankhouse.text.snippets import Snippet, snippet
     "--fusion", default="rrf", show_default=True, help="How several models are fused: rrf, linear ..."
 )
 @click.option("-k", type=click.IntRange(1), help="Documents a query.  [default: 1000; 10 with --query]")
+@click.option(
+    "--own",
+    default="keep",
+    show_default=True,
+    help='Where queries are documents too: "id" leaves out the one of the query\'s id, "same" if its text is '
+    "the query's as well.",
+)
 @click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
 @click.option("--out", type=PATH, help="The run file to write (TREC; .gz and .zst compress).")
 @computing
@@ -59,6 +67,7 @@ def command(
     feedback: str,
     fusion: str,
     k: int | None,
+    own: str,
     tag: str,
     out: Path | None,
     precision: str,
@@ -83,8 +92,9 @@ def command(
     skips = Skips(skip_bad)
     asked = read_queries(queries, skips, field_name)
     report_skips(skips)
+    entries = own_entries(own, asked, index.documents)
     started = time.perf_counter()
-    run = ask(index, asked, asking)
+    run = without(ask(index, asked, replace(asking, k=asking.k + bool(entries))), entries, asking.k)
     seconds = time.perf_counter() - started
     warn_of_empty(run, asked)
     write_run(run, out, tag)

@@ -1,0 +1,44 @@
+"""rankhouse pairs: what PAIRS files hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rankhouse.app import console
+from rankhouse.app.options import PATH, as_json
+from rankhouse.core.trec import read_qrels
+from rankhouse.label.contents import Contents, contents
+from rankhouse.label.pairs import read_pairs
+
+
+@click.command(
+    "pairs",
+    epilog="Example:  rankhouse pairs human.pairs.jsonl.gz both.pairs.jsonl.gz --truth qrels.txt",
+)
+@click.argument("files", nargs=-1, required=True, type=PATH)
+@click.option(
+    "--truth", type=PATH, help="Judgements of the queries that were annotated: how many pairs are right?"
+)
+@as_json
+def command(files: tuple[Path, ...], truth: Path | None, as_json: bool) -> None:
+    """Count the pairs and queries of FILES, as rankhouse label writes them; with --truth, the right ones."""
+    known = read_qrels(truth) if truth else None
+    found = {str(path): contents(read_pairs(path), known) for path in files}
+    if as_json:
+        said = {name: one._asdict() | _shares(one) for name, one in found.items()}
+        console.emit_json(next(iter(said.values())) if len(said) == 1 else said)
+        return
+    columns = ("file", "pairs", "relevant", "queries", "with a relevant", "precision", "recall")
+    console.results.print(console.table(columns, [_row(name, one) for name, one in found.items()]))
+
+
+def _shares(one: Contents) -> dict[str, float | None]:
+    return {"precision": one.precision, "recall": one.recall}
+
+
+def _row(name: str, one: Contents) -> tuple[str, ...]:
+    counts = (one.pairs, one.relevant, one.queries, one.queries_relevant)
+    shares = ("–" if share is None else f"{share:.4f}" for share in (one.precision, one.recall))
+    return (name, *(f"{count:,}" for count in counts), *shares)

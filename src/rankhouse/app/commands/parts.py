@@ -1,0 +1,185 @@
+"""rankhouse parts: a catalogue's queries dealt into parts that share no product, titles made ready."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import msgspec
+
+from rankhouse.app import console
+from rankhouse.app.options import PATH, as_json, skip_bad
+from rankhouse.app.reports import report_skips
+from rankhouse.core import notation
+from rankhouse.core.corpora import read_documents, read_queries
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.files import Skips, writing
+from rankhouse.core.nouns import Document, Query
+from rankhouse.core.qrels import Qrels, relevant, restrict
+from rankhouse.core.trec import read_qrels, write_qrels
+from rankhouse.evaluate.parts import divide
+from rankhouse.text.width import WIDTHS
+
+SHARES = "first=0.25, second=0.25, third=0.25, test=0.25"
+
+
+def _title(document: Document) -> str:
+    return document.title or document.text
+
+
+def _whole(document: Document) -> str:
+    return document.full_text
+
+
+FIELDS: dict[str, Callable[[Document], str]] = {"title": _title, "all": _whole}
+"""Name -> which text of an entry is kept."""
+
+
+@click.command(
+    "parts",
+    epilog="Example:  rankhouse parts --corpus corpus.jsonl.gz --queries queries.jsonl --qrels qrels.txt "
+    '--shares "first=0.3, second=0.3, third=0.3, test=0.1" --seed 1 --out parts',
+)
+@click.option("--corpus", multiple=True, required=True, help="The catalogue's entries; may be repeated.")
+@click.option("--queries", required=True, help="Entries to find matches for.")
+@click.option("--qrels", type=PATH, required=True, help="The matches that are known.")
+@click.option("--shares", default=SHARES, show_default=True, help="Part=share of the queries, with commas.")
+@click.option("--field", default="title", show_default=True, help="Which text of an entry: title or all.")
+@click.option("--width", default="as-is", show_default=True, help="Characters' width: as-is, full or half.")
+@click.option(
+    "--matched", is_flag=True, help="Leave out queries without a match (by default they are dealt as well)."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--out", type=PATH, required=True, help="The folder to write into.")
+@skip_bad
+@as_json
+def command(
+    corpus: tuple[str, ...],
+    queries: str,
+    qrels: Path,
+    shares: str,
+    field: str,
+    width: str,
+    matched: bool,
+    seed: int,
+    out: Path,
+    skip_bad: int,
+    as_json: bool,
+) -> None:
+    """Deal the queries of a catalogue into parts that share no product, and write its titles as a corpus.
+
+    For each part NAME there will be NAME.queries.jsonl and NAME.qrels, beside them corpus.jsonl.gz. An entry
+    is no match of itself: where a query is an entry of the corpus (same id, same text), that judgement is
+    left out.
+    """
+    chosen, text_of = read_shares(shares), notation.choose(field, FIELDS, "field of an entry")
+    written = notation.choose(width, WIDTHS, "width of characters")
+    skips = Skips(skip_bad)
+    asked = [Query(query.id, written(query.text)) for query in read_queries(queries, skips)]
+    entries = _write_corpus(read_documents(corpus, skips), lambda entry: written(text_of(entry)), out, asked)
+    judged = _matches(read_qrels(qrels, skips), asked, entries.own)
+    report_skips(skips)
+    if matched:
+        asked = [query for query in asked if judged.get(query.id)]
+    if not asked:
+        raise BadData("no query is left to deal; do queries and judgements name things alike?", qrels)
+    parts = divide(_keys(asked, judged, entries.own), chosen, seed, even=judged)
+    rows = [_write_part(out, name, asked, part, judged) for name, part in parts.items()]
+    if as_json:
+        console.emit_json(
+            {"entries": entries.number, "own": len(entries.own), "parts": [row._asdict() for row in rows]}
+        )
+        return
+    console.results.print(console.table(Row._fields, rows))
+    console.say(f"{entries.number:,} entries and {len(rows)} parts written to {out}")
+
+
+class Row(NamedTuple):
+    """What a part holds."""
+
+    part: str
+    queries: int
+    matched: int
+    matches: int
+
+
+class Entries(NamedTuple):
+    """The corpus as written: how many entries, and which queries are entries of it themselves."""
+
+    number: int
+    own: Mapping[str, str]
+
+
+def read_shares(text: str) -> dict[str, float]:
+    """Read ``first=0.5, test=0.5``.
+
+    Raises:
+        WrongUse: Not of that form, a name given twice, or one that is no name of a file.
+    """
+    shares: dict[str, float] = {}
+    for piece in text.split(","):
+        name, equals, share = (word.strip() for word in piece.partition("="))
+        try:
+            value = float(share)
+        except ValueError:
+            value = -1.0
+        if not equals or value <= 0 or not name.isidentifier() or name in shares:
+            raise WrongUse(f'--shares "{piece.strip()}": write PART=SHARE, each part once, like  {SHARES}')
+        shares[name] = value
+    return shares
+
+
+def _write_corpus(
+    documents: Iterator[Document], text_of: Callable[[Document], str], out: Path, queries: list[Query]
+) -> Entries:
+    """Write the texts of all entries, and find the queries among them."""
+    texts = {query.id: query.text.split() for query in queries}
+    count, own = 0, dict[str, str]()
+    with writing(out / "corpus.jsonl.gz") as file:
+        for document in documents:
+            text, count = text_of(document), count + 1
+            file.write(_line(document.id, text))
+            if texts.get(document.id) == text.split():
+                own[document.id] = document.id
+    return Entries(count, own)
+
+
+def _matches(qrels: Qrels, queries: list[Query], own: Mapping[str, str]) -> dict[str, Mapping[str, int]]:
+    """Keep each query's matches with other entries than itself."""
+    found = {
+        query.id: {d: 1 for d in relevant(qrels, query.id) if d != own.get(query.id)} for query in queries
+    }
+    return {query_id: matches for query_id, matches in found.items() if matches}
+
+
+def _keys(
+    queries: list[Query], judged: Mapping[str, Mapping[str, int]], own: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Give what joins queries to products: common matches, common words, being a match itself."""
+    return {
+        query.id: [
+            " ".join(["text", *query.text.casefold().split()]),
+            *(f"entry {doc_id}" for doc_id in (*judged.get(query.id, ()), *own.get(query.id, "").split())),
+        ]
+        for query in queries
+    }
+
+
+def _write_part(
+    out: Path, name: str, queries: list[Query], part: tuple[str, ...], judged: Mapping[str, Mapping[str, int]]
+) -> Row:
+    within = set(part)
+    own = [query for query in queries if query.id in within]
+    with writing(out / f"{name}.queries.jsonl") as file:
+        file.writelines(_line(query.id, query.text) for query in own)
+    matches = restrict(judged, [query.id for query in own])
+    write_qrels(matches, out / f"{name}.qrels")
+    counts = Counter({query_id: len(found) for query_id, found in matches.items()})
+    return Row(name, len(own), len(counts), counts.total())
+
+
+def _line(entry_id: str, text: str) -> str:
+    return msgspec.json.encode({"id": entry_id, "text": text}).decode() + "\n"

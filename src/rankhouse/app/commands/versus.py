@@ -1,0 +1,58 @@
+"""rankhouse versus: for which queries only one of two runs has a right document on top."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rankhouse.app import console
+from rankhouse.app.options import PATH, as_json
+from rankhouse.core.trec import read_qrels, read_run
+from rankhouse.evaluate.versus import counts_table, ranges_table, record, versus
+
+
+@click.command(
+    "versus",
+    epilog="Example:  rankhouse versus human.run both.run --qrels test.qrels --chart fifths.svg",
+)
+@click.argument("first", type=PATH)
+@click.argument("second", type=PATH)
+@click.option("--qrels", type=PATH, required=True, help="Judgements; queries with a relevant document count.")
+@click.option(
+    "--ranges", type=click.IntRange(1), default=5, show_default=True, help="Of equal size, by FIRST's score."
+)
+@click.option("--names", help='What to call them, like "human,both"; by default by their files.')
+@click.option("--chart", type=PATH, help="Draw the ranges here (.png or .svg).")
+@as_json
+def command(
+    first: Path,
+    second: Path,
+    qrels: Path,
+    ranges: int,
+    names: str | None,
+    chart: Path | None,
+    as_json: bool,
+) -> None:
+    """Count queries with a right top document in FIRST only, SECOND only, both, neither; also by distance."""
+    called = _names(names, first, second)
+    found = versus(read_run(first), read_run(second), read_qrels(qrels), called, ranges)
+    if chart is not None:
+        from rankhouse.evaluate.versus_chart import write_versus_chart
+
+        write_versus_chart(found, chart)
+    if as_json:
+        console.emit_json(record(found))
+        return
+    for table in (counts_table(found), ranges_table(found)):
+        console.results.print(console.table(table.columns, table.rows))
+        console.results.print(table.legend, style="dim", markup=False)
+
+
+def _names(given: str | None, first: Path, second: Path) -> tuple[str, str]:
+    if given is None:
+        return (first.stem, second.stem) if first.stem != second.stem else (str(first), str(second))
+    one, comma, two = (word.strip() for word in given.partition(","))
+    if not one or not comma or not two or "," in two:
+        raise click.BadParameter(f'"{given}": two names with a comma between them', param_hint="--names")
+    return one, two
