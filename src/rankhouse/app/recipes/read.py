@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from rankhouse.app.recipes.layout import Expect, Figure, Recipe, Source, Step, T
 from rankhouse.app.recipes.lines import Key, Lines
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.files import as_text, numbered_lines
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _RANGE = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
@@ -133,17 +135,20 @@ def _checked(raw: dict[str, Any], lines: Lines) -> Recipe:
                     (part, name), f'"{name}" is no name here; letters, digits, _ and -, a letter first'
                 )
     made = dict(raw)
-    made["data"] = {n: {"path": v} if isinstance(v, str) else v for n, v in raw["data"].items()}
+    # One by one: the library does not say which entry of a mapping is at fault.
+    made["data"] = {
+        n: msgspec.to_builtins(
+            _converted({"path": v} if isinstance(v, str) else v, Source, ("data", n), lines)
+        )
+        for n, v in raw["data"].items()
+    }
     made["loop"] = {n: _values(n, v, lines) for n, v in raw["loop"].items()}
     made["steps"] = {n: _step(n, v, lines) for n, v in raw["steps"].items()}
     for name in made["data"].keys() & made["steps"].keys():
         raise lines.fault(
             ("steps", name), f'"{name}" is a data entry and a step; @{name} must mean one; rename one'
         )
-    try:
-        recipe = msgspec.convert(made, Recipe)
-    except msgspec.ValidationError as error:
-        raise _explained(error, lines) from error
+    recipe = _converted(made, Recipe, (), lines)
     if not recipe.steps:
         raise lines.fault((), 'a recipe has steps: [steps.NAME] with station = "search" or another command')
     for number, table in enumerate(recipe.table):
@@ -197,14 +202,23 @@ _AT = re.compile(r" - at `\$(?P<path>.*)`$")
 _PART = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
-def _explained(error: msgspec.ValidationError, lines: Lines) -> WrongUse:
+def _converted(raw: object, kind: type[T], place: Key, lines: Lines) -> T:
+    """Turn plain data into a structure; a fault says its line."""
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise _explained(error, place, lines) from error
+
+
+def _explained(error: msgspec.ValidationError, place: Key, lines: Lines) -> WrongUse:
     """Say a structural fault with its line and what is accepted there."""
     said = str(error)
     found = _AT.search(said)
-    keys: Key = ()
+    keys: Key = place
     if found:
         parts = [(name, number) for name, number in _PART.findall(found["path"])]
-        keys = tuple(int(number) if number.isdigit() else name or number for name, number in parts)
+        inner = tuple(int(number) if number.isdigit() else name or number for name, number in parts)
+        keys = (*place, *inner)
         said = said[: found.start()]
     unknown = re.search(r"unknown field `(.+)`", said)
     if unknown:
