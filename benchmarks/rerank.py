@@ -5,7 +5,8 @@
 Weights are random, of the true shapes; texts are made of 30,000 invented words, each one token in every
 vocabulary, with the lengths of MS MARCO's passages (mean 75 tokens, lognormal, at most 512). Every system
 scores the same passages for the same queries; systems take turns within each round, so that what else the
-machine does falls on all of them; the ratio to ours is the median over rounds of ratios within a round.
+machine does falls on all of them; the ratios to ours, in bf16 and in int8, are medians over rounds of ratios
+within a round.
 "order" is Spearman's correlation with our fp32, which tests hold to plain transformers' scores. "of limit" is
 the arithmetic of a plain forward pass (all layers, no padding) against what this machine's matrix product
 reached in the same round; more than 1 is possible, because part of the last layer's work is left out. Peers
@@ -33,6 +34,7 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.bundle import open_ranker
 from rankhouse.nn.compute import choose
 from rankhouse.nn.linear import Linear
+from rankhouse.nn.quick import SUPPORTED
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -195,15 +197,16 @@ def run_rounds(
 def report(
     title: str, results: dict[str, list[Result]], limits: list[float], work: float, count: int, exact: str
 ) -> None:
-    base = results["rankhouse bf16"]
+    ours_by = [results[name] for name in ("rankhouse bf16", "rankhouse int8") if name in results]
     print(f"\n{title}: {work / count / 1e9:.2f} GFLOP a pair; limit {np.median(limits) / 1e9:.0f} GFLOP/s")
-    print(f"  {'system':42} {'pairs/s':>9} {'ratio to ours':>14} {'order':>7} {'of limit':>9}")
+    print(f"  {'system':42} {'pairs/s':>9} {'to bf16':>9} {'to int8':>9} {'order':>7} {'of limit':>9}")
     for name, rounds in sorted(results.items(), key=lambda item: -np.median([r.rate for r in item[1]])):
         rate = np.median([r.rate for r in rounds])
-        ratio = np.median([r.rate / b.rate for r, b in zip(rounds, base, strict=True)])
+        ratios = [np.median([r.rate / b.rate for r, b in zip(rounds, base, strict=True)]) for base in ours_by]
+        shown = " ".join(f"{ratio:9.2f}" for ratio in ratios)
         order = np.median([spearman(r.scores, e.scores) for r, e in zip(rounds, results[exact], strict=True)])
         share = np.median([r.rate * work / count / limit for r, limit in zip(rounds, limits, strict=True)])
-        print(f"  {name:42} {rate:9.1f} {ratio:14.2f} {order:7.3f} {share:9.2f}")
+        print(f"  {name:42} {rate:9.1f} {shown} {order:7.3f} {share:9.2f}")
 
 
 def compare_model(name: str, folder: Path, given: argparse.Namespace, long: bool) -> None:
@@ -215,7 +218,8 @@ def compare_model(name: str, folder: Path, given: argparse.Namespace, long: bool
     else:
         texts, title = passages(given.passages, 1), f"{name}, {given.passages} passages of mean 75 tokens"
     queries = passages(given.rounds, 2, mean=8, most=20)
-    systems = [ours(path, "bf16", given.threads), ours(path, "fp32", given.threads)]
+    precisions = ["bf16", "fp32"] + ["int8"] * SUPPORTED
+    systems = [ours(path, precision, given.threads) for precision in precisions]
     found, absent = peers_for(path, given.threads, given.peers, texts[:64], queries[0])
     for system in [*systems, *found]:
         system.score(queries[0], texts[:32])

@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,19 @@ class Setting(NamedTuple):
 
 def best_batch(make: Callable[[int], Score], s: Setting) -> tuple[int, Score]:
     """Give the batch size that scores the sample quickest, and its scorer."""
+    _, size, score = timed_batches(make, s)
+    return size, score
+
+
+def best_way(name: str, way: Callable[[int], Callable[[int], Score]], s: Setting) -> Peer:
+    """Try all threads on one batch, and each on batches of its own; give the quicker at its best batch size."""
+    tried = [(*timed_batches(way(workers), s), workers) for workers in sorted({1, s.threads})]
+    _, size, score, workers = min(tried, key=lambda found: found[0])
+    return Peer(f"{name}, batch {size}, {workers} at once", score)
+
+
+def timed_batches(make: Callable[[int], Score], s: Setting) -> tuple[float, int, Score]:
+    """Give the least time the sample took, its batch size and scorer."""
     taken = []
     for size in BATCHES:
         score = make(size)
@@ -45,8 +59,7 @@ def best_batch(make: Callable[[int], Score], s: Setting) -> tuple[int, Score]:
         start = time.perf_counter()
         score(s.query, s.texts)
         taken.append((time.perf_counter() - start, size, score))
-    _, size, score = min(taken, key=lambda found: found[0])
-    return size, score
+    return min(taken, key=lambda found: found[0])
 
 
 def prompt(query: str, text: str) -> str:
@@ -189,29 +202,37 @@ def ct2_bert(s: Setting) -> Peer:
     folder = s.path.parent / f"{s.path.name}-ctranslate2"
     if not folder.exists():
         ctranslate2.converters.TransformersConverter(str(s.path)).convert(str(folder), quantization="int8")
-    encoder = ctranslate2.Encoder(str(folder), compute_type="int8", intra_threads=s.threads, inter_threads=1)
     head = AutoModelForSequenceClassification.from_pretrained(s.path).classifier
     tokenizer = Tokenizer.from_file(str(s.path / "tokenizer.json"))
 
-    def make(size: int) -> Score:
-        def score(query: str, texts: Sequence[str]) -> np.ndarray:
-            rows = tokenizer.encode_batch([(query, text) for text in texts])
-            order = sorted(range(len(rows)), key=lambda i: -len(rows[i].ids))
-            out = np.empty(len(rows), np.float32)
-            for start in range(0, len(rows), size):
-                part = order[start : start + size]
-                made = encoder.forward_batch(
-                    [rows[i].ids for i in part], token_type_ids=[rows[i].type_ids for i in part]
-                )
-                pooled = torch.from_numpy(np.array(made.pooler_output))
-                with torch.inference_mode():
-                    out[part] = head(pooled)[:, 0].numpy()
-            return out
+    def way(workers: int) -> Callable[[int], Score]:
+        encoder = ctranslate2.Encoder(
+            str(folder), compute_type="int8", intra_threads=s.threads // workers, inter_threads=workers
+        )
+        pool = ThreadPoolExecutor(workers)
 
-        return score
+        def make(size: int) -> Score:
+            def score(query: str, texts: Sequence[str]) -> np.ndarray:
+                rows = tokenizer.encode_batch([(query, text) for text in texts])
+                order = sorted(range(len(rows)), key=lambda i: -len(rows[i].ids))
+                parts = [order[start : start + size] for start in range(0, len(rows), size)]
 
-    size, score = best_batch(make, s)
-    return Peer(f"CTranslate2 int8, batch {size}", score)
+                def compute(part: list[int]) -> np.ndarray:
+                    made = encoder.forward_batch(
+                        [rows[i].ids for i in part], token_type_ids=[rows[i].type_ids for i in part]
+                    )
+                    with torch.inference_mode():
+                        return head(torch.from_numpy(np.array(made.pooler_output)))[:, 0].numpy()
+
+                out = np.empty(len(rows), np.float32)
+                out[np.concatenate(parts)] = np.concatenate(list(pool.map(compute, parts)))
+                return out
+
+            return score
+
+        return make
+
+    return best_way("CTranslate2 int8", way, s)
 
 
 def ct2_t5(s: Setting) -> Peer:
@@ -221,25 +242,32 @@ def ct2_t5(s: Setting) -> Peer:
     folder = s.path.parent / f"{s.path.name}-ctranslate2"
     if not folder.exists():
         ctranslate2.converters.TransformersConverter(str(s.path)).convert(str(folder), quantization="int8")
-    translator = ctranslate2.Translator(
-        str(folder), device="cpu", compute_type="int8", intra_threads=s.threads, inter_threads=1
-    )
     tokenizer = Tokenizer.from_file(str(s.path / "tokenizer.json"))
     words = [tokenizer.token_to_id(word) for word in ("▁true", "▁false")]
 
-    def make(size: int) -> Score:
-        def score(query: str, texts: Sequence[str]) -> np.ndarray:
-            rows = [row.tokens for row in tokenizer.encode_batch([prompt(query, text) for text in texts])]
-            said = translator.translate_batch(
-                rows, max_decoding_length=1, beam_size=1, return_logits_vocab=True, max_batch_size=size
-            )
-            logits = torch.tensor(np.array([np.asarray(row.logits[0][0])[words] for row in said]))
-            return torch.log_softmax(logits.float(), -1)[:, 0].numpy()
+    def way(workers: int) -> Callable[[int], Score]:
+        translator = ctranslate2.Translator(
+            str(folder),
+            device="cpu",
+            compute_type="int8",
+            intra_threads=s.threads // workers,
+            inter_threads=workers,
+        )
 
-        return score
+        def make(size: int) -> Score:
+            def score(query: str, texts: Sequence[str]) -> np.ndarray:
+                rows = [row.tokens for row in tokenizer.encode_batch([prompt(query, text) for text in texts])]
+                said = translator.translate_batch(
+                    rows, max_decoding_length=1, beam_size=1, return_logits_vocab=True, max_batch_size=size
+                )
+                logits = torch.tensor(np.array([np.asarray(row.logits[0][0])[words] for row in said]))
+                return torch.log_softmax(logits.float(), -1)[:, 0].numpy()
 
-    size, score = best_batch(make, s)
-    return Peer(f"CTranslate2 int8, batch {size}", score)
+            return score
+
+        return make
+
+    return best_way("CTranslate2 int8", way, s)
 
 
 def rerankers_t5(s: Setting, dtype: torch.dtype = torch.float32) -> Peer:

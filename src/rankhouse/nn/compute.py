@@ -63,7 +63,7 @@ def choose(precision: str = "auto", device: str = "auto", threads: int | None = 
         threads: Processor threads while scoring; None leaves the process as it is.
 
     Raises:
-        WrongUse: An unknown word, CUDA asked for and absent, fewer than one thread.
+        WrongUse: An unknown word, CUDA asked for and absent, int8 where it cannot be had, no thread.
     """
     if threads is not None and threads < 1:
         raise WrongUse(f"threads={threads}: scoring needs 1 thread or more (leave it out for the default)")
@@ -72,6 +72,10 @@ def choose(precision: str = "auto", device: str = "auto", threads: int | None = 
         raise WrongUse(f'precision="{precision}" is not known; choose from: {", ".join(PRECISIONS)}')
     if precision == "auto":
         precision = "bf16" if where.type == "cuda" or cpu_has_bf16() else "fp32"
+    if precision == "int8":
+        from rankhouse.nn import quick  # noqa: PLC0415  # it stands on this module
+
+        quick.require_machine(where)
     settled: Precision = "bf16" if precision == "bf16" else "int8" if precision == "int8" else "fp32"
     return Compute(settled, where, threads or 0)
 

@@ -30,6 +30,7 @@ _ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_ta
 _ROUNDED, _ADDED, _MULTIPLIED = range(3)
 _BF16, _INT8 = range(2)
 _PANEL = 64  # columns that are computed together
+_NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
 _REGISTER = 16  # numbers; widths are multiples of it
 
 
@@ -83,15 +84,24 @@ def require_int8(compute: Compute, what: str, *widths: int) -> None:
     """
     if compute.precision != "int8" or (widths and fits(compute, *widths)):
         return
-    if compute.device.type != "cpu":
-        reason = "it is made for processors, not for CUDA"
-    elif not SUPPORTED:
-        reason = "it needs a processor with AVX512_BF16 and AVX512_VNNI, and this package compiled"
-    elif not widths:
+    require_machine(compute.device)
+    reason = f"widths must be multiples of {_REGISTER}; {what} has {', '.join(map(str, widths))}"
+    if not widths:
         reason = f"it serves BERT, RoBERTa, ELECTRA, DistilBERT and T5, not {what}"
-    else:
-        reason = f"widths must be multiples of {_REGISTER}; {what} has {', '.join(map(str, widths))}"
-    raise WrongUse(f'precision="int8" cannot be had here: {reason}; use "auto", "bf16" or "fp32"')
+    raise WrongUse(_NO_INT8.format(reason))
+
+
+def require_machine(device: torch.device) -> None:
+    """Refuse int8 on a machine that lacks it.
+
+    Raises:
+        WrongUse: Says what is missing.
+    """
+    if device.type != "cpu":
+        raise WrongUse(_NO_INT8.format("it is made for processors, not for CUDA"))
+    if not SUPPORTED:
+        reason = "it needs a processor with AVX512_BF16 and AVX512_VNNI, and this package compiled"
+        raise WrongUse(_NO_INT8.format(reason))
 
 
 class QuickLinear:
