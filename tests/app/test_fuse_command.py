@@ -105,10 +105,24 @@ def test_the_depth_is_tuned_told_and_applied_and_nothing_is_lost(years, run):
     assert set(json.loads(usual.stdout)["values"]) == {"0", "5", "10"}  # as deep as the runs are
 
 
+def test_sentences_are_interpolated_with_the_first_stage_by_birchs_grid(years, run):
+    asked = ["--method", "sentences", "--tune", "valid.qrels"]
+    done = run("fuse", *runs("valid", "cba"), *asked, *applied("cba"), "--out", "s.run", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["tuned"]["tried"] == 100
+    alpha, best, second = said["weights"].values()
+    assert alpha + best == pytest.approx(1)
+    assert 0 <= second < best
+    test = [read_run(years / path) for path in runs("test", "cba")]
+    assert read_run(years / "s.run") == linear("raw")(test, (alpha, best, second))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--method", "greedy"], "--tune QRELS"),
+        (["--method", "sentences"], "--tune QRELS"),
         (["--method", "mean", "--tune", "valid.qrels"], "nothing to tune"),
         (["--method", "depth"], "depth(40)"),
         (["--method", "depth(3)", "--tune", "valid.qrels"], "either name it"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.run import Run
-from rankhouse.rank.fuse import FUSIONS, combmnz, combsum, linear, rrf, tune
+from rankhouse.rank.fuse import FUSIONS, combmnz, combsum, interpolations, linear, rrf, tune
 
 FIRST = Run.from_rankings({"q1": {"a": 10.0, "b": 6.0, "c": 2.0}, "q2": {"a": 1.0}})
 SECOND = Run.from_rankings({"q1": {"b": -1.0, "d": -3.0}, "q3": {"e": 5.0}})
@@ -283,3 +283,18 @@ def test_wrong_wishes_are_refused():
 def test_empty_runs_fuse_to_an_empty_run():
     assert len(linear()([Run.of([]), Run.of([])])) == 0
     assert rrf()([Run.of([]), FIRST]).rows == FIRST.rows
+
+
+def test_interpolations_are_birchs_grid():
+    points = interpolations(4)
+    assert len(points) == len(set(points)) == 1000
+    assert points[0] == pytest.approx((0.9, 0.1, 0, 0))
+    assert points[-1] == pytest.approx((0, 1, 0.9, 0.9))
+    assert all(sum(point[:2]) == pytest.approx(1) and max(point[2:]) < point[1] for point in points)
+    assert interpolations(2, 0.5) == [(0.5, 0.5), (0.0, 1.0)]
+
+
+@pytest.mark.parametrize(("runs", "step"), [(1, 0.1), (4, 0.3), (4, 0.01)])
+def test_interpolations_refuse_what_is_no_grid(runs, step):
+    with pytest.raises(WrongUse, match="multiple of it|give two or more"):
+        interpolations(runs, step)

@@ -15,7 +15,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluate.measures import scorer
-from rankhouse.rank.fuse import FUSIONS, Fusion, tune
+from rankhouse.rank.fuse import FUSIONS, Fusion, Tuned, interpolations, linear, tune
 from rankhouse.train.afterwards import cut_at, greedy_ensemble, mean_of, tune_depth
 
 DEPTHS = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000)
@@ -88,6 +88,10 @@ def _by_weights(
         said: dict[str, object] = {"weights": chosen, "tuned": None}
         return Joined(lambda given: fusion(given, weights), said, "")
     found = tune(runs, scorer(tuning.qrels, tuning.measure), fusion, step=tuning.step, refine=tuning.refine)
+    return _weighed(fusion, found, names, tuning)
+
+
+def _weighed(fusion: Fusion, found: Tuned, names: Sequence[str], tuning: Tuning) -> Joined:
     shown = ", ".join(f"{name} {weight:g}" for name, weight in zip(names, found.weights, strict=True))
     again = ",".join(f"{weight:g}" for weight in found.weights)
     best = {"measure": tuning.measure, "value": found.score, "tried": len(found.tried)}
@@ -97,6 +101,21 @@ def _by_weights(
         f"best of {len(found.tried)} weightings: {shown}; {tuning.measure} {found.score:.4f}; for other "
         f"runs of these systems:  --weights {again}",
     )
+
+
+def _sentences(step: float = 0.1) -> Way:
+    """Interpolate a first stage with the scores of a document's best, second best ... sentence, as birch does."""
+
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+        if tuning is None:
+            raise WrongUse(
+                "--method sentences: finds its weights by judgements; give them with --tune QRELS, or weights "
+                'known already with --method linear("raw") --weights'
+            )
+        raw, grid = linear("raw"), interpolations(len(runs), step)
+        return _weighed(raw, tune(runs, scorer(tuning.qrels, tuning.measure), raw, grid), names, tuning)
+
+    return settle
 
 
 def _mean() -> Way:
@@ -167,4 +186,9 @@ def _need_two(names: Sequence[str]) -> None:
         )
 
 
-_OTHERS: dict[str, Callable[..., Way]] = {"mean": _mean, "greedy": _greedy, "depth": _depth}
+_OTHERS: dict[str, Callable[..., Way]] = {
+    "mean": _mean,
+    "greedy": _greedy,
+    "depth": _depth,
+    "sentences": _sentences,
+}

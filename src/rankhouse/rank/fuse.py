@@ -10,6 +10,7 @@ every run has. A run of weight 0 takes no part: neither its scores nor its docum
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -275,6 +276,34 @@ def tune(
         near = _simplex(len(runs), parts * 10, _best(tried)[0])
         tried += [(point, score(_mix(fusion, aligned, point))) for point in near]
     return Tuned(*_best(tried), tuple(tried))
+
+
+def interpolations(runs: int, step: float = 0.1) -> list[Weights]:
+    """List the weights birch tries: alpha * run 1 + (1 - alpha) * (run 2 + beta * run 3 + gamma * run 4 ...).
+
+    Alpha, beta and gamma go from 0 to below 1 (Yilmaz et al. 2019, "Cross-Domain Modeling of Sentence-Level
+    Evidence for Document Retrieval", equation 1, and its code). The first points lean most on run 1 and least
+    on later runs, so that they win where points are equally good.
+
+    Args:
+        runs: Two or more: a first stage, then the scores of the best, second best ... sentence.
+        step: Of all three; 1 must be a multiple of it.
+
+    Raises:
+        WrongUse: Fewer than two runs, a step that does not divide 1, or too many points.
+    """
+    parts = _parts(step)
+    if runs < 2 or parts ** (runs - 1) > _MOST_TRIALS:
+        raise WrongUse(
+            f"{runs} runs in steps of {step:g}: give two or more, and a step that makes at most "
+            f"{_MOST_TRIALS:,} points of (1 / step) ** (runs - 1)"
+        )
+    shares = [part / parts for part in range(parts)]
+    return [
+        (alpha, 1 - alpha, *((1 - alpha) * share for share in later))
+        for alpha in reversed(shares)
+        for later in itertools.product(shares, repeat=runs - 2)
+    ]
 
 
 def _best(tried: Sequence[tuple[Weights, float]]) -> tuple[Weights, float]:

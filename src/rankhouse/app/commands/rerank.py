@@ -111,9 +111,8 @@ def command(
     _warn_of_unread(neural, report)
     read = kept.reads.read if kept else 0
     if as_json:
-        lost: dict[str, object] = {"truncated": neural.report.truncated}
-        lost |= {"tokens_lost": neural.report.tokens_lost, "stored": read, "per_query": _spread(report.times)}
-        console.emit_json({"run": str(out), "seconds": round(seconds, 3)} | vars(report) | lost)
+        said = {"run": str(out), "seconds": round(seconds, 3), "stored": read} | vars(report)
+        console.emit_json(said | _unread(neural) | {"per_query": _spread(report.times)})
         return
     _tell(report, seconds, out)
     if kept is not None:
@@ -141,6 +140,10 @@ def _spread(times: dict[str, float]) -> dict[str, float]:
     *quarters, most = np.percentile([*times.values()], [25, 50, 75, 100]).tolist()
     names = ("lower quartile", "median", "upper quartile")
     return dict(zip(names, quarters, strict=True)) | {"mean": float(np.mean([*times.values()])), "most": most}
+
+
+def _unread(neural: NeuralRanker) -> dict[str, int]:
+    return {"truncated": neural.report.truncated, "tokens_lost": neural.report.tokens_lost}
 
 
 def _warn_of_unread(neural: NeuralRanker, report: Report) -> None:
