@@ -104,12 +104,12 @@ def _weighed(fusion: Fusion, found: Tuned, names: Sequence[str], tuning: Tuning)
 
 
 def _sentences(step: float = 0.1) -> Way:
-    """Interpolate a first stage with the scores of a document's best, second best ... sentence, as birch does."""
+    """Interpolate a first stage with the scores of a document's best, second best ... sentence: birch."""
 
     def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
         if tuning is None:
             raise WrongUse(
-                "--method sentences: finds its weights by judgements; give them with --tune QRELS, or weights "
+                "--method sentences: finds its weights by judgements; give them with --tune QRELS, or "
                 'known already with --method linear("raw") --weights'
             )
         raw, grid = linear("raw"), interpolations(len(runs), step)
