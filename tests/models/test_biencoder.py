@@ -108,6 +108,18 @@ def test_the_loss_is_dprs_and_leaves_out_other_right_answers(checkpoint):
     torch.testing.assert_close(loss.detach(), expected)
 
 
+def test_a_passage_that_is_the_query_itself_is_no_contrast_to_it(checkpoint):
+    model = open_biencoder(checkpoint("bert_plain"))
+    asked = [("q0", "winter storm", "storm in winter"), ("q1", "gale", "winter storm"), ("q2", "rye", "rye")]
+    pairs = [Pair(Query(q, text), Passage(q, 0, passage)) for q, text, passage in asked]
+    batch = model.encode(pairs)
+    with torch.no_grad():
+        scores = compare_all(model.vectors(batch.queries), model.vectors(batch.passages), "dot")
+        loss = model.loss(batch, torch.ones(3, 1))
+    scores[0, 1] = -torch.inf  # q1's right passage is what q0 asks; q2's own stays, though it is its query
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(scores, torch.arange(3)))
+
+
 def test_hard_negatives_of_a_group_are_contrasts_to_every_query(checkpoint):
     model = open_biencoder(checkpoint("bert_plain"))
     rows = [("q0", "a storm"), ("q0", "the mill"), ("q1", "a mill"), ("q1", "rye flour")]

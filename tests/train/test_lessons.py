@@ -162,6 +162,26 @@ def test_no_positive_in_a_batch_is_relevant_to_another_of_its_queries(judged, ba
     assert set(seen.values()) <= {1}
 
 
+def test_transitive_positives_never_set_a_product_against_itself():
+    """q0 and q1 share d1; q1 and q2 share d2: one product, though nobody judged (q0, d2)."""
+    qrels = {"q0": {"d0": 1, "d1": 1}, "q1": {"d1": 1, "d2": 1}, "q2": {"d2": 1}, "q3": {"d3": 1}}
+    documents = {f"d{d}": Document(f"d{d}", f"text {d}") for d in range(4)}
+    examples = from_judgements([Query(q, f"about {q}") for q in qrels], qrels, documents)
+    plain, transitive = (
+        [
+            {query for group in named(examples, groups) for query, *_ in group}
+            for seed in range(20)
+            for groups in Lessons(
+                examples, shape("positives", count=0, batch=4, seed=seed, transitive=joined)
+            ).epoch(0)
+        ]
+        for joined in (False, True)
+    )
+    assert any({"q0", "q2"} <= batch for batch in plain)
+    assert transitive
+    assert all(len(batch & {"q0", "q1", "q2"}) == 1 for batch in transitive)
+
+
 def test_positives_all_come_where_they_do_not_clash(toy):
     seen = everything(Lessons(toy.examples, shape("positives", count=0, batch=8)))
     assert len({group[0][:2] for group in seen}) == len(seen) >= 88

@@ -345,15 +345,22 @@ def _means(states: Tensor, lengths: Tensor) -> Tensor:
 def _also_right(batch: Sides, own: Tensor, which: Tensor) -> Tensor:
     """Tell which passages are a query's right answer besides its own: (g, n) bool, to be left out.
 
-    They are the same text as its own passage, or the right passage of the same query asked in another group.
+    They are the same text as its own passage or as the query itself (the query is an entry of the catalogue),
+    or the right passage of the same query asked in another group.
     """
-    rows = torch.split(batch.passages.ids.values.cpu(), batch.passages.lengths.tolist())
     places: dict[bytes, int] = {}
-    kind = torch.tensor([places.setdefault(row.numpy().tobytes(), len(places)) for row in rows])
+    kind, asked = _kinds(batch.passages, places), _kinds(batch.queries, places)[which]
     same_query = which[:, None] == which
     right = (same_query[:, :, None] & (kind[own][None, :, None] == kind)).any(1)
+    right |= asked[:, None] == kind
     right[torch.arange(len(own)), own] = False
     return right
+
+
+def _kinds(texts: Packed, places: dict[bytes, int]) -> Tensor:
+    """Number n texts so that equal ones have one number, also across calls: (n,)."""
+    rows = torch.split(texts.ids.values.cpu(), texts.lengths.tolist())
+    return torch.tensor([places.setdefault(row.numpy().tobytes(), len(places)) for row in rows])
 
 
 def _check(what: str, value: str | None, choices: Sequence[str]) -> None:
