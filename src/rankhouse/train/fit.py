@@ -241,7 +241,8 @@ class _Training:
         """Log and tell a step."""
         standing = self.standing
         standing.losses.append(taken.loss)
-        if len(standing.losses) >= self.settings.log_every and self._writes:
+        due = len(standing.losses) >= self.settings.log_every or standing.step == self.steps
+        if due and self._writes:
             self._log_losses(epoch, taken)
         spent = time.monotonic() - self.began
         left = max(0, self.steps - standing.step)

@@ -56,7 +56,7 @@ class Pretraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How to pre-train.
 
     Attributes:
-        steps: Optimiser steps.
+        steps: Optimiser steps; 0: the first weights are written as they are, to compare with.
         batch: Rows a step.
         accumulate: Parts a batch is computed in, so that large ones fit into memory.
         length: Most tokens of an input.
@@ -90,13 +90,13 @@ class Pretraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     checkpoint_every: int = 500
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "accumulate", "log_every", "checkpoint_every"):
+        for name in ("batch", "accumulate", "log_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
         if self.accumulate > self.batch:
             raise WrongUse(f"accumulate={self.accumulate}: a batch of {self.batch} has no so many parts")
-        if self.clip < 0 or self.seed < 0:
-            raise WrongUse(f"clip={self.clip}, seed={self.seed}: must be 0 or more")
+        if min(self.steps, self.clip, self.seed) < 0:
+            raise WrongUse(f"steps={self.steps}, clip={self.clip}, seed={self.seed}: must be 0 or more")
         if not 0 < self.rate < float("inf"):
             raise WrongUse(f"rate={self.rate}: a learning rate is above 0, for example 1e-2")
         notation.make(self.optimizer, optimise.OPTIMISERS, "optimiser")
@@ -117,7 +117,7 @@ class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
         collection_tokens: Tokens of the collection, the held-out ones too.
         steps: Steps taken.
         tokens: Tokens read, all steps together; above ``collection_tokens`` they were read again.
-        loss: Mean of the last lines of the log, in nats a token said.
+        loss: Of the last line of the log, in nats a token said; 0 without steps.
         held_out: Loss on rows that were never learned from.
         held_out_at_start: The same before the first step.
         seconds: How long it took, all sittings together.

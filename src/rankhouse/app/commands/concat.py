@@ -1,16 +1,24 @@
-"""rankhouse concat: runs of different queries become one."""
+"""rankhouse concat: runs, queries or judgements of different queries become one file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import click
+import msgspec
 
 from rankhouse.app import console
 from rankhouse.app.options import PATH, as_json
+from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import BadData
+from rankhouse.core.files import writing
+from rankhouse.core.qrels import judgements
 from rankhouse.core.run import Ranking, Run
-from rankhouse.core.trec import read_run, write_run
+from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
+
+T = TypeVar("T")
 
 
 @click.command(
@@ -18,30 +26,62 @@ from rankhouse.core.trec import read_run, write_run
     epilog="Example:  rankhouse concat fold1.run fold2.run fold3.run --out all.run",
 )
 @click.argument("runs", nargs=-1, required=True, type=PATH)
-@click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
-@click.option("--out", type=PATH, required=True, help="The run file to write.")
+@click.option(
+    "--kind",
+    type=click.Choice(["run", "queries", "qrels"]),
+    default="run",
+    show_default=True,
+    help="What RUNS are.",
+)
+@click.option("--tag", default="rankhouse", show_default=True, help="Name of a run, in its last column.")
+@click.option("--out", type=PATH, required=True, help="The file to write, of the same kind.")
 @as_json
-def command(runs: tuple[Path, ...], tag: str, out: Path, as_json: bool) -> None:
-    """Join RUNS that rank different queries, as the tests of folds do; a query in two of them is refused.
+def command(
+    runs: tuple[Path, ...], kind: Literal["run", "queries", "qrels"], tag: str, out: Path, as_json: bool
+) -> None:
+    """Join RUNS of different queries, as folds or years have, or queries, or judgements.
 
+    A query in two of them is refused.
     To join rankings of the same queries, use  rankhouse fuse.
     """
-    joined: dict[str, Ranking] = {}
+    if kind == "queries":
+        queries: dict[str, Any] = _joined((path, {q.id: q for q in read_queries(path)}) for path in runs)
+        with writing(out) as file:
+            for query in queries.values():
+                file.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
+        rows = len(queries)
+    elif kind == "qrels":
+        qrels = _joined((path, read_qrels(path)) for path in runs)
+        write_qrels(qrels, out)
+        queries, rows = dict(qrels), judgements(qrels)
+    else:
+        rankings = _joined((path, _rankings(path)) for path in runs)
+        ids = list(rankings)
+        whole = Run.from_columns(ids, [rankings[q].doc_ids for q in ids], [rankings[q].scores for q in ids])
+        write_run(whole, out, tag)
+        queries, rows = dict(rankings), whole.rows
+    if as_json:
+        console.emit_json({kind: str(out), "queries": len(queries), "rows": rows})
+    else:
+        console.say(f"{len(queries):,} queries, {rows:,} rows written to {out}")
+
+
+def _rankings(path: Path) -> dict[str, Ranking]:
+    run = read_run(path)
+    return {query_id: run[query_id] for query_id in run}
+
+
+def _joined(parts: Iterable[tuple[Path, Mapping[str, T]]]) -> dict[str, T]:
+    """Put what files hold by query together."""
+    joined: dict[str, T] = {}
     origin: dict[str, Path] = {}
-    for path in runs:
-        found = read_run(path)
-        for query_id in found:
+    for path, found in parts:
+        for query_id, one in found.items():
             if query_id in joined:
                 raise BadData(
                     f'query "{query_id}" is also in {origin[query_id]}; folds share no query '
                     "(to join rankings of the same queries, use  rankhouse fuse)",
                     path,
                 )
-            joined[query_id], origin[query_id] = found[query_id], path
-    ids = list(joined)
-    whole = Run.from_columns(ids, [joined[q].doc_ids for q in ids], [joined[q].scores for q in ids])
-    write_run(whole, out, tag)
-    if as_json:
-        console.emit_json({"run": str(out), "queries": len(whole), "rows": whole.rows})
-    else:
-        console.say(f"{len(whole):,} queries, {whole.rows:,} rows written to {out}")
+            joined[query_id], origin[query_id] = one, path
+    return joined

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--layers", type=click.IntRange(1), help="Of the encoder, and of the decoder.")
 @click.option("--heads", type=click.IntRange(1), help="Of attention.")
 @click.option("--d-ff", type=click.IntRange(1), help="Inner width of the feed-forward parts.")
-@click.option("--steps", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--steps", type=click.IntRange(0), default=1000, show_default=True)
 @click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Rows a step.")
 @click.option("--length", type=click.IntRange(8), default=128, show_default=True, help="Tokens of an input.")
 @click.option("--rate", type=float, default=0.01, show_default=True, help="Learning rate.")

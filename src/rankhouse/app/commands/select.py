@@ -45,6 +45,7 @@ Side = Literal["train", "valid", "test", "rest"]
               "rest: all but the fold.")  # fmt: skip
 @click.option("--part", metavar="I/N", help="Keep one of N parts, like 1/3.")
 @click.option("--sample", type=click.IntRange(1), help="Keep so many queries (of pairs: so many pairs).")
+@click.option("--within", type=PATH, help="Of rankings: only documents that this run has for the query.")
 @click.option("--balanced", is_flag=True, help="Of pairs: as many of each label.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of parts and samples.")
 @click.option("--out", type=PATH, required=True, help="The file to write, of the same kind.")
@@ -61,6 +62,7 @@ def command(
     side: Side,
     part: str | None,
     sample: int | None,
+    within: Path | None,
     balanced: bool,
     seed: int,
     out: Path,
@@ -76,19 +78,19 @@ def command(
         raise WrongUse("--folds FILE and --fold N go together")
     if balanced and (pairs is None or sample is None):
         raise WrongUse("--balanced says how --sample draws from --pairs")
+    if within is not None and run_path is None:
+        raise WrongUse("--within keeps documents of rankings; give --run")
     chosen = _Chosen(ids, folds, fold, side, part, None if pairs is not None else sample, seed)
     if queries is not None:
         kept, whole = _queries(queries, field, chosen, out)
     elif qrels is not None:
         kept, whole = _qrels(qrels, chosen, out)
     elif run_path is not None:
-        kept, whole = _run(run_path, chosen, out)
+        kept, whole = _run(run_path, chosen, within, out)
     else:
         assert pairs is not None
         kept, whole = _pairs(pairs, chosen, sample, balanced, out)
     what = "queries" if queries is not None or run_path is not None else "judgements" if qrels else "pairs"
-    if not kept:
-        raise BadData(f"none of the {whole:,} {what} was selected; do the ids belong together?")
     if as_json:
         console.emit_json({"out": str(out), "kept": kept, "of": whole})
     else:
@@ -122,6 +124,8 @@ class _Chosen:
             if self.sample > len(kept):
                 raise WrongUse(f"--sample {self.sample}: there are only {len(kept):,} to draw from")
             kept = sorted(kept, key=lambda q: (_lot(self.seed, q), q))[: self.sample]
+        if not kept:
+            raise BadData(f"none of the {len(query_ids):,} queries was selected; do the ids belong together?")
         return set(kept)
 
     def _side(self, path: Path, number: int) -> tuple[str, ...]:
@@ -174,14 +178,28 @@ def _qrels(path: Path, chosen: _Chosen, out: Path) -> tuple[int, int]:
     return judgements(kept), judgements(found)
 
 
-def _run(path: Path, chosen: _Chosen, out: Path) -> tuple[int, int]:
+def _run(path: Path, chosen: _Chosen, within: Path | None, out: Path) -> tuple[int, int]:
     found = read_run(path)
+    whole = len(found)
+    if within is not None:
+        found = _within(found, read_run(within))
     wanted = chosen.among(list(found))
     ids = [q for q in found if q in wanted]
     rankings = [found[q] for q in ids]
     kept = Run.from_columns(ids, [r.doc_ids for r in rankings], [r.scores for r in rankings])
     write_run(kept, out, _tag(path))
-    return len(kept), len(found)
+    return len(kept), whole
+
+
+def _within(run: Run, other: Run) -> Run:
+    """Keep the documents that another run has for the same query."""
+    rows = []
+    for query_id in run:
+        wanted = set(other[query_id].doc_ids) if query_id in other else set()
+        for doc_id, score in zip(run[query_id].doc_ids, run[query_id].scores, strict=True):
+            if doc_id in wanted:
+                rows.append((query_id, doc_id, float(score)))
+    return Run.of(rows)
 
 
 def _tag(path: Path) -> str:

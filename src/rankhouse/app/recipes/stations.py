@@ -50,6 +50,7 @@ HABITS: dict[str, Habits] = {
     "folds": Habits(".json"),
     "label": Habits(".jsonl.gz", resumes=True),
     "train": Habits(resumes=True, ends_with="outcome.json"),
+    "pretrain": Habits(resumes=True, ends_with="outcome.json"),
     "encode": Habits(resumes=True, adds_to="index"),
 }
 _SELECTED = {"queries": ".jsonl", "qrels": ".qrels", "run": ".run", "pairs": ".jsonl.gz"}
@@ -72,6 +73,8 @@ def open_command(station: str) -> click.Command:
 
 def habits(station: str, options: Mapping[str, Any]) -> Habits:
     """Tell how a command behaves as a step."""
+    if station == "concat" and options.get("kind") in _SELECTED:
+        return Habits(_SELECTED[str(options["kind"])])
     if station == "select":
         return Habits(next((end for name, end in _SELECTED.items() if name in options), ""))
     return HABITS.get(station, Habits())
