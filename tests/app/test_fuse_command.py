@@ -84,6 +84,16 @@ def test_the_greedy_choice_is_told_and_applied(years, run):
     assert "alone: valid/" in told.stderr
 
 
+def test_the_best_run_of_one_year_is_taken_of_another(years, run):
+    asked = ["--method", "best", "--tune", "valid.qrels"]
+    done = run("fuse", *runs("valid", "cba"), *asked, *applied("cba"), "--out", "x.run", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["values"][said["place"] - 1] == max(said["values"]) == said["tuned"]["value"]
+    assert said["chosen"] == runs("valid", "cba")[said["place"] - 1] != "valid/c.run"
+    assert read_run(years / "x.run") == read_run(years / said["chosen"].replace("valid", "test"))
+
+
 def test_the_depth_is_tuned_told_and_applied_and_nothing_is_lost(years, run):
     asked = ["--method", "depth", "--tune", "valid.qrels", "--depths", "0,2,4,10"]
     done = run("fuse", *runs("valid", "cb"), *asked, *applied("cb"), "--out", "d.run", "--json")
@@ -123,6 +133,7 @@ def test_sentences_are_interpolated_with_the_first_stage_by_birchs_grid(years, r
     [
         (["--method", "greedy"], "--tune QRELS"),
         (["--method", "sentences"], "--tune QRELS"),
+        (["--method", "best"], "--tune QRELS"),
         (["--method", "mean", "--tune", "valid.qrels"], "nothing to tune"),
         (["--method", "depth"], "depth(40)"),
         (["--method", "depth(3)", "--tune", "valid.qrels"], "either name it"),

@@ -130,6 +130,26 @@ def _mean() -> Way:
     return settle
 
 
+def _best() -> Way:
+    """Keep the run that is best on judgements: a pool, a model, a setting among several."""
+
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+        if tuning is None:
+            raise WrongUse("--method best: chooses a run by judgements; give them with --tune QRELS")
+        value_of = scorer(tuning.qrels, tuning.measure)
+        values = [value_of(run) for run in runs]
+        place = max(range(len(runs)), key=values.__getitem__)  # of equally good ones the first
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in zip(names, values, strict=True))
+        best = {"measure": tuning.measure, "value": values[place], "tried": len(runs)}
+        return Joined(
+            lambda given: given[place],
+            {"chosen": names[place], "place": place + 1, "values": values, "tuned": best},
+            f"{names[place]}, number {place + 1}, is best by {tuning.measure} ({shown})",
+        )
+
+    return settle
+
+
 def _greedy() -> Way:
     """Give the mean of those runs that help, chosen one after the other."""
 
@@ -188,6 +208,7 @@ def _need_two(names: Sequence[str]) -> None:
 
 _OTHERS: dict[str, Callable[..., Way]] = {
     "mean": _mean,
+    "best": _best,
     "greedy": _greedy,
     "depth": _depth,
     "sentences": _sentences,

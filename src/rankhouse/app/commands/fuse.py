@@ -38,9 +38,9 @@ from rankhouse.core.trec import read_qrels, read_run, write_run
     default="linear",
     show_default=True,
     help='linear, linear("raw"), linear("z-score"), rrf, rrf(k=60), combsum, combmnz; mean (of raw scores); '
-    "greedy (the mean of those runs that help, needs --tune); sentences (RUNS are the first stage and the "
-    "scores of the best, second best, third best sentence: birch, needs --tune); depth, depth(40) "
-    "(RUNS are the first stage and its re-ranking: how deep to re-rank).",
+    "best (one of them, needs --tune); greedy (the mean of those runs that help, needs --tune); sentences "
+    "(birch: RUNS are the first stage and the scores of the best, second best ... sentence, needs --tune); "
+    "depth, depth(40) (RUNS are the first stage and its re-ranking: how deep to re-rank).",
 )
 @click.option("-k", type=click.IntRange(1), help="Keep this many documents a query; all if not given.")
 @click.option("--tag", default="fused", show_default=True, help="Name of the run, in its last column.")
