@@ -37,6 +37,9 @@ DESIGNS = {
     "samcnn position": SamCNNDesign(
         **SMALL, attention="position", filters=12, hidden=8, final=6, dropout=0.1, filter_length=3
     ),
+    "samcnn idf": SamCNNDesign(
+        **SMALL, filters=12, hidden=8, final=6, dropout=0.1, importance="idf", overlap=True, unknown=8
+    ),
     "mp_hcnn": MPHCNNDesign(**SMALL, filters=6, layers=2, trigram_width=7, hidden=9),
 }
 TEXTS = [
@@ -224,6 +227,8 @@ def test_no_frequent_word_is_said_at_once():
         (SamCNNDesign, {"attention": "self"}, '"query", "position"'),
         (SamCNNDesign, {"dropout": 1.0}, "dropout"),
         (SamCNNDesign, {"class_weights": [0.1]}, "two numbers"),
+        (SamCNNDesign, {"unknown": 0}, "unknown=0"),
+        (SamCNNDesign, {"importance": "tf"}, '"equal", "idf"'),
         (MPHCNNDesign, {"layers": 0}, "layers=0"),
     ],
 )

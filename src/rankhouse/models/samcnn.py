@@ -37,11 +37,10 @@ from rankhouse.nn.compute import Compute
 from rankhouse.nn.convolve import ProductTable, WideFilters
 from rankhouse.nn.kernels import cosines, word_cosines
 from rankhouse.nn.ragged import Ragged, TwoSided
-from rankhouse.text.vectors import uniform
+from rankhouse.text.vectors import like_the_known
 from rankhouse.text.vocabulary import UNKNOWN, Vocabulary
 
 Attention = Literal["query", "position"] | None
-_UNKNOWN_BOUND = 0.05
 _MOST_REMEMBERED = 1 << 27
 
 
@@ -59,9 +58,12 @@ class SamCNNDesign(Reading):
         class_weights: Weights of not relevant and relevant posts in the loss; () for the same.
         unknown: Rows that words outside the vocabulary share, each word always the same one; with 1 all are
             one word, as in the paper.
+        importance: How query words are weighed in the mean of their sweeps: "equal" or "idf".
+        overlap: Put before the last line which share of the query's words the post holds, counted once
+            equally and once by idf.
     """
 
-    words: str = "whitespace"
+    words: str = "whitespace(lower=True)"
     min_count: int = 1
     attention: Attention = "position"
     filters: int = 250
@@ -70,7 +72,9 @@ class SamCNNDesign(Reading):
     final: int = 100
     dropout: float = 0.5
     class_weights: tuple[float, ...] = ()
-    unknown: int = 1
+    unknown: int = 4096
+    importance: Literal["equal", "idf"] = "equal"
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         """Take lists as tuples; refuse unknown attention and sizes that make no layer."""
@@ -85,6 +89,8 @@ class SamCNNDesign(Reading):
             raise WrongUse(
                 f'attention="{self.attention}" is not known; choose from: None, "query", "position"'
             )
+        if self.importance not in {"equal", "idf"}:
+            raise WrongUse(f'importance="{self.importance}" is not known; choose from: "equal", "idf"')
         for name in ("filters", "filter_length", "hidden", "final", "unknown"):
             if getattr(self, name) < 1:
                 raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
@@ -93,9 +99,9 @@ class SamCNNDesign(Reading):
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> SamCNN:
         """Count a vocabulary over texts, start its vectors, draw the weights: a samCNN to be trained."""
-        reader, table = begin(self, texts, seed, uniform(_UNKNOWN_BOUND))
+        reader, table = begin(self, texts, seed)
         more = (self.unknown - 1, table.shape[1])
-        drawn = uniform(_UNKNOWN_BOUND)(np.random.default_rng((seed, 1)), more, table)
+        drawn = like_the_known(np.random.default_rng((seed, 1)), more, table[UNKNOWN:])
         with seeded(seed):
             return SamCNN(self, PostReader(self, reader.vocabulary), np.concatenate([table, drawn]))
 
@@ -217,7 +223,10 @@ class SamCNN(nn.Module):
         self.final = nn.Linear(sides * design.hidden, design.final)
         self.norm = nn.BatchNorm1d(design.final)
         self.dropout = nn.Dropout(design.dropout)
-        self.decide = nn.Linear(design.final, 2)
+        self.decide = nn.Linear(design.final + 2 * design.overlap, 2)
+        idf = reader.vocabulary.idf
+        idf = np.concatenate([idf, np.full(len(table) - len(idf), idf[UNKNOWN])])
+        self.register_buffer("idf", torch.from_numpy(idf), persistent=False)
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> SamCNN:
@@ -288,10 +297,21 @@ class SamCNN(nn.Module):
         words = memory or self._words(batch)
         parts = [self._vector(side, words) for side in (batch.query, batch.passage)]
         if self.attended is not None:
-            mask = batch.query.mask(at_least=1).unsqueeze(2)
-            swept = self.attended(self.swept(batch, words)) * mask
-            parts.append(swept.sum(1) / batch.query.lengths.clamp_min(1)[:, None])
+            weights = self._importance(batch.query.pad(at_least=1), self.design.importance == "idf")
+            parts.append((self.attended(self.swept(batch, words)) * weights.unsqueeze(2)).sum(1))
         return torch.cat(parts, dim=1)
+
+    def _importance(self, query: Tensor, by_idf: bool) -> Tensor:
+        """Weigh the words of queries (n, q): they sum to 1, or to 0 where there is no word; padding has 0."""
+        weights = cast(Tensor, self.idf)[query] if by_idf else (query != 0).to(self.decide.weight.dtype)
+        return weights / weights.sum(1, keepdim=True).clamp_min(1e-6)
+
+    def _overlap(self, batch: TwoSided) -> Tensor:
+        """Give the share of each query's words that its post holds, by count and by idf: (n, 2)."""
+        query, passage = batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
+        held = (query[:, :, None] == passage[:, None, :]).any(2) & (query != 0)
+        shares = [(held * self._importance(query, by_idf)).sum(1) for by_idf in (False, True)]
+        return torch.stack(shares, dim=1)
 
     def log_probabilities(self, batch: TwoSided, memory: _Memory | None = None) -> Tensor:
         """Give the logarithms of P(not relevant) and P(relevant): (n, 2)."""
@@ -303,7 +323,10 @@ class SamCNN(nn.Module):
             final = F.batch_norm(
                 final, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps
             )
-        return self.decide(self.dropout(final.tanh())).log_softmax(1)  # type: ignore[no-any-return]
+        hidden = self.dropout(final.tanh())
+        if self.design.overlap:
+            hidden = torch.cat([hidden, self._overlap(batch)], dim=1)
+        return self.decide(hidden).log_softmax(1)  # type: ignore[no-any-return]
 
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,), the logarithm of P(relevant)."""

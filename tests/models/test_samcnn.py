@@ -1,0 +1,74 @@
+"""What samCNN does of its own: unknown words, weights of query words, overlap."""
+
+import numpy as np
+import pytest
+import torch
+
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models.samcnn import SamCNNDesign
+
+POSTS = ["harbour frozen again", "ships are leaving the harbour", "fresh bread again", "bread and ships"]
+SMALL = {"width": 12, "filters": 10, "hidden": 8, "final": 6}
+
+
+def pair(query, post):
+    return Pair(Query("q", query), Passage("p", 0, post))
+
+
+def fresh(**options):
+    return SamCNNDesign(**SMALL, **options).fresh(POSTS, seed=3).eval()
+
+
+def cosines(model, query, post):
+    return model.evidence(pair(query, post)).matches["cosine"]
+
+
+def test_an_unknown_word_matches_itself_and_hardly_another():
+    match = cosines(fresh(unknown=4096), "kubica", "kubica veneta millan")[0]
+    assert match[0] == pytest.approx(1, abs=1e-5)
+    assert (np.abs(match[1:]) < 0.95).all()
+
+
+def test_with_one_row_all_unknown_words_are_the_same():
+    assert cosines(fresh(unknown=1), "kubica", "veneta millan") == pytest.approx(1, abs=1e-5)
+
+
+def test_an_unknown_word_has_the_same_number_whatever_stands_around_it():
+    reader = fresh(unknown=64).reader
+    alone, among = reader.ids(["veneta"]), reader.ids(["bread", "veneta", "kubica"])
+    assert among[1:2] == alone
+    assert max(among) < len(reader)
+    assert reader.ids(["bread"])[0] < len(reader.vocabulary)
+
+
+def test_unknown_rows_are_as_long_as_those_of_known_words():
+    model = fresh(unknown=512)
+    lengths = model.embedding.weight.detach().norm(dim=1)
+    known, unknown = lengths[2 : len(model.reader.vocabulary)], lengths[len(model.reader.vocabulary) :]
+    assert 0.5 < float(unknown.mean() / known.mean()) < 2
+
+
+def test_words_of_a_query_and_a_post_may_differ_in_case():
+    evidence = fresh().evidence(pair("FROZEN Harbour", "harbour FROZEN again"))
+    assert evidence.query_words == ("frozen", "harbour")
+    assert evidence.matches["cosine"][0, 1] == pytest.approx(1, abs=1e-5)
+
+
+def test_query_words_weigh_as_their_idf():
+    model = fresh(importance="idf", unknown=4)
+    batch = model.encode([pair("frozen again veneta", "bread")])
+    ids = batch.query.pad()
+    weights = model._importance(ids, by_idf=True)[0]
+    idf = [np.log(5 / 2), np.log(5 / 3), np.log(5)]
+    np.testing.assert_allclose(weights, np.array(idf) / sum(idf), rtol=1e-6)
+    assert model._importance(torch.zeros(1, 2, dtype=torch.int64), by_idf=True).sum() == 0
+
+
+def test_overlap_is_the_share_of_query_words_the_post_holds():
+    model = fresh(overlap=True)
+    batch = model.encode(
+        [pair("frozen again", "again and again"), pair("frozen", "bread"), pair("", "bread")]
+    )
+    shares = model._overlap(batch)
+    rare, common = np.log(5 / 2), np.log(5 / 3)
+    np.testing.assert_allclose(shares, [[0.5, common / (rare + common)], [0, 0], [0, 0]], rtol=1e-6)
