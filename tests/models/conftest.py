@@ -14,6 +14,7 @@ from rankhouse.nn.compute import Compute
 GOLDEN = Path(__file__).parents[1] / "golden"
 WORDS = [w for w in (GOLDEN / "bert" / "vocab.txt").read_text().split() if w.isalpha() and len(w) > 2]
 SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
+WIDE = SIZES | {"hidden_size": 64, "intermediate_size": 96}  # wide enough for the compiled loops
 SPOKEN = (
     "grain prices rose again this week because the harvest in the north was poor; bread, milk and salt too"
 )
@@ -114,17 +115,17 @@ def bert(folder, labels=2, head="BertForSequenceClassification", **more):
     import transformers
 
     config = transformers.BertConfig(
-        vocab_size=271, max_position_embeddings=64, num_labels=labels, **SIZES, **more
+        vocab_size=271, max_position_embeddings=64, num_labels=labels, **(SIZES | more)
     )
     shaken(getattr(transformers, head)(config)).save_pretrained(folder)
     with_bert_vocabulary(folder)
 
 
-def electra(folder):
+def electra(folder, **more):
     from transformers import ElectraConfig, ElectraForSequenceClassification
 
     config = ElectraConfig(
-        vocab_size=271, max_position_embeddings=64, embedding_size=16, num_labels=1, **SIZES
+        vocab_size=271, max_position_embeddings=64, embedding_size=16, num_labels=1, **(SIZES | more)
     )
     shaken(ElectraForSequenceClassification(config)).save_pretrained(folder)
     with_bert_vocabulary(folder)
@@ -180,17 +181,17 @@ def modernbert(folder):
     with_bert_vocabulary(folder, generic=True)
 
 
-def t5(folder, gated=False, **more):
+def t5(folder, gated=False, shape=(32, 8, 48), **more):
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(
-        vocab_size=260, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, num_decoder_layers=3,
-        feed_forward_proj="gated-gelu" if gated else "relu", decoder_start_token_id=0,
+        vocab_size=260, d_model=shape[0], d_kv=shape[1], d_ff=shape[2], num_layers=2, num_heads=4,
+        num_decoder_layers=3, feed_forward_proj="gated-gelu" if gated else "relu", decoder_start_token_id=0,
     )  # fmt: skip
     network = shaken(T5ForConditionalGeneration(config), 0.1)
     if gated:  # as transformers 4 wrote T5 1.1: an output layer of its own, and the configuration says so
         torch.manual_seed(2)
-        network.lm_head.weight = torch.nn.Parameter(torch.randn(260, 32) / 4)
+        network.lm_head.weight = torch.nn.Parameter(torch.randn(260, shape[0]) / 4)
     network.save_pretrained(folder)
     if gated:
         change = {
@@ -232,6 +233,10 @@ BUILDERS = {
     "modernbert": modernbert,
     "t5": t5,
     "t5_1_1": lambda folder: t5(folder, gated=True),
+    "wide_bert": lambda folder: bert(folder, labels=1, **WIDE),
+    "wide_electra": lambda folder: electra(folder, **WIDE),
+    "wide_t5": lambda folder: t5(folder, shape=(64, 16, 96)),
+    "wide_t5_1_1": lambda folder: t5(folder, gated=True, shape=(64, 16, 96)),
     "sentences": sentences,
     "sentences_cls": lambda folder: sentences(folder, "cls", normalise=False),
 }
