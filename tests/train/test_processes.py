@@ -15,9 +15,11 @@ from rankhouse.train.settings import Settings, defaults
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
+from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import conftest
+from rankhouse.train import steps
 from rankhouse.train.examples import from_judgements
 from rankhouse.train.fit import fit
 from rankhouse.train.settings import Settings
@@ -33,6 +35,10 @@ fit(
     sys.argv[3],
     Validation(run.restrict(ids), held_out, {q: qrels[q] for q in ids}, documents),
 )
+steps.end_group()
+names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]  # none but on Linux
+left = [name for name in names if "gloo" in name]
+assert not left, f"threads that would meet the end of the interpreter: {left}"
 """
 
 

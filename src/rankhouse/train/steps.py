@@ -5,12 +5,18 @@ Shapes: g groups of s pairs each, n = g * s.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
+
+# Its functions have the group of all processes as a default. Imported after that group began (torch.optim
+# does so, on its own), they would hold it for good, and destroying it would not end its threads.
+import torch.distributed.nn
 from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 from accelerate.utils import broadcast_object_list
 from torch import Tensor, nn
@@ -171,8 +177,9 @@ class Stepper:
 
 def _accelerator(device: str) -> Accelerator:
     where = choose("fp32", device).device  # checks that it is there, and says what to do if not
+    first = not dist.is_initialized()
     try:
-        return Accelerator(
+        accelerator = Accelerator(
             cpu=where.type == "cpu",
             mixed_precision="no",  # autocast is ours: accelerate settles it once for a whole process
             kwargs_handlers=[
@@ -185,3 +192,12 @@ def _accelerator(device: str) -> Accelerator:
             f'device="{device}": something in this process already computes elsewhere ({error}); '
             "train in a process of its own"
         ) from error
+    if first and dist.is_initialized():  # the group is accelerate's, for all trainings of this process
+        atexit.register(end_group)
+    return accelerator
+
+
+def end_group() -> None:
+    """End the group of processes: its threads must not meet the end of the interpreter, which aborts then."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
