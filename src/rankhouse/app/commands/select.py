@@ -47,6 +47,7 @@ Side = Literal["train", "valid", "test", "rest"]
 @click.option("--sample", type=click.IntRange(1), help="Keep so many queries (of pairs: so many pairs).")
 @click.option("--within", type=PATH, help="Of rankings: only documents that this run has for the query.")
 @click.option("--balanced", is_flag=True, help="Of pairs: as many of each label.")
+@click.option("--or-all", is_flag=True, help="Of queries: all of them where there are fewer than --sample.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of parts and samples.")
 @click.option("--out", type=PATH, required=True, help="The file to write, of the same kind.")
 @as_json
@@ -64,6 +65,7 @@ def command(
     sample: int | None,
     within: Path | None,
     balanced: bool,
+    or_all: bool,
     seed: int,
     out: Path,
     as_json: bool,
@@ -80,7 +82,9 @@ def command(
         raise WrongUse("--balanced says how --sample draws from --pairs")
     if within is not None and run_path is None:
         raise WrongUse("--within keeps documents of rankings; give --run")
-    chosen = _Chosen(ids, folds, fold, side, part, None if pairs is not None else sample, seed)
+    if or_all and (pairs is not None or sample is None):
+        raise WrongUse("--or-all says what --sample does where there are fewer queries")
+    chosen = _Chosen(ids, folds, fold, side, part, None if pairs is not None else sample, or_all, seed)
     if queries is not None:
         kept, whole = _queries(queries, field, chosen, out)
     elif qrels is not None:
@@ -107,6 +111,7 @@ class _Chosen:
     side: Side
     part: str | None
     sample: int | None
+    or_all: bool
     seed: int
 
     def among(self, query_ids: list[str]) -> set[str]:
@@ -121,7 +126,7 @@ class _Chosen:
         if self.part is not None:
             kept = list(self._part(kept))
         if self.sample is not None:
-            if self.sample > len(kept):
+            if self.sample > len(kept) and not self.or_all:
                 raise WrongUse(f"--sample {self.sample}: there are only {len(kept):,} to draw from")
             kept = sorted(kept, key=lambda q: (_lot(self.seed, q), q))[: self.sample]
         if not kept:
