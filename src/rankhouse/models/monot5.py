@@ -34,8 +34,7 @@ from rankhouse.models.checkpoint import (
     read_tensor,
 )
 from rankhouse.models.tokens import Layout, PairReader, TextIds, plain
-from rankhouse.nn.compute import Compute
-from rankhouse.nn.linear import Activation
+from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.ragged import Packed
 from rankhouse.nn.t5 import T5FirstStep, T5Sizes
 
@@ -137,6 +136,11 @@ class MonoT5(nn.Module):
             return torch.log_softmax(first_step(batch.to(compute.device)), -1)[:, 0]
 
         return score
+
+    @property
+    def pair_reader(self) -> PairReader:
+        """What turns pairs into ids; it may be told of ids that are kept."""
+        return self._read
 
     def forget(self) -> None:
         """Drop the ids of texts that were tokenised before."""
