@@ -5,10 +5,21 @@ import warnings
 import numpy as np
 import pytest
 
-from rankhouse.core.errors import RankhouseWarning, WrongUse
-from rankhouse.core.nouns import Query
+from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
+from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.train.watch import Watch, check_outcome, check_overlap, collapsed, spread, trouble
+from rankhouse.train.examples import from_judgements
+from rankhouse.train.lessons import Lessons, Shape
+from rankhouse.train.negatives import NEGATIVES
+from rankhouse.train.watch import (
+    Watch,
+    check_lessons,
+    check_outcome,
+    check_overlap,
+    collapsed,
+    spread,
+    trouble,
+)
 
 TRAINING = [Query("1", "How tall is it?"), Query("2", "Who was there?")]
 
@@ -71,3 +82,12 @@ def test_a_training_that_brought_nothing_says_so():
         warnings.simplefilter("ignore")
         check_outcome(0.3, 0.3, 0.4, "AP", watch)
     assert set(watch.remarks) == {"below the first stage", "no gain"}
+
+
+def test_labels_that_call_everything_relevant_leave_no_contrast_to_learn():
+    documents = {f"d{d}": Document(f"d{d}", f"text {d}") for d in range(3)}
+    asked = [Query(f"q{q}", f"about {q}") for q in range(3)]
+    examples = from_judgements(asked, {query.id: dict.fromkeys(documents, 1) for query in asked}, documents)
+    lessons = Lessons(examples, Shape("positives", NEGATIVES["given"](), count=0))
+    with pytest.raises(BadData, match="no two relevant pairs can stand in one batch"):
+        check_lessons(lessons, Watch())

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from rankhouse.core.errors import RankhouseWarning, WrongUse
+from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import Run
 from rankhouse.train.lessons import Lessons
@@ -38,7 +38,17 @@ class Watch:
 
 
 def check_lessons(lessons: Lessons, watch: Watch) -> None:
-    """Say how much of the training data teaches nothing."""
+    """Say how much of the training data teaches nothing.
+
+    Raises:
+        BadData: All of it.
+    """
+    if not lessons.batches:
+        raise BadData(
+            "no two relevant pairs can stand in one batch, since every passage is relevant to every query, "
+            "by way of others at least: there is no contrast to learn; look at the labels, or draw negatives "
+            "with count=1"
+        )
     queries = len(lessons.examples.queries)
     if lessons.without_relevant > _MANY * queries:
         watch.say(
