@@ -48,6 +48,7 @@ SHAPES = {
 }
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 Score = Callable[[str, Sequence[str]], np.ndarray]
+Clock = Callable[[], float]
 
 
 class Result(NamedTuple):
@@ -156,21 +157,21 @@ def arithmetic(name: str, texts: Sequence[str], query: str) -> float:
     return float(linear + 4 * layers * width * (lengths.astype(float) ** 2).sum())
 
 
-def matrix_limit(threads: int) -> float:
+def matrix_limit(threads: int, clock: Clock) -> float:
     """Give the operations a second of one large bf16 product, best of a few."""
     torch.set_num_threads(threads)
     rows, inside, outside = 2048, 768, 3072
     x = torch.randn(rows, inside).bfloat16()
     with torch.inference_mode():
         layer = Linear(torch.randn(outside, inside), None, choose("bf16", "cpu"))
-        best = min(timed(lambda: [layer(x) for _ in range(4)])[0] for _ in range(6))
+        best = min(timed(lambda: [layer(x) for _ in range(4)], clock)[0] for _ in range(6))
     return 4 * 2 * rows * inside * outside / best
 
 
-def timed(work: Callable[[], object]) -> tuple[float, object]:
-    start = time.perf_counter()
+def timed(work: Callable[[], object], clock: Clock) -> tuple[float, object]:
+    start = clock()
     result = work()
-    return time.perf_counter() - start, result
+    return clock() - start, result
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
@@ -178,18 +179,23 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def run_rounds(
-    systems: Sequence[Peer], queries: Sequence[str], texts: Sequence[str], rounds: int, threads: int
+    systems: Sequence[Peer], queries: Sequence[str], texts: Sequence[str], given: argparse.Namespace
 ) -> tuple[dict[str, list[Result]], list[float]]:
     """Let systems take turns, each round in another order; give results by name, and the machine's limits."""
     results: dict[str, list[Result]] = {system.name: [] for system in systems}
-    limits = []
-    for number in range(rounds):
-        limits.append(matrix_limit(threads))
+    limits: list[float] = []
+    threads, began = given.threads, time.perf_counter()
+    clock = time.process_time if given.processor_time else time.perf_counter
+    for number in range(given.rounds):
+        taken = time.perf_counter() - began
+        if limits and taken * (1 + 1 / len(limits)) > 60 * given.minutes:
+            break
+        limits.append(matrix_limit(threads, clock))
         turn = number % len(systems)
         for system in [*systems[turn:], *systems[:turn]]:
             torch.set_num_threads(threads)
             query = queries[number % len(queries)]
-            seconds, scores = timed(lambda s=system, q=query: s.score(q, texts))
+            seconds, scores = timed(lambda s=system, q=query: s.score(q, texts), clock)
             results[system.name].append(Result(len(texts) / seconds, np.asarray(scores)))
     return results, limits
 
@@ -206,7 +212,7 @@ def report(
         shown = " ".join(f"{ratio:9.2f}" for ratio in ratios)
         order = np.median([spearman(r.scores, e.scores) for r, e in zip(rounds, results[exact], strict=True)])
         share = np.median([r.rate * work / count / limit for r, limit in zip(rounds, limits, strict=True)])
-        print(f"  {name:42} {rate:9.1f} {shown} {order:7.3f} {share:9.2f}")
+        print(f"  {name:42} {rate:9.1f} {shown} {order:7.3f} {share:9.2f}", flush=True)
 
 
 def compare_model(name: str, folder: Path, given: argparse.Namespace, long: bool) -> None:
@@ -223,7 +229,8 @@ def compare_model(name: str, folder: Path, given: argparse.Namespace, long: bool
     found, absent = peers_for(path, given.threads, given.peers, texts[:64], queries[0])
     for system in [*systems, *found]:
         system.score(queries[0], texts[:32])
-    results, limits = run_rounds([*systems, *found], queries, texts, given.rounds, given.threads)
+    results, limits = run_rounds([*systems, *found], queries, texts, given)
+    title += f", {len(limits)} rounds"
     exact = "rankhouse fp32"
     report(title, results, limits, arithmetic(name, texts, queries[0]), len(texts), exact)
     for peer, reason in absent.items():
@@ -261,9 +268,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--peers", nargs="*", help="parts of the names of peers to run; none: all installed")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--minutes", type=float, default=6.0, help="begin no round that would end later")
     parser.add_argument("--passages", type=int, default=1_000)
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--processor-time", action="store_true", help="a second is one of this process; for a busy machine"
+    )
     parser.add_argument("--quick", action="store_true", help="one small round, to see that it runs")
     parser.add_argument("--long", action="store_true", help="also long documents in passages of 150 words")
     parser.add_argument(
