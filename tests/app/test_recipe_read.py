@@ -114,7 +114,7 @@ def test_a_good_recipe_is_planned_with_its_commands_and_nothing_is_written(recip
         ('title = "A look"', 'title = "A look', 1, "not TOML"),
         (
             'measures = "AP"',
-            'measures = "AP"\n[[figure]]\nname = "f"\nkind = "curve"\nx = "size"\nnumber = "queries"\nrows = {A = "@ql"}',
+            'measures = "AP"\n[[figure]]\nname="f"\nkind="curve"\nx="size"\nnumber="n"\nrows={A="@ql"}',
             23,
             '"size" is no loop variable; there are: seed',
         ),

@@ -65,7 +65,7 @@ def checks_table(shown: Shown) -> Table:
         )
         for check in shown.checks
     )
-    return Table(("row", "column", "expected", "found", "within", "", "source"), rows)
+    return Table(("row", "column", "expected", "found", "within", "outcome", "source"), rows)
 
 
 def write_results(result: Result, out: Path) -> list[Path]:
