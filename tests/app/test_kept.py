@@ -237,3 +237,23 @@ def test_texts_of_kept_documents_are_not_read(world, run):
     with pytest.raises(KeyError):
         stored.documents["unknown"]
     assert np.isfinite(stored.ranker.score([])).all()
+
+
+def test_the_doctor_checks_what_is_kept(world, run, bert):
+    pytest.importorskip("faiss")
+    bi = f"biencoder({str(bert('BertModel'))!r})"
+    index = ["--index", "kept.index"]
+    assert run("encode", *index, "--ranker", bi, "--vectors", "hnsw(m=4)", *CPU).returncode == 0
+    assert run("encode", *index, "--ranker", "tk", *CPU).returncode == 0
+    sound = run("doctor", "kept.index")
+    assert sound.returncode == 0, sound.stdout
+    assert "vectors default, hnsw: recall@10 1.0000 of exact search" in sound.stdout
+    assert "5 passages of 6 of 6 documents" in sound.stdout
+    (world / "more.jsonl").write_text('{"id": "d9", "text": "Harbour pilots know the water."}\n')
+    assert run("index", "more.jsonl", "--out", "kept.index", "--append").returncode == 0
+    [folder] = (world / "kept.index" / "kept").iterdir()
+    (folder / "rows.bin").write_bytes(bytes((folder / "rows.bin").stat().st_size))
+    ill = run("doctor", "kept.index")
+    assert ill.returncode == 1
+    assert "the index now has 7" in ill.stdout
+    assert "rows.bin: was changed" in ill.stdout

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import click
 
 from rankhouse.app import console
+from rankhouse.app.index_check import check_kept, check_vectors
 from rankhouse.app.options import PATH, as_json
 from rankhouse.app.ranker_check import check_ranker
 from rankhouse.core.corpora import CORPUS_KINDS, read_documents, read_queries
@@ -221,6 +222,8 @@ def _index(path: Path, finding: Finding, _: Path | None) -> None:
         "bytes": f"{sum(f.stat().st_size for f in path.rglob('*') if f.is_file()):,}",
         "every file as written": "yes",
     }
+    check_vectors(index, finding.facts, finding.faults)
+    check_kept(index, finding.facts, finding.faults)
 
 
 _CHECKS: dict[str, Callable[[Path, Finding, Path | None], None]] = {
