@@ -52,7 +52,7 @@ def read_documents(
         MissingInput: No such file.
     """
     skips = Skips() if skips is None else skips
-    seen = SeenIds() if seen is None else seen
+    seen = SeenIds(at_once=skips.limit > 0) if seen is None else seen
     for source in sources:
         if str(source).startswith("ir_datasets:"):
             yield from _from_ir_datasets(str(source).removeprefix("ir_datasets:"))
@@ -330,7 +330,9 @@ def _from_ir_datasets(name: str) -> Iterator[Document]:
     for record in _ir_dataset(name).docs_iter():
         fields = record._asdict()
         doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")
-        text = str(fields.pop("text")) if "text" in fields else record.default_text()
+        main = next((name for name in ("text", "body") if name in fields), "")
+        fields.pop("marked_up_doc", None)  # the same text again, with its tags
+        text = str(fields.pop(main)) if main else record.default_text()
         yield Document(checked_id(doc_id, Path(name), 0), text, title, fields)
 
 

@@ -20,10 +20,12 @@ class SeenIds:
 
     Args:
         chunk: How many ids wait in the dict.
+        at_once: Compare every id with all earlier ones when it comes, so that a repeated one can be passed
+            over; slower by some microseconds an id.
     """
 
-    def __init__(self, chunk: int = 32_768) -> None:
-        self._chunk = chunk
+    def __init__(self, chunk: int = 32_768, at_once: bool = False) -> None:
+        self._chunk, self._at_once = chunk, at_once
         self._recent: dict[int, tuple[str, Path, int]] = {}
         self._settled: list[NDArray[np.int64]] = []
 
@@ -44,6 +46,8 @@ class SeenIds:
                 path,
                 line,
             )
+        if self._at_once and any(_holds(earlier, key) for earlier in self._settled):
+            raise DuplicateId(f'the id "{record_id}" was already given, much earlier', path, line)
         self._recent[key] = (record_id, path, line)
         if len(self._recent) >= self._chunk:
             self.check()
@@ -68,3 +72,8 @@ class SeenIds:
         while len(self._settled) > 1 and len(self._settled[-2]) <= 2 * len(self._settled[-1]):
             last = self._settled.pop()
             self._settled[-1] = np.sort(np.concatenate([self._settled[-1], last]))
+
+
+def _holds(sorted_keys: NDArray[np.int64], key: int) -> bool:
+    place = int(np.searchsorted(sorted_keys, key))
+    return place < len(sorted_keys) and int(sorted_keys[place]) == key
