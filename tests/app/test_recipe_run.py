@@ -312,3 +312,63 @@ def test_values_of_a_loop_may_be_tables(world, run):
     passes = json.loads(done.stdout)["tables"][0]["cells"]
     by_name = {(c["system"], c["measure"]): c for c in passes}
     assert by_name["BM25", "AP"]["passes"]["k1=lm"] == by_name["QL", "AP"]["mean"]
+
+
+@pytest.fixture
+def public(world, monkeypatch):
+    """The notes as a collection of ir_datasets, registered as the library registers its own."""
+    ir_datasets = pytest.importorskip("ir_datasets")
+    (world / "docs.tsv").write_text("d1\tpilots steer ships\nd2\thigh water\n")
+    (world / "queries.tsv").write_text("q1\tpilots\n")
+    (world / "qrels.txt").write_text("q1 0 d1 1\n")
+    made = ir_datasets.create_dataset(
+        docs_tsv=str(world / "docs.tsv"),
+        queries_tsv=str(world / "queries.tsv"),
+        qrels_trec=str(world / "qrels.txt"),
+    )
+    monkeypatch.setitem(ir_datasets.registry._registered, "made-up", made)
+    monkeypatch.setenv("IR_DATASETS_HOME", str(world / "home"))
+    text = RECIPE.replace(
+        'notes = { path = "notes", get = "copy the notes here" }', 'notes = "ir_datasets:made-up"'
+    )
+    for inner in ("corpus.jsonl", "queries.jsonl", "qrels.txt"):
+        text = text.replace(f"@notes/{inner}", "@notes")
+    (world / "r.toml").write_text(
+        text.replace("within = 0.5\nrows.QL = { AP = 0.9 }", "rows.QL = { AP = 1.0 }")
+    )
+    return world
+
+
+def test_public_collections_are_read_by_their_name(public, run):
+    done = run("run", "r.toml")
+    assert done.returncode == 1
+    assert "r.toml, line 4: ir_datasets:made-up is not in" in done.stderr
+    assert "--download" in done.stderr
+    done = run("run", "r.toml", "--download", "--strict")
+    assert done.returncode == 0, done.stderr
+    assert "1 reproduced" in done.stdout
+    (public / "home" / "made-up").mkdir(parents=True)
+    (public / "home" / "made-up" / "collection.tsv").write_text("there")
+    assert set(states(run).values()) == {"kept"}
+
+
+def test_unknown_collections_and_absent_checkpoints_are_told(world, run):
+    pytest.importorskip("ir_datasets")
+    pytest.importorskip("huggingface_hub")
+    done = run("run", "r.toml", "--dry-run", "--set", "data.notes=ir_datasets:nonsense")
+    assert done.returncode == 2
+    assert '--set data.notes=ir_datasets:nonsense: ir_datasets knows no collection "nonsense"' in done.stderr
+    done = run("run", "r.toml", "--set", "data.notes=hub:nobody/nothing")
+    assert done.returncode == 1
+    assert "the checkpoint nobody/nothing is not on this machine" in done.stderr
+
+
+def test_the_example_of_the_documentation_can_be_planned(tmp_path, run):
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    example = page.split("```toml\n")[1].split("```")[0]
+    (tmp_path / "example.toml").write_text(example)
+    for more in ([], ["--smallest"]):
+        done = run("run", "example.toml", "--dry-run", "--json", *more)
+        assert done.returncode == 0, done.stderr
+        steps = [step["step"] for step in json.loads(done.stdout)["steps"]]
+        assert steps.count("knrm") == (2 if more else 15)

@@ -11,7 +11,6 @@ from rankhouse.app.recipes.content import Contents, Signature, signatures
 from rankhouse.app.recipes.read import Written
 from rankhouse.app.recipes.references import Reference, references, resolve
 from rankhouse.core.corpora import PUBLIC
-from rankhouse.core.errors import WrongUse
 
 HUB = "hub:"
 
@@ -77,7 +76,7 @@ class Sources:
         said = self._word(name, ())
         shown = f"{name}/{inner}" if inner else name
         if said.startswith(PUBLIC):
-            return Found(shown, said, said, None, self._complain(name, self._lacks_collection(said)))
+            return Found(shown, said, said, None, self._complain(name, self._lacks_collection(name, said)))
         if said.startswith(HUB):
             word = said.removeprefix(HUB)
             return Found(shown, word, said, None, self._complain(name, self._lacks_checkpoint(word)))
@@ -117,7 +116,7 @@ class Sources:
         where = self._written.lines.where(("data", name))
         return f"{where}: {lack}{get}"
 
-    def _lacks_collection(self, said: str) -> str:
+    def _lacks_collection(self, entry: str, said: str) -> str:
         name = said.removeprefix(PUBLIC)
         try:
             import ir_datasets
@@ -127,9 +126,13 @@ class Sources:
         try:
             ir_datasets.load(name)
         except KeyError:
-            raise WrongUse(f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com') from None
+            raise self._written.lines.fault(
+                ("data", entry), f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com'
+            ) from None
         home = Path(home_path()) / name.split("/", maxsplit=1)[0]
-        if self._download or (home.is_dir() and any(home.iterdir())):
+        # The library notes its own version there as soon as a collection is named.
+        files = (one for one in home.rglob("*") if one.is_file() and one.name != "irds_version.txt")
+        if self._download or next(files, None) is not None:
             return ""
         return f"{said} is not in {home}; --download lets ir_datasets fetch it where that is possible"
 
