@@ -13,6 +13,10 @@ Key = tuple[str | int, ...]
 """A place in a recipe: ("steps", "bm25", "model"), ("table", 0, "rows")."""
 
 
+class RecipeFault(WrongUse):
+    """A fault whose message begins with its place in the recipe."""
+
+
 class Lines:
     """Finds the line of a key, or of the nearest thing around it.
 
@@ -68,9 +72,9 @@ class Lines:
                 return f"{self.path}, line {self._lines[keys[:length]]}"
         return str(self.path)
 
-    def fault(self, keys: Key, reason: str) -> WrongUse:
+    def fault(self, keys: Key, reason: str) -> RecipeFault:
         """Make the error that says where and what."""
-        return WrongUse(f"{self.where(keys)}: {reason}")
+        return RecipeFault(f"{self.where(keys)}: {reason}")
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:

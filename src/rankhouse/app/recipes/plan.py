@@ -15,6 +15,7 @@ import msgspec
 from rankhouse import __version__
 from rankhouse.app.recipes import stations
 from rankhouse.app.recipes.layout import Step
+from rankhouse.app.recipes.lines import RecipeFault
 from rankhouse.app.recipes.read import Written
 from rankhouse.app.recipes.references import Reference, references, resolve
 from rankhouse.app.recipes.sources import Found, Sources
@@ -214,6 +215,8 @@ class _Maker:
         for key, value in filled.items():
             try:
                 made[key] = resolve(value, look_up)
+            except RecipeFault:
+                raise
             except WrongUse as error:
                 raise self._lines.fault(("steps", name, key), str(error)) from error
         return made

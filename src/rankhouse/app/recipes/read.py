@@ -97,8 +97,9 @@ def _change(raw: dict[str, Any], change: str, lines: Lines) -> None:
     if keys[0] == "data" and isinstance(made, str) and not made.startswith(_PATH_SCHEMES):
         made = str(Path.cwd() / made)
     if keys[0] == "data" and isinstance(inside.get(last), dict) and isinstance(made, str):
-        inside, last = inside[last], "path"  # keep where to get it
-    inside[last] = made
+        inside[last]["path"] = made  # and keep where to get it
+    else:
+        inside[last] = made
     lines.say((*place, last), f"--set {change}")
 
 
