@@ -213,6 +213,23 @@ def test_rows_the_loops_would_misread_are_refused(x):
         quick.QuickLinear(some(16, 32), None, BF16)(x)
 
 
+@needs_compiled
+def test_tables_and_ends_the_loops_would_read_beyond_are_refused():
+    qkv, ends = torch.zeros(20, 48).bfloat16(), torch.tensor([0, 20])
+    quick.attend(qkv, ends, 1, torch.zeros(1, 2 * 36 + 1))
+    for bias in (torch.zeros(1, 2 * 35 + 1), torch.zeros(2, 2 * 36 + 1), torch.zeros(1, 2 * 36 + 1).double()):
+        with pytest.raises(ValueError, match="bias|rows of"):
+            quick.attend(qkv, ends, 1, bias)
+    with pytest.raises(ValueError, match="there are 20 tokens"):
+        quick.attend(qkv, torch.tensor([0, 21]), 1)
+    with pytest.raises(ValueError, match="1 rows of 21 tokens"):
+        quick.attend_once(
+            torch.zeros(1, 2, 32).bfloat16(), torch.zeros(20, 32).bfloat16(), torch.tensor([0, 21])
+        )
+    with pytest.raises(ValueError, match="4 rows were multiplied into 3"):
+        quick.QuickLinear(some(16, 32), None, BF16).add(torch.zeros(4, 32).bfloat16(), torch.zeros(3, 16))
+
+
 def test_without_the_compiled_loops_pytorch_takes_over(monkeypatch):
     monkeypatch.setattr(quick, "SUPPORTED", False)
     assert isinstance(linear(some(32, 32), None, BF16), Linear)

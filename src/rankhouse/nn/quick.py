@@ -224,7 +224,9 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     _checked(ends[None], torch.int64, len(ends))
     if int(ends[-1]) != len(qkv):
         raise ValueError(f"rows end at {int(ends[-1])}, there are {len(qkv)} tokens")
-    stride = 0 if bias is None else bias.shape[1]
+    stride = 0 if bias is None else _checked(bias, torch.float32, bias.shape[1]).shape[1]
+    if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + _REGISTER):
+        raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
     out = torch.empty(len(qkv), width, dtype=torch.bfloat16)
     _quick.attend(
         qkv.data_ptr(), ends.data_ptr(), len(ends) - 1, heads, width // heads, _address(bias), stride,
