@@ -78,6 +78,29 @@ def test_negatives_are_non_relevant_and_what_the_teacher_refuses_is_neither(worl
     }
 
 
+@pytest.mark.parametrize("chunk", [1, 7, 4096])
+def test_a_teacher_may_accept_the_best_passages_of_each_document_only(world, teacher, tmp_path, chunk):
+    rule = judged(world.qrels) & taught(teacher, threshold=0.3, best=2)
+    done = work(world, rule, tmp_path / "pairs.jsonl", negatives=none(), chunk=chunk)
+    written = [(w["query_id"], w["doc_id"], w["passage"]) for w in lines(tmp_path / "pairs.jsonl")]
+    expected = []
+    for (query_id, doc_id), some in itertools.groupby(world.pairs, lambda p: (p.query.id, p.passage.doc_id)):
+        if world.qrels[query_id].get(doc_id, 0) < 1:
+            continue
+        read = [(-float(teacher.score([p])[0]), p.passage.index) for p in some]
+        taken = sorted(index for score, index in sorted(read)[:2] if -score >= 0.3)
+        expected += [(query_id, doc_id, index) for index in taken]
+    assert written == expected
+    assert (
+        done.relevant
+        == len(expected)
+        < work(
+            world, judged(world.qrels) & taught(teacher, threshold=0.3), tmp_path / "p", negatives=none()
+        ).relevant
+    )
+    assert done.agreement.accepted == done.relevant
+
+
 def test_n_negatives_are_drawn_for_each_relevant_pair_within_its_query(world, teacher, tmp_path):
     for per in (1, 3):
         done = work(world, label_transfer(world, teacher), tmp_path / "p", negatives=random(per))

@@ -240,6 +240,8 @@ def test_contents_tell_rules_apart_and_names_do_not():
     assert ranked(RUN, 2).identity != ranked(RUN, 3).identity
     assert taught(Noted(1)).identity != taught(Noted(2)).identity
     assert taught(Noted(1)).identity != taught(Noted(1), 0.6).identity
+    assert taught(Noted(1)).identity != taught(Noted(1), best=3).identity
+    assert str(taught(Noted(1), name="t", best=3)) == "taught('t', threshold=0.5, best=3)"
     assert str(judged(QRELS)) == str(judged(same))
 
 
@@ -273,6 +275,7 @@ def test_an_unknown_rule_is_refused_with_the_list_and_the_place():
         ('judged("a") & taught("t", threshold=3)', 15, "a probability from 0 to 1"),
         ('taught("t", scale="percent")', 1, "choose from: logit, probability, logprob"),
         ('taught("t", threshold="high")', 1, "must be a number"),
+        ('taught("t", best=0)', 1, "from 1 up"),
         ('judged(open("a"))', 1, "cannot be read"),
     ],
 )

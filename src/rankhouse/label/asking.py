@@ -72,6 +72,20 @@ def _checked(pairs: list[Pair], ranker: Ranker) -> FloatArray:
     return scores
 
 
+def foremost(pairs: Sequence[Pair], values: Doubles, k: int) -> BoolArray:
+    """Tell which of n pairs are among the k best passages of their document for their query: (n,).
+
+    Of equally good passages the earlier ones are taken.
+    """
+    documents: dict[tuple[str, str], list[int]] = {}
+    for place, (query, passage) in enumerate(pairs):
+        documents.setdefault((query.id, passage.doc_id), []).append(place)
+    answers = np.zeros(len(pairs), np.bool_)
+    for places in documents.values():
+        answers[sorted(places, key=lambda place: (-values[place], pairs[place].passage.index))[:k]] = True
+    return answers
+
+
 def probabilities(scores: FloatArray, scale: str) -> Doubles:
     """Carry scores (n,) to probabilities, or leave them raw where their scale has none: (n,) float64.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.label.asking import Asking, BoolArray, probabilities
+from rankhouse.label.asking import Asking
 from rankhouse.label.rules import Rule, Taught, judges, non_relevant, teachers
 
 Marks = NDArray[np.uint8]
@@ -103,9 +103,6 @@ def mark(who: Parties, pairs: Sequence[Pair]) -> tuple[Marks, FloatArray]:
         asking.scores(who.teacher.ranker, places)
     scores, asked = asking.column(who.teacher.ranker)
     marks[asked] |= ASKED
-    marks[asked & _says_yes(who.teacher, scores)] |= TEACHER
+    read = np.flatnonzero(asked)
+    marks[read[who.teacher.ask(asking, read)]] |= TEACHER  # all of it was scored already
     return marks, scores
-
-
-def _says_yes(teacher: Taught, scores: FloatArray) -> BoolArray:
-    return np.asarray(probabilities(scores, teacher.said) >= teacher.threshold)

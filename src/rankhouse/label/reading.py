@@ -50,8 +50,8 @@ def rules(openers: Openers) -> dict[str, Callable[..., Rule]]:
     def make_judged(qrels: str, at_least: int = 1, by: str = "document") -> Rule:
         return judged(open_qrels(_named("judged", qrels)), at_least, by, qrels)
 
-    def make_taught(ranker: str, threshold: float = 0.5, scale: str = "") -> Rule:
-        return taught(open_ranker(_named("taught", ranker)), threshold, scale, ranker)
+    def make_taught(ranker: str, threshold: float = 0.5, scale: str = "", best: int | None = None) -> Rule:
+        return taught(open_ranker(_named("taught", ranker)), threshold, scale, ranker, best)
 
     def make_ranked(run: str, k: int) -> Rule:
         return ranked(open_run(_named("ranked", run)), k, run)

@@ -4,6 +4,7 @@
 |---|---|
 | ``judged(qrels, at_least=1)`` | the document (or the passage) has at least this grade |
 | ``taught(ranker, threshold=0.5)`` | the ranker gives it at least this probability |
+| ``taught(ranker, threshold=0, best=5)`` | it is one of the document's 5 best passages by the ranker |
 | ``ranked(run, k)`` | the document is among the run's first k for the query |
 | ``a & b`` | both say yes; b is asked only where a said yes |
 | ``a | b`` | one says yes; b is asked only where a said no |
@@ -33,7 +34,7 @@ from rankhouse.core.notation import write
 from rankhouse.core.nouns import Pair, Ranker
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.label.asking import PROBABLE, RAW, Asking, BoolArray, Places, probabilities
+from rankhouse.label.asking import PROBABLE, RAW, Asking, BoolArray, Places, foremost, probabilities
 from rankhouse.label.digests import qrels_digest, run_digest
 
 PASSAGE_MARK = "#"
@@ -118,6 +119,7 @@ class Taught(Rule):
     threshold: float
     scale: str
     name: str
+    best: int = 0
 
     @property
     def said(self) -> str:
@@ -125,8 +127,12 @@ class Taught(Rule):
         return self.scale or str(getattr(self.ranker, "scale", "score"))
 
     def ask(self, asking: Asking, places: Places) -> BoolArray:
-        """Have the pairs scored and compare with the threshold: (m,)."""
-        return probabilities(asking.scores(self.ranker, places), self.said) >= self.threshold
+        """Have the pairs scored, compare with the threshold, keep the best of each document: (m,)."""
+        values = probabilities(asking.scores(self.ranker, places), self.said)
+        answers = np.asarray(values >= self.threshold)
+        if self.best:
+            answers &= foremost([asking.pairs[place] for place in places.tolist()], values, self.best)
+        return answers
 
     def leaves(self) -> Iterator[Judged | Taught | Ranked]:
         """Give itself."""
@@ -138,10 +144,12 @@ class Taught(Rule):
         ranker = (
             str(getattr(self.ranker, "fingerprint", "")) or f"{type(self.ranker).__qualname__} {self.name}"
         )
-        return write("taught", ranker, self.threshold, self.said)
+        best = {"best": self.best} if self.best else {}
+        return write("taught", ranker, self.threshold, self.said, **best)
 
     def __str__(self) -> str:
-        said = {"scale": self.scale} if self.scale else {}
+        said: dict[str, object] = {"scale": self.scale} if self.scale else {}
+        said |= {"best": self.best} if self.best else {}
         return write("taught", self.name, threshold=self.threshold, **said)
 
 
@@ -277,7 +285,9 @@ def judged(qrels: Qrels, at_least: int = 1, by: str = "document", name: str = ""
     return Judged(qrels, at_least, level, name or f"qrels-{qrels_digest(qrels)[:8]}")
 
 
-def taught(ranker: Ranker, threshold: float = 0.5, scale: str = "", name: str = "") -> Rule:
+def taught(
+    ranker: Ranker, threshold: float = 0.5, scale: str = "", name: str = "", best: int | None = None
+) -> Rule:
     """Make a rule of a teacher: yes where it gives at least the threshold.
 
     On the scales "logit", "probability" and "logprob" the threshold is a probability, so 0.5 is where a
@@ -288,12 +298,16 @@ def taught(ranker: Ranker, threshold: float = 0.5, scale: str = "", name: str = 
         threshold: The least that counts as relevant.
         scale: The scale of its scores; by default what its attribute ``scale`` declares.
         name: What stands for it in the notation, usually its folder; else its fingerprint or type.
+        best: Accept at most so many passages of a document (of those it is asked about); None: all. A teacher
+            of another domain orders the passages of one document better than those of different queries.
 
     Raises:
         WrongUse: A scale that does not exist, or a threshold that is none on it.
     """
     name = name or str(getattr(ranker, "fingerprint", "")) or type(ranker).__qualname__
-    rule = Taught(ranker, threshold, scale, name)
+    if best is not None and (isinstance(best, bool) or not isinstance(best, int) or best < 1):
+        raise WrongUse(f"taught: best={best!r}, but it is how many passages of a document count, from 1 up")
+    rule = Taught(ranker, threshold, scale, name, best or 0)
     if rule.said not in (*PROBABLE, *RAW):
         raise WrongUse(
             f'"{rule.said}" is no scale of scores known here; choose from: {", ".join((*PROBABLE, *RAW))}'
