@@ -64,11 +64,18 @@ def test_query_words_weigh_as_their_idf():
     assert model._importance(torch.zeros(1, 2, dtype=torch.int64), by_idf=True).sum() == 0
 
 
-def test_overlap_is_the_share_of_query_words_the_post_holds():
+def test_overlap_is_how_much_of_the_query_the_post_holds():
     model = fresh(overlap=True)
-    batch = model.encode(
-        [pair("frozen again", "again and again"), pair("frozen", "bread"), pair("", "bread")]
-    )
-    shares = model._overlap(batch)
+    pairs = [
+        pair("frozen again", "again and again"),
+        pair("frozen", "bread"),
+        pair("", "bread"),
+        pair("bread", ""),
+    ]
+    with torch.no_grad():
+        overlap = model._overlap(model.encode(pairs), model._words(model.encode(pairs))).numpy()
     rare, common = np.log(5 / 2), np.log(5 / 3)
-    np.testing.assert_allclose(shares, [[0.5, common / (rare + common)], [0, 0], [0, 0]], rtol=1e-6)
+    best = [cosines(model, each.query.text, each.passage.text).max(1) for each in pairs[:2]]
+    soft = [best[0].mean(), (best[0] * [rare, common]).sum() / (rare + common)]
+    expected = [[0.5, common / (rare + common), *soft], [0, 0, *best[1], *best[1]], [0] * 4, [0] * 4]
+    np.testing.assert_allclose(overlap, expected, rtol=1e-5, atol=1e-6)

@@ -59,8 +59,8 @@ class SamCNNDesign(Reading):
         unknown: Rows that words outside the vocabulary share, each word always the same one; with 1 all are
             one word, as in the paper.
         importance: How query words are weighed in the mean of their sweeps: "equal" or "idf".
-        overlap: Put before the last line which share of the query's words the post holds, counted once
-            equally and once by idf.
+        overlap: Tell the last line how much of the query the post holds: the share of its words, and the mean
+            of their best cosines, each once equally weighed and once by idf.
     """
 
     words: str = "whitespace(lower=True)"
@@ -157,6 +157,11 @@ class _Distinct:
         self._ids = torch.unique(torch.cat([zero, batch.query.values, batch.passage.values]))
         self.vectors: Tensor = words(self._ids)
 
+    def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
+        """Give the match matrix (n, q, p) of word numbers."""
+        asked, said = (F.embedding(self.places(ids), self.vectors) for ids in (query, passage))
+        return cosines(asked, said)
+
     def places(self, ids: Tensor) -> Tensor:
         """Give the rows of ``vectors`` where these words stand, of the same shape."""
         return torch.searchsorted(self._ids, ids)
@@ -183,13 +188,17 @@ class _Distinct:
 class _Memory:
     """Tables of products that scoring has made so far, up to a limit of floats."""
 
-    def __init__(self, words: Tensor) -> None:
+    def __init__(self, words: nn.Embedding) -> None:
         self.words, self.tables = words, dict[str | int, ProductTable]()
+
+    def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
+        """Give the match matrix (n, q, p) of word numbers."""
+        return word_cosines(self.words, query, passage)
 
     def table(self, name: str | int, filters: WideFilters, factor: Tensor | None = None) -> ProductTable:
         """Give the table of this name, made if it is new."""
         if name not in self.tables:
-            self.tables[name] = ProductTable(self.words, filters, factor)
+            self.tables[name] = ProductTable(self.words.weight.detach(), filters, factor)
         return self.tables[name]
 
     def shrink(self) -> None:
@@ -223,7 +232,8 @@ class SamCNN(nn.Module):
         self.final = nn.Linear(sides * design.hidden, design.final)
         self.norm = nn.BatchNorm1d(design.final)
         self.dropout = nn.Dropout(design.dropout)
-        self.decide = nn.Linear(design.final + 2 * design.overlap, 2)
+        self.overlap = nn.BatchNorm1d(4) if design.overlap else None
+        self.decide = nn.Linear(design.final + 4 * design.overlap, 2)
         idf = reader.vocabulary.idf
         idf = np.concatenate([idf, np.full(len(table) - len(idf), idf[UNKNOWN])])
         self.register_buffer("idf", torch.from_numpy(idf), persistent=False)
@@ -264,13 +274,11 @@ class SamCNN(nn.Module):
         query, passage = batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
         filters, lengths = self.attended.filters, batch.passage.lengths
         if self.design.attention == "position":
+            scales = words.cosines(query, passage)
             if isinstance(words, _Distinct):
-                at = words.places(passage)
-                asked = F.embedding(words.places(query), words.vectors)
-                scales = cosines(asked, F.embedding(at, words.vectors))
-                maxima = filters.maxima(words.vectors, at[:, None], lengths, scales)
+                at = words.places(passage)[:, None]
+                maxima = filters.maxima(words.vectors, at, lengths, scales)
             else:
-                scales = word_cosines(self.embedding, query, passage)
                 maxima = words.table("attended", filters).maxima(passage, lengths, scales)
         elif isinstance(words, _Distinct):
             maxima = filters.maxima(*words.products(query, passage), lengths)
@@ -290,11 +298,11 @@ class SamCNN(nn.Module):
 
     def _words(self, batch: TwoSided) -> _Distinct | _Memory:
         """Give the batch's words as training needs them, or a memory to score with."""
-        return _Distinct(self.embedding, batch) if torch.is_grad_enabled() else _Memory(self.embedding.weight)
+        return _Distinct(self.embedding, batch) if torch.is_grad_enabled() else _Memory(self.embedding)
 
-    def features(self, batch: TwoSided, memory: _Memory | None = None) -> Tensor:
+    def features(self, batch: TwoSided, words: _Distinct | _Memory | None = None) -> Tensor:
         """Give query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h)."""
-        words = memory or self._words(batch)
+        words = words or self._words(batch)
         parts = [self._vector(side, words) for side in (batch.query, batch.passage)]
         if self.attended is not None:
             weights = self._importance(batch.query.pad(at_least=1), self.design.importance == "idf")
@@ -306,27 +314,33 @@ class SamCNN(nn.Module):
         weights = cast(Tensor, self.idf)[query] if by_idf else (query != 0).to(self.decide.weight.dtype)
         return weights / weights.sum(1, keepdim=True).clamp_min(1e-6)
 
-    def _overlap(self, batch: TwoSided) -> Tensor:
-        """Give the share of each query's words that its post holds, by count and by idf: (n, 2)."""
+    def _overlap(self, batch: TwoSided, words: _Distinct | _Memory) -> Tensor:
+        """Give how much of each query its post holds: (n, 4).
+
+        The share of the query's words, and the mean of their best cosines, each once equally weighed and once
+        by idf.
+        """
         query, passage = batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
-        held = (query[:, :, None] == passage[:, None, :]).any(2) & (query != 0)
-        shares = [(held * self._importance(query, by_idf)).sum(1) for by_idf in (False, True)]
-        return torch.stack(shares, dim=1)
+        there = (passage != 0)[:, None]
+        held = ((query[:, :, None] == passage[:, None, :]) & there).any(2)
+        best = words.cosines(query, passage).masked_fill(~there, -1).amax(2) * there.any(2)
+        weights = [self._importance(query, by_idf) for by_idf in (False, True)]
+        return torch.stack([(each * weight).sum(1) for each in (held, best) for weight in weights], dim=1)
 
     def log_probabilities(self, batch: TwoSided, memory: _Memory | None = None) -> Tensor:
         """Give the logarithms of P(not relevant) and P(relevant): (n, 2)."""
-        final = self.final(self.features(batch, memory))
-        if self.training and len(final) > 1:
-            final = self.norm(final)
-        else:  # one row has no variance to learn from
-            norm = self.norm
-            final = F.batch_norm(
-                final, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps
-            )
+        words = memory or self._words(batch)
+        final = self._normalised(self.norm, self.final(self.features(batch, words)))
         hidden = self.dropout(final.tanh())
-        if self.design.overlap:
-            hidden = torch.cat([hidden, self._overlap(batch)], dim=1)
-        return self.decide(hidden).log_softmax(1)  # type: ignore[no-any-return]
+        if self.overlap is not None:
+            hidden = torch.cat([hidden, self._normalised(self.overlap, self._overlap(batch, words))], dim=1)
+        return cast(Tensor, self.decide(hidden).log_softmax(1))
+
+    def _normalised(self, norm: nn.BatchNorm1d, rows: Tensor) -> Tensor:
+        """Normalise rows by their batch in training; else, and for one row, which has no variance, by all."""
+        if self.training and len(rows) > 1:
+            return cast(Tensor, norm(rows))
+        return F.batch_norm(rows, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
 
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,), the logarithm of P(relevant)."""
@@ -340,7 +354,7 @@ class SamCNN(nn.Module):
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
         """Give ``forward`` on this device, in fp32, remembering what each word's filters gave."""
         model = self.eval().to(compute.device)
-        memory = _Memory(model.embedding.weight.detach())
+        memory = _Memory(model.embedding)
 
         def score(batch: TwoSided) -> Tensor:
             memory.shrink()
