@@ -204,6 +204,20 @@ def test_whole_numbers_get_a_usual_scale_and_keep_their_directions(tmp_path):
     assert 0.1 < mine.std() < 0.6
 
 
+def test_a_tokenizer_that_pads_or_truncates_by_itself_does_not_mix_padding_into_words(tmp_path):
+    from tokenizers import Tokenizer
+
+    table = np.arange(10, dtype=np.float32).reshape(5, 2)
+    token_table(tmp_path, table)
+    plain = start_table(tmp_path, KNOWN)
+    path = str(tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.enable_padding(length=64)
+    tokenizer.enable_truncation(1)
+    tokenizer.save(path)
+    assert np.array_equal(start_table(tmp_path, KNOWN).table, plain.table)
+
+
 def test_a_token_table_of_another_tokenizer_is_refused(tmp_path):
     token_table(tmp_path, np.zeros((3, 2), np.float32))
     with pytest.raises(BadModel, match=r"no table has the 5 rows.*embeddings \[3, 2\]"):

@@ -280,6 +280,9 @@ def _from_token_table(folder: Path, vocabulary: Vocabulary) -> dict[int, FloatAr
         if not (folder / name).is_file():
             raise MissingInput(f"{folder}: needs tokenizer.json and model.safetensors; {name} is not there")
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    # A file may ask for padding, which would average every word with a row of padding signs.
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
     table = _token_rows(folder / "model.safetensors", tokenizer.get_vocab_size())
     unknown = {tokenizer.token_to_id(token) for token in ("[UNK]", "<unk>", "<UNK>")}
     found = {}
