@@ -72,7 +72,7 @@ class MPHCNNDesign(Reading):
         dropout: Share of numbers dropped in training.
     """
 
-    words: str = "whitespace"
+    words: str = "whitespace(lower=True)"
     min_count: int = 1
     query_length: int = 12
     passage_length: int = 60
