@@ -34,7 +34,7 @@ from rankhouse.models.wordpair import (
 )
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.convolve import following_sums
-from rankhouse.nn.kernels import Kernels, log_counts, soft_counts, unit
+from rankhouse.nn.kernels import Kernels, dots, log_counts, soft_counts, unit
 from rankhouse.nn.ragged import Ragged, TwoSided
 
 LOG_FACTOR = 0.01
@@ -119,7 +119,7 @@ class ConvKNRM(nn.Module):
         """Give a match matrix (n, q, p) for every pair of lengths; "2-3": query 2-grams, passage 3-grams."""
         query, passage = self.grams(batch.query), self.grams(batch.passage)
         return {
-            f"{i}-{j}": asked @ said.transpose(1, 2)
+            f"{i}-{j}": dots(asked, said)
             for i, asked in enumerate(query, 1)
             for j, said in enumerate(passage, 1)
         }

@@ -7,10 +7,11 @@ here (docs/tk.md lists the places). Shapes: n texts, t tokens, d width, h heads.
 from __future__ import annotations
 
 import math
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
@@ -44,10 +45,29 @@ class OuterEpsNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (..., d)."""
-        # torch divides by the root of (variance + almost nothing); the rest is the factor std / (std + eps),
-        # taken as constant going back: off by 1e-6 / std, which no gradient notices.
-        scaled, _, inverse = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-30)
-        return torch.addcmul(self.bias, scaled * (1 / (1 + self.eps * inverse.detach())), self.weight)
+        return cast(Tensor, _OuterEps.apply(x, self.weight, self.bias, self.eps))  # type: ignore[no-untyped-call]  # torch's
+
+
+class _OuterEps(torch.autograd.Function):
+    """torch divides by the root of (variance + almost nothing); the rest is a factor, std / (std + eps).
+
+    Going back the factor is taken as constant: off by 1e-6 / std, which no gradient notices.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:  # noqa: ANN401 - torch's context
+        scaled, mean, inverse = torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-30)
+        factor = 1 / (1 + eps * inverse)
+        ctx.save_for_backward(x, mean, inverse * factor, weight, bias)
+        return torch.addcmul(bias, scaled.mul_(factor), weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # noqa: ANN401
+        x, mean, inverse, weight, bias = ctx.saved_tensors
+        need = list(ctx.needs_input_grad[:3])
+        back = torch.ops.aten.native_layer_norm_backward
+        return *back(gradient.contiguous(), x, x.shape[-1:], mean, inverse, weight, bias, need), None
 
 
 class SelfAttention(nn.Module):

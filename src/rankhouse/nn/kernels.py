@@ -8,7 +8,7 @@ the size of the match matrix. Shapes: n pairs, q query tokens, p passage tokens,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -46,8 +46,51 @@ class Kernels(NamedTuple):
 
 def unit(vectors: Tensor) -> Tensor:
     """Scale vectors (..., d) to length 1; a zero vector stays zero."""
+    if torch.is_grad_enabled() and vectors.requires_grad:
+        return cast(Tensor, _Unit.apply(vectors))  # type: ignore[no-untyped-call]  # torch's
     length: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / (length + NORM_EPS)
+
+
+class _Unit(torch.autograd.Function):
+    """Going back takes three walks over the vectors, where the parts on their own take eight."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor) -> Tensor:  # noqa: ANN401 - torch's context
+        inverse = (torch.linalg.vector_norm(vectors, dim=-1, keepdim=True) + NORM_EPS).reciprocal_()
+        scaled: Tensor = vectors * inverse
+        ctx.save_for_backward(scaled, inverse)
+        return scaled
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
+        scaled, inverse = ctx.saved_tensors
+        along = torch.linalg.vecdot(gradient, scaled).unsqueeze(-1)
+        across: Tensor = torch.addcmul(gradient, scaled, along, value=-1).mul_(inverse)
+        return across
+
+
+def dots(query: Tensor, passage: Tensor) -> Tensor:
+    """Give all products (n, q, p) of query (n, q, d) and passage (n, p, d)."""
+    return cast(Tensor, _Dots.apply(query, passage))  # type: ignore[no-untyped-call]  # torch's
+
+
+class _Dots(torch.autograd.Function):
+    """Gradients are made in the layout that they are wanted in; torch's own are copied into it."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, passage: Tensor) -> Tensor:  # noqa: ANN401 - torch's context
+        ctx.save_for_backward(query, passage)
+        match: Tensor = query @ passage.transpose(1, 2)
+        return match
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        query, passage = ctx.saved_tensors
+        gradient = gradient.to(query.dtype)
+        return gradient @ passage, gradient.transpose(1, 2) @ query
 
 
 def cosines(query: Tensor, passage: Tensor) -> Tensor:
@@ -55,10 +98,40 @@ def cosines(query: Tensor, passage: Tensor) -> Tensor:
 
     Products are divided by both lengths afterwards, which leaves the wide side (n, p, d) untouched.
     """
-    asked = torch.linalg.vector_norm(query, dim=2) + NORM_EPS
-    said = torch.linalg.vector_norm(passage, dim=2) + NORM_EPS
-    match: Tensor = query @ passage.transpose(1, 2) / asked[:, :, None] / said[:, None, :]
-    return match
+    if torch.is_grad_enabled() and (query.requires_grad or passage.requires_grad):
+        return cast(Tensor, _Cosines.apply(query, passage))  # type: ignore[no-untyped-call]  # torch's
+    return _cosines(query, passage)[0]
+
+
+def _cosines(query: Tensor, passage: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Give the matrix (n, q, p) and one over all lengths, (n, q, 1) and (n, 1, p)."""
+    asked = (torch.linalg.vector_norm(query, dim=2) + NORM_EPS).reciprocal_().unsqueeze(2)
+    said = (torch.linalg.vector_norm(passage, dim=2) + NORM_EPS).reciprocal_().unsqueeze(1)
+    match: Tensor = (query @ passage.transpose(1, 2)) * asked * said
+    return match, asked, said
+
+
+class _Cosines(torch.autograd.Function):
+    """Going back, each side is walked over twice: a product, and what lies along the vector itself."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, passage: Tensor) -> Tensor:  # noqa: ANN401 - torch's context
+        with torch.autocast(query.device.type, enabled=False):
+            match, asked, said = _cosines(query.float(), passage.float())
+        ctx.save_for_backward(query, passage, match, asked, said)
+        return match
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        query, passage, match, asked, said = ctx.saved_tensors
+        query, passage = query.float(), passage.float()
+        products = gradient * asked * said
+        shared = gradient * match
+        to_query, to_passage = products @ passage, products.transpose(1, 2) @ query
+        to_query.addcmul_(query, shared.sum(2, keepdim=True) * asked.square(), value=-1)
+        to_passage.addcmul_(passage, (shared.sum(1, keepdim=True) * said.square()).transpose(1, 2), value=-1)
+        return to_query, to_passage
 
 
 def word_cosines(
@@ -76,13 +149,25 @@ def word_cosines(
         dtype: Number type to compute in.
     """
     if torch.is_grad_enabled():
-        return cosines(words(query).to(dtype), words(passage).to(dtype))
+        return _learned_cosines(words, query, passage, dtype)
     asked, query_at = torch.unique(query, return_inverse=True)
     said, passage_at = torch.unique(passage, return_inverse=True)
     if len(asked) * len(said) > query.shape[1] * passage.numel():
         return cosines(words(query).to(dtype), words(passage).to(dtype))
     known = unit(words(asked).to(dtype)) @ unit(words(said).to(dtype)).T
     return known[query_at[:, :, None], passage_at[:, None, :]]
+
+
+def _learned_cosines(words: nn.Embedding, query: Tensor, passage: Tensor, dtype: torch.dtype) -> Tensor:
+    """In training: each distinct word is scaled to length 1 once, and so is its gradient."""
+    distinct, at = torch.unique(torch.cat([query.flatten(), passage.flatten()]), return_inverse=True)
+    table = unit(words(distinct).to(dtype))
+    # index_select and not table[...]: going back, it adds up rows several times as fast
+    asked, said = (
+        table.index_select(0, rows).view(*ids.shape, -1)
+        for rows, ids in zip(at.split([query.numel(), passage.numel()]), (query, passage), strict=True)
+    )
+    return dots(asked, said)
 
 
 def soft_counts(match: Tensor, passage_mask: Tensor, kernels: Kernels) -> Tensor:
