@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import random
+import runpy
 import signal
 import time
 from pathlib import Path
@@ -14,28 +15,10 @@ import pytest
 pytest.importorskip("torch")
 
 RECIPE = Path(__file__).with_name("tiny.toml")
+SILENCE = Path(__file__).with_name("in_silence.py")
 SMALLER = ["--set", "loop.seed=[1]", "--set", "loop.depth=[20]"]
 KILLS = 10
 VOLATILE = {"seconds", "started"}  # times; everything else must be the same
-
-
-def carry_out(out: str) -> None:
-    """Run the recipe in a process of its own, in silence."""
-    import sys
-    import warnings
-
-    import torch
-
-    from rankhouse.app.cli import main
-
-    os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
-    for stream in (1, 2):
-        os.dup2(os.open(f"{out}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
-    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-    warnings.simplefilter("default")
-    sys.argv = ["rankhouse", "run", str(RECIPE), "--out", out, *SMALLER]
-    main()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +39,15 @@ def starting():
             "matplotlib.backends.backend_svg",
         ]
     )
-    return lambda out: context.Process(target=carry_out, args=(str(out),))
+
+    def start(out: Path):
+        said = {"ARGUMENTS": [str(RECIPE), "--out", str(out), *SMALLER], "LOG": f"{out}.log"}
+        # A function that every process can import, wherever these tests stand.
+        process = context.Process(target=runpy.run_path, args=(str(SILENCE), said, "__main__"))
+        process.start()
+        return process
+
+    return start
 
 
 def without_times(value):
@@ -95,9 +86,8 @@ def forget_hashes(read):
 
 def test_ten_kills_change_nothing(tmp_path, starting):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    process = starting(whole)
     began = time.perf_counter()
-    process.start()
+    process = starting(whole)
     process.join()
     took = time.perf_counter() - began
     assert process.exitcode == 0, Path(f"{whole}.log").read_text()
@@ -105,7 +95,6 @@ def test_ten_kills_change_nothing(tmp_path, starting):
     killed = 0
     for _ in range(KILLS):
         process = starting(broken)
-        process.start()
         # Whatever the machine's speed, a kill falls somewhere in a fifth of what a whole run takes.
         process.join(rng.uniform(0.02, 0.2) * took)
         if process.is_alive():
@@ -113,7 +102,6 @@ def test_ten_kills_change_nothing(tmp_path, starting):
             killed += 1
         process.join()
     process = starting(broken)
-    process.start()
     process.join()
     assert process.exitcode == 0, Path(f"{broken}.log").read_text()
     assert killed, "no run was alive when it was to be killed"
