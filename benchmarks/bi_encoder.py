@@ -4,7 +4,7 @@
 
 COLLECTIONS holds scifact and dl20 (corpus.jsonl.gz, queries, qrels, runs/bm25.run); MODEL is a
 sentence-transformers folder. SciFact dev is searched exactly, DL20's BM25 run reranked, both by cosine: with
-sentence-transformers' own vectors, with ours in float32, and with ours in bfloat16 to see what it loses.
+sentence-transformers' own vectors, with ours in float32, and with ours in bfloat16 and int8 to see what they lose.
 Needs sentence-transformers in the same environment; float32 on both sides, its default batch size.
 """
 
@@ -27,6 +27,7 @@ from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluate.measures import evaluate
 from rankhouse.models import bundle
 from rankhouse.nn.compute import choose
+from rankhouse.nn.quick import SUPPORTED
 
 Encode = Callable[[Sequence[str], bool], FloatArray]
 MEASURES = "nDCG@10 RR@10 AP"
@@ -45,6 +46,8 @@ def main() -> None:
         "rankhouse fp32": ours(given.model, "fp32", given.threads),
         "rankhouse bf16": ours(given.model, "bf16", given.threads),
     }
+    if SUPPORTED:
+        systems["rankhouse int8"] = ours(given.model, "int8", given.threads)
     print(f"{'system':<28}{'collection':<12}{'nDCG@10':>9}{'RR@10':>9}{'AP':>9}{'texts/s':>9}")
     for name, encode in systems.items():
         searched(name, encode, given.collections / "scifact")
