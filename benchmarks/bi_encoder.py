@@ -4,7 +4,7 @@
 
 COLLECTIONS holds scifact and dl20 (corpus.jsonl.gz, queries, qrels, runs/bm25.run); MODEL is a
 sentence-transformers folder. SciFact dev is searched exactly, DL20's BM25 run reranked, both by cosine: with
-sentence-transformers' own vectors, with ours in float32, and with ours in bfloat16 and int8 to see what they lose.
+sentence-transformers' own vectors, with ours in float32, and in bfloat16 and int8 to see what they lose.
 Needs sentence-transformers in the same environment; float32 on both sides, its default batch size.
 """
 
