@@ -258,7 +258,7 @@ class _Maker:
                 if stations.names_a_file(parameter, text, self._written.folder):
                     raise self._lines.fault(
                         ("steps", name, key),
-                        f'"{text}" is a file; name it under [data] and refer to it as "@name" '
+                        f'"{text}" comes from outside; name it under [data] and refer to it as "@name" '
                         '(a file the step writes beside its output is "./name")',
                     )
 

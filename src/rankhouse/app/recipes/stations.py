@@ -205,7 +205,7 @@ def shown(station: str, arguments: list[str]) -> str:
 
 def names_a_file(parameter: click.Parameter, value: str, folder: Path) -> bool:
     """Tell whether a literal value is the path of a file, which recipes name under [data]."""
-    if isinstance(parameter.type, click.Path):
+    if isinstance(parameter.type, click.Path) or value.startswith(("ir_datasets:", "hub:")):
         return True
     looks = "/" in value or "." in value
     if not looks or len(value) > 255 or any(mark in value for mark in " (\n"):

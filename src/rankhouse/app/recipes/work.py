@@ -146,6 +146,9 @@ def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
         said = _call(task, out)
     except (RankhouseError, click.ClickException) as error:
         raise _of_step(plan, task, error) from error
+    except Exception as error:
+        error.add_note(f"in step {task.title}, {plan.written.lines.where(('steps', task.step))}")
+        raise
     seconds = time.perf_counter() - clock
     if said:
         with writing(out / task.folder / SAID) as file:
