@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = (LIGHT.grid, LIGHT.loss, LIGHT.gain, LIGHT.muted)
+_COLOURS = (
+    "#eaeef2",
+    LIGHT.loss,
+    LIGHT.gain,
+    "#afb8c1",
+)  # the outer two pale: it is the inner two that differ
 _ROOM = 0.06  # a share below this has no room for its number
 
 
