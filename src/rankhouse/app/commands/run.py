@@ -83,7 +83,7 @@ def _absent(plan: Plan) -> str:
     """Say what is not there, and how to go on."""
     reasons = "\n  ".join(plan.absent)
     return (
-        f"{len(plan.absent)} things this recipe needs are not there, so nothing was done:\n  {reasons}\n"
+        f"not everything this recipe needs is there, so nothing was done:\n  {reasons}\n"
         "put them there, name other places with  --set data.NAME=PATH , or do what can be done with --partial"
     )
 
@@ -126,9 +126,9 @@ def show(result: Result, files: list[Path]) -> None:
             _print(checks_table(shown), f"{shown.name}: expected numbers")
     for drawn in result.figures:
         _print(drawn.table, drawn.name)
-    for state in result.states:
-        if state.record is None:
-            console.say(f"data absent: step {state.task.title} was passed over")
+    passed_over = [state.task.title for state in result.states if state.record is None]
+    if passed_over:
+        console.say(f"data absent, so these steps were passed over: {', '.join(passed_over)}")
     console.results.print(result.verdict, markup=False)
     kept = sum(state.state == "kept" for state in result.states)
     console.say(
