@@ -227,6 +227,17 @@ def test_validation_below_the_first_stage_is_said(toy, fresh, tmp_path):
     assert any("is below the first stage's 1.0000" in str(warning.message) for warning in said)
 
 
+def test_a_training_too_short_for_its_rate_is_said_before_it_begins(toy, fresh, tmp_path):
+    settings = defaults("knrm").but(batch=17, epochs=1, measure="AP", device="cpu", validate_every=0)
+    model = fresh("knrm")
+    with torch.no_grad():
+        model.weight.weight.neg_()
+    with pytest.warns(RankhouseWarning) as said:
+        outcome = fit(model, toy.examples, settings, tmp_path / "short", toy.validation)
+    assert "6 steps at rate 0.001" in str(said[0].message)
+    assert any("6 steps at rate 0.001" in remark for remark in outcome.remarks)
+
+
 def test_training_queries_in_validation_are_said_or_refused(toy, fresh, tmp_path):
     ids = [query.id for query in toy.queries[28:]]
     queries = [Query(query.id, f" {query.text.replace(' ', '  ')}") for query in toy.queries[28:]]

@@ -11,11 +11,13 @@ from rankhouse.core.run import Run
 from rankhouse.train.examples import from_judgements
 from rankhouse.train.lessons import Lessons, Shape
 from rankhouse.train.negatives import NEGATIVES
+from rankhouse.train.settings import defaults
 from rankhouse.train.watch import (
     Watch,
     check_lessons,
     check_outcome,
     check_overlap,
+    check_reach,
     collapsed,
     spread,
     trouble,
@@ -32,6 +34,17 @@ def test_the_same_question_in_other_letters_and_under_another_id_is_found():
         check_overlap(TRAINING, held_out, "error", Watch())
     check_overlap(TRAINING, held_out, "allow", Watch())
     check_overlap(TRAINING, held_out[1:], "error", Watch())
+
+
+def test_too_few_steps_for_the_rate_are_said_with_what_to_do():
+    settings = defaults("knrm")
+    with pytest.warns(RankhouseWarning, match=r"96 steps at rate 0\.001 .* rate=1e-2"):
+        check_reach("knrm", settings, 96, Watch())
+    quiet = Watch()
+    check_reach("knrm", settings.but(rate=1e-2), 96, quiet)
+    check_reach("knrm", settings, 10_000, quiet)
+    check_reach("samcnn", defaults("samcnn"), 2, quiet)  # SGD's steps are as long as its gradients
+    assert not quiet.remarks
 
 
 def test_each_kind_of_remark_is_made_once():

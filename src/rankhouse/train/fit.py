@@ -191,6 +191,8 @@ class _Training:
             self._journal.forget_after(-1 if fresh else self.standing.step)
         if self.judge and not self.standing.validations:
             self._validate()
+            if self.standing.best < self.judge.first_stage and FAMILIES[self.model.family].design:
+                watch.check_reach(self.model.family, self.settings, self.steps, self.watch)
 
     @property
     def _journal(self) -> Journal:
