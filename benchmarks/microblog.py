@@ -1,7 +1,7 @@
 """samCNN on the two given years of TREC Microblog: train on one, test on the other, both ways.
 
-    python benchmarks/microblog.py train ../shared/data WORK [--models bicnn qatt patt] [--seeds 1 2 3 4 5]
-        [--tests 2011 2012] [--minutes 9]
+    python benchmarks/microblog.py train ../shared/data WORK [--models bicnn qatt patt patt-paper]
+        [--seeds 1 2 3 4 5] [--tests 2011 2012] [--minutes 9]
     python benchmarks/microblog.py table ../shared/data WORK
 
 ``train`` computes pieces, one for each (test year, model, seed), and writes WORK/YEAR-MODEL-SEED.json and the
@@ -18,13 +18,14 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import torch
 
+from rankhouse.core import notation
 from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
@@ -33,7 +34,7 @@ from rankhouse.core.trec import read_qrels, read_run, write_run
 from rankhouse.evaluate.compare import compare_scores
 from rankhouse.evaluate.measures import Scores, evaluate, scorer
 from rankhouse.models.base import NeuralRanker
-from rankhouse.models.samcnn import Attention, SamCNNDesign
+from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.nn.compute import choose
 from rankhouse.rank.fuse import linear, tune
 from rankhouse.rank.rerank import Plan, rerank
@@ -43,7 +44,12 @@ from rankhouse.train.settings import defaults
 from rankhouse.train.validate import Validation
 
 OTHER = {"2011": "2012", "2012": "2011"}
-ATTENTION: dict[str, Attention] = {"bicnn": None, "qatt": "query", "patt": "position"}
+MODELS = {
+    "bicnn": 'samcnn(attention=None, vectors="{vectors}")',
+    "qatt": 'samcnn(attention="query", vectors="{vectors}")',
+    "patt": 'samcnn(attention="position", vectors="{vectors}")',
+    "patt-paper": 'samcnn(attention="position", importance="equal", overlap=False, vectors="{vectors}")',
+}
 MEASURES = ("AP", "P@30")
 GIVEN = {"ql": "QL", "rm3": "RM3", "mphcnn": "MP-HCNN (given run)"}
 HELD_OUT = 5
@@ -67,8 +73,8 @@ class Year:
 
     @cached_property
     def queries(self) -> list[Query]:
-        """The official topics."""
-        return list(read_queries(self.folder / "queries.jsonl"))
+        """The topics, cut into words as the posts are."""
+        return list(read_queries(self.folder / "queries.jsonl", field="tokens"))
 
     @cached_property
     def qrels(self) -> Qrels:
@@ -94,6 +100,12 @@ class Piece(msgspec.Struct):
     seconds: float
 
 
+@cache
+def year_of(data: Path, name: str) -> Year:
+    """Give a year's collection, read once."""
+    return Year(data / f"microblog-{name}")
+
+
 def name_of(test: str, model: str, seed: int) -> str:
     return f"{test}-{model}-{seed}"
 
@@ -114,7 +126,7 @@ def train(
 ) -> None:
     """Compute one piece."""
     began = time.process_time()
-    learn, asked = Year(data / f"microblog-{OTHER[test]}"), Year(data / f"microblog-{test}")
+    learn, asked = year_of(data, OTHER[test]), year_of(data, test)
     taught, held_out = parted(learn.queries, learn.qrels, seed)
     judged = {query.id: learn.qrels[query.id] for query in held_out}
     first = learn.run("ql")
@@ -122,7 +134,7 @@ def train(
     validation = Validation(held_run, held_out, judged, learn.documents, Plan(depth=1000))
     examples = from_judgements(taught, learn.qrels, learn.documents, first)
     vectors = str(data / "resources" / "potion-base-4m-int8")
-    design = SamCNNDesign(attention=ATTENTION[model_name], vectors=vectors)
+    design = notation.make(MODELS[model_name].format(vectors=vectors), {"samcnn": SamCNNDesign}, "ranker")
     model = design.fresh((document.text for document in learn.documents.values()), seed=seed)
     settings = defaults("samcnn").but(**({**changes} | {"seed": seed, "device": "cpu"}))
     folder = work / name_of(test, model_name, seed)
@@ -162,10 +174,10 @@ def table(data: Path, work: Path) -> None:
     """Print what has been computed, with the randomization test against the given runs."""
     found = [msgspec.json.decode(path.read_bytes(), type=Piece) for path in sorted(work.glob("*-*.json"))]
     for test in sorted({piece.test for piece in found}):
-        year = Year(data / f"microblog-{test}")
+        year = year_of(data, test)
         systems = {shown: evaluate(year.run(name), year.qrels, MEASURES) for name, shown in GIVEN.items()}
         spread = {}
-        for model in [name for name in ATTENTION if any(p.model == name for p in found)]:
+        for model in [name for name in MODELS if any(p.model == name for p in found)]:
             own = [piece for piece in found if (piece.test, piece.model) == (test, model)]
             for ending, shown in (("", model), (".ql", f"{model}+QL")):
                 runs = [read_run(work / f"{name_of(test, model, p.seed)}{ending}.run") for p in own]
@@ -193,7 +205,7 @@ def main() -> None:
     parser.add_argument("what", choices=["train", "table"])
     parser.add_argument("data", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--models", nargs="+", default=list(ATTENTION), choices=list(ATTENTION))
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--tests", nargs="+", default=list(OTHER), choices=list(OTHER))
     parser.add_argument("--minutes", type=float, default=9)

@@ -37,8 +37,8 @@ DESIGNS = {
     "samcnn position": SamCNNDesign(
         **SMALL, attention="position", filters=12, hidden=8, final=6, dropout=0.1, filter_length=3
     ),
-    "samcnn idf": SamCNNDesign(
-        **SMALL, filters=12, hidden=8, final=6, dropout=0.1, importance="idf", overlap=True, unknown=8
+    "samcnn equal": SamCNNDesign(
+        **SMALL, filters=12, hidden=8, final=6, dropout=0.1, importance="equal", overlap=False, unknown=8
     ),
     "mp_hcnn": MPHCNNDesign(**SMALL, filters=6, layers=2, trigram_width=7, hidden=9),
 }

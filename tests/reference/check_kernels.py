@@ -221,6 +221,7 @@ def samcnn_model(z, cfg):
     design = SamCNNDesign(
         attention=attention, filters=cfg["output_channel"], filter_length=cfg["kernel_size"],
         hidden=cfg["hidden_size"], final=cfg["hidden_layer_units"], dropout=cfg["dropout"],
+        importance="equal", overlap=False,
         class_weights=cfg.get("class_weight") or (),
     )  # fmt: skip
     swap = torch.arange(cfg["word_num"])

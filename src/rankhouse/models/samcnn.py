@@ -60,7 +60,7 @@ class SamCNNDesign(Reading):
             one word, as in the paper.
         importance: How query words are weighed in the mean of their sweeps: "equal" or "idf".
         overlap: Tell the last line how much of the query the post holds: the share of its words, and the mean
-            of their best cosines, each once equally weighed and once by idf.
+            of their best cosines, each once equally weighed and once by idf. None: with "position" only.
     """
 
     words: str = "whitespace(lower=True)"
@@ -73,13 +73,15 @@ class SamCNNDesign(Reading):
     dropout: float = 0.5
     class_weights: tuple[float, ...] = ()
     unknown: int = 4096
-    importance: Literal["equal", "idf"] = "equal"
-    overlap: bool = False
+    importance: Literal["equal", "idf"] = "idf"
+    overlap: bool | None = None
 
     def __post_init__(self) -> None:
         """Take lists as tuples; refuse unknown attention and sizes that make no layer."""
         super().__post_init__()
         object.__setattr__(self, "class_weights", tuple(self.class_weights))
+        if self.overlap is None:
+            object.__setattr__(self, "overlap", self.attention == "position")
         if len(self.class_weights) not in {0, 2} or any(weight <= 0 for weight in self.class_weights):
             raise WrongUse(
                 f"class_weights={list(self.class_weights)}: give two numbers above 0, for not relevant and "
@@ -233,7 +235,7 @@ class SamCNN(nn.Module):
         self.norm = nn.BatchNorm1d(design.final)
         self.dropout = nn.Dropout(design.dropout)
         self.overlap = nn.BatchNorm1d(4) if design.overlap else None
-        self.decide = nn.Linear(design.final + 4 * design.overlap, 2)
+        self.decide = nn.Linear(design.final + (4 if design.overlap else 0), 2)
         idf = reader.vocabulary.idf
         idf = np.concatenate([idf, np.full(len(table) - len(idf), idf[UNKNOWN])])
         self.register_buffer("idf", torch.from_numpy(idf), persistent=False)
