@@ -195,9 +195,8 @@ def test_ties_across_segments_of_a_sorted_collection_come_by_id(tmp_path):
 
 @pytest.mark.parametrize("model", ["bm25(b=1.0)", "bm25(k1=0.0)", "bm25(k1=0.0, b=1.0)"])
 def test_numbers_at_the_end_of_their_range_rank_too(tmp_path, model):
-    build(
-        [Document("a", "ships ships"), Document("b", "ships and grain"), Document("c", "the")], tmp_path / "i"
-    )
+    texts = {"a": "ships ships", "b": "ships and grain", "c": "the"}
+    build([Document(name, text) for name, text in texts.items()], tmp_path / "i")
     ranking = retrieve(Index.open(tmp_path / "i"), [Query("q", "ships")], Search(model))["q"]
     assert np.isfinite(ranking.scores).all()
     if "k1=0.0" in model:  # counts and lengths no longer matter

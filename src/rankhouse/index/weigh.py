@@ -85,12 +85,11 @@ def bm25(tf: Floats, length: Floats, idf: float, boost: float, k1: float, b: flo
     idf * tf / (tf + k1 (1 - b + b length / mean)), in Lucene's float32 form w - w / (1 + tf / norm).
     """
     one, k1_, b_ = np.float32(1), np.float32(k1), np.float32(b)
-    with np.errstate(
-        divide="ignore"
-    ):  # infinite where k1 is 0, or b is 1 and a document empty: weight is left
-        inverse = one / (k1_ * ((one - b_) + b_ * length.astype(np.float32) / np.float32(mean)))
     weight = np.float32(boost) * np.float32(idf)
-    return weight - weight / (one + tf.astype(np.float32) * inverse)
+    with np.errstate(divide="ignore", invalid="ignore"):  # norm is 0 with k1 = 0, or b = 1 and no length
+        inverse = one / (k1_ * ((one - b_) + b_ * length.astype(np.float32) / np.float32(mean)))
+        scores = weight - weight / (one + tf.astype(np.float32) * inverse)
+    return np.where(tf == 0, np.float32(0), scores)
 
 
 def lucene_idf(counts: TermCounts, collection: Collection) -> float:
