@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -184,9 +185,22 @@ def _train(index: Index, asked: Pseudo, out: Path, vectors: Path | None, lesson:
         device="cpu",
     )
     model = _fresh(index, vectors, lesson)
-    with console.progress("teaching a TK", lesson.steps) as show:
+    with console.progress("teaching a TK", lesson.steps) as show, _one_thread():
         fit(model, examples, settings, out / "training", validation, progress=lambda now: show(now.step))
     return validation
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread: the same numbers everywhere, and no waiting for threads on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _fresh(index: Index, vectors: Path | None, lesson: Lesson) -> TK:
