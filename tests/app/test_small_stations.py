@@ -136,6 +136,13 @@ def test_ids_come_from_queries_or_a_list(ten, run):
     assert not (ten / "none.run").exists()
 
 
+def test_a_sample_of_queries_may_be_all_there_are(ten, run):
+    done = run("select", "--run", "r.run", "--sample", 11, "--or-all", "--out", "s.run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["kept"] == 10
+    assert list(read_run(ten / "s.run")) == list(read_run(ten / "r.run"))
+
+
 def test_wrong_use_is_explained(ten, run):
     for more, said in [
         (["--out", "x"], "give one of --queries, --qrels, --run and --pairs"),
@@ -143,6 +150,7 @@ def test_wrong_use_is_explained(ten, run):
         (["--run", "r.run", "--folds", "f.json", "--fold", 9, "--out", "x"], "has folds 1 to 5"),
         (["--run", "r.run", "--balanced", "--out", "x"], "--balanced says how"),
         (["--run", "r.run", "--sample", 11, "--out", "x"], "only 10 to draw from"),
+        (["--run", "r.run", "--or-all", "--out", "x"], "--or-all says what --sample does"),
     ]:
         done = run("select", *more)
         assert done.returncode == 2, said

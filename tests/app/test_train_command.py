@@ -69,6 +69,34 @@ def test_a_trained_ranker_is_used_at_once_and_reported(world, run):
     assert {q: new[q].doc_ids for q in new} == {q: kept[q].doc_ids for q in kept}
 
 
+def test_several_files_of_pairs_are_learned_and_validation_reads_passages(world, run):
+    some = []
+    for line in (world / "train.tsv").read_text().splitlines():
+        query_id, asked = line.split("\t")
+        for d in range(4):
+            text = f"{asked} note" if d < 2 else "note"
+            pair = {"query_id": query_id, "query": asked, "doc_id": f"{query_id}d{d}", "text": text}
+            some.append(json.dumps(pair | {"label": int(d < 2)}))
+    (world / "a.jsonl").write_text("\n".join(some[:40]))
+    (world / "b.jsonl").write_text("\n".join(some[40:]))
+    done = run(
+        *("train", "--index", "i", "--pairs", "a.jsonl", "--pairs", "b.jsonl", *VALID),
+        *(
+            "--split",
+            "windows(4, 4, limit=None)",
+            "--pool",
+            "top(2)",
+            "--ranker",
+            "knrm(min_count=1, width=16)",
+        ),
+        *(*SETTINGS, "--out", "parts", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"] == 9  # 36 relevant pairs of both files by 16, three times
+    use = json.loads((world / "parts" / "ranker" / "manifest.json").read_text())["use"]
+    assert use == {"split": "windows(4, 4, limit=None)", "pool": "top(2)"}
+
+
 def test_wrong_use_is_explained(world, run):
     for arguments, said in [
         ([*TRAIN, "--out", "x"], "either --ranker SPEC"),
