@@ -36,6 +36,22 @@ def test_the_same_question_in_other_letters_and_under_another_id_is_found():
     check_overlap(TRAINING, held_out[1:], "error", Watch())
 
 
+@pytest.mark.parametrize(("negatives", "said"), [("any", True), ("random", False), ("given", False)])
+def test_relevant_passages_that_the_run_lacks_beside_negatives_that_it_has_are_said(negatives, said):
+    documents = {f"d{i}": Document(f"d{i}", "a text") for i in range(6)}
+    qrels = {"1": {"d0": 1, "d1": 1, "d2": 1, "d3": 0}}
+    run = Run.of([("1", doc_id, 1.0) for doc_id in ("d0", "d4", "d5")])
+    examples = from_judgements(TRAINING[:1], qrels, documents, run)
+    lessons = Lessons(examples, Shape("contrasts", NEGATIVES[negatives](), batch=4))
+    watch = Watch()
+    if said:
+        with pytest.warns(RankhouseWarning, match="2 of 3 relevant pairs are not in the run"):
+            check_lessons(lessons, watch)
+    else:
+        check_lessons(lessons, watch)
+    assert ("not in the run" in watch.remarks) == said
+
+
 def test_too_few_steps_for_the_rate_are_said_with_what_to_do():
     settings = defaults("knrm")
     with pytest.warns(RankhouseWarning, match=r"96 steps at rate 0\.001 .* rate=1e-2"):

@@ -12,6 +12,7 @@ from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import Run
 from rankhouse.train.lessons import Lessons
+from rankhouse.train.negatives import NOT_IN_RUN, RELEVANT
 from rankhouse.train.settings import Settings
 
 LEAST_SPREAD = 1e-5
@@ -19,6 +20,7 @@ LEAST_SPREAD = 1e-5
 _COLLAPSED_SHARE = 0.9
 _LEAST_REACH = 0.15
 _MANY = 0.1
+_MOST_UNFOUND = 0.5
 _NAMED = 5
 
 
@@ -57,6 +59,16 @@ def check_lessons(lessons: Lessons, watch: Watch) -> None:
             "no relevant",
             f"{lessons.without_relevant:,} of {queries:,} training queries have no relevant passage, so "
             "nothing is learned from them; are judgements, queries and collection of one kind?",
+        )
+    shape, relevant = lessons.shape, lessons.examples.label == RELEVANT
+    from_run = shape.kind != "positives" and shape.count > 0 and shape.negatives.stop > shape.negatives.start
+    unfound = int((lessons.examples.rank[relevant] == NOT_IN_RUN).sum())
+    if from_run and (lessons.examples.rank != NOT_IN_RUN).any() and unfound > _MOST_UNFOUND * relevant.sum():
+        watch.say(
+            "not in the run",
+            f"{unfound:,} of {int(relevant.sum()):,} relevant pairs are not in the run that negatives come "
+            "from, so what is learned may be to prefer what the first stage does not find, words in common "
+            'the least; leave such pairs out, give a deeper run, or negatives="random"',
         )
     if lessons.without_negatives:
         watch.say(
