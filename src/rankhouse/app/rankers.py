@@ -25,7 +25,7 @@ _DENSE = re.compile(r"\s*dense\s*\((?P<inside>.*)\)\s*", re.DOTALL)
 
 @dataclass(frozen=True)
 class Means:
-    """How a ranker computes: precision (auto, fp32, bf16, int8), device (auto, cpu, cuda), threads (0: all)."""
+    """How to compute: precision (auto, fp32, bf16, int8), device (auto, cpu, cuda), threads (0: all)."""
 
     precision: str = "auto"
     device: str = "auto"
