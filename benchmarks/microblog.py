@@ -183,7 +183,10 @@ def table(data: Path, work: Path) -> None:
                 runs = [read_run(work / f"{name_of(test, model, p.seed)}{ending}.run") for p in own]
                 each = [evaluate(run, year.qrels, MEASURES) for run in runs]
                 systems[shown] = mean_of(each)
-                spread[shown] = (len(each), np.std([s.values.mean(1) for s in each], axis=0, ddof=1))
+                spread[shown] = (
+                    len(each),
+                    np.std([s.values.mean(1) for s in each], axis=0, ddof=min(1, len(each) - 1)),
+                )
         tests = {shown: compare_scores(systems, shown, "randomization") for shown in GIVEN.values()}
         print(
             f"\n{OTHER[test]} -> {test}: mean (standard deviation over seeds) and p against", *GIVEN.values()
