@@ -177,7 +177,7 @@ def table(data: Path, work: Path) -> None:
         year = year_of(data, test)
         systems = {shown: evaluate(year.run(name), year.qrels, MEASURES) for name, shown in GIVEN.items()}
         spread = {}
-        for model in [name for name in MODELS if any(p.model == name for p in found)]:
+        for model in [name for name in MODELS if any((p.test, p.model) == (test, name) for p in found)]:
             own = [piece for piece in found if (piece.test, piece.model) == (test, model)]
             for ending, shown in (("", model), (".ql", f"{model}+QL")):
                 runs = [read_run(work / f"{name_of(test, model, p.seed)}{ending}.run") for p in own]
