@@ -1,6 +1,6 @@
 """samCNN on the two given years of TREC Microblog: train on one, test on the other, both ways.
 
-    python benchmarks/microblog.py train ../shared/data WORK [--models bicnn qatt patt patt-paper]
+    python benchmarks/microblog.py train ../shared/data WORK [--models bicnn qatt patt patt-plain]
         [--seeds 1 2 3 4 5] [--tests 2011 2012] [--minutes 9]
     python benchmarks/microblog.py table ../shared/data WORK
 
@@ -46,10 +46,12 @@ from rankhouse.train.validate import Validation
 OTHER = {"2011": "2012", "2012": "2011"}
 MODELS = {
     "bicnn": 'samcnn(attention=None, vectors="{vectors}")',
-    "qatt": 'samcnn(attention="query", vectors="{vectors}")',
-    "patt": 'samcnn(attention="position", vectors="{vectors}")',
-    "patt-paper": 'samcnn(attention="position", importance="equal", overlap=False, vectors="{vectors}")',
+    "qatt": 'samcnn(attention="query", importance="idf", vectors="{vectors}")',
+    "patt": 'samcnn(attention="position", importance="idf", overlap=True, vectors="{vectors}")',
+    "patt-plain": 'samcnn(attention="position", vectors="{vectors}")',
 }
+MIXED = {"epochs": 10, "by_query": 0, "batch": 256, "count": 4}
+"""What was found on 2011: batches that mix queries, four posts not relevant for each relevant one."""
 MEASURES = ("AP", "P@30")
 GIVEN = {"ql": "QL", "rm3": "RM3", "mphcnn": "MP-HCNN (given run)"}
 HELD_OUT = 5
@@ -136,7 +138,7 @@ def train(
     vectors = str(data / "resources" / "potion-base-4m-int8")
     design = notation.make(MODELS[model_name].format(vectors=vectors), {"samcnn": SamCNNDesign}, "ranker")
     model = design.fresh((document.text for document in learn.documents.values()), seed=seed)
-    settings = defaults("samcnn").but(**({**changes} | {"seed": seed, "device": "cpu"}))
+    settings = defaults("samcnn").but(**(MIXED | {**changes} | {"seed": seed, "device": "cpu"}))
     folder = work / name_of(test, model_name, seed)
     outcome = fit(model, examples, settings, folder, validation)
 

@@ -46,7 +46,7 @@ _MOST_REMEMBERED = 1 << 27
 
 @dataclass(frozen=True)
 class SamCNNDesign(Reading):
-    """What ``samcnn(...)`` accepts; the defaults are the paper's (table 2).
+    """What ``samcnn(...)`` accepts; the defaults are the paper's (table 2), but for unknown words and case.
 
     Attributes:
         attention: None (BiCNN), "query" (QAtt) or "position" (PAtt).
@@ -60,7 +60,7 @@ class SamCNNDesign(Reading):
             one word, as in the paper.
         importance: How query words are weighed in the mean of their sweeps: "equal" or "idf".
         overlap: Tell the last line how much of the query the post holds: the share of its words, and the mean
-            of their best cosines, each once equally weighed and once by idf. None: with "position" only.
+            of their best cosines, each once equally weighed and once by idf.
     """
 
     words: str = "whitespace(lower=True)"
@@ -73,15 +73,13 @@ class SamCNNDesign(Reading):
     dropout: float = 0.5
     class_weights: tuple[float, ...] = ()
     unknown: int = 4096
-    importance: Literal["equal", "idf"] = "idf"
-    overlap: bool | None = None
+    importance: Literal["equal", "idf"] = "equal"
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         """Take lists as tuples; refuse unknown attention and sizes that make no layer."""
         super().__post_init__()
         object.__setattr__(self, "class_weights", tuple(self.class_weights))
-        if self.overlap is None:
-            object.__setattr__(self, "overlap", self.attention == "position")
         if len(self.class_weights) not in {0, 2} or any(weight <= 0 for weight in self.class_weights):
             raise WrongUse(
                 f"class_weights={list(self.class_weights)}: give two numbers above 0, for not relevant and "

@@ -151,9 +151,9 @@ _KERNELS = Settings(
     patience=35,
 )
 _POSTS = Settings(
-    epochs=10,
-    batch=256,
-    count=4,
+    epochs=15,
+    by_query=256,
+    count=0,
     optimizer="sgd(momentum=0.9, weight_decay=1e-4)",
     rate=0.03,
     schedule="step(every=5, factor=0.75)",
@@ -169,8 +169,8 @@ DEFAULTS: dict[str, Settings] = {
     "pacrr": _KERNELS,
     "pacrr_drmm": _KERNELS,
     "matchpyramid": _KERNELS,
-    # Shi et al., NAACL 2019, table 2 (rate) and their code (momentum, decay, schedule). Their batches are the
-    # posts of one query, all of them; mixed ones with 4 negatives each do better: docs/samcnn.md.
+    # Shi et al., NAACL 2019, table 2 (rate) and their code (momentum, decay, schedule): batches are the posts
+    # of a query, 256 at most. Mixed ones with 4 negatives for each positive did better: docs/samcnn.md.
     "samcnn": _POSTS,
     "mp_hcnn": _POSTS,  # compared with samCNN on its terms
     # Rudra, Fernando, Anand (QA-DocRank): 1e-5, batches of 16, one negative for each positive; their epochs
