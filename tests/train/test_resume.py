@@ -4,12 +4,15 @@ import resource
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rankhouse.core.errors import BadModel, OutputFailed, WrongUse
+from rankhouse.core.run import Run
 from rankhouse.models.bundle import load
 from rankhouse.train.checkpoint import load_tensors, save_tensors
 from rankhouse.train.fit import fit
@@ -93,6 +96,18 @@ def test_what_was_done_is_not_done_again(toy, fresh, tmp_path):
     )  # fmt: skip
     assert told[0].step == 11  # the checkpoint is of step 10, where it validated
     assert told[-1].step == 18
+
+
+@pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")
+def test_what_was_remarked_after_the_first_checkpoint_is_remarked_again(toy, fresh, tmp_path):
+    settings = settings_for("knrm", rate=1e-4)
+    judged = toy.validation.qrels
+    perfect = Run.of([(q, d, float(grade)) for q, grades in judged.items() for d, grade in grades.items()])
+    toy = SimpleNamespace(examples=toy.examples, validation=replace(toy.validation, run=perfect))
+    whole = ended(toy, fresh, tmp_path / "whole", "knrm", settings)
+    broken = ended(toy, fresh, tmp_path / "broken", "knrm", settings, kills=(2,))  # goes on from step 0
+    assert any("steps at rate 0.0001" in remark for remark in whole[0].remarks)
+    assert whole[0].remarks == broken[0].remarks
 
 
 SCRIPT = """

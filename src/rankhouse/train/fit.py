@@ -8,6 +8,7 @@ on one thread it ends with the same bits as if it had never been stopped.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
@@ -189,9 +190,12 @@ class _Training:
             self.settings.write(self.out / folder.SETTINGS)
             fresh = not (self.standing.step or self.standing.validations)
             self._journal.forget_after(-1 if fresh else self.standing.step)
-        if self.judge and not self.standing.validations:
-            self._validate()
-            if self.standing.best < self.judge.first_stage and FAMILIES[self.model.family].design:
+        if self.judge:
+            if not self.standing.validations:
+                self._validate()
+            # Also when a training goes on: the checkpoint of step 0 is older than this remark.
+            at_start = [value for step, value in self.standing.validations if step == 0]
+            if FAMILIES[self.model.family].design and min(at_start, default=math.inf) < self.judge.first_stage:
                 watch.check_reach(self.model.family, self.settings, self.steps, self.watch)
 
     @property
