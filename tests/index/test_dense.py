@@ -30,7 +30,7 @@ from rankhouse.core.errors import (
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.index import growing
-from rankhouse.index.dense import Vectors, load_state, vectors_folder
+from rankhouse.index.dense import Vectors, load_vectors_state, vectors_folder
 from rankhouse.index.dense_encode import Encoding, encode
 from rankhouse.index.dense_search import Exact, search
 
@@ -337,7 +337,7 @@ def child(folder, n, pause, before=""):
 
 def done_in(folder):
     try:
-        return load_state(folder / "progress.json").documents
+        return load_vectors_state(folder / "progress.json").documents
     except BadIndex:
         return 0
 

@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 
 from rankhouse import __version__
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
-from rankhouse.core.notation import choose
 from rankhouse.core.nouns import FloatArray
-from rankhouse.index.growing import AGAIN, MANIFEST, PROGRESS, crc_of
+from rankhouse.index.growing import AGAIN, MANIFEST, PROGRESS, crc_of, load_state
 from rankhouse.index.store import Strings
 
 FORMAT: Final = "rankhouse-vectors"
@@ -129,24 +128,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def load_state(path: Path) -> State:
-    """Read a manifest or progress file.
-
-    Raises:
-        BadIndex: It is damaged or of another version.
-    """
-    try:
-        state = msgspec.json.decode(path.read_bytes(), type=State)
-        choose(state.dtype, DTYPES, "number format")
-        choose(state.similarity, SIMILARITIES, "similarity")
-    except (OSError, msgspec.DecodeError, WrongUse) as error:
-        raise BadIndex(f"{path}: cannot be read ({error}); {AGAIN} with --overwrite") from error
-    if state.format != FORMAT or state.version != VERSION:
-        raise BadIndex(
-            f'{path}: holds "{state.format}" version {state.version} by {state.made_by}; this program reads '
-            f'"{FORMAT}" version {VERSION}: {AGAIN} with --overwrite'
-        )
-    return state
+def load_vectors_state(path: Path) -> State:
+    """Read a manifest or progress file; raises as :func:`growing.load_state` does."""
+    return load_state(path, State, {"dtype": DTYPES, "similarity": SIMILARITIES})
 
 
 def vectors_folder(index: Path | str, name: str = "default") -> Path:
@@ -198,9 +182,9 @@ class Vectors:
         """
         folder = Path(folder)
         if (folder / MANIFEST).exists():
-            return cls(folder, load_state(folder / MANIFEST))
+            return cls(folder, load_vectors_state(folder / MANIFEST))
         if (folder / PROGRESS).exists():
-            done = load_state(folder / PROGRESS).documents
+            done = load_vectors_state(folder / PROGRESS).documents
             raise BadIndex(
                 f"{folder}: the encoding stopped after {done:,} documents; {AGAIN}, it goes on from there"
             )

@@ -22,7 +22,7 @@ from rankhouse.index.dense import (
     Encoder,
     State,
     Vectors,
-    load_state,
+    load_vectors_state,
     unit_length,
 )
 from rankhouse.index.growing import (
@@ -109,7 +109,7 @@ def encode(
     asked = State(encoder=encoder.fingerprint, policy=job.way, similarity=encoder.similarity, dtype=job.dtype)
     with only_writer(folder):
         same = ("encoder", "policy", "similarity", "dtype")
-        state = begin(folder, asked, load_state, same, overwrite=job.overwrite)
+        state = begin(folder, asked, load_vectors_state, same, overwrite=job.overwrite)
         if (state.documents, state.collection) == (job.documents, job.collection):
             return Vectors.open(folder)
         with Growing(folder, state, zeros=["ids_at.bin"]) as files:

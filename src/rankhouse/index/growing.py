@@ -15,16 +15,17 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
 from rankhouse.core.errors import BadIndex, OutputFailed, WrongUse
 from rankhouse.core.files import replacing
+from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, Passage
 
 MANIFEST: Final = "manifest.json"
@@ -51,6 +52,9 @@ class Counts(Protocol):
         texts: Hash of their ids and texts, in order.
         collection: Fingerprint of the index when they were all its documents; "" while under way.
         sums: CRC-32 of each file as far as it counts.
+        format: What kind of folder it is.
+        version: Of that format.
+        made_by: The program that wrote it, with its version.
     """
 
     @property
@@ -61,6 +65,12 @@ class Counts(Protocol):
     def collection(self) -> str: ...  # noqa: D102
     @property
     def sums(self) -> dict[str, int]: ...  # noqa: D102
+    @property
+    def format(self) -> str: ...  # noqa: D102
+    @property
+    def version(self) -> int: ...  # noqa: D102
+    @property
+    def made_by(self) -> str: ...  # noqa: D102
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each file that count."""
@@ -68,6 +78,34 @@ class Counts(Protocol):
 
 
 S = TypeVar("S", bound=Counts)
+
+
+def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, object]]) -> S:
+    """Read a manifest or progress file.
+
+    Args:
+        path: Its place.
+        like: The structure it holds; the defaults of its ``format`` and ``version`` are what can be read.
+        named: Field -> the names it may hold.
+
+    Raises:
+        BadIndex: It is damaged, or of another format or version.
+    """
+    readable = {
+        field.name: field.default for field in msgspec.structs.fields(cast(type[msgspec.Struct], like))
+    }
+    try:
+        state = msgspec.json.decode(path.read_bytes(), type=like)
+        for field, names in named.items():
+            choose(getattr(state, field), names, field)
+    except (OSError, msgspec.DecodeError, WrongUse) as error:
+        raise BadIndex(f"{path}: cannot be read ({error}); {AGAIN} with --overwrite") from error
+    if (state.format, state.version) != (readable["format"], readable["version"]):
+        raise BadIndex(
+            f'{path}: holds "{state.format}" version {state.version} by {state.made_by}; this program reads '
+            f'"{readable["format"]}" version {readable["version"]}: {AGAIN} with --overwrite'
+        )
+    return state
 
 
 class Stretch(NamedTuple):

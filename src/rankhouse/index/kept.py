@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 
 from rankhouse import __version__
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
-from rankhouse.core.notation import choose
 from rankhouse.core.nouns import FloatArray
-from rankhouse.index.growing import AGAIN, MANIFEST, PROGRESS, crc_of
+from rankhouse.index.growing import AGAIN, MANIFEST, PROGRESS, crc_of, load_state
 from rankhouse.index.manifest import Manifest
 
 FORMAT: Final = "rankhouse-kept"
@@ -101,22 +100,8 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_kept_state(path: Path) -> KeptState:
-    """Read a manifest or progress file.
-
-    Raises:
-        BadIndex: It is damaged or of another version.
-    """
-    try:
-        state = msgspec.json.decode(path.read_bytes(), type=KeptState)
-        choose(state.dtype, FORMATS, "number format")
-    except (OSError, msgspec.DecodeError, WrongUse) as error:
-        raise BadIndex(f"{path}: cannot be read ({error}); {AGAIN} with --overwrite") from error
-    if state.format != FORMAT or state.version != VERSION:
-        raise BadIndex(
-            f'{path}: holds "{state.format}" version {state.version} by {state.made_by}; this program reads '
-            f'"{FORMAT}" version {VERSION}: {AGAIN} with --overwrite'
-        )
-    return state
+    """Read a manifest or progress file; raises as :func:`growing.load_state` does."""
+    return load_state(path, KeptState, {"dtype": FORMATS})
 
 
 class Rows(NamedTuple):

@@ -194,8 +194,9 @@ class _Training:
             if not self.standing.validations:
                 self._validate()
             # Also when a training goes on: the checkpoint of step 0 is older than this remark.
-            at_start = [value for step, value in self.standing.validations if step == 0]
-            if FAMILIES[self.model.family].design and min(at_start, default=math.inf) < self.judge.first_stage:
+            drawn = bool(FAMILIES[self.model.family].design)
+            at_start = min((v for step, v in self.standing.validations if step == 0), default=math.inf)
+            if drawn and at_start < self.judge.first_stage:
                 watch.check_reach(self.model.family, self.settings, self.steps, self.watch)
 
     @property
