@@ -9,8 +9,9 @@ import torch
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.base import NeuralRanker
-from rankhouse.models.biencoder import DenseRanker, open_biencoder
+from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.crossencoder import open_crossencoder
+from rankhouse.models.dense import DenseRanker
 from rankhouse.models.monot5 import open_monot5
 from rankhouse.nn import quick
 from rankhouse.nn.compute import Compute

@@ -14,18 +14,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.base import Lesson, NeuralRanker
+from rankhouse.core.nouns import Pair
+from rankhouse.models.base import Lesson
 from rankhouse.models.checkpoint import SEQ2SEQ, find, load_network, load_tokenizer, network_of, read_config
 from rankhouse.models.encoders import encoder_of, length_limit, padded
 from rankhouse.models.sentences import Pooling, Settings, read_dense, read_settings
@@ -199,43 +197,6 @@ class BiEncoder(nn.Module):
 
     def _finish(self, pooled: Tensor) -> Tensor:
         return _Finish(self.dense, self.policy["normalised"])(pooled)
-
-
-class DenseRanker(NeuralRanker):
-    """A bi-encoder at work: scores pairs, and gives the vectors themselves."""
-
-    model: BiEncoder
-
-    @property
-    def similarity(self) -> Similarity:
-        """How its vectors are compared: "dot", "cosine" or "l2" (minus the squared distance)."""
-        similarity: Similarity = self.model.policy["similarity"]
-        return similarity
-
-    def encode_queries(self, texts: Sequence[str]) -> FloatArray:
-        """Encode n queries: (n, d) float32, each independent of the others."""
-        return self._vectors(texts, self.model.encode_queries)
-
-    def encode_passages(self, texts: Sequence[str]) -> FloatArray:
-        """Encode n passages: (n, d) float32, each independent of the others."""
-        return self._vectors(texts, self.model.encode_passages)
-
-    def _vectors(self, texts: Sequence[str], encode: Callable[[Sequence[str]], Packed]) -> FloatArray:
-        with self.compute.active():
-            vectors = self._encoder
-            width = vectors(encode([""])).shape[1]
-        out = np.empty((len(texts), width), np.float32)
-        self.engine.run(texts, encode, vectors, out)
-        if (bad := np.flatnonzero(np.isnan(out).any(1))).size:
-            raise BadModel(
-                f"the vector of text {bad[0]} ({texts[bad[0]][:60]!r}) is not a number: the weights are "
-                'damaged or overflow; try precision="fp32", then another copy of the checkpoint'
-            )
-        return out
-
-    @cached_property
-    def _encoder(self) -> Callable[[Packed], Tensor]:
-        return self.model.vector_scorer(self.compute)
 
 
 def open_biencoder(
