@@ -172,6 +172,18 @@ def mean_of(scores: Sequence[Scores]) -> Scores:
     return Scores(first.measures, first.query_ids, np.mean([each.values for each in scores], axis=0))
 
 
+def joined(work: Path, year: Year, pieces: Sequence[Piece]) -> dict[str, Run]:
+    """Join the seeds of one model by the mean of their scores, alone and with query likelihood.
+
+    The weight of query likelihood is the mean of those that the seeds found on what they held out.
+    """
+    runs = [read_run(work / f"{name_of(piece.test, piece.model, piece.seed)}.run") for piece in pieces]
+    share = float(np.mean([piece.weights[0] for piece in pieces]))
+    fusion, name = linear("z-score"), f"{pieces[0].model} x{len(pieces)}"
+    mean = fusion(runs, [1 / len(runs)] * len(runs))
+    return {name: mean, f"{name}+QL": fusion([mean, year.run("ql")], [share, 1 - share])}
+
+
 def table(data: Path, work: Path) -> None:
     """Print what has been computed, with the randomization test against the given runs."""
     found = [msgspec.json.decode(path.read_bytes(), type=Piece) for path in sorted(work.glob("*-*.json"))]
@@ -189,6 +201,9 @@ def table(data: Path, work: Path) -> None:
                     len(each),
                     np.std([s.values.mean(1) for s in each], axis=0, ddof=min(1, len(each) - 1)),
                 )
+            if len(own) > 1:
+                for shown, run in joined(work, year, own).items():
+                    systems[shown] = evaluate(run, year.qrels, MEASURES)
         tests = {shown: compare_scores(systems, shown, "randomization") for shown in GIVEN.values()}
         print(
             f"\n{OTHER[test]} -> {test}: mean (standard deviation over seeds) and p against", *GIVEN.values()
@@ -199,6 +214,7 @@ def table(data: Path, work: Path) -> None:
                 cell = f"{measure} {scores.mean(measure):.4f}"
                 if system in spread:
                     cell += f" ({spread[system][1][at]:.4f}, {spread[system][0]} seeds)"
+                if system not in GIVEN.values():
                     contrasts = [tests[base].cell(system, measure).contrast for base in tests]
                     cell += " p " + " ".join(f"{each.p:.3f}" for each in contrasts if each)
                 cells.append(cell)
