@@ -174,3 +174,10 @@ def test_a_missing_recipe_is_named(run):
     done = run("run", "nowhere.toml")
     assert done.returncode == 1
     assert "nowhere.toml: there is no such file" in done.stderr
+
+
+def test_a_loops_row_stands_for_its_name_and_its_entries_for_themselves():
+    row = {"name": "fine", "set": {"rate": 0.1}, "runs": ["a", "b"]}
+    assert fill("{row}", {"row": row}) == "fine"
+    assert fill("{row.set}", {"row": row}) == {"rate": 0.1}
+    assert fill({"runs": "{row.runs}"}, {"row": row}) == {"runs": ["a", "b"]}
