@@ -2,6 +2,8 @@
 
 import pytest
 
+from rankhouse.app.recipes.references import fill
+
 GOOD = """title = "A look"
 
 [data]
