@@ -113,6 +113,8 @@ def test_a_good_recipe_is_planned_with_its_commands_and_nothing_is_written(recip
         ),
         ('rows = { BM25 = "@bm25" }', 'rows = { BM25 = "@bm52" }', 20, 'did you mean "@bm25"?'),
         ('title = "A look"', 'titel = "A look"', 1, '"titel" is no key here; accepted: title, about'),
+        ('title = "A look"', "", 1, '"title" is missing at the top of the recipe; accepted: title, about'),
+        ('name = "All"', "", 18, '"name" is missing here'),
         ('title = "A look"', 'title = "A look', 1, "not TOML"),
         (
             'measures = "AP"',

@@ -70,7 +70,7 @@ class Lines:
                 return self._said[keys[:length]]
             if keys[:length] in self._lines:
                 return f"{self.path}, line {self._lines[keys[:length]]}"
-        return str(self.path)
+        return f"{self.path}, line 1" if not keys else str(self.path)
 
     def fault(self, keys: Key, reason: str) -> RecipeFault:
         """Make the error that says where and what."""

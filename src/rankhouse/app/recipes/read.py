@@ -225,6 +225,9 @@ def _explained(error: msgspec.ValidationError, place: Key, lines: Lines) -> Wron
     if unknown:
         keys = (*keys, unknown[1])
         said = f'"{unknown[1]}" is no key here; accepted: {", ".join(_fields(keys[:-1]))}'
+    if absent := re.search(r"missing required field `(.+)`", said):
+        where = "at the top of the recipe" if not keys else "here"
+        said = f'"{absent[1]}" is missing {where}; accepted: {", ".join(_fields(keys))}'
     return lines.fault(keys, said)
 
 
