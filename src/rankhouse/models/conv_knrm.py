@@ -32,9 +32,11 @@ from rankhouse.models.wordpair import (
     policy_of,
     seeded,
 )
+from rankhouse.nn import learn
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.convolve import following_sums
-from rankhouse.nn.kernels import Kernels, dots, log_counts, soft_counts, unit
+from rankhouse.nn.kernels import NORM_EPS, Kernels, dots, log_counts, soft_counts, unit
+from rankhouse.nn.linear import affine
 from rankhouse.nn.ragged import Ragged, TwoSided
 
 LOG_FACTOR = 0.01
@@ -127,8 +129,34 @@ class ConvKNRM(nn.Module):
     def _features(self, counts: Tensor, query_mask: Tensor) -> Tensor:
         return log_counts(counts, query_mask) * LOG_FACTOR
 
+    def _learned_features(self, batch: TwoSided) -> Tensor:
+        """Give the same features in training: each distinct word is multiplied once, all lengths at once."""
+        sides, m = (batch.query, batch.passage), len(self.convolutions)
+        distinct, at = torch.unique(torch.cat([side.values for side in sides]), return_inverse=True)
+        words = self.embedding(F.pad(distinct, (0, learn.rounded(len(distinct) + 1) - len(distinct))))
+        layers = [cast(nn.Conv1d, layer) for layer in self.convolutions]
+        weight = torch.cat([layer.weight.permute(2, 0, 1).flatten(0, 1) for layer in layers])
+        products = affine(words, weight).view(len(words), -1, self.design.filters)
+        rows = at.split([len(side.values) for side in sides])
+        asked, said = learn.grams(
+            products,
+            torch.stack([cast(Tensor, layer.bias) for layer in layers]),
+            tuple(
+                learn.Grams(Ragged(own, side.lengths).pad(at_least=1), side.lengths)
+                for own, side in zip(rows, sides, strict=True)
+            ),
+            NORM_EPS,
+        )
+        match = dots(asked.flatten(1, 2), said.flatten(1, 2))  # (n, m * q, m * p)
+        n, _, q, p = *asked.shape[:3], said.shape[2]
+        counts = learn.pool(match.view(n, m * q * m, p), batch.passage.lengths, tuple(self.kernels))
+        mask = batch.query.mask(at_least=1).repeat_interleave(m, dim=0)
+        return self._features(counts.view(n * m, q, -1), mask).view(n, -1)
+
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
+        if learn.fits(self.embedding.weight):
+            return cast(Tensor, self.weight(self._learned_features(batch)).squeeze(1))
         asked, said = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
         counts = (soft_counts(match, said, self.kernels) for match in self.matches(batch).values())
         features = torch.cat([self._features(each, asked) for each in counts], dim=1)

@@ -33,6 +33,7 @@ from rankhouse.models.wordpair import (
     policy_of,
     seeded,
 )
+from rankhouse.nn import learn
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.convolve import ProductTable, WideFilters
 from rankhouse.nn.kernels import cosines, word_cosines
@@ -149,13 +150,14 @@ class _Distinct:
     """The distinct words of a batch: whatever is computed word by word is computed once for each.
 
     Attributes:
-        vectors: (u, d); row 0 is padding, zero.
+        vectors: (u, d); row 0 is padding, zero, and so are the last ones.
     """
 
     def __init__(self, words: nn.Embedding, batch: TwoSided) -> None:
         zero = batch.query.values.new_zeros(1)
         self._ids = torch.unique(torch.cat([zero, batch.query.values, batch.passage.values]))
-        self.vectors: Tensor = words(self._ids)
+        filled = learn.rounded(len(self._ids)) - len(self._ids)
+        self.vectors: Tensor = words(F.pad(self._ids, (0, filled)))  # rows of zeros behind them
 
     def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
         """Give the match matrix (n, q, p) of word numbers."""
@@ -165,24 +167,6 @@ class _Distinct:
     def places(self, ids: Tensor) -> Tensor:
         """Give the rows of ``vectors`` where these words stand, of the same shape."""
         return torch.searchsorted(self._ids, ids)
-
-    def products(self, query: Tensor, passage: Tensor) -> tuple[Tensor, Tensor]:
-        """Multiply every query token with every word of its post, element by element.
-
-        Args:
-            query: (n, q) word numbers.
-            passage: (n, p) word numbers.
-
-        Returns:
-            (m, d) products of distinct pairs of words, row 0 zero, and (n, q, p) the rows of each pair.
-        """
-        said = self.places(passage)[:, None, :]
-        keys = (self.places(query)[:, :, None] * len(self._ids) + said) * (said > 0)
-        distinct, index = torch.unique(F.pad(keys.flatten(), (1, 0)), return_inverse=True)
-        left = torch.div(distinct, len(self._ids), rounding_mode="floor")
-        right = distinct % len(self._ids)
-        products = F.embedding(left, self.vectors) * F.embedding(right, self.vectors)
-        return products, index[1:].view(keys.shape)
 
 
 class _Memory:
@@ -253,14 +237,21 @@ class SamCNN(nn.Module):
         """Turn n pairs into word numbers."""
         return self.reader.encode(pairs)
 
-    def _vector(self, side: Ragged, words: _Distinct | _Memory) -> Tensor:
-        """General sentence encoder: n rows -> (n, h)."""
-        ids, filters = side.pad(at_least=1), self.text.filters
-        if isinstance(words, _Distinct):
-            maxima = filters.maxima(words.vectors, words.places(ids)[:, None], side.lengths)
+    def _vectors(self, batch: TwoSided, words: _Distinct | _Memory) -> list[Tensor]:
+        """General sentence encoder: query and post vectors, (n, h) each."""
+        sides, filters = (batch.query, batch.passage), self.text.filters
+        padded = [side.pad(at_least=1) for side in sides]
+        if isinstance(words, _Distinct):  # each distinct word is multiplied once for both sides
+            longest = max(ids.shape[1] for ids in padded)
+            ids = torch.cat([F.pad(each, (0, longest - each.shape[1])) for each in padded])
+            lengths = torch.cat([side.lengths for side in sides])
+            maxima = list(filters.maxima(words.vectors, words.places(ids)[:, None], lengths).chunk(2))
         else:
-            maxima = words.table("text", filters).maxima(ids, side.lengths)
-        return cast(Tensor, self.text(maxima[:, 0]))
+            table = words.table("text", filters)
+            maxima = [
+                table.maxima(ids, side.lengths) for ids, side in zip(padded, sides, strict=True)
+            ]
+        return [self.text(each[:, 0]) for each in maxima]
 
     def swept(self, batch: TwoSided, words: _Distinct | _Memory | None = None) -> Tensor:
         """Let every query token sweep the post: maxima (n, q, f), zero for padding of the query.
@@ -281,7 +272,7 @@ class SamCNN(nn.Module):
             else:
                 maxima = words.table("attended", filters).maxima(passage, lengths, scales)
         elif isinstance(words, _Distinct):
-            maxima = filters.maxima(*words.products(query, passage), lengths)
+            maxima = filters.met(words.vectors, words.places(query), words.places(passage), lengths)
         else:
             maxima = self._injected(query, passage, lengths, words)
         return maxima * batch.query.mask(at_least=1).unsqueeze(2)
@@ -303,7 +294,7 @@ class SamCNN(nn.Module):
     def features(self, batch: TwoSided, words: _Distinct | _Memory | None = None) -> Tensor:
         """Give query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h)."""
         words = words or self._words(batch)
-        parts = [self._vector(side, words) for side in (batch.query, batch.passage)]
+        parts = self._vectors(batch, words)
         if self.attended is not None:
             weights = self._importance(batch.query.pad(at_least=1), self.design.importance == "idf")
             parts.append((self.attended(self.swept(batch, words)) * weights.unsqueeze(2)).sum(1))

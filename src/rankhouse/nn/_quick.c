@@ -19,7 +19,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define QUICK 1
-#include <immintrin.h>
+#include "_vector.h"
 #pragma GCC diagnostic ignored "-Wstrict-aliasing"
 #define FOR __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx512vnni")))
 #define UNROLL _Pragma("GCC unroll 8")
@@ -41,20 +41,6 @@ enum { BF16, INT8 };                       /* number types of rows */
 /* sum += a . b in each place. As instructions, not intrinsics: compilers copy every sum before they add to it. */
 #define DOT_BF16(sum, a, b) sum = _mm512_dpbf16_ps(sum, (__m512bh)(a), (__m512bh)(b))
 #define DOT_INT8(sum, unsigned_, signed_) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_), "v"(signed_))
-
-/* 2^x for x <= 127, relative error 2e-7. */
-INSIDE __m512 exp2_(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(-140.0f), x); /* NaN is kept: it is the second operand */
-    __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 f = _mm512_sub_ps(x, whole), y = _mm512_set1_ps(1.5403530e-4f);
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.3333558e-3f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(9.6181291e-3f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(5.5504109e-2f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(2.4022651e-1f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(6.9314718e-1f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(y, whole);
-}
 
 /* 1 / x for x >= 1. */
 INSIDE __m512 inverse(__m512 x) {

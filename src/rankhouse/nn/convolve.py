@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from rankhouse.nn import learn
+
 _CHUNK_FLOATS = 1 << 20
 
 
@@ -49,9 +51,47 @@ class WideFilters(nn.Module):
             lengths: (n,) int64 true lengths.
             scales: (n, s, p) what each word is multiplied by in each sweep; None for 1.
         """
-        products = self.products(words).to(self.bias.dtype)  # autocast multiplies in a shorter one
-        best = cast(Tensor, _Maxima.apply(products, index, lengths, scales))  # type: ignore[no-untyped-call]  # torch's
+        n, sweeps, p = index.shape
+        if learn.fits(words, self.weight) and (scales is None or sweeps == 1):
+            texts = learn.Texts(index.reshape(-1, p), lengths.repeat_interleave(sweeps))
+            best = learn.sweep(words, self.weight, texts, scales)
+            best = best if scales is not None else best.view(n, sweeps, -1)
+        else:
+            products = self.products(words).to(self.bias.dtype)  # autocast multiplies in a shorter one
+            best = cast(Tensor, _Maxima.apply(products, index, lengths, scales))  # type: ignore[no-untyped-call]  # torch's
         return (best + self.bias).relu()
+
+    def met(self, words: Tensor, query: Tensor, passage: Tensor, lengths: Tensor) -> Tensor:
+        """Convolve each post once for every query token, its words multiplied by the token; eq. 1: (n, q, f).
+
+        Args:
+            words: (u, d) distinct words; row 0 is zero.
+            query: (n, q) int64 rows of ``words``, 0 for padding.
+            passage: (n, p) int64 rows of ``words``, 0 beyond a text's length.
+            lengths: (n,) int64 true lengths.
+        """
+        n, q = query.shape
+        if not learn.fits(words, self.weight):
+            return self.maxima(*_meetings(words, query, passage), lengths)
+        at, column = torch.nonzero(query, as_tuple=True)  # padding meets nothing
+        texts = learn.Texts(passage[at], lengths[at], query[at, column])
+        found = (learn.sweep(words, self.weight, texts)[:, 0] + self.bias).relu()
+        nothing = self.bias.relu().expand(n, q, -1)
+        return nothing.index_put((at, column), found)
+
+
+def _meetings(words: Tensor, query: Tensor, passage: Tensor) -> tuple[Tensor, Tensor]:
+    """Multiply every query token with every word of its post, element by element.
+
+    Returns:
+        (m, d) products of distinct pairs of words, row 0 zero, and (n, q, p) the rows of each pair.
+    """
+    said = passage[:, None, :]
+    keys = (query[:, :, None] * len(words) + said) * (said > 0)
+    distinct, index = torch.unique(F.pad(keys.flatten(), (1, 0)), return_inverse=True)
+    left = torch.div(distinct, len(words), rounding_mode="floor")
+    products = F.embedding(left, words) * F.embedding(distinct % len(words), words)
+    return products, index[1:].view(keys.shape)
 
 
 def _no_place(lengths: Tensor, places: int, k: int) -> Tensor:

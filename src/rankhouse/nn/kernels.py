@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from rankhouse.nn import learn
+
 NORM_EPS = 1e-13
 """Added to a vector's length before dividing; a zero vector then matches nothing, with similarity 0."""
 
@@ -198,6 +200,9 @@ def windowed_counts(
     far = match.masked_fill(~passage_mask[:, None, :], _FAR)
     if not far.requires_grad:
         return _sums(far, kernels, sizes)
+    n, _, p = far.shape
+    if len(sizes) == 1 and sizes[0] >= p and learn.fits(far):
+        return (learn.pool(far, torch.full((n,), p), tuple(kernels)).unsqueeze(2),)
     outputs: tuple[Tensor, ...] = _WindowedCounts.apply(far, kernels, tuple(sizes))  # type: ignore[no-untyped-call]  # torch's
     return outputs
 

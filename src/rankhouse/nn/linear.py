@@ -2,15 +2,17 @@
 
 oneDNN multiplies by weights that it has put into its own order beforehand, near the processor's limit in bf16
 and, on processors where MKL is slow, more than twice as fast in fp32; the activation rides along. Where
-PyTorch was built without oneDNN, and on CUDA, the plain layer is used.
+PyTorch was built without oneDNN, and on CUDA, the plain layer is used. Training multiplies by the same product
+(:func:`affine`), whose weights change too often to be laid out.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute, cpu_has_amx
@@ -83,6 +85,68 @@ def linear(weight: Tensor, bias: Tensor | None, compute: Compute, activation: Ac
     if fits(compute, *weight.shape) and not left_to_onednn:
         return QuickLinear(weight, bias, compute, activation)
     return Linear(weight, bias, compute, activation)
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Give x Wᵀ + b with gradients: (..., in), (out, in), (out,) -> (..., out).
+
+    Without gradients, in other number types and off the processor, PyTorch's own layer computes it.
+    """
+    if not torch.is_grad_enabled() or not multiplies(x, weight):
+        return F.linear(x, weight, bias)
+    flat = cast(Tensor, _Affine.apply(x.reshape(-1, x.shape[-1]), weight, bias))  # type: ignore[no-untyped-call]  # torch's
+    return flat.view(*x.shape[:-1], len(weight))
+
+
+def multiplies(*factors: Tensor) -> bool:
+    """Tell whether :func:`multiply` serves these: float32 on the processor, and oneDNN is there."""
+    return (
+        _has_onednn()
+        and not torch.is_autocast_enabled("cpu")
+        and all(x.dtype is torch.float32 and x.device.type == "cpu" and x.numel() for x in factors)
+    )
+
+
+def multiply(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    add: Tensor | None = None,
+    relu: bool = False,
+) -> Tensor:
+    """Give x Wᵀ + b by oneDNN, without gradients: (t, in), (out, in) -> (t, out).
+
+    Args:
+        x: (t, in).
+        weight: (out, in); it and x may be transposed views.
+        bias: (out,), or None.
+        add: (t, out) added to the result.
+        relu: Cut the result at 0; not with ``add``.
+    """
+    if add is not None:
+        added: Tensor = _ONEDNN._linear_pointwise.binary(x, add, weight, bias, "add")  # noqa: SLF001  # PyTorch's name for it
+        return added
+    y: Tensor = _ONEDNN._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")  # noqa: SLF001  # likewise
+    return y
+
+
+class _Affine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: ANN401 - torch's context
+        ctx.save_for_backward(x, weight)
+        return multiply(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: ANN401
+        x, weight = ctx.saved_tensors
+        to_x, to_weight, to_bias = ctx.needs_input_grad
+        return (
+            multiply(gradient, weight.T) if to_x else None,
+            multiply(gradient.T, x.T) if to_weight else None,
+            gradient.sum(0) if to_bias else None,
+        )
 
 
 def _activate(x: Tensor, activation: Activation) -> Tensor:
