@@ -35,6 +35,7 @@ from rankhouse.models.wordpair import (
     policy_of,
     seeded,
 )
+from rankhouse.nn import learn
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.encoder import Encoder, Order
 from rankhouse.nn.kernels import (
@@ -47,6 +48,7 @@ from rankhouse.nn.kernels import (
     windowed_counts,
 )
 from rankhouse.nn.ragged import Ragged, TwoSided, within_budget
+from rankhouse.nn.sublayers import mixed
 
 WINDOWS = (20, 30, 50, 80, 100, 120, 150)
 """The window sizes of the authors' code for TUW19-d3, in tokens."""
@@ -255,8 +257,18 @@ class TK(nn.Module):
         mixed = self.mix * words + (1 - self.mix) * self.encoder(words, mask)
         return cast(Tensor, mixed * mask.unsqueeze(2))
 
+    def _learned(self, batch: TwoSided) -> tuple[Tensor, Tensor]:
+        """Represent both sides in training, all rows end to end: (n, q, d) and (n, p, d)."""
+        sides = batch.query, batch.passage
+        values, lengths = (torch.cat(each) for each in zip(*((s.values, s.lengths) for s in sides), strict=True))
+        words = self.embedding(nn.functional.pad(values, (0, learn.rounded(len(values) + 1) - len(values))))
+        context = self.encoder.along(words, Ragged(values, lengths))
+        return mixed(words, context, self.mix, batch)
+
     def match(self, batch: TwoSided) -> Tensor:
         """Give the one matrix all evidence passes through, (n, q, p), eq. 4."""
+        if learn.fits(self.embedding.weight):
+            return cosines(*self._learned(batch))
         if torch.is_grad_enabled():
             query = self.represent(batch.query)
         else:  # reranking: one query, many passages

@@ -449,19 +449,20 @@ INSIDE void make_gram(const Grams *g, int64_t text, int64_t m, int64_t at) {
     const int64_t *index = g->index + text * g->places;
     int64_t row = (text * g->grams + m - 1) * g->places + at, length = g->lengths[text];
     float *out = g->out + row * g->f;
-    __m512 squares = _mm512_setzero_ps();
+    __m512d squares = _mm512_setzero_pd(); /* an exact match is narrow: its similarity must be 1 to the last digit */
     for (int64_t i = 0; i < g->f; i += LANES) {
         int64_t left = g->f - i;
         __m512 sum = load(g->bias + (m - 1) * g->f + i, left);
         for (int64_t r = 0; r < m && at + r < length; r++)
             sum = _mm512_add_ps(sum, load(g->products + (index[at + r] * g->blocks + m * (m - 1) / 2 + r) * g->f + i, left));
         sum = _mm512_max_ps(_mm512_setzero_ps(), sum); /* NaN is kept: it is the second operand */
-        squares = _mm512_fmadd_ps(sum, sum, squares);
+        __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(sum)), high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(sum, 1));
+        squares = _mm512_fmadd_pd(low, low, _mm512_fmadd_pd(high, high, squares));
         store(out + i, left, sum);
     }
-    float inverse = 1 / (sqrtf(_mm512_reduce_add_ps(squares)) + g->eps);
-    for (int64_t i = 0; i < g->f; i += LANES) store(out + i, g->f - i, _mm512_mul_ps(load(out + i, g->f - i), all(inverse)));
-    g->inverse[row] = inverse;
+    float length_ = (float)sqrt(_mm512_reduce_add_pd(squares)) + g->eps;
+    for (int64_t i = 0; i < g->f; i += LANES) store(out + i, g->f - i, _mm512_div_ps(load(out + i, g->f - i), all(length_)));
+    g->inverse[row] = 1 / length_;
 }
 
 FOR static void make_grams(const Grams *g) {

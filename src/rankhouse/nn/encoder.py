@@ -15,6 +15,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.nn import learn, sublayers
+from rankhouse.nn.ragged import Ragged
 
 Order = Literal["ff-first", "attention-first"]
 """Which comes first in a layer: feed-forward (the paper) or attention (the usual Transformer)."""
@@ -107,7 +109,7 @@ class EncoderLayer(nn.Module):
         self.order = order
         self.attention = SelfAttention(width, heads, inner)
         self.widen, self.narrow = nn.Linear(width, feed_forward), nn.Linear(feed_forward, width)
-        norm = OuterEpsNorm if order == "ff-first" else nn.LayerNorm
+        norm: type[OuterEpsNorm | nn.LayerNorm] = OuterEpsNorm if order == "ff-first" else nn.LayerNorm
         self.norm_attention, self.norm_feed = norm(width), norm(width)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
@@ -115,6 +117,25 @@ class EncoderLayer(nn.Module):
         if self.order == "ff-first":
             return self._attend(self._feed(x), bias)
         return self._feed(self._attend(x, bias))
+
+    def along(self, x: Tensor, ends: Tensor) -> Tensor:
+        """The same in training, over tokens end to end: (t, d), where rows end (n + 1,) -> (t, d)."""
+        attention = self.attention
+        head = learn.Head(ends, attention.heads, attention.scale)
+        attend = self._weights(attention.project, attention.out, self.norm_attention)
+        feed = self._weights(self.widen, self.narrow, self.norm_feed)
+        kind = learn.NormKind(self.norm_feed.eps, outer=self.order == "ff-first")
+        if self.order == "ff-first":
+            return sublayers.attend(sublayers.feed(x, feed, kind), attend, kind, head)
+        return sublayers.feed(sublayers.attend(x, attend, kind, head), feed, kind)
+
+    @staticmethod
+    def _weights(
+        inward: nn.Linear, outward: nn.Linear, norm: OuterEpsNorm | nn.LayerNorm
+    ) -> sublayers.Weights:
+        return sublayers.Weights(
+            inward.weight, inward.bias, outward.weight, outward.bias, norm.weight, norm.bias
+        )
 
     def _feed(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.norm_feed(self.narrow(self.widen(x).relu_()).add_(x)))
@@ -160,6 +181,20 @@ class Encoder(nn.Module):
         x = x + sinusoids(x.shape[1], x.shape[2], x.device)
         for layer in self.layers:
             x = layer(x, bias)
+        return x
+
+    def along(self, words: Tensor, rows: Ragged) -> Tensor:
+        """Put words into context in training, rows end to end: (t, d) -> (t, d); see ``learn.fits``.
+
+        Args:
+            words: (t, d); those behind the rows' last are computed too, and mean nothing.
+            rows: Their lengths; the values are not looked at.
+        """
+        places = F.pad(rows.positions(), (0, len(words) - int(rows.lengths.sum())))
+        longest = int(rows.lengths.max()) if len(rows) else 0
+        x = sinusoids(max(1, longest), words.shape[1], words.device).index_select(0, places).add_(words)
+        for layer in self.layers:
+            x = cast(EncoderLayer, layer).along(x, rows.offsets)
         return x
 
 

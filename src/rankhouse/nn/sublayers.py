@@ -1,0 +1,145 @@
+"""The two halves of a TK layer in training, each one step forward and one back, over tokens end to end.
+
+The same arithmetic stands in encoder.py for rectangles of padded rows, part by part; here products come from
+oneDNN with the residual added as they are made, attention and norms from the compiled loops, and padding is
+never computed. Paper: Hofstätter et al., TREC 2019, eq. 2-3. Shapes: t tokens, d width, h heads, i inner columns
+of all heads, w width of the feed-forward part.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from rankhouse.nn import learn
+from rankhouse.nn.learn import Head, NormKind
+from rankhouse.nn.linear import multiply
+from rankhouse.nn.ragged import TwoSided
+
+Gradients = tuple[Tensor | None, ...]
+
+
+class Weights(NamedTuple):
+    """A half's weights: in (w or 3i, d), out (d, w or i), and the norm behind it (d,)."""
+
+    inward: Tensor
+    inward_bias: Tensor
+    outward: Tensor
+    outward_bias: Tensor
+    gain: Tensor
+    shift: Tensor
+
+
+def feed(x: Tensor, weights: Weights, kind: NormKind) -> Tensor:
+    """Give norm(x + W2 relu(W1 x + b1) + b2): (t, d) -> (t, d)."""
+    return cast(Tensor, _Feed.apply(x, *weights, kind))  # type: ignore[no-untyped-call]  # torch's
+
+
+def attend(x: Tensor, weights: Weights, kind: NormKind, head: Head) -> Tensor:
+    """Give norm(x + attention of every row of tokens over itself): (t, d) -> (t, d)."""
+    return cast(Tensor, _Attend.apply(x, *weights, kind, head))  # type: ignore[no-untyped-call]  # torch's
+
+
+def _sides(gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Give the gradients of a product's weight and bias: (t, m), (t, d) -> (m, d), (m,)."""
+    return multiply(gradient.T, x.T), gradient.sum(0)
+
+
+class _Feed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401, D102 - torch's
+        weights, kind = Weights(*rest[:6]), rest[6]
+        hidden = multiply(x, weights.inward, weights.inward_bias, relu=True)
+        total = multiply(hidden, weights.outward, weights.outward_bias, add=x)
+        out, stats = learn.norm(total, weights.gain, weights.shift, kind)
+        ctx.save_for_backward(x, hidden, total, stats, weights.inward, weights.outward, weights.gain)
+        ctx.kind = kind
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401, D102
+        x, hidden, total, stats, inward, outward, gain = ctx.saved_tensors
+        to_total, to_gain, to_shift = learn.norm_back(gradient, total, gain, stats, ctx.kind)
+        to_hidden = torch.ops.aten.threshold_backward(multiply(to_total, outward.T), hidden, 0)
+        to_x = multiply(to_hidden, inward.T, add=to_total)
+        return to_x, *_sides(to_hidden, x), *_sides(to_total, hidden), to_gain, to_shift, None
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401, D102 - torch's
+        weights, kind, head = Weights(*rest[:6]), rest[6], rest[7]
+        qkv = multiply(x, weights.inward, weights.inward_bias)
+        heard, how = learn.attend(qkv, head)
+        total = multiply(heard, weights.outward, weights.outward_bias, add=x)
+        out, stats = learn.norm(total, weights.gain, weights.shift, kind)
+        ctx.save_for_backward(
+            x, qkv, heard, how, total, stats, weights.inward, weights.outward, weights.gain, head.ends
+        )
+        ctx.kind, ctx.cut = kind, head[1:]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401, D102
+        x, qkv, heard, how, total, stats, inward, outward, gain, ends = ctx.saved_tensors
+        to_total, to_gain, to_shift = learn.norm_back(gradient, total, gain, stats, ctx.kind)
+        to_qkv = learn.attend_back(multiply(to_total, outward.T), qkv, Head(ends, *ctx.cut), heard, how)
+        to_x = multiply(to_qkv, inward.T, add=to_total)
+        return to_x, *_sides(to_qkv, x), *_sides(to_total, heard), to_gain, to_shift, None, None
+
+
+def mixed(words: Tensor, context: Tensor, share: Tensor, batch: TwoSided) -> tuple[Tensor, Tensor]:
+    """Mix words with their context and lay both sides of a batch out: eq. 1, (n, q, d) and (n, p, d).
+
+    Args:
+        words: (t, d), all queries' and then all passages' tokens, and what may stand behind them.
+        context: (t, d).
+        share: () of the words.
+        batch: Whose rows they are; beyond a row's length there are zeros.
+    """
+    return cast("tuple[Tensor, Tensor]", _Mixed.apply(words, context, share, batch))  # type: ignore[no-untyped-call]  # torch's
+
+
+class _Mixed(torch.autograd.Function):
+    @staticmethod
+    def forward(  # noqa: D102 - torch's
+        ctx: Any,  # noqa: ANN401 - torch's context
+        words: Tensor,
+        context: Tensor,
+        share: Tensor,
+        batch: TwoSided,
+    ) -> tuple[Tensor, ...]:
+        blend, made, start = torch.lerp(context, words, share), [], 0
+        ctx.places = []
+        for side in (batch.query, batch.passage):
+            rectangle = side.mask(at_least=1)
+            own = blend[start : start + len(side.values)]
+            start += len(own)
+            place = None if len(own) == rectangle.numel() else rectangle.view(-1).nonzero().view(-1)
+            ctx.places.append(place)
+            if place is None:
+                flat = own.clone()
+            else:
+                flat = words.new_zeros(rectangle.numel(), words.shape[1]).index_copy_(0, place, own)
+            made.append(flat.view(*rectangle.shape, -1))
+        ctx.save_for_backward(words, context, share)
+        return tuple(made)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # noqa: ANN401, D102
+        words, context, share = ctx.saved_tensors
+        flat, start = torch.empty_like(words), 0
+        for gradient, place in zip(gradients, ctx.places, strict=True):
+            own = gradient.reshape(-1, words.shape[1])
+            own = own if place is None else own.index_select(0, place)
+            flat[start : start + len(own)] = own
+            start += len(own)
+        flat[start:] = 0
+        to_share = torch.dot(flat.view(-1), (words - context).view(-1))
+        return flat * share, flat * (1 - share), to_share.view_as(share), None
