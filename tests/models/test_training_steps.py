@@ -14,6 +14,8 @@ from rankhouse.nn import learn
 pytestmark = pytest.mark.skipif(not learn.SUPPORTED, reason="the compiled loops need AVX512")
 
 READING = {"words": "whitespace", "min_count": 1, "width": 37}
+BEFORE_NORM = {"final.bias", "text.hidden.bias", "attended.hidden.bias"}
+"""Shifts that batch norm takes away again: their true gradient is zero, what is computed is rounding."""
 SAMCNN = READING | {"filters": 21, "hidden": 10, "final": 7, "dropout": 0.0, "unknown": 3}
 DESIGNS = {
     "tk": TKDesign(**READING, heads=4, attention_width=8, feed_forward=11),
@@ -74,6 +76,8 @@ def test_scores_and_gradients_equal_those_of_the_plain_path(design, monkeypatch)
     torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-6)
     for name, wanted in theirs.items():
         # what cancels to almost nothing is measured by the largest number beside it
+        if name in BEFORE_NORM:
+            continue
         far = (ours[name] - wanted).abs().max() / wanted.abs().max().clamp_min(1e-6)
         assert far < 1e-5, f"{name} is off by {far:.1e} of its largest number"
     assert sum(float(each.abs().sum()) for each in theirs.values()) > 0

@@ -142,7 +142,7 @@ class ConvKNRM(nn.Module):
             products,
             torch.stack([cast(Tensor, layer.bias) for layer in layers]),
             tuple(
-                learn.Grams(Ragged(own, side.lengths).pad(at_least=1), side.lengths)
+                learn.Rows(Ragged(own, side.lengths).pad(at_least=1), side.lengths)
                 for own, side in zip(rows, sides, strict=True)
             ),
             NORM_EPS,

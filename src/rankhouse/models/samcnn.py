@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, cast
 from zlib import crc32
 
@@ -36,7 +37,7 @@ from rankhouse.models.wordpair import (
 from rankhouse.nn import learn
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.convolve import ProductTable, WideFilters
-from rankhouse.nn.kernels import cosines, word_cosines
+from rankhouse.nn.kernels import cosines, row_dots, unit, word_cosines
 from rankhouse.nn.ragged import Ragged, TwoSided
 from rankhouse.text.vectors import like_the_known
 from rankhouse.text.vocabulary import UNKNOWN, Vocabulary
@@ -159,8 +160,14 @@ class _Distinct:
         filled = learn.rounded(len(self._ids)) - len(self._ids)
         self.vectors: Tensor = words(F.pad(self._ids, (0, filled)))  # rows of zeros behind them
 
+    @cached_property
+    def _units(self) -> Tensor:
+        return unit(self.vectors)
+
     def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
         """Give the match matrix (n, q, p) of word numbers."""
+        if learn.fits(self.vectors):
+            return row_dots(self._units, self.places(query), self.places(passage))
         asked, said = (F.embedding(self.places(ids), self.vectors) for ids in (query, passage))
         return cosines(asked, said)
 

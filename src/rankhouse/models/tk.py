@@ -48,7 +48,6 @@ from rankhouse.nn.kernels import (
     windowed_counts,
 )
 from rankhouse.nn.ragged import Ragged, TwoSided, within_budget
-from rankhouse.nn.sublayers import mixed
 
 WINDOWS = (20, 30, 50, 80, 100, 120, 150)
 """The window sizes of the authors' code for TUW19-d3, in tokens."""
@@ -257,18 +256,24 @@ class TK(nn.Module):
         mixed = self.mix * words + (1 - self.mix) * self.encoder(words, mask)
         return cast(Tensor, mixed * mask.unsqueeze(2))
 
-    def _learned(self, batch: TwoSided) -> tuple[Tensor, Tensor]:
-        """Represent both sides in training, all rows end to end: (n, q, d) and (n, p, d)."""
+    def _learned_match(self, batch: TwoSided) -> Tensor:
+        """Give the same matrix in training: all rows of both sides end to end, no padding."""
         sides = batch.query, batch.passage
         values, lengths = (torch.cat(each) for each in zip(*((s.values, s.lengths) for s in sides), strict=True))
         words = self.embedding(nn.functional.pad(values, (0, learn.rounded(len(values) + 1) - len(values))))
         context = self.encoder.along(words, Ragged(values, lengths))
-        return mixed(words, context, self.mix, batch)
+        vectors = unit(torch.lerp(context, words, self.mix))
+        asked, said = torch.arange(len(values), device=values.device).split([len(s.values) for s in sides])
+        query, passage = (
+            learn.Rows(Ragged(at, side.lengths).pad(at_least=1), side.lengths)
+            for at, side in zip((asked, said), sides, strict=True)
+        )
+        return learn.match(vectors, query, passage)
 
     def match(self, batch: TwoSided) -> Tensor:
         """Give the one matrix all evidence passes through, (n, q, p), eq. 4."""
         if learn.fits(self.embedding.weight):
-            return cosines(*self._learned(batch))
+            return self._learned_match(batch)
         if torch.is_grad_enabled():
             query = self.represent(batch.query)
         else:  # reranking: one query, many passages

@@ -2,6 +2,7 @@
  *
  * attend      self-attention of narrow heads over rows of tokens end to end
  * norm        layer norm of rows
+ * match       products of the rows of two texts' words
  * pool        kernel sums over rows of a match matrix
  * sweep       sums of neighbouring products and their maximum; going back, only what won is touched
  * grams       sums of following products, ReLU, scaled to length 1
@@ -28,13 +29,20 @@
 #if QUICK
 
 #define LANES 16
+#define UNROLL _Pragma("GCC unroll 8")
 #define LOG2E 1.44269504f
 
 INSIDE __mmask16 first(int64_t count) { return count >= LANES ? 0xffff : (__mmask16)((1u << count) - 1); }
 
-INSIDE __m512 load(const float *x, int64_t left) { return _mm512_maskz_loadu_ps(first(left), x); }
+INSIDE __m512 load(const float *x, int64_t left) {
+    return left >= LANES ? _mm512_loadu_ps(x) : _mm512_maskz_loadu_ps(first(left), x);
+}
 
-INSIDE void store(float *x, int64_t left, __m512 y) { _mm512_mask_storeu_ps(x, first(left), y); }
+/* What is stored under a mask is slow to be read again, so only a row's end is. */
+INSIDE void store(float *x, int64_t left, __m512 y) {
+    if (left >= LANES) _mm512_storeu_ps(x, y);
+    else _mm512_mask_storeu_ps(x, first(left), y);
+}
 
 INSIDE __m512 all(float x) { return _mm512_set1_ps(x); }
 
@@ -262,6 +270,89 @@ FOR static int norm_rows_back(const Norm *n) {
     }
     free(part);
     return 1;
+}
+
+/* -------- match matrices */
+
+#define FEW 4 /* query words that meet a passage word together */
+
+typedef struct {
+    const float *table;                      /* (u, d) */
+    const int64_t *query, *passage;          /* (texts, q), (texts, p) rows of the table */
+    const int64_t *query_lengths, *lengths;  /* (texts) */
+    int64_t texts, q, p, d;
+    float *out;                              /* (texts, q, p), zeros beyond both lengths */
+    const float *gradient;
+    float *to_table;                         /* zeros beforehand */
+} Match;
+
+/* Products of `few` rows with one. */
+INSIDE void meet(const int few, const Match *m, const int64_t *asked, const float *said, float *out) {
+    __m512 sums[FEW];
+    UNROLL for (int r = 0; r < few; r++) sums[r] = _mm512_setzero_ps();
+    for (int64_t i = 0; i < m->d; i += LANES) {
+        __m512 own = load(said + i, m->d - i);
+        UNROLL for (int r = 0; r < few; r++)
+            sums[r] = _mm512_fmadd_ps(load(m->table + asked[r] * m->d + i, m->d - i), own, sums[r]);
+    }
+    UNROLL for (int r = 0; r < few; r++) out[r * m->p] = _mm512_reduce_add_ps(sums[r]);
+}
+
+FOR static void match_texts(const Match *m) {
+    memset(m->out, 0, (size_t)(m->texts * m->q * m->p) * sizeof(float));
+    for (int64_t text = 0; text < m->texts; text++) {
+        const int64_t *asked = m->query + text * m->q, *said = m->passage + text * m->p;
+        for (int64_t j = 0; j < m->lengths[text]; j++) {
+            const float *own = m->table + said[j] * m->d;
+            float *out = m->out + text * m->q * m->p + j;
+            int64_t i = 0, count = m->query_lengths[text];
+            for (; i + FEW <= count; i += FEW) meet(FEW, m, asked + i, own, out + i * m->p);
+            if (count - i == 3) meet(3, m, asked + i, own, out + i * m->p);
+            else if (count - i == 2) meet(2, m, asked + i, own, out + i * m->p);
+            else if (count - i == 1) meet(1, m, asked + i, own, out + i * m->p);
+        }
+    }
+}
+
+/* Sixteen columns of `few` query words and of all words of a passage; the sides may share rows. */
+INSIDE void meet_back(const int few, const Match *m, const int64_t *asked, const int64_t *said, int64_t length,
+                      const float *gradient, int64_t column) {
+    int64_t left = m->d - column;
+    __m512 own[FEW], sums[FEW];
+    UNROLL for (int r = 0; r < few; r++) {
+        own[r] = load(m->table + asked[r] * m->d + column, left);
+        sums[r] = _mm512_setzero_ps();
+    }
+    for (int64_t j = 0; j < length; j++) {
+        float *to = m->to_table + said[j] * m->d + column;
+        __m512 word = load(m->table + said[j] * m->d + column, left), sum = load(to, left);
+        UNROLL for (int r = 0; r < few; r++) {
+            __m512 slope = all(gradient[r * m->p + j]);
+            sum = _mm512_fmadd_ps(slope, own[r], sum);
+            sums[r] = _mm512_fmadd_ps(slope, word, sums[r]);
+        }
+        store(to, left, sum);
+    }
+    UNROLL for (int r = 0; r < few; r++) {
+        float *to = m->to_table + asked[r] * m->d + column;
+        store(to, left, _mm512_add_ps(load(to, left), sums[r]));
+    }
+}
+
+FOR static void match_texts_back(const Match *m) {
+    for (int64_t text = 0; text < m->texts; text++) {
+        const int64_t *asked = m->query + text * m->q, *said = m->passage + text * m->p;
+        int64_t count = m->query_lengths[text], length = m->lengths[text];
+        for (int64_t i = 0; i < count; i += FEW) {
+            const float *gradient = m->gradient + (text * m->q + i) * m->p;
+            for (int64_t column = 0; column < m->d; column += LANES) {
+                if (count - i >= FEW) meet_back(FEW, m, asked + i, said, length, gradient, column);
+                else if (count - i == 3) meet_back(3, m, asked + i, said, length, gradient, column);
+                else if (count - i == 2) meet_back(2, m, asked + i, said, length, gradient, column);
+                else meet_back(1, m, asked + i, said, length, gradient, column);
+            }
+        }
+    }
 }
 
 /* -------- kernels: sum over a row's first `length` similarities of exp(-(similarity - centre)^2 / 2 width^2) */
@@ -570,6 +661,31 @@ static PyObject *norm(PyObject *self, PyObject *args) {
     return done(memory);
 }
 
+PyDoc_STRVAR(match_doc,
+             "match(back, table, query, passage, query_lengths, lengths, texts, q, p, d, out, gradient, to_table)");
+
+static PyObject *match(PyObject *self, PyObject *args) {
+    Match m;
+    Address table, query, passage, query_lengths, lengths, out, gradient, to;
+    int back;
+    if (!PyArg_ParseTuple(args, "pKKKKKLLLLKKK", &back, &table, &query, &passage, &query_lengths, &lengths, &m.texts,
+                          &m.q, &m.p, &m.d, &out, &gradient, &to))
+        return NULL;
+    m.table = AT(float, table);
+    m.query = AT(int64_t, query);
+    m.passage = AT(int64_t, passage);
+    m.query_lengths = AT(int64_t, query_lengths);
+    m.lengths = AT(int64_t, lengths);
+    m.out = AT(float, out);
+    m.gradient = AT(float, gradient);
+    m.to_table = AT(float, to);
+    Py_BEGIN_ALLOW_THREADS;
+    if (back) match_texts_back(&m);
+    else match_texts(&m);
+    Py_END_ALLOW_THREADS;
+    return done(1);
+}
+
 PyDoc_STRVAR(pool_doc,
              "pool(back, match, lengths, texts, rows, places, centres, steepness, kernels, counts, gradient, to_match)");
 
@@ -676,6 +792,7 @@ static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_
 #if QUICK
                                 {"attend", attend, METH_VARARGS, attend_doc},
                                 {"norm", norm, METH_VARARGS, norm_doc},
+                                {"match", match, METH_VARARGS, match_doc},
                                 {"pool", pool, METH_VARARGS, pool_doc},
                                 {"sweep", sweep, METH_VARARGS, sweep_doc},
                                 {"sweep_back", sweep_backwards, METH_VARARGS, sweep_back_doc},

@@ -31,6 +31,22 @@ def norm(
     to_shift: int,
     /,
 ) -> None: ...
+def match(
+    back: bool,
+    table: int,
+    query: int,
+    passage: int,
+    query_lengths: int,
+    lengths: int,
+    texts: int,
+    q: int,
+    p: int,
+    d: int,
+    out: int,
+    gradient: int,
+    to_table: int,
+    /,
+) -> None: ...
 def pool(
     back: bool,
     match: int,

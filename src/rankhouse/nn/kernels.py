@@ -164,12 +164,23 @@ def _learned_cosines(words: nn.Embedding, query: Tensor, passage: Tensor, dtype:
     """In training: each distinct word is scaled to length 1 once, and so is its gradient."""
     distinct, at = torch.unique(torch.cat([query.flatten(), passage.flatten()]), return_inverse=True)
     table = unit(words(distinct).to(dtype))
+    if learn.fits(table):
+        parts = at.split([query.numel(), passage.numel()])
+        return row_dots(table, *(rows.view(ids.shape) for rows, ids in zip(parts, (query, passage), strict=True)))
     # index_select and not table[...]: going back, it adds up rows several times as fast
     asked, said = (
         table.index_select(0, rows).view(*ids.shape, -1)
         for rows, ids in zip(at.split([query.numel(), passage.numel()]), (query, passage), strict=True)
     )
     return dots(asked, said)
+
+
+def row_dots(table: Tensor, query: Tensor, passage: Tensor) -> Tensor:
+    """Give all products (n, q, p) of rows (n, q) and (n, p) of a table (u, d); see ``learn.fits``."""
+    n, q, p = *query.shape, passage.shape[1]
+    return learn.match(
+        table, learn.Rows(query, torch.full((n,), q)), learn.Rows(passage, torch.full((n,), p))
+    )
 
 
 def soft_counts(match: Tensor, passage_mask: Tensor, kernels: Kernels) -> Tensor:

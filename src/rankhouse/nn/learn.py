@@ -124,6 +124,54 @@ def norm_back(
     return to
 
 
+class Rows(NamedTuple):
+    """One side's texts.
+
+    Attributes:
+        index: (n, p) int64 rows of words.
+        lengths: (n,) int64, how many of them count.
+    """
+
+    index: Tensor
+    lengths: Tensor
+
+
+def match(words: Tensor, query: Rows, passage: Rows) -> Tensor:
+    """Give all products (n, q, p) of the words of pairs, zeros beyond their ends, with gradients.
+
+    Args:
+        words: (u, d).
+        query: Of n texts.
+        passage: Likewise.
+    """
+    sides = tuple(Rows(side.index.contiguous(), side.lengths) for side in (query, passage))
+    for side in sides:
+        _check_rows(side.index, side.lengths, len(words))
+    return cast(Tensor, _Match.apply(words.contiguous(), *sides))  # type: ignore[no-untyped-call]  # torch's
+
+
+class _Match(torch.autograd.Function):
+    """Rows are read where they stand, and never copied together."""
+
+    @staticmethod
+    def forward(ctx: Any, words: Tensor, query: Rows, passage: Rows) -> Tensor:  # noqa: ANN401 - torch's context
+        (n, q), p = query.index.shape, passage.index.shape[1]
+        out = words.new_empty(n, q, p)
+        at = _at(words, query.index, passage.index, query.lengths, passage.lengths)
+        _learn.match(False, *at, n, q, p, words.shape[1], *_at(out), 0, 0)
+        ctx.save_for_backward(words, *query, *passage)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        words, asked, query_lengths, said, lengths = ctx.saved_tensors
+        (n, q, p), gradient, to_words = gradient.shape, gradient.contiguous(), torch.zeros_like(words)
+        at = _at(words, asked, said, query_lengths, lengths)
+        _learn.match(True, *at, n, q, p, words.shape[1], 0, *_at(gradient, to_words))
+        return to_words, None, None
+
+
 def pool(match: Tensor, lengths: Tensor, kernels: tuple[tuple[float, ...], tuple[float, ...]]) -> Tensor:
     """Sum kernels over the first ``lengths`` places of rows: (n, q, p), (n,) -> (n, q, k), with gradients.
 
@@ -263,19 +311,7 @@ def _meet(words: Tensor, flat: Tensor, texts: Texts, k: int, into: tuple[Tensor,
             each[chosen] = part
 
 
-class Grams(NamedTuple):
-    """Texts whose n-grams are made.
-
-    Attributes:
-        index: (n, p) int64 rows of words.
-        lengths: (n,) int64.
-    """
-
-    index: Tensor
-    lengths: Tensor
-
-
-def grams(products: Tensor, bias: Tensor, sides: tuple[Grams, ...], eps: float) -> tuple[Tensor, ...]:
+def grams(products: Tensor, bias: Tensor, sides: tuple[Rows, ...], eps: float) -> tuple[Tensor, ...]:
     """Make the unit vectors of all n-grams of texts, with gradients: for each side (n, m, p, f).
 
     Args:
@@ -284,7 +320,7 @@ def grams(products: Tensor, bias: Tensor, sides: tuple[Grams, ...], eps: float) 
         sides: Texts.
         eps: Added to a vector's length before dividing.
     """
-    sides = tuple(Grams(side.index.contiguous(), side.lengths) for side in sides)
+    sides = tuple(Rows(side.index.contiguous(), side.lengths) for side in sides)
     for side in sides:
         _check_rows(side.index, side.lengths, len(products))
     return cast("tuple[Tensor, ...]", _Grams.apply(products.contiguous(), bias.contiguous(), sides, eps))  # type: ignore[no-untyped-call]  # torch's
@@ -296,7 +332,7 @@ class _Grams(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401 - torch's context
         products: Tensor,
         bias: Tensor,
-        sides: tuple[Grams, ...],
+        sides: tuple[Rows, ...],
         eps: float,
     ) -> tuple[Tensor, ...]:
         m, f = bias.shape

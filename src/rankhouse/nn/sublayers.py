@@ -17,7 +17,6 @@ from torch.autograd.function import once_differentiable
 from rankhouse.nn import learn
 from rankhouse.nn.learn import Head, NormKind
 from rankhouse.nn.linear import multiply
-from rankhouse.nn.ragged import TwoSided
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -91,55 +90,3 @@ class _Attend(torch.autograd.Function):
         to_qkv = learn.attend_back(multiply(to_total, outward.T), qkv, Head(ends, *ctx.cut), heard, how)
         to_x = multiply(to_qkv, inward.T, add=to_total)
         return to_x, *_sides(to_qkv, x), *_sides(to_total, heard), to_gain, to_shift, None, None
-
-
-def mixed(words: Tensor, context: Tensor, share: Tensor, batch: TwoSided) -> tuple[Tensor, Tensor]:
-    """Mix words with their context and lay both sides of a batch out: eq. 1, (n, q, d) and (n, p, d).
-
-    Args:
-        words: (t, d), all queries' and then all passages' tokens, and what may stand behind them.
-        context: (t, d).
-        share: () of the words.
-        batch: Whose rows they are; beyond a row's length there are zeros.
-    """
-    return cast("tuple[Tensor, Tensor]", _Mixed.apply(words, context, share, batch))  # type: ignore[no-untyped-call]  # torch's
-
-
-class _Mixed(torch.autograd.Function):
-    @staticmethod
-    def forward(  # noqa: D102 - torch's
-        ctx: Any,  # noqa: ANN401 - torch's context
-        words: Tensor,
-        context: Tensor,
-        share: Tensor,
-        batch: TwoSided,
-    ) -> tuple[Tensor, ...]:
-        blend, made, start = torch.lerp(context, words, share), [], 0
-        ctx.places = []
-        for side in (batch.query, batch.passage):
-            rectangle = side.mask(at_least=1)
-            own = blend[start : start + len(side.values)]
-            start += len(own)
-            place = None if len(own) == rectangle.numel() else rectangle.view(-1).nonzero().view(-1)
-            ctx.places.append(place)
-            if place is None:
-                flat = own.clone()
-            else:
-                flat = words.new_zeros(rectangle.numel(), words.shape[1]).index_copy_(0, place, own)
-            made.append(flat.view(*rectangle.shape, -1))
-        ctx.save_for_backward(words, context, share)
-        return tuple(made)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # noqa: ANN401, D102
-        words, context, share = ctx.saved_tensors
-        flat, start = torch.empty_like(words), 0
-        for gradient, place in zip(gradients, ctx.places, strict=True):
-            own = gradient.reshape(-1, words.shape[1])
-            own = own if place is None else own.index_select(0, place)
-            flat[start : start + len(own)] = own
-            start += len(own)
-        flat[start:] = 0
-        to_share = torch.dot(flat.view(-1), (words - context).view(-1))
-        return flat * share, flat * (1 - share), to_share.view_as(share), None
