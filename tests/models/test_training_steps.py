@@ -21,6 +21,7 @@ DESIGNS = {
     "tk": TKDesign(**READING, heads=4, attention_width=8, feed_forward=11),
     "tk attention first": TKDesign(**READING, heads=2, attention_width=6, order="attention-first"),
     "tk one head": TKDesign(**READING, heads=1, attention_width=20, layers=1),
+    "tk of a wide head": TKDesign(**READING, heads=1, attention_width=70, layers=1),
     "tk in windows": TKDesign(**READING, heads=4, attention_width=8, windows=(5, 20)),
     "knrm": KNRMDesign(**READING),
     "conv-knrm": ConvKNRMDesign(**READING, filters=19),

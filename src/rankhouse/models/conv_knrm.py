@@ -32,7 +32,7 @@ from rankhouse.models.wordpair import (
     policy_of,
     seeded,
 )
-from rankhouse.nn import learn
+from rankhouse.nn import learn, learned
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.convolve import following_sums
 from rankhouse.nn.kernels import NORM_EPS, Kernels, dots, log_counts, soft_counts, unit
@@ -138,18 +138,18 @@ class ConvKNRM(nn.Module):
         weight = torch.cat([layer.weight.permute(2, 0, 1).flatten(0, 1) for layer in layers])
         products = affine(words, weight).view(len(words), -1, self.design.filters)
         rows = at.split([len(side.values) for side in sides])
-        asked, said = learn.grams(
+        asked, said = learned.grams(
             products,
             torch.stack([cast(Tensor, layer.bias) for layer in layers]),
             tuple(
-                learn.Rows(Ragged(own, side.lengths).pad(at_least=1), side.lengths)
+                learned.Rows(Ragged(own, side.lengths).pad(at_least=1), side.lengths)
                 for own, side in zip(rows, sides, strict=True)
             ),
             NORM_EPS,
         )
         match = dots(asked.flatten(1, 2), said.flatten(1, 2))  # (n, m * q, m * p)
         n, _, q, p = *asked.shape[:3], said.shape[2]
-        counts = learn.pool(match.view(n, m * q * m, p), batch.passage.lengths, tuple(self.kernels))
+        counts = learned.pool(match.view(n, m * q * m, p), batch.passage.lengths, tuple(self.kernels))
         mask = batch.query.mask(at_least=1).repeat_interleave(m, dim=0)
         return self._features(counts.view(n * m, q, -1), mask).view(n, -1)
 

@@ -38,7 +38,7 @@ from rankhouse.nn import learn
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.convolve import ProductTable, WideFilters
 from rankhouse.nn.kernels import cosines, row_dots, unit, word_cosines
-from rankhouse.nn.ragged import Ragged, TwoSided
+from rankhouse.nn.ragged import TwoSided
 from rankhouse.text.vectors import like_the_known
 from rankhouse.text.vocabulary import UNKNOWN, Vocabulary
 
@@ -255,9 +255,7 @@ class SamCNN(nn.Module):
             maxima = list(filters.maxima(words.vectors, words.places(ids)[:, None], lengths).chunk(2))
         else:
             table = words.table("text", filters)
-            maxima = [
-                table.maxima(ids, side.lengths) for ids, side in zip(padded, sides, strict=True)
-            ]
+            maxima = [table.maxima(ids, side.lengths) for ids, side in zip(padded, sides, strict=True)]
         return [self.text(each[:, 0]) for each in maxima]
 
     def swept(self, batch: TwoSided, words: _Distinct | _Memory | None = None) -> Tensor:

@@ -35,7 +35,7 @@ from rankhouse.models.wordpair import (
     policy_of,
     seeded,
 )
-from rankhouse.nn import learn
+from rankhouse.nn import learn, learned
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.encoder import Encoder, Order
 from rankhouse.nn.kernels import (
@@ -259,20 +259,23 @@ class TK(nn.Module):
     def _learned_match(self, batch: TwoSided) -> Tensor:
         """Give the same matrix in training: all rows of both sides end to end, no padding."""
         sides = batch.query, batch.passage
-        values, lengths = (torch.cat(each) for each in zip(*((s.values, s.lengths) for s in sides), strict=True))
+        values, lengths = (
+            torch.cat(each) for each in zip(*((s.values, s.lengths) for s in sides), strict=True)
+        )
         words = self.embedding(nn.functional.pad(values, (0, learn.rounded(len(values) + 1) - len(values))))
         context = self.encoder.along(words, Ragged(values, lengths))
         vectors = unit(torch.lerp(context, words, self.mix))
-        asked, said = torch.arange(len(values), device=values.device).split([len(s.values) for s in sides])
+        places = torch.arange(len(values), device=values.device)
+        asked, said = places[: len(batch.query.values)], places[len(batch.query.values) :]
         query, passage = (
-            learn.Rows(Ragged(at, side.lengths).pad(at_least=1), side.lengths)
+            learned.Rows(Ragged(at, side.lengths).pad(at_least=1), side.lengths)
             for at, side in zip((asked, said), sides, strict=True)
         )
-        return learn.match(vectors, query, passage)
+        return learned.match(vectors, query, passage)
 
     def match(self, batch: TwoSided) -> Tensor:
         """Give the one matrix all evidence passes through, (n, q, p), eq. 4."""
-        if learn.fits(self.embedding.weight):
+        if self.encoder.goes_along(self.embedding.weight):
             return self._learned_match(batch)
         if torch.is_grad_enabled():
             query = self.represent(batch.query)

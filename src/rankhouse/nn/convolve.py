@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from rankhouse.nn import learn
+from rankhouse.nn import learn, learned
 
 _CHUNK_FLOATS = 1 << 20
 
@@ -53,8 +53,8 @@ class WideFilters(nn.Module):
         """
         n, sweeps, p = index.shape
         if learn.fits(words, self.weight) and (scales is None or sweeps == 1):
-            texts = learn.Texts(index.reshape(-1, p), lengths.repeat_interleave(sweeps))
-            best = learn.sweep(words, self.weight, texts, scales)
+            texts = learned.Texts(index.reshape(-1, p), lengths.repeat_interleave(sweeps))
+            best = learned.sweep(words, self.weight, texts, scales)
             best = best if scales is not None else best.view(n, sweeps, -1)
         else:
             products = self.products(words).to(self.bias.dtype)  # autocast multiplies in a shorter one
@@ -74,8 +74,8 @@ class WideFilters(nn.Module):
         if not learn.fits(words, self.weight):
             return self.maxima(*_meetings(words, query, passage), lengths)
         at, column = torch.nonzero(query, as_tuple=True)  # padding meets nothing
-        texts = learn.Texts(passage[at], lengths[at], query[at, column])
-        found = (learn.sweep(words, self.weight, texts)[:, 0] + self.bias).relu()
+        texts = learned.Texts(passage[at], lengths[at], query[at, column])
+        found = (learned.sweep(words, self.weight, texts)[:, 0] + self.bias).relu()
         nothing = self.bias.relu().expand(n, q, -1)
         return nothing.index_put((at, column), found)
 

@@ -90,7 +90,7 @@ class SelfAttention(nn.Module):
                 f"{heads} heads cannot share {inner} columns evenly; "
                 "choose a number of heads that divides the attention width"
             )
-        self.heads, self.scale = heads, (width // heads) ** -0.5
+        self.heads, self.deep, self.scale = heads, inner // heads, (width // heads) ** -0.5
         self.project, self.out = nn.Linear(width, 3 * inner), nn.Linear(inner, width)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
@@ -183,8 +183,14 @@ class Encoder(nn.Module):
             x = layer(x, bias)
         return x
 
+    def goes_along(self, words: Tensor) -> bool:
+        """Tell whether :meth:`along` can be had for words in these numbers now."""
+        return learn.fits(words) and all(
+            isinstance(layer, EncoderLayer) and layer.attention.deep <= learn.DEEPEST for layer in self.layers
+        )
+
     def along(self, words: Tensor, rows: Ragged) -> Tensor:
-        """Put words into context in training, rows end to end: (t, d) -> (t, d); see ``learn.fits``.
+        """Put words into context in training, rows end to end, no padding: (t, d) -> (t, d).
 
         Args:
             words: (t, d); those behind the rows' last are computed too, and mean nothing.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from rankhouse.nn import learn
+from rankhouse.nn import learn, learned
 
 NORM_EPS = 1e-13
 """Added to a vector's length before dividing; a zero vector then matches nothing, with similarity 0."""
@@ -166,7 +166,9 @@ def _learned_cosines(words: nn.Embedding, query: Tensor, passage: Tensor, dtype:
     table = unit(words(distinct).to(dtype))
     if learn.fits(table):
         parts = at.split([query.numel(), passage.numel()])
-        return row_dots(table, *(rows.view(ids.shape) for rows, ids in zip(parts, (query, passage), strict=True)))
+        return row_dots(
+            table, *(rows.view(ids.shape) for rows, ids in zip(parts, (query, passage), strict=True))
+        )
     # index_select and not table[...]: going back, it adds up rows several times as fast
     asked, said = (
         table.index_select(0, rows).view(*ids.shape, -1)
@@ -178,8 +180,8 @@ def _learned_cosines(words: nn.Embedding, query: Tensor, passage: Tensor, dtype:
 def row_dots(table: Tensor, query: Tensor, passage: Tensor) -> Tensor:
     """Give all products (n, q, p) of rows (n, q) and (n, p) of a table (u, d); see ``learn.fits``."""
     n, q, p = *query.shape, passage.shape[1]
-    return learn.match(
-        table, learn.Rows(query, torch.full((n,), q)), learn.Rows(passage, torch.full((n,), p))
+    return learned.match(
+        table, learned.Rows(query, torch.full((n,), q)), learned.Rows(passage, torch.full((n,), p))
     )
 
 
@@ -213,7 +215,7 @@ def windowed_counts(
         return _sums(far, kernels, sizes)
     n, _, p = far.shape
     if len(sizes) == 1 and sizes[0] >= p and learn.fits(far):
-        return (learn.pool(far, torch.full((n,), p), tuple(kernels)).unsqueeze(2),)
+        return (learned.pool(far, torch.full((n,), p), tuple(kernels)).unsqueeze(2),)
     outputs: tuple[Tensor, ...] = _WindowedCounts.apply(far, kernels, tuple(sizes))  # type: ignore[no-untyped-call]  # torch's
     return outputs
 

@@ -2,8 +2,8 @@
 
 oneDNN multiplies by weights that it has put into its own order beforehand, near the processor's limit in bf16
 and, on processors where MKL is slow, more than twice as fast in fp32; the activation rides along. Where
-PyTorch was built without oneDNN, and on CUDA, the plain layer is used. Training multiplies by the same product
-(:func:`affine`), whose weights change too often to be laid out.
+PyTorch was built without oneDNN, and on CUDA, the plain layer is used. Training uses the same product by
+:func:`affine`; its weights change too often to be laid out.
 """
 
 from __future__ import annotations

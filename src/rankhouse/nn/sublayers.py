@@ -2,8 +2,8 @@
 
 The same arithmetic stands in encoder.py for rectangles of padded rows, part by part; here products come from
 oneDNN with the residual added as they are made, attention and norms from the compiled loops, and padding is
-never computed. Paper: Hofstätter et al., TREC 2019, eq. 2-3. Shapes: t tokens, d width, h heads, i inner columns
-of all heads, w width of the feed-forward part.
+never computed. Paper: Hofstätter et al., TREC 2019, eq. 2-3. Shapes: t tokens, d width, h heads, i columns of
+all heads together, w width of the feed-forward part.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _sides(gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 class _Feed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401, D102 - torch's
+    def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401 - torch's
         weights, kind = Weights(*rest[:6]), rest[6]
         hidden = multiply(x, weights.inward, weights.inward_bias, relu=True)
         total = multiply(hidden, weights.outward, weights.outward_bias, add=x)
@@ -60,7 +60,7 @@ class _Feed(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401, D102
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401
         x, hidden, total, stats, inward, outward, gain = ctx.saved_tensors
         to_total, to_gain, to_shift = learn.norm_back(gradient, total, gain, stats, ctx.kind)
         to_hidden = torch.ops.aten.threshold_backward(multiply(to_total, outward.T), hidden, 0)
@@ -70,7 +70,7 @@ class _Feed(torch.autograd.Function):
 
 class _Attend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401, D102 - torch's
+    def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401 - torch's
         weights, kind, head = Weights(*rest[:6]), rest[6], rest[7]
         qkv = multiply(x, weights.inward, weights.inward_bias)
         heard, how = learn.attend(qkv, head)
@@ -84,7 +84,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401, D102
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401
         x, qkv, heard, how, total, stats, inward, outward, gain, ends = ctx.saved_tensors
         to_total, to_gain, to_shift = learn.norm_back(gradient, total, gain, stats, ctx.kind)
         to_qkv = learn.attend_back(multiply(to_total, outward.T), qkv, Head(ends, *ctx.cut), heard, how)

@@ -1,0 +1,247 @@
+"""The compiled loops of a training step against the plain formulas, in double precision where that is apt."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from rankhouse.nn import learn, learned
+from rankhouse.nn.convolve import WideFilters
+from rankhouse.nn.encoder import OuterEpsNorm
+from rankhouse.nn.kernels import NORM_EPS, Kernels, unit
+from rankhouse.nn.linear import affine, multiplies
+
+compiled = pytest.mark.skipif(not learn.SUPPORTED, reason="the compiled loops need AVX512")
+LENGTHS = torch.tensor([5, 0, 1, 16, 17, 70])
+ENDS = F.pad(LENGTHS.cumsum(0), (1, 0))
+
+
+def near(ours, theirs, tolerance=1e-5):
+    """Errors are measured by the largest number wanted."""
+    theirs = theirs.to(ours.dtype)
+    assert ours.shape == theirs.shape
+    assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max().clamp_min(1e-6)
+
+
+def plain_attention(qkv, heads, scale):
+    """Row by row, in the numbers given."""
+    rows = []
+    for row in qkv[: int(ENDS[-1])].split(LENGTHS.tolist()):
+        q, k, v = row.view(len(row), 3, heads, row.shape[1] // 3 // heads).permute(1, 2, 0, 3)
+        rows.append(((q @ k.mT * scale).softmax(-1) @ v).transpose(0, 1).flatten(1))
+    return torch.cat(rows)
+
+
+@compiled
+@pytest.mark.parametrize(("heads", "d"), [(16, 2), (3, 1), (2, 4), (5, 3), (1, 20)])
+@pytest.mark.parametrize("spread", [1, 60])
+def test_attention_and_its_gradient_equal_the_formula(heads, d, spread):
+    torch.manual_seed(0)
+    tokens = int(ENDS[-1]) + 3  # the last three belong to no row
+    qkv, gradient = torch.randn(tokens, 3 * heads * d) * spread, torch.randn(tokens, heads * d)
+    head = learn.Head(ENDS, heads, 0.3)
+    out, stats = learn.attend(qkv, head)
+    wide = qkv.double().requires_grad_()
+    expected = plain_attention(wide, heads, 0.3)
+    near(out[:-3], expected, 1e-5 * spread)
+    assert (out[-3:] == 0).all()
+    expected.backward(gradient[:-3].double())
+    near(learn.attend_back(gradient, qkv, head, out, stats), wide.grad, 1e-5 * spread)
+
+
+@compiled
+@pytest.mark.parametrize("width", [1, 16, 37, 300])
+@pytest.mark.parametrize("outer", [True, False])
+def test_layer_norm_and_its_gradient_equal_the_formula(width, outer):
+    torch.manual_seed(0)
+    x, gradient = torch.randn(130, width) * 3 + 1, torch.randn(130, width)
+    layer = (OuterEpsNorm(width) if outer else nn.LayerNorm(width)).double()
+    with torch.no_grad():
+        layer.weight.normal_(), layer.bias.normal_()
+    gain, shift = layer.weight.detach().float(), layer.bias.detach().float()
+    kind = learn.NormKind(layer.eps, outer)
+    wide = x.double().requires_grad_()
+    expected = layer(wide)
+    expected.backward(gradient.double())
+    found, stats = learn.norm(x, gain, shift, kind)
+    near(found, expected)
+    if width > 1:  # with one column there is no deviation to go back by
+        theirs = wide.grad, layer.weight.grad, layer.bias.grad
+        for one, other in zip(learn.norm_back(gradient, x, gain, stats, kind), theirs, strict=True):
+            near(one, other)
+
+
+def texts(rows, count=6, longest=20, seed=0):
+    torch.manual_seed(seed)
+    lengths = torch.tensor([longest, 0, 1, 3, longest - 1, 2])[:count]
+    return learned.Rows(torch.randint(0, rows, (count, longest)), lengths)
+
+
+@compiled
+@pytest.mark.parametrize(("q", "d"), [(1, 5), (4, 16), (7, 33)])
+def test_matches_by_rows_equal_products_though_both_sides_share_words(q, d):
+    table = torch.randn(9, d, requires_grad=True)
+    query, passage = texts(9, longest=max(q, 3), seed=1), texts(9)
+    inside = [torch.arange(s.at.shape[1]) < s.lengths[:, None] for s in (query, passage)]
+    wide = table.detach().double().requires_grad_()
+    asked, said = (wide[s.at] * there[:, :, None] for s, there in zip((query, passage), inside, strict=True))
+    weights = torch.randn(6, query.at.shape[1], 20)
+    found, expected = learned.match(table, query, passage), asked @ said.mT
+    near(found, expected)
+    assert (found[1] == 0).all()
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    near(table.grad, wide.grad)
+
+
+@compiled
+def test_kernel_sums_equal_the_whole_tensor_of_kernels():
+    torch.manual_seed(0)
+    kernels = Kernels.usual(1e-3)
+    match = torch.rand(3, 4, 37) * 2 - 1
+    match[0, 0, :3] = torch.tensor([1.0, 0.9999, 1.0])
+    match.requires_grad_()
+    lengths = torch.tensor([37, 0, 18])
+    wide = match.detach().double().requires_grad_()
+    centres, widths = (torch.tensor(each, dtype=torch.float64) for each in kernels)
+    each = torch.exp(-((wide.unsqueeze(-1) - centres) ** 2) / (2 * widths**2))
+    expected = (each * (torch.arange(37) < lengths[:, None])[:, None, :, None]).sum(2)
+    found, weights = learned.pool(match, lengths, tuple(kernels)), torch.randn(3, 4, 11)
+    near(found, expected)
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    near(match.grad, wide.grad)
+
+
+def straight_sweep(words, weight, text, scales):
+    """Convolve each text alone, zeros on both ends, and take the maximum: (n, s, f)."""
+    k, out = weight.shape[1], []
+    for at, length, factors in zip(text.at, text.lengths.tolist(), scales, strict=True):
+        sweeps = []
+        for scale in factors:
+            wide = F.pad(words[at[:length]] * scale[:length, None], (0, 0, k - 1, k - 1)).T[None]
+            sweeps.append(F.conv1d(wide, weight.transpose(1, 2))[0].amax(1))
+        out.append(torch.stack(sweeps))
+    return torch.stack(out)
+
+
+@compiled
+@pytest.mark.parametrize(("k", "f", "sweeps"), [(2, 21, 3), (3, 16, 1), (2, 5, 2)])
+def test_sweeps_equal_a_convolution_of_each_text(k, f, sweeps):
+    rows, text = torch.randn(9, 12), texts(9, seed=4)
+    filters, scales = torch.randn(f, k, 12), torch.rand(6, sweeps, 20) - 0.5
+    ours = [each.clone().requires_grad_() for each in (rows, filters, scales)]
+    theirs = [each.double().requires_grad_() for each in (rows, filters, scales)]
+    found = learned.sweep(ours[0], ours[1], learned.Texts(*text), ours[2])
+    expected = straight_sweep(theirs[0], theirs[1], text, theirs[2])
+    near(found, expected)
+    weights = torch.randn(6, sweeps, f)
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    for one, other in zip(ours, theirs, strict=True):
+        near(one.grad, other.grad)
+
+
+@compiled
+@pytest.mark.parametrize("count", [1, 300])
+def test_posts_met_by_query_words_equal_the_plain_path(count, monkeypatch):
+    """Also where there are more of them than are multiplied at once."""
+    torch.manual_seed(0)
+    filters, lengths = WideFilters(12, 21, 2), torch.randint(0, 21, (count,))
+    lengths[:1] = 20
+    query = torch.randint(0, 9, (count, 3))
+    passage = torch.randint(1, 9, (count, 20)) * (torch.arange(20) < lengths[:, None])
+    weights = torch.randn(count, 3, 21)
+
+    def step():
+        words = torch.randn(9, 12, generator=torch.Generator().manual_seed(3))
+        words[0] = 0
+        words.requires_grad_()
+        filters.zero_grad()
+        found = filters.met(words, query, passage, lengths)
+        (found * weights).sum().backward()
+        return found.detach(), words.grad[1:], filters.weight.grad.clone(), filters.bias.grad.clone()
+
+    quick = step()
+    monkeypatch.setattr(learn, "SUPPORTED", False)
+    for one, other in zip(quick, step(), strict=True):
+        near(one, other)
+
+
+@compiled
+def test_grams_equal_convolutions_over_what_follows():
+    torch.manual_seed(0)
+    layers = [nn.Conv1d(6, 19, m) for m in (1, 2, 3)]
+    rows, text = torch.randn(9, 6), texts(9, seed=2)
+    ours, theirs = rows.clone().requires_grad_(), rows.clone().requires_grad_()
+    weight = torch.cat([layer.weight.permute(2, 0, 1).flatten(0, 1) for layer in layers])
+    products = affine(ours, weight).view(9, -1, 19)
+    (found,) = learned.grams(products, torch.stack([layer.bias for layer in layers]), (text,), NORM_EPS)
+    inside = (torch.arange(20) < text.lengths[:, None])[:, :, None]
+    words = (theirs[text.at] * inside).transpose(1, 2)
+    made = [layer(F.pad(words, (0, i))).relu().transpose(1, 2) for i, layer in enumerate(layers)]
+    expected = torch.stack([unit(each) for each in made], 1)
+    near(found * inside[:, None], expected * inside[:, None])
+    weights = torch.randn(found.shape) * inside[:, None]
+    of = [ours, *(layer.weight for layer in layers), *(layer.bias for layer in layers)]
+    got = torch.autograd.grad((found * weights).sum(), of)
+    wanted = torch.autograd.grad((expected * weights).sum(), [theirs, *of[1:]])
+    for one, other in zip(got, wanted, strict=True):
+        near(one, other)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_affine_map_and_its_gradients_equal_torchs(bias):
+    torch.manual_seed(0)
+    x, weight = torch.randn(3, 5, 7, requires_grad=True), torch.randn(4, 7, requires_grad=True)
+    shift = torch.randn(4, requires_grad=True) if bias else None
+    inputs = [each for each in (x, weight, shift) if each is not None]
+    found, expected = affine(x, weight, shift), F.linear(x, weight, shift)
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn(3, 5, 4)
+    got, wanted = (torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected))
+    for one, other in zip(got, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_other_numbers_and_nothing_at_all_are_left_to_torch():
+    full, empty = torch.ones(2, 3), torch.ones(0, 3)
+    assert not multiplies(full, full.double())
+    assert not multiplies(full, empty)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not learn.fits(full)
+    with torch.no_grad():
+        assert not learn.fits(full)
+    assert affine(empty, full).shape == (0, 2)
+
+
+@compiled
+def test_not_a_number_is_not_hidden():
+    """A training that has failed must be seen to have failed."""
+    lost = torch.tensor([[0.0, 0.0], [float("nan"), 1.0], [1.0, 2.0]])
+    text = learned.Rows(torch.tensor([[2, 1, 2]]), torch.tensor([3]))
+    assert learned.match(lost, text, text).isnan().any()
+    assert learned.sweep(lost, torch.ones(3, 2, 2), learned.Texts(*text)).isnan().all()
+    match = torch.tensor([[[0.5, float("nan")]]])
+    assert learned.pool(match, torch.tensor([2]), tuple(Kernels.usual())).isnan().all()
+    products = lost.view(3, 1, 2)
+    assert learned.grams(products, torch.zeros(1, 2), (text,), NORM_EPS)[0][0, 0, 1].isnan().any()
+    qkv = torch.ones(3, 6)
+    qkv[1, 2] = float("nan")
+    assert learn.attend(qkv, learn.Head(torch.tensor([0, 3]), 1, 1.0))[0].isnan().all()
+    assert learn.norm(lost, torch.ones(2), torch.ones(2), learn.NormKind(1e-6, True))[0][1].isnan().all()
+
+
+@compiled
+def test_what_the_loops_would_misread_is_refused():
+    words, text = torch.ones(4, 3), texts(4)
+    with pytest.raises(ValueError, match="rows 0 to 9 of 4"):
+        learned.match(words, text, learned.Rows(torch.tensor([[0, 9]] * 6), torch.full((6,), 2)))
+    with pytest.raises(ValueError, match="a length of 20 in rows of 5"):
+        learned.match(words, text, learned.Rows(text.at[:, :5], text.lengths))
+    with pytest.raises(ValueError, match="2 lengths of int64"):
+        learned.pool(torch.ones(2, 3, 4), torch.tensor([1.0, 2.0]), tuple(Kernels.usual()))
+    with pytest.raises(ValueError, match="rows end at 9"):
+        learn.attend(torch.ones(4, 6), learn.Head(torch.tensor([0, 9]), 1, 1.0))
+    with pytest.raises(ValueError, match="float64 came"):
+        learn.norm(words.double(), words[0], words[0], learn.NormKind(1e-6, True))
