@@ -108,27 +108,26 @@ def multiplies(*factors: Tensor) -> bool:
 
 
 def multiply(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    add: Tensor | None = None,
-    relu: bool = False,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Activation = "none"
 ) -> Tensor:
-    """Give x Wᵀ + b by oneDNN, without gradients: (t, in), (out, in) -> (t, out).
+    """Give act(x Wᵀ + b) by oneDNN, without gradients: (t, in), (out, in) -> (t, out).
 
     Args:
         x: (t, in).
         weight: (out, in); it and x may be transposed views.
         bias: (out,), or None.
-        add: (t, out) added to the result.
-        relu: Cut the result at 0; not with ``add``.
+        activation: As in :class:`Linear`.
     """
-    if add is not None:
-        added: Tensor = _ONEDNN._linear_pointwise.binary(x, add, weight, bias, "add")  # noqa: SLF001  # PyTorch's name for it
-        return added
-    y: Tensor = _ONEDNN._linear_pointwise(x, weight, bias, "relu" if relu else "none", [], "")  # noqa: SLF001  # likewise
+    name, variant = _ONEDNN_NAMES[activation]
+    y: Tensor = _ONEDNN._linear_pointwise(x, weight, bias, name, [], variant)  # noqa: SLF001  # PyTorch's name for it
     return y
+
+
+def to_weight(gradient: Tensor, x: Tensor) -> Tensor:
+    """Turn the gradient of a product (t, out) into that of its weight: (out, in), for x (t, in)."""
+    if gradient.shape[1] > x.shape[1]:  # the narrower of the two is the cheaper one to turn
+        return multiply(x.T, gradient.T).T.contiguous()
+    return multiply(gradient.T, x.T)
 
 
 class _Affine(torch.autograd.Function):
@@ -141,11 +140,11 @@ class _Affine(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: ANN401
         x, weight = ctx.saved_tensors
-        to_x, to_weight, to_bias = ctx.needs_input_grad
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         return (
-            multiply(gradient, weight.T) if to_x else None,
-            multiply(gradient.T, x.T) if to_weight else None,
-            gradient.sum(0) if to_bias else None,
+            multiply(gradient, weight.T) if needs_x else None,
+            to_weight(gradient, x) if needs_weight else None,
+            gradient.sum(0) if needs_bias else None,
         )
 
 
