@@ -143,8 +143,20 @@ def test_a_sample_of_queries_may_be_all_there_are(ten, run):
     assert list(read_run(ten / "s.run")) == list(read_run(ten / "r.run"))
 
 
+def test_questions_asked_elsewhere_in_the_same_words_are_left_out(ten, run):
+    (ten / "own.tsv").write_text("a\tWhat is a pilot?\nb\thow tall\nc\twhat IS: a pilot\n")
+    (ten / "others.tsv").write_text("a\tsomething else\nz\tWhat is a pilot\n")
+    asked = ("select", "--queries", "own.tsv", "--apart-from")
+    done = run(*asked, "others.tsv", "--out", "apart.jsonl", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"out": "apart.jsonl", "kept": 1, "of": 3}
+    assert [query.id for query in read_queries(ten / "apart.jsonl")] == ["b"]
+    assert run(*asked, "own.tsv", "--out", "none.jsonl").returncode == 1
+
+
 def test_wrong_use_is_explained(ten, run):
     for more, said in [
+        (["--run", "r.run", "--apart-from", "q.tsv", "--out", "x"], "give --queries"),
         (["--out", "x"], "give one of --queries, --qrels, --run and --pairs"),
         (["--run", "r.run", "--fold", 1, "--out", "x"], "go together"),
         (["--run", "r.run", "--folds", "f.json", "--fold", 9, "--out", "x"], "has folds 1 to 5"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -16,6 +17,7 @@ from rankhouse.core.errors import BadData, DuplicateId
 from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.label.digests import run_digest
+from rankhouse.text.recut import CutOnce
 
 Split = Callable[[Document], Sequence[Passage]]
 """What cuts a document into passages; ``text.split`` has them."""
@@ -62,6 +64,10 @@ class Candidates:
     documents: Documents
     split: Split
 
+    @cached_property
+    def _cut(self) -> CutOnce:
+        return CutOnce(self.split)
+
     def rows(self, start: int = 0) -> Iterator[Row]:
         """Stream the rows from one on, numbered from 0."""
         for query_id in self.run:
@@ -83,7 +89,7 @@ class Candidates:
 
     def pairs(self, row: Row, document: Document) -> list[Pair]:
         """Cut a row's document: its pairs, but for passages without text."""
-        return [Pair(row.query, passage) for passage in self.split(document) if passage.text.strip()]
+        return [Pair(row.query, passage) for passage in self._cut(document) if passage.text.strip()]
 
     def said(self) -> dict[str, str]:
         """Name what the pairs depend on, except the documents' texts."""

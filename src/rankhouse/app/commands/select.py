@@ -23,6 +23,7 @@ from rankhouse.core.qrels import judgements, restrict
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.evaluate.folds import deal, read_folds
+from rankhouse.label.guard import normalised
 from rankhouse.label.pairs import LabelledPair, read_pairs, write_pairs
 
 Side = Literal["train", "valid", "test", "rest"]
@@ -38,6 +39,7 @@ Side = Literal["train", "valid", "test", "rest"]
 @click.option("--pairs", type=PATH, help="or labelled pairs, by query.")
 @click.option("--field", default="", help="Which text of the queries, where they have several.")
 @click.option("--ids", help="Keep these queries: a file of queries, or of one id a line (.txt).")
+@click.option("--apart-from", help="Of queries: none with the words of one of this file's, whatever its id.")
 @click.option("--folds", type=PATH, help="Keep one side of a fold of this file.")
 @click.option("--fold", type=click.IntRange(1), help="Which fold, from 1.")
 @click.option("--side", type=click.Choice(["train", "valid", "test", "rest"]), default="test",
@@ -58,6 +60,7 @@ def command(
     pairs: Path | None,
     field: str,
     ids: str | None,
+    apart_from: str | None,
     folds: Path | None,
     fold: int | None,
     side: Side,
@@ -82,11 +85,13 @@ def command(
         raise WrongUse("--balanced says how --sample draws from --pairs")
     if within is not None and run_path is None:
         raise WrongUse("--within keeps documents of rankings; give --run")
+    if apart_from is not None and queries is None:
+        raise WrongUse("--apart-from compares the words of queries; give --queries")
     if or_all and (pairs is not None or sample is None):
         raise WrongUse("--or-all says what --sample does where there are fewer queries")
     chosen = _Chosen(ids, folds, fold, side, part, None if pairs is not None else sample, or_all, seed)
     if queries is not None:
-        kept, whole = _queries(queries, field, chosen, out)
+        kept, whole = _queries(queries, field, apart_from, chosen, out)
     elif qrels is not None:
         kept, whole = _qrels(qrels, chosen, out)
     elif run_path is not None:
@@ -165,9 +170,10 @@ def _lot(seed: int, *parts: object) -> bytes:
     return hashlib.sha256("\t".join(map(str, (seed, *parts))).encode()).digest()
 
 
-def _queries(path: str, field: str, chosen: _Chosen, out: Path) -> tuple[int, int]:
+def _queries(path: str, field: str, others: str | None, chosen: _Chosen, out: Path) -> tuple[int, int]:
     found = read_queries(path, field=field)
-    wanted = chosen.among([query.id for query in found])
+    taken = {normalised(query.text) for query in read_queries(others, field=field)} if others else set()
+    wanted = chosen.among([query.id for query in found if normalised(query.text) not in taken])
     kept = [query for query in found if query.id in wanted]
     with writing(out) as file:
         for query in kept:
