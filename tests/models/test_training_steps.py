@@ -105,6 +105,15 @@ def test_a_step_repeats_to_the_bit(design):
 
 
 @pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS.keys())
+def test_under_autocast_the_compiled_loops_stand_aside(design, monkeypatch):
+    model = design.fresh(texts(40, 45, 0), seed=5)
+    with torch.autocast("cpu", torch.bfloat16):
+        (scores, ours), (expected, theirs) = both_ways(model, pairs(), monkeypatch)
+    assert torch.equal(scores, expected)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS.keys())
 def test_padding_learns_nothing(design):
     model = design.fresh(texts(40, 45, 0), seed=5).train()
     _, gradients = step(model, model.encode(pairs()), torch.linspace(-1, 1, len(pairs())))

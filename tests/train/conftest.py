@@ -8,6 +8,7 @@ import torch
 
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
+from rankhouse.models.conv_knrm import ConvKNRMDesign
 from rankhouse.models.knrm import KNRMDesign
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
@@ -17,6 +18,7 @@ from rankhouse.train.validate import Validation
 READING = {"width": 16, "min_count": 1, "query_length": 6, "passage_length": 20, "words": "whitespace"}
 DESIGNS = {
     "knrm": KNRMDesign(**READING),
+    "conv_knrm": ConvKNRMDesign(**READING, filters=8),
     "tk": TKDesign(**READING, heads=2, attention_width=4, feed_forward=8),
     "samcnn": SamCNNDesign(**READING, filters=16, hidden=12, final=8, dropout=0.3),
 }

@@ -107,8 +107,9 @@ def test_without_validation_the_last_model_is_kept(toy, fresh, tmp_path):
     assert same(load(tmp_path / "ranker").state_dict(), weights(model))
 
 
-def test_bf16_learns_too(toy, fresh, tmp_path):
-    outcome = fit(fresh("knrm"), toy.examples, quick("knrm", precision="bf16"), tmp_path, toy.validation)
+@pytest.mark.parametrize("family", ["knrm", "tk", "samcnn"])
+def test_bf16_learns_too(toy, fresh, tmp_path, family):
+    outcome = fit(fresh(family), toy.examples, quick(family, precision="bf16"), tmp_path, toy.validation)
     assert outcome.best > 0.9
 
 

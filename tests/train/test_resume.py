@@ -56,6 +56,7 @@ CASES = {
     "knrm adam": ("knrm", {}),
     "knrm adafactor": ("knrm", {"optimizer": "adafactor", "schedule": "linear(warmup=0.3)"}),
     "knrm adamw": ("knrm", {"optimizer": "adamw", "accumulate": 3, "clip": 0.1}),
+    "conv-knrm adam": ("conv_knrm", {}),
     "samcnn sgd": ("samcnn", {"schedule": "step(every=1, factor=0.5)", "rate": 0.03}),
     "tk plateau": ("tk", {"schedule": "plateau(factor=0.5, patience=0)", "rates": {"embedding": 1e-3}}),
 }

@@ -46,8 +46,8 @@ class OuterEpsNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise (..., d)."""
-        return cast(Tensor, _OuterEps.apply(x, self.weight, self.bias, self.eps))  # type: ignore[no-untyped-call]  # torch's
+        """Normalise (..., d), in the number type of the weights (autocast may give a shorter one)."""
+        return cast(Tensor, _OuterEps.apply(x.to(self.weight.dtype), self.weight, self.bias, self.eps))  # type: ignore[no-untyped-call]  # torch's
 
 
 class _OuterEps(torch.autograd.Function):
