@@ -47,11 +47,17 @@ SETTINGS = {
         "steps": 250,
         "rate": 5e-5,
         "negatives": "run(start=0, stop=100)",
+        "precision": "bf16",
     },
     ("crossencoder", "scifact"): {"epochs": 3, "rate": 5e-5, "negatives": "run(start=0, stop=20)"},
     ("biencoder", "wikiqa"): {"epochs": 2, "count": 1},
-    ("biencoder", "nfcorpus"): {"epochs": 1, "steps": 120},
-    ("biencoder", "scifact"): {"epochs": 2, "count": 1, "negatives": "run(start=0, stop=20)"},
+    ("biencoder", "nfcorpus"): {"epochs": 1, "steps": 80, "precision": "bf16"},
+    ("biencoder", "scifact"): {
+        "epochs": 1,
+        "count": 1,
+        "negatives": "run(start=0, stop=20)",
+        "precision": "bf16",
+    },
 }
 TIMES = "seconds.json"
 
