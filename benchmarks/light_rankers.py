@@ -291,7 +291,7 @@ def _change(text: str) -> tuple[str, object]:
 
 
 def table(options: argparse.Namespace, given: Path, work: Path) -> None:
-    """Print means over seeds, and randomization tests on each query's mean over seeds."""
+    """Print means over seeds and their ensemble, and randomization tests on each query's mean over seeds."""
     for name in options.data:
         data = Collection(given, work, name)
         systems = {"BM25": evaluate(data.run("test"), data.qrels("test"), MEASURES)}
@@ -309,6 +309,14 @@ def table(options: argparse.Namespace, given: Path, work: Path) -> None:
                     if kind == "joined"
                     else ""
                 )
+            if len(pieces) > 1:
+                runs = [read_run(path.with_suffix(".run")) for path in files]
+                share = float(np.mean([piece.weight for piece in pieces]))
+                mean = linear("min-max")(runs, [1 / len(runs)] * len(runs))
+                both = linear("min-max")([mean, data.run("test")], [1 - share, share])
+                system = f"{MODELS[family]} x{len(runs)} + BM25"
+                systems[system] = evaluate(both, data.qrels("test"), MEASURES)
+                spread[system] = f"the seeds' mean; weight of BM25 {share:.2f}"
         _print(name, systems, spread)
 
 
@@ -326,7 +334,7 @@ def _print(name: str, systems: dict[str, Scores], spread: dict[str, str]) -> Non
             )
             for c in cells
         ]
-        print(f"  {system:<18} {'  '.join(said)}  {spread.get(system, '')}")
+        print(f"  {system:<19} {'  '.join(said)}  {spread.get(system, '')}")
     for better, worse in (("TK", "Conv-KNRM"), ("Conv-KNRM", "KNRM"), ("TK", "KNRM")):
         if better in systems and worse in systems:
             pair = compare_scores({worse: systems[worse], better: systems[better]}, worse, "randomization")
