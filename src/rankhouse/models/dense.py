@@ -52,14 +52,11 @@ class DenseRanker(NeuralRanker):
 
     def encode_queries(self, texts: Sequence[str]) -> FloatArray:
         """Encode n queries: (n, d) float32, each independent of the others."""
-        return self._vectors(texts, self.model.encode_queries)
+        return self._computed(texts, self.model.encode_queries, self.engine)
 
     def encode_passages(self, texts: Sequence[str]) -> FloatArray:
         """Encode n passages: (n, d) float32, each independent of the others."""
-        return self._vectors(texts, self.model.encode_passages)
-
-    def _vectors(self, texts: Sequence[str], encode: Callable[[Sequence[str]], Packed]) -> FloatArray:
-        return self._computed(texts, encode, self.engine)
+        return self._computed(texts, self.model.encode_passages, self.engine)
 
     def _computed(
         self, texts: Sequence[str], encode: Callable[[Sequence[str]], Packed], engine: Engine
@@ -82,8 +79,13 @@ class DenseRanker(NeuralRanker):
             lost.append(batch.lost)
             return batch
 
-        vectors = self._computed(texts, encoded, Engine(self.compute, self.engine.budget))
+        vectors = self._computed(texts, encoded, self._unreported)
         return Encoded(vectors, torch.cat(lost).numpy())
+
+    @cached_property
+    def _unreported(self) -> Engine:
+        """What encodes shared texts; kept, so that a budget halved for want of memory stays halved."""
+        return Engine(self.compute, self.engine.budget)
 
     @cached_property
     def _width(self) -> int:

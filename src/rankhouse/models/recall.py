@@ -48,9 +48,7 @@ class Recall:
 
     def __call__(self, texts: Sequence[str]) -> Encoded:
         """Give the vectors of n texts in their order; those not kept are encoded, equal ones once."""
-        names = [
-            blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest() for text in texts
-        ]
+        names = [_name(text) for text in texts]
         with self._lock:
             found = {name: self._kept[name] for name in names if name in self._kept}
         missing = {name: text for name, text in zip(names, texts, strict=True) if name not in found}

@@ -15,7 +15,6 @@ KEPT_CHARACTERS = 16_000_000
 class _Cut(NamedTuple):
     document: Document
     passages: Sequence[Passage]
-    dropped: int
 
 
 class CutOnce:
@@ -28,32 +27,23 @@ class CutOnce:
 
     def __init__(self, split: Callable[[Document], Sequence[Passage]], size: int = KEPT_CHARACTERS) -> None:
         self._split, self._size = split, size
-        # A function of somebody's own does not count what it leaves out.
-        self._dropped: Callable[[Document], int] = getattr(split, "dropped", lambda _: 0)
         self._kept: OrderedDict[str, _Cut] = OrderedDict()
         self._characters = 0
 
     def __call__(self, document: Document) -> Sequence[Passage]:
         """Cut a document, or find its passages again."""
-        return self._cut(document).passages
-
-    def dropped(self, document: Document) -> int:
-        """Count the words of a document that are in no passage."""
-        return self._cut(document).dropped
-
-    def _cut(self, document: Document) -> _Cut:
         found = self._kept.get(document.id)
         if found is not None and found.document == document:
             self._kept.move_to_end(document.id)
-            return found
+            return found.passages
         if found is not None:
             self._forget(document.id)
-        cut = _Cut(document, self._split(document), self._dropped(document))
+        cut = _Cut(document, self._split(document))
         self._kept[document.id] = cut
         self._characters += _size(document)
         while self._characters > self._size and len(self._kept) > 1:
             self._forget(next(iter(self._kept)))
-        return cut
+        return cut.passages
 
     def _forget(self, doc_id: str) -> None:
         self._characters -= _size(self._kept.pop(doc_id).document)

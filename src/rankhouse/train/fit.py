@@ -8,7 +8,6 @@ on one thread it ends with the same bits as if it had never been stopped.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
@@ -194,9 +193,8 @@ class _Training:
             if not self.standing.validations:
                 self._validate()
             # Also when a training goes on: the checkpoint of step 0 is older than this remark.
-            drawn = bool(FAMILIES[self.model.family].design)
-            at_start = min((v for step, v in self.standing.validations if step == 0), default=math.inf)
-            if drawn and at_start < self.judge.first_stage:
+            at_start = self.standing.validations[0][1]
+            if at_start < self.judge.first_stage and FAMILIES[self.model.family].design:
                 watch.check_reach(self.model.family, self.settings, self.steps, self.watch)
 
     @property

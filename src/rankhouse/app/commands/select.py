@@ -172,8 +172,11 @@ def _lot(seed: int, *parts: object) -> bytes:
 
 def _queries(path: str, field: str, others: str | None, chosen: _Chosen, out: Path) -> tuple[int, int]:
     found = read_queries(path, field=field)
-    taken = {normalised(query.text) for query in read_queries(others, field=field)} if others else set()
-    wanted = chosen.among([query.id for query in found if normalised(query.text) not in taken])
+    apart = found
+    if others is not None:
+        taken = {normalised(query.text) for query in read_queries(others, field=field)}
+        apart = [query for query in found if normalised(query.text) not in taken]
+    wanted = chosen.among([query.id for query in apart])
     kept = [query for query in found if query.id in wanted]
     with writing(out) as file:
         for query in kept:

@@ -109,8 +109,8 @@ def _value(found: re.Match[str], bindings: Bindings) -> object:
             has = ", ".join(value) if isinstance(value, Mapping) else "none"
             raise WrongUse(f'"{found[0]}": this value has no entry "{name}"; its entries are: {has}')
         value = value[name]
-    row = isinstance(value, Mapping) and not found[2]
-    return value["name"] if row else value
+    whole_row = isinstance(value, Mapping) and not found[2]
+    return value["name"] if whole_row else value
 
 
 def resolve(value: Any, look_up: Callable[[Reference], list[str]]) -> Any:  # noqa: ANN401 - as in fill
