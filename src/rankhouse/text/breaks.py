@@ -31,26 +31,27 @@ Span = tuple[int, int]
 
 def _expression() -> re.Pattern[str]:
     """Build the word expression over kinds. No part can be read in two ways, so nothing backtracks far."""
+    # Repeated groups are atomic, (?>...): possessive ones, (...)*+, go wrong in Python before 3.11.5.
     marks = "[muzcvVMTC]*+"  # Extend, Format, joiner: they stay with the character before them
     calm = "[muzcMTC]*+"  # the same but for variation selectors, which end or turn an emoji
     # Behind a middle mark a Hebrew letter is a letter like any other: no quotation mark of its own.
-    led = f"[aih]{marks}(?:[:.']{marks}[aih]{marks})*+"
-    hebrew = f"""h{marks}(?:'{marks}|"{marks}h{marks}|[:.]{marks}{led})?+"""
-    letter = f"(?:{hebrew}|[ai]{marks}(?:[:.']{marks}{led})?+)"
-    digit = rf"(?:d{marks}(?:[,.']{marks}(?=d))?+)"
-    run = rf"(?:(?:K{marks})++|(?:{letter}|{digit})++)"
+    led = f"[aih]{marks}(?>(?:[:.']{marks}[aih]{marks})*)"
+    hebrew = f"""h{marks}(?>(?:'{marks}|"{marks}h{marks}|[:.]{marks}{led})?)"""
+    letter = f"(?:{hebrew}|[ai]{marks}(?>(?:[:.']{marks}{led})?))"
+    digit = rf"(?:d{marks}(?>(?:[,.']{marks}(?=d))?))"
+    run = rf"(?:(?>(?:K{marks})+)|(?>(?:{letter}|{digit})+))"
     # A word has at most 255 units, so a longer row of underscores opens none: this bounds the work.
-    opening = rf"(?:_[_muzcvVMTC]{{0,{MAX_WORD_UNITS - 1}}}+)?+"
+    opening = rf"(?>(?:_[_muzcvVMTC]{{0,{MAX_WORD_UNITS - 1}}}+)?)"
     joins = rf"(?:_{marks})"
-    word = rf"{opening}{run}(?:{joins}++{run})*+{joins}*+"
+    word = rf"{opening}{run}(?>(?:(?>{joins}+){run})*)(?>{joins}*)"
     asian = rf"[tu][tmuzcvVMTC]*+|[HJ]{marks}"
 
     joiners = rf"z{{1,{MAX_WORD_UNITS}}}+"
-    tail = rf"{calm}(?:V(?:zM{calm}|z++(?=[ei]))?+)?+"
-    chained = rf"(?:(?<=z)[ei]{tail})*+"
+    tail = rf"{calm}(?>(?:V(?>(?:zM{calm}|z++(?=[ei]))?))?)"
+    chained = rf"(?>(?:(?<=z)[ei]{tail})*)"
     tagged = rf"(?:e|{joiners}[ei]){calm}VT++C"
     emoji = rf"(?:(?:e|{joiners}[ei]){tail}|M{calm}){chained}"
-    letter_like = rf"i{tail}(?:(?<=z)i{tail})*+(?<=z)e{tail}{chained}"  # else it is read as a letter
+    letter_like = rf"i{tail}(?>(?:(?<=z)i{tail})*)(?<=z)e{tail}{chained}"  # else it is read as a letter
     flag = rf"R{marks}R{marks}"
     keycap = rf"#(?:{calm}Vc{calm}|[muzMTC]*+c{calm})"
     return re.compile(f"{letter_like}|{word}|{asian}|{tagged}|{emoji}|{flag}|{keycap}")
@@ -80,7 +81,7 @@ def _plain_expression() -> re.Pattern[str]:
     all_of_them = low + letters + digits
     return re.compile(
         rf"[{all_of_them}](?:(?<![{low}])|[{low}]{{0,{MAX_WORD_UNITS - 2}}}+[{letters}{digits}])"
-        rf"[{all_of_them}]*+(?:{joins}[{all_of_them}]++)*+"
+        rf"[{all_of_them}]*+(?>(?:{joins}[{all_of_them}]++)*)"
     )
 
 

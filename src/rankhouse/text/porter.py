@@ -20,9 +20,9 @@ import re
 # y opens a word as a consonant, so the first run is matched possessively: it may not be given back.
 _CONSONANTS = "[^aeiou][^aeiouy]*"
 _VOWELS = "[aeiouy][aeiou]*"
-_has_vowel = re.compile(f"(?:{_CONSONANTS})?+[aeiouy]").match
-_above_0 = re.compile(f"(?:{_CONSONANTS})?+{_VOWELS}[^aeiou]").match
-_above_1 = re.compile(f"(?:{_CONSONANTS})?+{_VOWELS}{_CONSONANTS}{_VOWELS}[^aeiou]").match
+_has_vowel = re.compile(f"(?>(?:{_CONSONANTS})?)[aeiouy]").match
+_above_0 = re.compile(f"(?>(?:{_CONSONANTS})?){_VOWELS}[^aeiou]").match
+_above_1 = re.compile(f"(?>(?:{_CONSONANTS})?){_VOWELS}{_CONSONANTS}{_VOWELS}[^aeiou]").match
 _is_short = re.compile(f"(?:{_CONSONANTS})[aeiouy][^aeiouwxy]").fullmatch  # measure 1, ends c-v-c
 _beyond_bmp = re.compile("[\U00010000-\U0010ffff]").search
 

@@ -47,7 +47,7 @@ _BRACKETED = rf"\((?:{_PATH}+|{_PATH}*\({_PATH}+\){_PATH}*)\)"
 _QUERY = r"[A-Za-z0-9!?*'();:&=+$/%#\[\]\-_.,~|@]*[A-Za-z0-9\-_&=#/]"
 _url_parts = re.compile(
     r"(?P<protocol>[Hh][Tt][Tt][Pp][Ss]?://)?(?P<domain>[^/:?]+)(?::[0-9]++)?"
-    rf"(?:/(?:{_PATH}*(?:{_BRACKETED}{_PATH}*)*{_PATH_END}|{_BRACKETED}|@{_PATH}+/)*+)?"
+    rf"(?:/(?>(?:{_PATH}*(?:{_BRACKETED}{_PATH}*)*{_PATH_END}|{_BRACKETED}|@{_PATH}+/)*))?"
     rf"(?:\?{_QUERY})?"
 ).fullmatch
 _no_url_before = re.compile("[A-Za-z0-9@＠$#＃\ufffe\ufeff\uffff\u202a-\u202e]").match

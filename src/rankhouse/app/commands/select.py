@@ -176,6 +176,8 @@ def _queries(path: str, field: str, others: str | None, chosen: _Chosen, out: Pa
     if others is not None:
         taken = {normalised(query.text) for query in read_queries(others, field=field)}
         apart = [query for query in found if normalised(query.text) not in taken]
+        if found and not apart:
+            raise BadData(f"all {len(found):,} queries of {path} are in {others} too, so none is left")
     wanted = chosen.among([query.id for query in apart])
     kept = [query for query in found if query.id in wanted]
     with writing(out) as file:
