@@ -292,7 +292,7 @@ def test_another_sentence_function_shows_in_the_notation():
         ("words(True)", "limit=True"),
         ("windows(limit=1)", "at least 2"),
         ("windows(10, 20)", "stride of at most 10"),
-        ("words(find='spacy')", "must be a function"),
+        ("words(find='spacy')", "what only Python can hand in"),
         ("sentenses", "choose from: sentences, whole, windows, words"),
     ],
 )

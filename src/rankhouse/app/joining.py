@@ -105,6 +105,7 @@ def _weighed(fusion: Fusion, found: Tuned, names: Sequence[str], tuning: Tuning)
 
 def _sentences(step: float = 0.1) -> Way:
     """Interpolate a first stage with the scores of a document's best, second best ... sentence: birch."""
+    interpolations(2, step)  # says what is wrong with a step
 
     def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
         if tuning is None:
@@ -174,6 +175,8 @@ def _greedy() -> Way:
 
 def _depth(depth: int | None = None) -> Way:
     """Re-rank the first ``depth`` documents only; the rest stay below in first-stage order."""
+    if depth is not None and depth < 0:
+        raise WrongUse(f"depth({depth}): how many documents are re-ranked, 0 or more, like depth(40)")
 
     def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
         _need_two(names)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
+from rankhouse.core.arguments import fault
 from rankhouse.core.errors import WrongUse
 
 T = TypeVar("T")
@@ -54,12 +55,12 @@ def parse(text: str) -> Spec:
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         pass
     raise WrongUse(
-        f'"{text}" cannot be read; write a name or a name with literal arguments, like  bm25  or  '
+        f'"{_short(text)}" cannot be read; write a name or a name with literal arguments, like  bm25  or  '
         'bm25(k1=0.9, b=0.4)  or  dense("folder")'
     )
 
 
-def write(name: str, *args: object, **kwargs: object) -> str:
+def write(name: str, /, *args: object, **kwargs: object) -> str:
     """Write a name and its arguments in the notation that :func:`parse` reads back."""
     named = {key.removesuffix("_") if keyword.iskeyword(key[:-1]) else key: v for key, v in kwargs.items()}
     said = [repr(a) for a in args] + [f"{key}={value!r}" for key, value in named.items()]
@@ -88,13 +89,27 @@ def make(text: str | Spec, table: Mapping[str, Callable[..., T]], what: str) -> 
         what: What the table holds, for the error's sentence.
 
     Raises:
-        WrongUse: Unknown name, or arguments the factory does not take.
+        WrongUse: Unknown name, arguments the factory does not take, or a value that is not of the kind which
+            the factory's annotation names (:mod:`rankhouse.core.arguments`).
     """
     spec = text if isinstance(text, Spec) else parse(text)
     factory = choose(spec.name, table, what)
     try:
-        inspect.signature(factory).bind(*spec.args, **spec.kwargs)
+        wrong = fault(factory, spec.args, spec.kwargs)
     except TypeError as error:
-        accepted = f"{spec.name}{inspect.signature(factory)}".split(" -> ")[0]
-        raise WrongUse(f'"{spec}": {error}; accepted: {accepted}') from None
+        wrong = str(error)
+    if wrong:
+        raise WrongUse(f'"{_short(str(spec))}": {wrong}; accepted: {spec.name}{_signature(factory)}')
     return factory(*spec.args, **spec.kwargs)
+
+
+def _signature(factory: Callable[..., object]) -> str:
+    """Write what a factory takes as a person writes it: names and defaults, no types."""
+    said = inspect.signature(factory)
+    plain = [one.replace(annotation=inspect.Parameter.empty) for one in said.parameters.values()]
+    bare = said.replace(parameters=plain, return_annotation=inspect.Signature.empty)
+    return re.sub(rf"\b({'|'.join(keyword.kwlist)})_=", r"\1=", str(bare))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]} ..."

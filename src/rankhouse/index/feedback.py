@@ -51,6 +51,8 @@ class RM3:
                 raise WrongUse(f"rm3({name}={getattr(self, name)}): {name} must be 1 or more")
         if not 0 <= self.weight <= 1:
             raise WrongUse(f"rm3(weight={self.weight}): the original query's share must be between 0 and 1")
+        if self.common is not None and not 0 <= self.common <= 1:
+            raise WrongUse(f"rm3(common={self.common}): a share of all documents is between 0 and 1")
 
     def __str__(self) -> str:
         rest = {} if self.filter else {"filter": False}

@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import write
 
+# Beyond these, scores of different documents become equal in float32, or infinite.
+_MOST, _LEAST = 1e4, 1e-9
+
 Floats = NDArray[
     Any
 ]  # float32 where Lucene computes in float, float64 elsewhere; tf and length may be integers
@@ -118,7 +121,7 @@ def lucene_probability(counts: TermCounts, collection: Collection) -> float:
 
 def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene") -> Weighting:
     """BM25; ``lengths="exact"`` takes true document lengths instead of Lucene's one-byte ones."""
-    _check("bm25", "k1", k1, k1 >= 0, "0 or more")
+    _check("bm25", "k1", k1, 0 <= k1 <= _MOST, "0 or more, and at most 10,000")
     _check("bm25", "b", b, 0 <= b <= 1, "between 0 and 1")
     _check("bm25", "lengths", lengths, lengths in ("lucene", "exact"), '"lucene" or "exact"')
 
@@ -134,7 +137,7 @@ def _ql(mu: float | None = None, form: str = "lucene", combine: str = "mean") ->
     _check("ql", "form", form, form in ("lucene", "indri"), '"lucene" or "indri"')
     _check("ql", "combine", combine, combine in ("mean", "sum"), '"mean" or "sum"')
     chosen = (1000 if form == "lucene" else 2500) if mu is None else mu
-    _check("ql", "mu", chosen, chosen > 0, "above 0")
+    _check("ql", "mu", chosen, _LEAST <= chosen <= 1 / _LEAST, "above 0: from 1e-9 to 1e9")
     if form == "indri":
         return _indri(chosen, combine)
 
@@ -168,7 +171,7 @@ def _indri(mu: float, combine: str) -> Weighting:
 
 def _jm(lambda_: float = 0.1) -> Weighting:
     """Query likelihood with Jelinek-Mercer smoothing; lambda is the collection's share."""
-    _check("jm", "lambda", lambda_, 0 < lambda_ < 1, "between 0 and 1, both excluded")
+    _check("jm", "lambda", lambda_, _LEAST <= lambda_ < 1, "between 0 and 1, both excluded, and 1e-9 or more")
 
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
         # Length 0 belongs to empty documents, which hold no term; it stands in the table all the same.

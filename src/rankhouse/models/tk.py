@@ -83,6 +83,18 @@ class TKDesign(Reading):
         object.__setattr__(self, "windows", tuple(self.windows))
         if any(size < 1 for size in self.windows):
             raise WrongUse(f"windows={list(self.windows)}: every size must be 1 token or more")
+        for name, least in {"layers": 0, "heads": 1, "attention_width": 0, "feed_forward": 1}.items():
+            if getattr(self, name) < least:
+                raise WrongUse(f"{name}={getattr(self, name)}: must be {least} or more")
+        if self.order not in {"ff-first", "attention-first"}:
+            raise WrongUse(f'order="{self.order}" is not known; choose from: attention-first, ff-first')
+        if not self.vectors and self.width < self.heads:
+            raise WrongUse(f"width={self.width}, heads={self.heads}: a word has a number a head or more")
+        if self.attention_width % self.heads:
+            raise WrongUse(
+                f"heads={self.heads}, attention_width={self.attention_width}: the heads must share the width "
+                "evenly; choose a number of heads that divides the attention width"
+            )
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> TK:
         """Count a vocabulary over texts, start its vectors, draw the weights: a TK to be trained."""

@@ -25,6 +25,7 @@ from rankhouse.text.words import splitter
 
 VOCABULARY_FILE = "vocabulary.json"
 _START_ONLY = ("vectors", "min_count")
+_LARGEST = 1_000_000  # of any size that a design names
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,14 @@ class Reading:
     width: int = 300
 
     def __post_init__(self) -> None:
-        """Refuse sizes below 1."""
+        """Refuse sizes below 1, sizes that no machine holds, and unknown word splitters."""
         for name in ("min_count", "query_length", "passage_length", "width"):
             if getattr(self, name) < 1:
                 raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+        for name, size in asdict(self).items():
+            if isinstance(size, int) and size > _LARGEST:
+                raise WrongUse(f"{name}={size}: must be at most {_LARGEST:,}")
+        splitter(self.words)
 
 
 D = TypeVar("D", bound=Reading)

@@ -90,6 +90,10 @@ class SelfAttention(nn.Module):
                 f"{heads} heads cannot share {inner} columns evenly; "
                 "choose a number of heads that divides the attention width"
             )
+        if width < heads:
+            raise WrongUse(
+                f"{heads} heads need words of {heads} numbers or more, not {width}; choose fewer heads"
+            )
         self.heads, self.deep, self.scale = heads, inner // heads, (width // heads) ** -0.5
         self.project, self.out = nn.Linear(width, 3 * inner), nn.Linear(inner, width)
 

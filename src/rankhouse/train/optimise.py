@@ -18,6 +18,7 @@ MakeOptimiser = Callable[[Groups], torch.optim.Optimizer]
 
 def _adam(betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> MakeOptimiser:
     """Adam (Kingma and Ba 2015), without weight decay."""
+    _check("adam", betas=betas, eps=eps)
     return lambda groups: torch.optim.Adam(groups, betas=betas, eps=eps, fused=_fusible(groups))
 
 
@@ -25,6 +26,7 @@ def _adamw(
     weight_decay: float = 0.01, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
 ) -> MakeOptimiser:
     """AdamW (Loshchilov and Hutter 2019); biases and norms do not decay, as in BERT's own training."""
+    _check("adamw", betas=betas, eps=eps, weight_decay=weight_decay)
 
     def make(groups: Groups) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
@@ -36,6 +38,7 @@ def _adamw(
 
 def _sgd(momentum: float = 0.0, weight_decay: float = 0.0) -> MakeOptimiser:
     """Stochastic gradient descent; weight decay, where asked for, on every parameter."""
+    _check("sgd", momentum=momentum, weight_decay=weight_decay)
     return lambda groups: torch.optim.SGD(
         groups, momentum=momentum, weight_decay=weight_decay, fused=_fusible(groups)
     )
@@ -43,7 +46,16 @@ def _sgd(momentum: float = 0.0, weight_decay: float = 0.0) -> MakeOptimiser:
 
 def _adafactor(weight_decay: float = 0.0) -> MakeOptimiser:
     """Adafactor (Shazeer and Stern 2018) with the rate times each parameter's scale, as T5 was trained."""
+    _check("adafactor", weight_decay=weight_decay)
     return lambda groups: torch.optim.Adafactor(groups, weight_decay=weight_decay)
+
+
+def _check(name: str, betas: tuple[float, ...] = (), **numbers: float) -> None:
+    if not all(0 <= beta < 1 for beta in betas):
+        raise WrongUse(f"{name}(betas={tuple(betas)}): both must be 0 or more and below 1")
+    for key, number in numbers.items():
+        if number < 0:
+            raise WrongUse(f"{name}({key}={number}): {key} must be 0 or more")
 
 
 OPTIMISERS: dict[str, Callable[..., MakeOptimiser]] = {
