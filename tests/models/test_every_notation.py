@@ -1,6 +1,7 @@
-"""No table of the house takes an argument of the wrong type: WrongUse shows the value and what is accepted."""
+"""No table of the house takes an argument of the wrong type; WrongUse shows it and what is accepted."""
 
 import inspect
+from contextlib import suppress
 
 import pytest
 
@@ -100,10 +101,8 @@ def test_a_number_is_no_text_and_a_text_is_no_number(what, name, parameter):
 @pytest.mark.parametrize("value", [-1, 0, 2**62, -(2**62), 1e300, -1e-300, "", "\0", "x" * 200, (), [0, -1]])
 def test_a_strange_value_is_taken_or_refused_in_words(what, name, parameter, value):
     table = TABLES[what]
-    try:
+    with suppress(RankhouseError):  # and nothing else may come
         make(spec(name, table[name], parameter, value), table, what)
-    except (RankhouseError, ImportError) as error:
-        assert len(str(error)) < 2_000, str(error)
 
 
 @pytest.mark.parametrize(
