@@ -2,9 +2,11 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from rankhouse.core.locks import only_writer
 from rankhouse.core.trec import read_run
 
 
@@ -184,7 +186,7 @@ def test_output_that_cannot_be_written_is_explained(files, run):
     (files / "file").touch()
     done = run("search", "--index", "my.index", "--queries", "queries.tsv", "--out", "file/x.run")
     assert done.returncode == 1
-    assert "cannot be written" in done.stderr
+    assert "file is a file, so nothing can be written below it" in done.stderr
     if os.path.exists("/dev/full"):
         full = run("search", "--index", "my.index", "--queries", "queries.tsv", "--out", "/dev/full/x.run")
         assert full.returncode == 1
@@ -203,3 +205,59 @@ def test_a_reader_that_goes_away_is_no_error(files):
     command = f"{sys.executable} -m rankhouse.app.cli search --index my.index --query water | true"
     done = subprocess.run(["bash", "-c", command], cwd=files, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
+
+
+WRITERS = [
+    "search --index my.index --queries queries.tsv --out OUT",
+    "fuse bm25.run ql.run --out OUT",
+    "select --queries queries.tsv --first 1 --out OUT",
+    "concat bm25.run --out OUT",
+    "folds --queries queries.tsv --out OUT",
+    "label --rule judged('qrels.txt') --queries queries.tsv --index my.index --run bm25.run --out OUT",
+    "label --rule judged('qrels.txt') --queries queries.tsv --index my.index --run bm25.run --out p --report OUT",  # noqa: E501
+    "evaluate --qrels qrels.txt bm25.run --per-query OUT",
+    "evaluate --qrels qrels.txt bm25.run --report OUT",
+    "evaluate --qrels qrels.txt bm25.run ql.run --baseline bm25.run --chart OUT",
+    "versus bm25.run ql.run --qrels qrels.txt --chart OUT",
+    "index corpus.jsonl --out OUT",
+    "index corpus.jsonl --overwrite --out OUT",
+]
+
+
+@pytest.mark.parametrize("command", WRITERS)
+@pytest.mark.parametrize("place", ["mine", "mine.html", "mine.svg"])
+def test_a_folder_of_somebodys_own_is_never_replaced(files, run, command, place):
+    mine = files / place
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("precious")
+    done = run(*(place if word == "OUT" else word for word in command.split()))
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert [p.name for p in mine.iterdir()] == ["thesis.tex"]
+    assert (mine / "thesis.tex").read_text() == "precious"
+
+
+def test_an_index_with_something_else_in_it_is_not_overwritten(files, run):
+    (files / "my.index" / "notes.txt").write_text("precious")
+    done = run("index", "corpus.jsonl", "--overwrite", "--out", "my.index")
+    assert done.returncode == 2
+    assert "holds something else (notes.txt)" in done.stderr
+    assert (files / "my.index" / "notes.txt").read_text() == "precious"
+    (files / "my.index" / "notes.txt").unlink()
+    assert run("index", "corpus.jsonl", "--overwrite", "--out", "my.index").returncode == 0
+
+
+def test_a_run_can_go_to_standard_output(files, run):
+    done = run("search", "--index", "my.index", "--queries", "queries.tsv", "--out", "-")
+    assert done.stdout.splitlines()[0].startswith("q1 Q0 d1 1 ")
+    assert not (files / "-").exists()
+
+
+def test_an_output_that_another_process_writes_is_refused(files, run):
+    with only_writer(files / "other.run"), ThreadPoolExecutor(1) as threads:
+        done = threads.submit(
+            run, "search", "--index", "my.index", "--queries", "queries.tsv", "--out", "other.run"
+        ).result()
+    assert done.returncode == 2
+    assert "other.run: another process is writing it" in done.stderr
+    assert not (files / "other.run").exists()

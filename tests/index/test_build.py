@@ -209,7 +209,7 @@ def test_a_killed_build_leaves_no_half_index_and_can_be_started_again(tmp_path, 
     assert process.stdout.readline() == b"reading\n"
     time.sleep(0.3)
     if verb == "build":
-        with pytest.raises(WrongUse, match="another process is building this index"):
+        with pytest.raises(WrongUse, match="another process is writing it"):
             build(documents, place, ALONE)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -224,6 +224,28 @@ def test_a_killed_build_leaves_no_half_index_and_can_be_started_again(tmp_path, 
         assert list(Index.open(place).documents.stream()) == documents
         assert len(list((place / "segments").iterdir())) == len(Index.open(place).segments)
     assert [p.name for p in tmp_path.iterdir()] == ["index"]
+
+
+APPENDER = """
+import sys
+from rankhouse.core.errors import RankhouseError
+from rankhouse.core.nouns import Document
+from rankhouse.index.build import BuildOptions, append
+try:
+    append([Document(f"new{i}", "some words") for i in range(300)], sys.argv[1], BuildOptions(workers=1))
+except RankhouseError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_of_two_processes_that_append_at_once_one_adds_its_documents(tmp_path, documents):
+    build(documents[:20], tmp_path / "index", ALONE)
+    command = [sys.executable, "-c", APPENDER, tmp_path / "index"]
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[1] for process in both]
+    assert sorted(process.returncode for process in both) == [0, 1]
+    assert "another process is writing it" in "".join(said) or "is in the index already" in "".join(said)
+    assert len(Index.open(tmp_path / "index").documents) == 320
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Vectors of an index: encoded once, gone on with after a kill, searched exactly."""
 
-import fcntl
-import os
 import re
 import signal
 import subprocess
@@ -10,6 +8,7 @@ import textwrap
 import time
 import tracemalloc
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from rankhouse.core.errors import (
     RankhouseWarning,
     WrongUse,
 )
+from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.index import growing
@@ -424,13 +424,12 @@ def test_a_full_disk_loses_nothing(tmp_path):
 
 
 def test_two_encodings_of_the_same_vectors_are_refused(tmp_path):
-    (tmp_path / "v").mkdir()
-    handle = os.open(tmp_path / "v" / "lock", os.O_CREAT | os.O_RDWR)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    with pytest.raises(WrongUse, match="another process is encoding"):
-        encode(HashedWords(), DOCUMENTS, tmp_path / "v", job(DOCUMENTS))
-    os.close(handle)
-    encode(HashedWords(), DOCUMENTS, tmp_path / "v", job(DOCUMENTS))
+    folder = tmp_path / "v"
+    with only_writer(folder), ThreadPoolExecutor(1) as threads:
+        second = threads.submit(encode, HashedWords(), DOCUMENTS, folder, job(DOCUMENTS))
+        with pytest.raises(WrongUse, match="another process is writing it"):
+            second.result()
+    encode(HashedWords(), DOCUMENTS, folder, job(DOCUMENTS))
 
 
 def test_a_folder_that_cannot_be_made_is_said_so(tmp_path):

@@ -162,7 +162,7 @@ def test_a_folder_that_is_no_bundle_is_not_overwritten(bundle, tmp_path):
     model = load(bundle)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
-    with pytest.raises(WrongUse, match="is no bundle"):
+    with pytest.raises(WrongUse, match=r"holds something else \(thesis\.tex\)"):
         save(model, tmp_path / "mine")
     save(model, bundle)
     (tmp_path / "file").write_text("x")

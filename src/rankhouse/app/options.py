@@ -8,9 +8,30 @@ from typing import Any, TypeVar
 
 import click
 
+from rankhouse.core.locks import only_writer
+from rankhouse.core.outputs import check_file_target, is_stream
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
+
+
+class _OutputFile(click.ParamType[Path]):
+    """A file to write: looked at before any work is done, and locked until the command ends."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # noqa: ANN401 - as in click
+        """Refuse what no file can be written to, and whatever another process is writing."""
+        del param
+        path = Path(value)
+        check_file_target(path)
+        if ctx is not None and not ctx.resilient_parsing and not is_stream(path):
+            ctx.with_resource(only_writer(path))
+        return path
+
+
+OUTPUT_FILE = _OutputFile()
 
 
 def as_json(command: F) -> F:

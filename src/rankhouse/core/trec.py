@@ -10,8 +10,9 @@ import numpy as np
 
 from rankhouse.core.corpora import PUBLIC, qrels_of
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse
-from rankhouse.core.files import Skips, as_text, numbered_lines, writing
+from rankhouse.core.files import Skips, as_text, numbered_lines
 from rankhouse.core.nouns import FloatArray
+from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 

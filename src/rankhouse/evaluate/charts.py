@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.files import replacing, writing_failures
+from rankhouse.core.errors import MissingExtra, WrongUse, writing_failures
+from rankhouse.core.outputs import replacing
 from rankhouse.evaluate.compare import Comparison, QueryDifference
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import msgspec
 
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.files import open_bytes, writing
+from rankhouse.core.files import open_bytes
+from rankhouse.core.outputs import writing
 
 
 class Split(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rankhouse.core.errors import MissingExtra
-from rankhouse.core.files import writing
+from rankhouse.core.outputs import writing
 from rankhouse.evaluate.charts import inline_chart
 from rankhouse.evaluate.compare import Cell, Comparison
 from rankhouse.evaluate.measures import Scores

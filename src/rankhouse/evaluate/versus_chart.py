@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankhouse.core.errors import WrongUse
-from rankhouse.core.files import replacing, writing_failures
+from rankhouse.core.errors import WrongUse, writing_failures
+from rankhouse.core.outputs import replacing
 from rankhouse.evaluate.charts import LIGHT, rendered
 from rankhouse.evaluate.versus import Versus
 

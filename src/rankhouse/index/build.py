@@ -7,13 +7,11 @@ that could be mistaken for an index, and the next build clears it away.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -21,9 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, DuplicateId, WrongUse
-from rankhouse.core.files import writing_failures
+from rankhouse.core.errors import BadData, DuplicateId, WrongUse, writing_failures
+from rankhouse.core.locks import only_writer, refuse_if_written
 from rankhouse.core.nouns import Document
+from rankhouse.core.outputs import others, replacing_folder
 from rankhouse.index import manifest
 from rankhouse.index.analysts import Analysed, Analysts
 from rankhouse.index.catalogue import Index
@@ -113,18 +112,11 @@ def build(
     out, options = Path(out), options or BuildOptions()
     notation.make(options.analyzer, ANALYZERS, "analyzer")
     _refuse_occupied(out, options)
-    scratch = out.with_name(f".{out.name}.building")
-    with writing_failures(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with _only_builder(out.with_name(f".{out.name}.lock"), out):
-            _refuse_occupied(out, options)
-            shutil.rmtree(scratch, ignore_errors=True)
-            try:
-                report, entries = _write_segments(documents, scratch, 0, options, progress)
-                Manifest(options.analyzer, tuple(entries)).save(scratch)
-                _move_into_place(scratch, out)
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
+    with only_writer(out), replacing_folder(out, _foreign) as scratch:
+        _refuse_occupied(out, options)
+        report, entries = _write_segments(documents, scratch, 0, options, progress)
+        Manifest(options.analyzer, tuple(entries)).save(scratch)
+        refuse_if_written(out)
     return report
 
 
@@ -143,8 +135,9 @@ def append(
         OutputFailed: No permission, disk full; the index stays as it was.
     """
     out, options = Path(out), options or BuildOptions()
-    index = Index.open(out)
-    with writing_failures(out), _only_builder(out / "lock", out):
+    manifest.load(out)
+    with only_writer(out), writing_failures(out):
+        index = Index.open(out)  # only now: another process may have added documents while this one waited
         before = manifest.load(out)
         kept = {entry.folder for entry in before.segments}
         for orphan in (out / "segments").iterdir():
@@ -163,6 +156,10 @@ def append(
     return report
 
 
+def _foreign(folder: Path) -> list[str]:
+    return others(folder, ("vectors", "kept", "lock"), (manifest.FILE, "segments"))
+
+
 def _refuse_occupied(out: Path, options: BuildOptions) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
@@ -179,34 +176,6 @@ def _refuse_known(documents: Iterable[Document], index: Index) -> Iterator[Docum
                 f'the id "{document.id}" is in the index already; nothing was added', index.path
             )
         yield document
-
-
-@contextmanager
-def _only_builder(lock: Path, out: Path) -> Iterator[None]:
-    """Hold a lock file; the system lets go of it however the process ends."""
-    handle = os.open(lock, os.O_CREAT | os.O_RDWR)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise WrongUse(f"{out}: another process is building this index; wait for it or stop it") from None
-        try:
-            yield
-        finally:
-            # Removed while still held. Who opened the file before has no lock on what is now there, but by
-            # then the index is in place or gone, and that is looked at after locking.
-            lock.unlink(missing_ok=True)
-    finally:
-        os.close(handle)
-
-
-def _move_into_place(scratch: Path, out: Path) -> None:
-    old = out.with_name(f".{out.name}.replaced")
-    shutil.rmtree(old, ignore_errors=True)
-    if out.exists():
-        out.rename(old)
-    scratch.rename(out)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from rankhouse.core.errors import BadModel, RankhouseWarning, WrongUse
+from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.dense import (
@@ -34,7 +35,6 @@ from rankhouse.index.growing import (
     begin,
     finish,
     grow,
-    only_writer,
 )
 from rankhouse.text.split import Whole
 

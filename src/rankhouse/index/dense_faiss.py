@@ -24,9 +24,9 @@ import msgspec
 import numpy as np
 
 from rankhouse.core.errors import BadIndex, MissingExtra, OutputFailed, WrongUse
-from rankhouse.core.files import replacing
 from rankhouse.core.notation import make, write
 from rankhouse.core.nouns import FloatArray
+from rankhouse.core.outputs import others, replacing_folder
 from rankhouse.core.run import Run
 from rankhouse.index.dense import Vectors
 from rankhouse.index.dense_search import Exact, Nearest, Rows, rescore, settle
@@ -153,7 +153,7 @@ class FaissSearcher:
         folder = _folder(self.vectors, self.structure.name)
         build = {key: int(n or 0) for key, n in self.structure.build.items()}
         search = {key: int(n or 0) for key, n in self.structure.search.items()}
-        with replacing(folder) as temporary:
+        with replacing_folder(folder, _foreign) as temporary:
             temporary.mkdir()
             file = temporary / "index.faiss"
             try:
@@ -334,6 +334,10 @@ _MAKERS: dict[str, Callable[[Vectors, Structure], Any]] = {
     "hnsw": _make_hnsw,
     "ivf": _make_ivf,
 }
+
+
+def _foreign(folder: Path) -> list[str]:
+    return others(folder, (), ("index.faiss", "sheet.json"))
 
 
 def _folder(vectors: Vectors, name: str) -> Path:

@@ -10,7 +10,6 @@ whether or not the work was interrupted.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import time
@@ -24,9 +23,9 @@ from typing import Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar,
 import msgspec
 
 from rankhouse.core.errors import BadIndex, OutputFailed, WrongUse
-from rankhouse.core.files import replacing
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, Passage
+from rankhouse.core.outputs import replacing
 
 MANIFEST: Final = "manifest.json"
 PROGRESS: Final = "progress.json"
@@ -177,6 +176,7 @@ class Growing(Generic[S]):
 
     def __enter__(self) -> Growing[S]:
         with writing_to(self.folder, NOTHING_LOST), ExitStack() as stack:
+            self.folder.mkdir(parents=True, exist_ok=True)
             for name, size in self.state.sizes().items():
                 handle = os.open(self.folder / name, os.O_RDWR | os.O_CREAT, 0o666)
                 stream = stack.enter_context(os.fdopen(handle, "r+b", buffering=0))
@@ -360,21 +360,3 @@ def writing_to(folder: Path, consolation: str) -> Iterator[None]:
             else getattr(cause, "strerror", None) or str(error)
         )
         raise OutputFailed(f"{folder}: the vectors cannot be written: {reason}. {consolation}") from error
-
-
-@contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """Make the folder, and hold a lock that the system lets go of however the process ends."""
-    with writing_to(folder, NOTHING_LOST):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise WrongUse(
-                f"{folder}: another process is encoding these vectors; wait for it or stop it"
-            ) from None
-        yield
-    finally:
-        os.close(handle)

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, FloatArray, Passage
-from rankhouse.index.growing import Chunk, Growing, Progress, Split, Stretch, begin, finish, grow, only_writer
+from rankhouse.index.growing import Chunk, Growing, Progress, Split, Stretch, begin, finish, grow
 from rankhouse.index.kept import FORMATS, Kept, KeptState, Kind, load_kept_state
 from rankhouse.text.split import Whole
 

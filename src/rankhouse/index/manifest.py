@@ -10,7 +10,7 @@ import msgspec
 
 from rankhouse import __version__
 from rankhouse.core.errors import BadIndex, MissingInput
-from rankhouse.core.files import replacing
+from rankhouse.core.outputs import recover, replacing
 from rankhouse.index.segment import FileSum
 
 FILE = "manifest.json"
@@ -87,6 +87,7 @@ def load(folder: Path) -> Manifest:
         MissingInput: There is no such folder.
         BadIndex: The folder is no index, or its manifest is damaged or of another version.
     """
+    recover(folder)
     if not folder.exists():
         raise MissingInput(
             f"{folder}: there is no such index; make it with  rankhouse index CORPUS --out {folder}"

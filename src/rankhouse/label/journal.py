@@ -25,8 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import RankhouseWarning
-from rankhouse.core.files import writing_failures
+from rankhouse.core.errors import RankhouseWarning, writing_failures
 from rankhouse.core.nouns import FloatArray
 
 VERSION: Final = "1"

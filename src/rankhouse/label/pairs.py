@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 
 from rankhouse.core.errors import BadData
-from rankhouse.core.files import Skips, as_text, numbered_lines, writing
+from rankhouse.core.files import Skips, as_text, numbered_lines
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.core.outputs import writing
 
 
 class LabelledPair(msgspec.Struct, frozen=True, omit_defaults=True):

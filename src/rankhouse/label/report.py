@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from rankhouse.core.errors import MissingExtra
-from rankhouse.core.files import writing
+from rankhouse.core.outputs import writing
 from rankhouse.label.agreement import Agreement, Change
 from rankhouse.label.charts import calibration_chart, histogram_chart, positives_chart
 from rankhouse.label.labelling import Labelling

@@ -19,8 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rankhouse.core.errors import BadModel, MissingInput, WrongUse
-from rankhouse.core.files import replacing
+from rankhouse.core.errors import BadModel, MissingInput
+from rankhouse.core.outputs import others, recover, replacing_folder
 from rankhouse.models.base import Model, NeuralRanker, fingerprint
 from rankhouse.models.families import FAMILIES, PUBLISHED, open_model
 from rankhouse.nn.compute import Compute
@@ -71,8 +71,6 @@ def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = 
         OutputFailed: It could not be written; what stood there still does.
     """
     folder = Path(folder)
-    if folder.exists() and not (folder / MANIFEST).is_file() and not _is_empty(folder):
-        raise WrongUse(f'"{folder}" exists and is no bundle; name a new folder, or remove it first')
     weights, shared = _distinct(model.state_dict())
     assets = dict(model.assets())
     manifest = Manifest(
@@ -84,7 +82,7 @@ def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = 
         versions=_versions(),
         use=dict(use or {}),
     )
-    with replacing(folder) as part:
+    with replacing_folder(folder, _foreign) as part:
         part.mkdir()
         save_file(weights, part / WEIGHTS)
         for name, content in assets.items():
@@ -126,6 +124,15 @@ def load(folder: Path | str) -> Model[Any]:
     return model  # type: ignore[no-any-return]
 
 
+def _foreign(folder: Path) -> list[str]:
+    """Name what is in a folder besides a bundle; assets are told by a manifest that can be read."""
+    try:
+        own = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest).assets
+    except (OSError, msgspec.DecodeError):
+        own = []
+    return others(folder, own, (MANIFEST, WEIGHTS))
+
+
 def read_manifest(folder: Path | str) -> Manifest:
     """Read what a bundle says of itself, without its weights.
 
@@ -134,6 +141,7 @@ def read_manifest(folder: Path | str) -> Manifest:
         BadModel: Not a bundle, or of a newer version.
     """
     folder = Path(folder)
+    recover(folder)
     if not folder.is_dir():
         raise MissingInput(f'"{folder}" is no folder; give the folder of a ranker')
     if not (folder / MANIFEST).is_file():
@@ -207,10 +215,6 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _hint(folder: Path) -> str:

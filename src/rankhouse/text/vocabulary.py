@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.files import open_bytes, replacing
+from rankhouse.core.files import open_bytes
 from rankhouse.core.nouns import FloatArray
+from rankhouse.core.outputs import replacing
 
 PADDING = 0
 UNKNOWN = 1

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rankhouse.core.errors import BadModel, MissingInput, OutputFailed
-from rankhouse.core.files import replacing
+from rankhouse.core.outputs import replacing
 
 _SAID = "rankhouse"
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from rankhouse.core.errors import BadData, MissingExtra, WrongUse
-from rankhouse.core.files import numbered_lines, replacing, writing, writing_failures
+from rankhouse.core.errors import BadData, MissingExtra, WrongUse, writing_failures
+from rankhouse.core.files import numbered_lines
+from rankhouse.core.outputs import replacing, writing
 
 Entry = dict[str, Any]
 """A line: {"step", "epoch", "loss", "rate", "norm", "seconds"} or

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.files import writing
+from rankhouse.core.outputs import writing
 from rankhouse.models.base import fingerprint
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose

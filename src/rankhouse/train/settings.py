@@ -9,7 +9,7 @@ import msgspec
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.files import writing
+from rankhouse.core.outputs import writing
 from rankhouse.evaluate.notation import parse as parse_measures
 from rankhouse.train.negatives import NEGATIVES
 from rankhouse.train.optimise import OPTIMISERS

@@ -10,7 +10,7 @@ import msgspec
 from torch import Tensor, nn
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.files import writing
+from rankhouse.core.outputs import writing
 from rankhouse.train.checkpoint import (
     load_tensors,
     random_states,

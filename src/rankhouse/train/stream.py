@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from rankhouse.core.corpora import corpus_files, read_documents
-from rankhouse.core.errors import BadData, MissingInput
-from rankhouse.core.files import replacing, writing_failures
+from rankhouse.core.errors import BadData, MissingInput, writing_failures
 from rankhouse.core.nouns import Document
+from rankhouse.core.outputs import replacing
 
 _AT_ONCE = 256
 _MOST_HELD_OUT = 64

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from rankhouse.core.errors import BadModel, MissingInput, WrongUse
-from rankhouse.core.files import replacing
+from rankhouse.core.outputs import replacing
 from rankhouse.models.checkpoint import load_tokenizer
 from rankhouse.models.monot5 import MAX_LENGTH, PROMPT, MonoT5
 from rankhouse.train.checkpoint import saving

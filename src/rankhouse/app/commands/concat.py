@@ -10,10 +10,10 @@ import click
 import msgspec
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import BadData
-from rankhouse.core.files import writing
+from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import judgements
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
@@ -34,7 +34,7 @@ T = TypeVar("T")
     help="What RUNS are.",
 )
 @click.option("--tag", default="rankhouse", show_default=True, help="Name of a run, in its last column.")
-@click.option("--out", type=PATH, required=True, help="The file to write, of the same kind.")
+@click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write, of the same kind.")
 @as_json
 def command(
     runs: tuple[Path, ...], kind: Literal["run", "queries", "qrels"], tag: str, out: Path, as_json: bool

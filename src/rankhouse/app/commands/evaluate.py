@@ -8,7 +8,7 @@ import click
 from rich.text import Text
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json, skip_bad
+from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, skip_bad
 from rankhouse.app.reports import report_skips
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import WrongUse
@@ -33,11 +33,13 @@ DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 @click.option("--test", default="t", show_default=True, help="t or randomization.")
 @click.option("--correction", default="none", show_default=True, help="none, bonferroni or holm.")
 @click.option("--seed", default=0, show_default=True, help="Of the randomization test.")
-@click.option("--per-query", type=PATH, help="Write every query's values here (tab-separated).")
+@click.option("--per-query", type=OUTPUT_FILE, help="Write every query's values here (tab-separated).")
 @click.option(
-    "--chart", type=PATH, help="Draw the differences per query here (.png or .svg; needs --baseline)."
+    "--chart", type=OUTPUT_FILE, help="Draw the differences per query here (.png or .svg; needs --baseline)."
 )
-@click.option("--report", "report_path", type=PATH, help="Write a page with tables and charts here (.html).")
+@click.option(
+    "--report", "report_path", type=OUTPUT_FILE, help="Write a page with tables and charts (.html)."
+)
 @click.option("--queries", help="Query texts, shown beside the best and worst queries.")
 @skip_bad
 @as_json

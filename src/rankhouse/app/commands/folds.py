@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.trec import read_qrels
@@ -25,7 +25,7 @@ from rankhouse.evaluate.folds import Folds, deal, read_folds, write_folds
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Another one, other folds."
 )
 @click.option("--given", type=PATH, help="Check and take the folds of this file instead of dealing.")
-@click.option("--out", type=PATH, required=True, help="The fold file to write (JSON).")
+@click.option("--out", type=OUTPUT_FILE, required=True, help="The fold file to write (JSON).")
 @as_json
 def command(
     queries: str, qrels: Path | None, count: int, seed: int, given: Path | None, out: Path, as_json: bool

@@ -8,7 +8,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.joining import Tuning, way
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.trec import read_qrels, read_run, write_run
 
@@ -44,7 +44,7 @@ from rankhouse.core.trec import read_qrels, read_run, write_run
 )
 @click.option("-k", type=click.IntRange(1), help="Keep this many documents a query; all if not given.")
 @click.option("--tag", default="fused", show_default=True, help="Name of the run, in its last column.")
-@click.option("--out", type=PATH, required=True, help="The run file to write.")
+@click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
 @as_json
 def command(
     runs: tuple[Path, ...],

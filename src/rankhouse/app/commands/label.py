@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json, computing
+from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, computing
 from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
@@ -72,9 +72,9 @@ if TYPE_CHECKING:
 @click.option("--test-qrels", type=PATH, help="Their judgements, to find relevant pairs on both sides.")
 @click.option("--allow-test", is_flag=True, help="Let the teacher label test queries all the same.")
 @click.option("--cache", type=PATH, help="Keep the teacher's scores in this folder.")
-@click.option("--out", type=PATH, required=True, help="The PAIRS file to write (JSON lines; .gz, .zst).")
+@click.option("--out", type=OUTPUT_FILE, required=True, help="PAIRS file to write (JSON lines; .gz, .zst).")
 @click.option(
-    "--report", "report_path", type=PATH, help="Write a page with tables and pictures here (.html)."
+    "--report", "report_path", type=OUTPUT_FILE, help="Write a page with tables and pictures here (.html)."
 )
 @computing
 @as_json

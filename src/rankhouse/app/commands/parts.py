@@ -16,8 +16,9 @@ from rankhouse.app.reports import report_skips
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.files import Skips, writing
+from rankhouse.core.files import Skips
 from rankhouse.core.nouns import Document, Query
+from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels, relevant, restrict
 from rankhouse.core.trec import read_qrels, write_qrels
 from rankhouse.evaluate.parts import divide

@@ -13,7 +13,7 @@ import numpy as np
 
 from rankhouse.app import console
 from rankhouse.app.kept import stored_for
-from rankhouse.app.options import PATH, as_json, computing
+from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, computing
 from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 @click.option("--alone", is_flag=True, help="Queries one by one, as people ask them, and the time of each.")
 @click.option("--cache", type=PATH, help="Keep scores in this folder, and go on from there after a kill.")
 @click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
-@click.option("--out", type=PATH, required=True, help="The run file to write.")
+@click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
 @computing
 @as_json
 def command(

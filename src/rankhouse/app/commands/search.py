@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json, computing, skip_bad
+from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, computing, skip_bad
 from rankhouse.app.own_entry import own_entries, without
 from rankhouse.app.rankers import Dense, Means, dense_run, is_dense
 from rankhouse.app.reports import report_skips
@@ -54,7 +54,7 @@ from rankhouse.text.snippets import Snippet, snippet
     "the query's as well.",
 )
 @click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
-@click.option("--out", type=PATH, help="The run file to write (TREC; .gz and .zst compress).")
+@click.option("--out", type=OUTPUT_FILE, help="The run file to write (TREC; .gz and .zst compress).")
 @computing
 @skip_bad
 @as_json

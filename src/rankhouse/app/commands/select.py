@@ -15,10 +15,11 @@ import click
 import msgspec
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.files import as_text, kind_of, numbered_lines, writing
+from rankhouse.core.files import as_text, kind_of, numbered_lines
+from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import judgements, restrict
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
@@ -51,7 +52,7 @@ Side = Literal["train", "valid", "test", "rest"]
 @click.option("--balanced", is_flag=True, help="Of pairs: as many of each label.")
 @click.option("--or-all", is_flag=True, help="Of queries: all of them where there are fewer than --sample.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of parts and samples.")
-@click.option("--out", type=PATH, required=True, help="The file to write, of the same kind.")
+@click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write, of the same kind.")
 @as_json
 def command(
     queries: str | None,

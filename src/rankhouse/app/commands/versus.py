@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
 from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluate.versus import counts_table, ranges_table, record, versus
 
@@ -23,7 +23,7 @@ from rankhouse.evaluate.versus import counts_table, ranges_table, record, versus
     "--ranges", type=click.IntRange(1), default=5, show_default=True, help="Of equal size, by FIRST's score."
 )
 @click.option("--names", help='What to call them, like "human,both"; by default by their files.')
-@click.option("--chart", type=PATH, help="Draw the ranges here (.png or .svg).")
+@click.option("--chart", type=OUTPUT_FILE, help="Draw the ranges here (.png or .svg).")
 @as_json
 def command(
     first: Path,

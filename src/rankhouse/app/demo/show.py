@@ -17,9 +17,9 @@ from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import minilm, neural_runs
 from rankhouse.app.demo.taught import taught_runs
 from rankhouse.core.corpora import read_queries
-from rankhouse.core.errors import MissingExtra
-from rankhouse.core.files import writing
+from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
+from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels, judgements
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, write_qrels, write_run
@@ -63,10 +63,13 @@ def demo(out: Path, *, as_json: bool = False, lexical: bool = False) -> None:
         as_json: Write the numbers as JSON instead of tables.
 
     Raises:
+        WrongUse: The folder holds something that no demo left there.
         MissingInput: This Python has no sources of its standard library.
         OutputFailed: The folder cannot be written.
     """
     started = time.perf_counter()
+    if out.is_dir() and any(out.iterdir()) and not (out / "index").is_dir():
+        raise WrongUse(f"{out}: is a folder of something else; name a new one with --out")
     index = _index(out / "index")
     judged = _judged(index, out)
     runs = _runs(index, judged.questions, out, lexical=lexical)

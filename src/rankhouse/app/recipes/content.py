@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from rankhouse.core.errors import MissingInput
-from rankhouse.core.files import writing
+from rankhouse.core.outputs import writing
 
 _BLOCK = 1 << 20
 

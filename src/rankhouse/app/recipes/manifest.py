@@ -13,7 +13,7 @@ import msgspec
 from rankhouse.app.recipes.layout import Recipe
 from rankhouse.app.recipes.plan import Plan
 from rankhouse.app.recipes.work import Record, State
-from rankhouse.core.files import writing
+from rankhouse.core.outputs import writing
 
 FILE = "manifest.json"
 _PACKAGES = (

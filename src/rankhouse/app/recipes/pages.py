@@ -12,7 +12,7 @@ from rankhouse.app.recipes.plan import Plan
 from rankhouse.app.recipes.tables import ABSENT, DIFFERS, REPRODUCED, Shown
 from rankhouse.app.recipes.work import State
 from rankhouse.core.errors import MissingExtra
-from rankhouse.core.files import writing
+from rankhouse.core.outputs import writing
 from rankhouse.evaluate import report
 from rankhouse.evaluate.charts import inline_chart
 from rankhouse.evaluate.report import BETTER, WORSE, Table

@@ -20,7 +20,7 @@ from rankhouse.app.recipes import stations
 from rankhouse.app.recipes.content import Contents
 from rankhouse.app.recipes.plan import SAID, Plan, Task
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUse
-from rankhouse.core.files import replacing, writing
+from rankhouse.core.outputs import replacing_folder, writing
 
 DONE = "step.json"
 LOCK, HASHES = ".lock", ".hashes.json"
@@ -188,7 +188,7 @@ def _make_ready(task: Task, out: Path) -> None:
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if task.copied and not output.exists():
-        with replacing(output) as temporary:
+        with replacing_folder(output, lambda there: [there.name]) as temporary:
             shutil.copytree(out / task.copied, temporary, copy_function=_link)
 
 

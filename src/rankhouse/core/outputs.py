@@ -1,0 +1,254 @@
+"""The only door for results: a file or folder is whole or absent, and nothing else is ever replaced by it.
+
+Writers fill a temporary file beside the target and rename it, so that an interrupted or failed write leaves
+what stood there before. A file replaces a file and nothing else; a folder replaces a folder of its own kind;
+a device or a pipe (``/dev/stdout``, ``/dev/null``) and ``-`` are written to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gzip
+import io
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final, TextIO, cast
+
+from filelock import FileLock, Timeout
+
+from rankhouse.core.errors import OutputFailed, WrongUse, writing_failures
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+STDOUT: Final = Path("-")
+_SCRATCH, _REPLACED, _ALIVE = ".part", "replaced", "alive"
+_STREAMS: Final = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
+
+
+def check_file_target(path: Path) -> None:
+    """Refuse what a file could not be written to, before any work is done for it.
+
+    Raises:
+        WrongUse: A folder or a socket is there.
+        OutputFailed: A part of the path is a file.
+    """
+    if is_stream(path):
+        return
+    if path.is_dir():
+        raise WrongUse(f"{path}: is a folder, a file is to be written; name a file, for example {path}/out")
+    if path.is_socket():
+        raise WrongUse(f"{path}: is a socket; name a file, or - for standard output")
+    for parent in path.parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise OutputFailed(f"{path}: {parent} is a file, so nothing can be written below it")
+            return
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path is written to and never replaced: ``-``, a device, a pipe."""
+    if str(path) in _STREAMS or str(path).startswith(("/dev/fd/", "/proc/self/fd/")):
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISFIFO(mode)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside a file; rename it onto the file when the block ends well.
+
+    Missing parent folders are made. If the block raises, the temporary is removed and the file stays as it
+    was. A link stays a link: what it leads to is replaced. What a killed process left beside the file is
+    tidied up by the next writer. A device, a pipe or ``-`` gets the content when it is complete.
+
+    Raises:
+        WrongUse: Something that is no file is in the way.
+        OutputFailed: No permission, disk full, or the like.
+    """
+    check_file_target(path)
+    with writing_failures(path):
+        if is_stream(path):
+            with tempfile.TemporaryDirectory(prefix="rankhouse.") as folder:
+                yield (temporary := Path(folder) / "out")
+                _pour(temporary, path)
+            return
+        target = path.resolve()
+        with _scratch(target) as scratch:
+            temporary = scratch / target.name
+            yield temporary
+            if target.is_dir():  # made while the block ran
+                raise WrongUse(
+                    f"{path}: became a folder while its new content was made; nothing was replaced"
+                )
+            temporary.replace(target)
+
+
+@contextmanager
+def replacing_folder(path: Path, foreign: Callable[[Path], Iterable[str]]) -> Iterator[Path]:
+    """Yield a temporary path beside a folder; put what was made there in the folder's place at the end.
+
+    Old and new folder change places in one step where the system can do that (Linux); elsewhere a kill
+    between the two steps is mended by the next writer and by :func:`recover`.
+
+    Args:
+        path: The folder to make, or to replace.
+        foreign: Names what in a folder is not of the kind to be written; a folder that holds any such
+            thing is never replaced.
+
+    Raises:
+        WrongUse: What is there is no folder, or holds something of another kind.
+        OutputFailed: No permission, disk full, or the like.
+    """
+    target = path.resolve()
+    _check_folder_target(path, foreign)
+    with writing_failures(path), _scratch(target) as scratch:
+        temporary = scratch / target.name
+        yield temporary
+        _check_folder_target(path, foreign)
+        if not target.exists():
+            temporary.rename(target)
+        elif not _exchanged(temporary, target):
+            target.rename(scratch / _REPLACED)
+            temporary.rename(target)
+
+
+def others(folder: Path, own: Iterable[str], marks: Iterable[str]) -> list[str]:
+    """Name what in a folder is not of one kind: all of it where a mark of that kind is missing.
+
+    Args:
+        folder: An existing folder.
+        own: Names that a folder of the kind may hold; hidden files of writers are passed over.
+        marks: Names that it always holds.
+    """
+    names = [entry.name for entry in folder.iterdir()]
+    known = {*own, *marks} if set(marks) <= set(names) else set[str]()
+    return [name for name in names if name not in known and not name.endswith((_SCRATCH, ".lock"))]
+
+
+def recover(path: Path) -> None:
+    """Bring back a folder that a writer killed between two renames left without a name; else do nothing."""
+    if not path.exists() and path.parent.is_dir():
+        with suppress(OSError):
+            _tidy(path.parent, _prefix(path))
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[TextIO]:
+    """Open a text file for writing, compressed by its suffix, whole or absent; LF line ends, UTF-8.
+
+    The same content gives the same bytes: no time stamp goes into a gzip header.
+
+    Raises:
+        WrongUse: Something that is no file is in the way.
+        OutputFailed: No permission, disk full, or the like.
+    """
+    with replacing(path) as temporary, temporary.open("wb") as raw:
+        packed: BinaryIO = raw
+        if path.suffix.lower() == ".gz":
+            packed = cast(BinaryIO, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0))
+        elif path.suffix.lower() == ".zst":
+            packed = cast(BinaryIO, zstd.ZstdFile(raw, mode="wb"))
+        with packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text:
+            yield text
+            text.flush()
+            if not raw.closed:
+                os.fsync(raw.fileno())
+
+
+def _check_folder_target(path: Path, foreign: Callable[[Path], Iterable[str]]) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise WrongUse(f"{path}: is a file, a folder is to be written; name another place")
+    if any(path.iterdir()) and (other := sorted(foreign(path))):
+        names = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
+        raise WrongUse(
+            f"{path}: holds something else ({names}), which is never replaced; "
+            "name another place, or move it away"
+        )
+
+
+def _pour(source: Path, path: Path) -> None:
+    """Copy a finished file into a device, a pipe or standard output."""
+    with source.open("rb") as content:
+        number = _STREAMS.get(str(path))
+        if number is None:
+            with path.open("wb", buffering=0) as out:
+                shutil.copyfileobj(content, out)
+            return
+        stream = sys.stdout if number == 1 else sys.stderr
+        raw = getattr(stream, "buffer", None)
+        if raw is None:  # a notebook, or a test that collects text
+            stream.write(content.read().decode())
+        else:
+            stream.flush()
+            shutil.copyfileobj(content, raw)
+        stream.flush()
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name[:60]}."
+
+
+@contextmanager
+def _scratch(target: Path) -> Iterator[Path]:
+    """Make a hidden folder beside the target for as long as the block runs, marked as in use."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _tidy(target.parent, _prefix(target))
+    while True:
+        scratch = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SCRATCH, dir=target.parent))
+        lock = FileLock(scratch / _ALIVE, blocking=False)
+        try:
+            lock.acquire()
+        except (Timeout, FileNotFoundError):  # tidied up by another writer between the two calls
+            continue
+        if scratch.exists():
+            break
+    try:
+        yield scratch
+    finally:
+        with suppress(OSError):
+            lock.release()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _tidy(parent: Path, prefix: str) -> None:
+    """Remove the scratch folders of writers that no longer live: their locks went with them."""
+    with os.scandir(parent) as entries:
+        left = [e.path for e in entries if e.name.startswith(prefix) and e.name.endswith(_SCRATCH)]
+    for scratch in map(Path, left):
+        lock = FileLock(scratch / _ALIVE, blocking=False)
+        try:
+            lock.acquire()
+        except (Timeout, OSError):
+            continue
+        if (scratch / _REPLACED).exists():  # killed between the two renames: the new folder was whole
+            for whole in scratch.iterdir():
+                if whole.name not in (_REPLACED, _ALIVE) and not (parent / whole.name).exists():
+                    whole.rename(parent / whole.name)
+        lock.release()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _exchanged(first: Path, second: Path) -> bool:
+    """Let two folders change places in one step; False where the system cannot."""
+    if sys.platform != "linux":
+        return False
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):  # an old C library
+        return False
+    at_here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of <linux/fs.h>
+    return bool(rename(at_here, os.fsencode(first), at_here, os.fsencode(second), exchange) == 0)
