@@ -340,6 +340,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 def test_opening_does_not_read_the_arrays(tmp_path, documents):
     build(documents, tmp_path / "index", ALONE)
     index = Index.open(tmp_path / "index")
-    assert isinstance(index.segments[0].columns.rows.base, np.memmap)
+    assert isinstance(index.segments[0].columns.rows.base.base, np.memmap)
     shutil.rmtree(tmp_path / "index")
     assert os.listdir(tmp_path) == []

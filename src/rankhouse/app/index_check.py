@@ -6,7 +6,7 @@ from rankhouse.core.errors import MissingExtra, RankhouseError
 from rankhouse.index.catalogue import Index
 from rankhouse.index.dense import Vectors
 from rankhouse.index.dense_check import measured_recall, structures
-from rankhouse.index.growing import MANIFEST
+from rankhouse.index.growing_state import MANIFEST
 from rankhouse.index.kept import kept_in
 
 

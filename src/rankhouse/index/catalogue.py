@@ -131,8 +131,8 @@ class Index:
         documents = occurrences = 0
         for part, number in zip(self.segments, self.numbers(term), strict=True):
             if number >= 0:
-                first, end = part.span(number)
-                documents, occurrences = documents + end - first, occurrences + part.occurrences(number)
+                documents += part.frequency(number)
+                occurrences += part.occurrences(number)
         return TermCounts(documents, occurrences)
 
     def place(self, row: int) -> tuple[Segment, int]:
@@ -154,9 +154,7 @@ class Index:
     @cached_property
     def in_id_order(self) -> bool:
         """Whether every segment's ids come after all of the segments before it, as in a sorted collection."""
-        edges = [
-            (s.ids[int(s.columns.id_order[0])], s.ids[int(s.columns.id_order[-1])]) for s in self.segments
-        ]
+        edges = [part.edges() for part in self.segments]
         return all(before[1] < after[0] for before, after in pairwise(edges))
 
     def by_id(self, rows: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -23,16 +23,16 @@ from typing import Any, Final, Protocol, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from rankhouse import __version__
+from rankhouse.core.checksums import Checked
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.nouns import FloatArray
-from rankhouse.index.growing import AGAIN, MANIFEST, PROGRESS, crc_of, load_state
+from rankhouse.index.growing_state import AGAIN, MANIFEST, PROGRESS, load_state, mapped, verify_files
 from rankhouse.index.store import Strings
 
 FORMAT: Final = "rankhouse-vectors"
-VERSION: Final = 1
+VERSION: Final = 2  # 1 had no checksums of blocks; its files are read whole when first touched
 SIMILARITIES: Final = {
     "dot": "the dot product",
     "cosine": "the dot product of vectors of length 1",
@@ -80,6 +80,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         texts: Hash of the ids and texts of these documents, in order.
         collection: Fingerprint of the index when they were all its documents; "" while under way.
         sums: CRC-32 of each file as far as it counts.
+        blocks: CRC-32 of each block of each file.
     """
 
     encoder: str
@@ -95,6 +96,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     texts: str = ""
     collection: str = ""
     sums: dict[str, int] = {}
+    blocks: dict[str, bytes] = {}
     format: str = FORMAT
     version: int = VERSION
     made_by: str = f"rankhouse {__version__}"
@@ -157,19 +159,12 @@ class Vectors:
 
     def __init__(self, folder: Path, state: State) -> None:
         self.folder, self.state = folder, state
-        for name, size in state.sizes().items():
-            if (there := _size(folder / name)) < size:
-                raise BadIndex(
-                    f"{folder / name}: has {there:,} bytes, {size:,} are needed; the vectors are damaged: "
-                    f"{AGAIN} with --overwrite"
-                )
-        self.rows: NDArray[np.floating[Any]] = _map(
-            folder / "vectors.bin", state.row_type, (state.rows, state.dimension)
-        )
-        self.owners: NDArray[np.uint32] = _map(folder / "owners.bin", np.dtype("<u4"), (state.rows,))
+        kind, d = DTYPES[state.dtype], state.dimension
+        self.rows: Checked[np.floating[Any]] = mapped(folder, state, "vectors.bin", kind, (state.rows, d))
+        self.owners: Checked[np.uint32] = mapped(folder, state, "owners.bin", "<u4", (state.rows,))
         self.ids = Strings(
-            _map(folder / "ids.bin", np.dtype(np.uint8), (state.id_bytes,)),
-            _map(folder / "ids_at.bin", np.dtype("<i8"), (state.documents + 1,)),
+            mapped(folder, state, "ids.bin", "u1", (state.id_bytes,)),
+            mapped(folder, state, "ids_at.bin", "<i8", (state.documents + 1,)),
         )
 
     @classmethod
@@ -254,11 +249,7 @@ class Vectors:
         Raises:
             BadIndex: One differs.
         """
-        for name, size in self.state.sizes().items():
-            if crc_of(self.folder / name, size) != self.state.sums.get(name, 0):
-                raise BadIndex(
-                    f"{self.folder / name}: was changed after it was written; {AGAIN} with --overwrite"
-                )
+        verify_files(self.folder, self.state)
 
 
 def unit_length(vectors: FloatArray) -> FloatArray:
@@ -267,17 +258,3 @@ def unit_length(vectors: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore"):  # infinite ones become not-a-number, which the caller refuses
         scaled: FloatArray = (vectors / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32)
     return scaled
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _map(path: Path, kind: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    if not np.prod(shape):
-        return np.empty(shape, kind)  # an empty file cannot be mapped
-    # A plain array over the same pages: memmap's own slicing is several times slower.
-    return np.asarray(np.memmap(path, kind, "r", shape=shape)).view(np.ndarray)

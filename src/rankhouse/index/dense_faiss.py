@@ -23,6 +23,7 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 
+from rankhouse.core.checksums import NotSealed, file_sum, sealed, unsealed
 from rankhouse.core.errors import BadIndex, MissingExtra, OutputFailed, WrongUse
 from rankhouse.core.notation import make, write
 from rankhouse.core.nouns import FloatArray
@@ -30,7 +31,7 @@ from rankhouse.core.outputs import others, replacing_folder
 from rankhouse.core.run import Run
 from rankhouse.index.dense import Vectors
 from rankhouse.index.dense_search import Exact, Nearest, Rows, rescore, settle
-from rankhouse.index.growing import AGAIN, crc_of
+from rankhouse.index.growing_state import AGAIN
 
 Progress = Callable[[int, int], None]
 """Told (rows added, rows in all)."""
@@ -135,10 +136,7 @@ class FaissSearcher:
                 )
         chosen = {key: sheet.search[key] if n is None else n for key, n in asked.search.items()}
         file = folder / "index.faiss"
-        if not file.exists() or (file.stat().st_size, crc_of(file, sheet.bytes)) != (
-            sheet.bytes,
-            sheet.crc32,
-        ):
+        if not file.exists() or file_sum(file)[:2] != (sheet.bytes, sheet.crc32):
             # FAISS reads what it is given and may crash on it, so it gets nothing that is not sound.
             raise BadIndex(f"{file}: was changed after it was written; {AGAIN}")
         index = _faiss().read_index(str(file))
@@ -160,11 +158,9 @@ class FaissSearcher:
                 _faiss().write_index(self._index, str(file))
             except RuntimeError as error:
                 raise OutputFailed(f"{folder}: cannot be written: {error}") from error
-            size = file.stat().st_size
-            sheet = _Sheet(
-                self.structure.name, build, search, self.vectors.fingerprint, size, crc_of(file, size)
-            )
-            (temporary / "sheet.json").write_bytes(msgspec.json.encode(sheet))
+            size, crc, _ = file_sum(file)
+            sheet = _Sheet(self.structure.name, build, search, self.vectors.fingerprint, size, crc)
+            (temporary / "sheet.json").write_bytes(sealed(msgspec.json.encode(sheet)))
 
     def nearest(self, points: FloatArray, k: int) -> list[Nearest]:
         """Find about the best k documents for each of q points (q, d); their scores are exact."""
@@ -354,10 +350,11 @@ def _read_sheet(vectors: Vectors, asked: Structure) -> _Sheet:
             f'--vectors "{asked}", or search exactly'
         )
     try:
-        sheet = msgspec.json.decode((folder / "sheet.json").read_bytes(), type=_Sheet)
+        content = unsealed((folder / "sheet.json").read_bytes(), bare=True)
+        sheet = msgspec.json.decode(content, type=_Sheet)
         if sheet.build.keys() != asked.build.keys() or sheet.search.keys() != asked.search.keys():
             raise BadIndex(f"{folder}: was made by another version; {AGAIN}")
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, NotSealed, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadIndex(f"{folder}: cannot be read ({error}); {AGAIN}") from error
     if sheet.vectors != vectors.fingerprint:
         raise BadIndex(

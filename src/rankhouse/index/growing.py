@@ -14,22 +14,18 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, Final, Generic, NamedTuple
 
 import msgspec
 
+from rankhouse.core.checksums import BlockSums, differs, file_sum
 from rankhouse.core.errors import BadIndex, OutputFailed, WrongUse
-from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, Passage
-from rankhouse.core.outputs import replacing
-
-MANIFEST: Final = "manifest.json"
-PROGRESS: Final = "progress.json"
-AGAIN: Final = "run  rankhouse encode  again"
+from rankhouse.index.growing_state import MANIFEST, PROGRESS, Counts, S, save_state, sum_of
 
 CHUNK_CHARACTERS: Final = 4_000_000
 JOURNAL_SECONDS: Final = 2.0  # at most so much work is lost by a kill, besides the chunk under way
@@ -41,70 +37,6 @@ Split = Callable[[Document], Sequence[Passage]]
 
 Progress = Callable[[int, int], None]
 """Told (documents done, documents in all) after every chunk."""
-
-
-class Counts(Protocol):
-    """How much of a folder's files counts; a frozen msgspec structure.
-
-    Attributes:
-        documents: Documents read.
-        texts: Hash of their ids and texts, in order.
-        collection: Fingerprint of the index when they were all its documents; "" while under way.
-        sums: CRC-32 of each file as far as it counts.
-        format: What kind of folder it is.
-        version: Of that format.
-        made_by: The program that wrote it, with its version.
-    """
-
-    @property
-    def documents(self) -> int: ...  # noqa: D102 - said above
-    @property
-    def texts(self) -> str: ...  # noqa: D102
-    @property
-    def collection(self) -> str: ...  # noqa: D102
-    @property
-    def sums(self) -> dict[str, int]: ...  # noqa: D102
-    @property
-    def format(self) -> str: ...  # noqa: D102
-    @property
-    def version(self) -> int: ...  # noqa: D102
-    @property
-    def made_by(self) -> str: ...  # noqa: D102
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each file that count."""
-        ...
-
-
-S = TypeVar("S", bound=Counts)
-
-
-def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, object]]) -> S:
-    """Read a manifest or progress file.
-
-    Args:
-        path: Its place.
-        like: The structure it holds; the defaults of its ``format`` and ``version`` are what can be read.
-        named: Field -> the names it may hold.
-
-    Raises:
-        BadIndex: It is damaged, or of another format or version.
-    """
-    readable = {
-        field.name: field.default for field in msgspec.structs.fields(cast(type[msgspec.Struct], like))
-    }
-    try:
-        state = msgspec.json.decode(path.read_bytes(), type=like)
-        for field, names in named.items():
-            choose(getattr(state, field), names, field)
-    except (OSError, msgspec.DecodeError, WrongUse) as error:
-        raise BadIndex(f"{path}: cannot be read ({error}); {AGAIN} with --overwrite") from error
-    if (state.format, state.version) != (readable["format"], readable["version"]):
-        raise BadIndex(
-            f'{path}: holds "{state.format}" version {state.version} by {state.made_by}; this program reads '
-            f'"{readable["format"]}" version {readable["version"]}: {AGAIN} with --overwrite'
-        )
-    return state
 
 
 class Stretch(NamedTuple):
@@ -173,6 +105,7 @@ class Growing(Generic[S]):
         self.folder, self.state, self._zeros = folder, state, zeros
         self._noted = time.monotonic()
         self._streams: dict[str, BinaryIO] = {}
+        self._sums: dict[str, BlockSums] = {}
 
     def __enter__(self) -> Growing[S]:
         with writing_to(self.folder, NOTHING_LOST), ExitStack() as stack:
@@ -189,6 +122,7 @@ class Growing(Generic[S]):
                 stream.truncate(size if self.state.documents else 0)
                 stream.seek(0, os.SEEK_END)
                 self._streams[name] = stream
+                self._sums[name] = self._sums_so_far(name, size if self.state.documents else 0)
             if not self.state.documents:
                 for name in self._zeros:
                     self._append(name, bytes(8))
@@ -198,6 +132,14 @@ class Growing(Generic[S]):
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):
             self._open.close()
+
+    def _sums_so_far(self, name: str, size: int) -> BlockSums:
+        if size and name not in self.state.blocks:  # written by an older version: measure it now
+            found = file_sum(self.folder / name, size, blocks=True)
+            if what := differs(found, sum_of(self.state, name)):
+                raise BadIndex(f"{self.folder / name}: {what}; encode anew with --overwrite")
+            return BlockSums(size, found.blocks)
+        return BlockSums(size, self.state.blocks.get(name, b"") if size else b"")
 
     def append(self, files: dict[str, bytes], counts: dict[str, Any]) -> None:
         """Add a chunk to the files; afterwards the state has these counts."""
@@ -210,6 +152,7 @@ class Growing(Generic[S]):
         rest = memoryview(data)
         while rest:
             rest = rest[self._streams[name].write(rest) :]
+        self._sums[name].add(data)
         sums = {**self.state.sums, name: zlib.crc32(data, self.state.sums.get(name, 0))}
         self.state = _changed(self.state, sums=sums)
 
@@ -221,18 +164,14 @@ class Growing(Generic[S]):
         with writing_to(self.folder, DONE_STAYS):
             for stream in self._streams.values():
                 os.fsync(stream.fileno())
+            blocks = {name: sums.packed() for name, sums in self._sums.items()}
+            self.state = _changed(self.state, blocks=blocks)
             save_state(_changed(self.state, collection=""), self.folder / PROGRESS)
         self._noted = time.monotonic()
 
 
 def _changed(state: S, **changes: object) -> S:
     return msgspec.structs.replace(state, **changes)  # type: ignore[type-var]  # states are structures
-
-
-def save_state(state: Counts, path: Path) -> None:
-    """Write a state into a file, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n")
 
 
 def begin(
@@ -266,7 +205,7 @@ def begin(
                 f'{folder}: holds vectors with {name} "{old}", now "{new}" is asked for; give these vectors '
                 "another name, or replace the old ones with --overwrite"
             )
-    return state
+    return _changed(state, version=asked.version)
 
 
 def grow(
@@ -335,15 +274,6 @@ def _refuse_others(files: Growing[S], texts: str) -> None:
             f"{files.folder}: the first {files.state.documents:,} documents are not those that were encoded "
             "(texts, titles, ids or their order changed); encode all of them anew with --overwrite"
         )
-
-
-def crc_of(path: Path, size: int) -> int:
-    """Give the CRC-32 of the first ``size`` bytes of a file."""
-    total = 0
-    with path.open("rb") as stream:
-        while size > 0 and (chunk := stream.read(min(size, 1 << 20))):
-            total, size = zlib.crc32(chunk, total), size - len(chunk)
-    return total
 
 
 @contextmanager

@@ -27,13 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse import __version__
+from rankhouse.core.checksums import Checked
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.nouns import FloatArray
-from rankhouse.index.growing import AGAIN, MANIFEST, PROGRESS, crc_of, load_state
+from rankhouse.index.growing_state import AGAIN, MANIFEST, PROGRESS, load_state, mapped, verify_files
 from rankhouse.index.manifest import Manifest
 
 FORMAT: Final = "rankhouse-kept"
-VERSION: Final = 1
+VERSION: Final = 2  # 1 had no checksums of blocks; its files are read whole when first touched
 Kind = Literal["vectors", "tokens"]
 FORMATS: Final = {"float32": "<f4", "float16": "<f2", "int8": "i1", "uint16": "<u2", "uint32": "<u4"}
 """Number format of the rows -> numpy's name of it. The first three are for vectors, the others for ids."""
@@ -59,6 +60,7 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
         texts: Hash of the ids and texts of these documents, in order.
         collection: Fingerprint of the index when they were all its documents; "" while under way.
         sums: CRC-32 of each file as far as it counts.
+        blocks: CRC-32 of each block of each file.
     """
 
     kind: Kind
@@ -77,6 +79,7 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
     texts: str = ""
     collection: str = ""
     sums: dict[str, int] = {}
+    blocks: dict[str, bytes] = {}
     format: str = FORMAT
     version: int = VERSION
     made_by: str = f"rankhouse {__version__}"
@@ -129,20 +132,14 @@ class Kept:
 
     def __init__(self, folder: Path, state: KeptState) -> None:
         self.folder, self.state = folder, state
-        for name, size in state.sizes().items():
-            there = (folder / name).stat().st_size if (folder / name).exists() else 0
-            if there < size:
-                raise BadIndex(
-                    f"{folder / name}: has {there:,} bytes, {size:,} are needed; the kept passages are "
-                    f"damaged: {AGAIN} with --overwrite"
-                )
         whole = state.rows if state.dtype == "int8" else 0
-        self._rows = _map(folder / "rows.bin", FORMATS[state.dtype], (state.rows, state.dimension))
-        self._scales: FloatArray = _map(folder / "scales.bin", "<f4", (whole,))
-        self._ends: NDArray[np.int64] = _map(folder / "ends.bin", "<i8", (state.passages + 1,))
-        self._places: NDArray[np.uint32] = _map(folder / "places.bin", "<u4", (state.passages,))
-        self.lost: NDArray[np.uint32] = _map(folder / "lost.bin", "<u4", (state.passages,))
-        self._firsts = memoryview(_map(folder / "firsts.bin", "<i8", (state.documents + 1,)))
+        shape = (state.rows, state.dimension)
+        self._rows = mapped(folder, state, "rows.bin", FORMATS[state.dtype], shape)
+        self._scales: Checked[np.float32] = mapped(folder, state, "scales.bin", "<f4", (whole,))
+        self._ends: Checked[np.int64] = mapped(folder, state, "ends.bin", "<i8", (state.passages + 1,))
+        self._places: Checked[np.uint32] = mapped(folder, state, "places.bin", "<u4", (state.passages,))
+        self.lost: Checked[np.uint32] = mapped(folder, state, "lost.bin", "<u4", (state.passages,))
+        self._firsts: Checked[np.int64] = mapped(folder, state, "firsts.bin", "<i8", (state.documents + 1,))
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
@@ -194,11 +191,11 @@ class Kept:
 
     def passages_of(self, document: int) -> range:
         """Give the numbers of a document's passages; none if it has no text."""
-        return range(self._firsts[document], self._firsts[document + 1])
+        return range(*self._firsts.part(document, document + 2))
 
     def place(self, passage: int) -> int:
         """Give a passage's place in its document."""
-        return int(self._places[passage])
+        return int(self._places.item(passage))
 
     def lengths(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
         """Give how many rows passages have, (n,)."""
@@ -216,11 +213,15 @@ class Kept:
             lengths = np.minimum(lengths, most)
         offsets = np.zeros(len(at) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
+        self._rows.check_many(starts, starts + lengths)
+        if len(self._scales):
+            self._scales.check_many(starts, starts + lengths)
+        all_rows, all_scales = self._rows.unchecked, self._scales.unchecked
         spans = list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
-        values = [self._rows[start:end] for start, end in spans]
-        scales = [self._scales[start:end] for start, end in spans] if len(self._scales) else []
+        values = [all_rows[start:end] for start, end in spans]
+        scales = [all_scales[start:end] for start, end in spans] if len(all_scales) else []
         return Rows(
-            np.concatenate([self._rows[:0], *values]), np.concatenate([self._scales[:0], *scales]), offsets
+            np.concatenate([all_rows[:0], *values]), np.concatenate([all_scales[:0], *scales]), offsets
         )
 
     def verify(self) -> None:
@@ -229,11 +230,7 @@ class Kept:
         Raises:
             BadIndex: One differs.
         """
-        for name, size in self.state.sizes().items():
-            if crc_of(self.folder / name, size) != self.state.sums.get(name, 0):
-                raise BadIndex(
-                    f"{self.folder / name}: was changed after it was written; {AGAIN} with --overwrite"
-                )
+        verify_files(self.folder, self.state)
 
 
 def kept_folder(index: Path | str) -> Path:
@@ -276,10 +273,3 @@ def find(kept: Iterable[Kept], kind: Kind, maker: str, split: str = "") -> Kept 
     order = list(FORMATS)
     fit = sorted((k for k in fit if k.state.split == wanted), key=lambda k: order.index(k.state.dtype))
     return fit[0] if fit else None
-
-
-def _map(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    if not np.prod(shape):
-        return np.empty(shape, dtype)  # an empty file cannot be mapped
-    # A plain array over the same pages: memmap's own slicing is several times slower.
-    return np.asarray(np.memmap(path, np.dtype(dtype), "r", shape=shape)).view(np.ndarray)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import zlib
 from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
 
 from rankhouse import __version__
+from rankhouse.core.checksums import FileSum, NotSealed, sealed, unsealed
 from rankhouse.core.errors import BadIndex, MissingInput
 from rankhouse.core.outputs import recover, replacing
-from rankhouse.index.segment import FileSum
 
 FILE = "manifest.json"
 FORMAT = "rankhouse-index"
-VERSION = 1
+VERSION = 2
+# Indexes of version 1 have no checksums of blocks: a large file of theirs is read whole when first touched.
+READABLE = (1, 2)
 
 
 class SegmentEntry(msgspec.Struct, frozen=True):
@@ -27,7 +28,7 @@ class SegmentEntry(msgspec.Struct, frozen=True):
         with_text: Documents whose title or text is not blank.
         with_terms: Documents that have at least one term.
         tokens: Occurrences of all terms.
-        files: Size and CRC-32 by file name.
+        files: Size and checksums by file name.
     """
 
     folder: str
@@ -55,23 +56,17 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def fingerprint(self) -> str:
         """Hash of the content: equal for equal collections indexed alike, and changed by every change."""
-        sums = [[s.documents, sorted(s.files.items())] for s in self.segments]
+        sums = [
+            [s.documents, [(name, (file.bytes, file.crc32)) for name, file in sorted(s.files.items())]]
+            for s in self.segments
+        ]
         return blake2b(msgspec.json.encode([self.analyzer, sums]), digest_size=16).hexdigest()
 
     def save(self, folder: Path) -> None:
         """Write the manifest into an index folder, whole or not at all."""
         content = msgspec.json.encode(self)
         with replacing(folder / FILE) as temporary:
-            envelope = b'{"crc32": %d, "manifest":\n%s}\n' % (
-                zlib.crc32(msgspec.json.format(content, indent=1)),
-                msgspec.json.format(content, indent=1),
-            )
-            temporary.write_bytes(envelope)
-
-
-class _Envelope(msgspec.Struct):
-    crc32: int
-    manifest: msgspec.Raw
+            temporary.write_bytes(sealed(content))
 
 
 class _Head(msgspec.Struct):
@@ -94,20 +89,20 @@ def load(folder: Path) -> Manifest:
         )
     path = folder / FILE
     try:
-        envelope = msgspec.json.decode(path.read_bytes(), type=_Envelope)
+        raw = unsealed(path.read_bytes())
+        head = msgspec.json.decode(raw, type=_Head)
     except FileNotFoundError:
         raise BadIndex(
             f"{folder}: is no rankhouse index (it has no {FILE}); name the folder that was given to --out"
         ) from None
+    except NotSealed as error:
+        raise BadIndex(f"{path}: {error}; build the index again") from error
     except (OSError, msgspec.DecodeError) as error:
         raise BadIndex(f"{path}: cannot be read ({error}); build the index again") from error
-    raw = bytes(envelope.manifest).strip()
-    if zlib.crc32(raw) != envelope.crc32:
-        raise BadIndex(f"{path}: was changed after it was written; build the index again")
-    head = msgspec.json.decode(raw, type=_Head)
-    if head.format != FORMAT or head.version != VERSION:
+    if head.format != FORMAT or head.version not in READABLE:
         raise BadIndex(
             f'{path}: holds "{head.format}" version {head.version} by {head.made_by}; this program reads '
-            f'"{FORMAT}" version {VERSION}: build the index again, or use the program that made it'
+            f'"{FORMAT}" version {" or ".join(map(str, READABLE))}: build the index again, or use the '
+            "program that made it"
         )
     return msgspec.json.decode(raw, type=Manifest)

@@ -14,36 +14,34 @@ Files are ``.npy`` (arrays, opened memory-mapped) and ``.bin`` (bytes).
 
 from __future__ import annotations
 
-import zlib
+import io
 from bisect import bisect_left
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rankhouse.core.checksums import BLOCK, Checked, FileSum, Guard, differs, file_sum
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
 from rankhouse.index.kernel import Columns, Forward, Postings, invert, scatter, tally
 from rankhouse.index.lengths import codes_of
 from rankhouse.index.store import Store, Strings, find_id, id_orders
 
-ARRAYS = (
-    *("terms_at", "postings_at", "rows", "tfs", "term_occurrences", "highest_tf", "lengths", "codes"),
-    *("forward_at", "forward_terms", "forward_tfs", "ids_at", "id_order", "id_rank"),
-    *("block_rows", "block_starts"),
-)
+_COUNTS = ("|u1", "<u2", "<u4")
+# The types an array may have; a damaged header cannot make another array of a file's bytes.
+ARRAYS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("terms_at", "postings_at", "term_occurrences", "forward_at", "ids_at"), ("<i8",)),
+    **dict.fromkeys(("block_rows", "block_starts"), ("<i8",)),
+    **dict.fromkeys(("rows", "lengths", "forward_terms", "id_order", "id_rank"), ("<i4",)),
+    **dict.fromkeys(("tfs", "highest_tf", "forward_tfs"), _COUNTS),
+    "codes": ("|u1",),
+}
 BLOBS = ("terms", "ids", "store")
-# Small files are checked byte by byte when opened, large ones by their size (and whole by `verify`).
-CHECKED_AT_OPEN = 65_536
-
-
-class FileSum(NamedTuple):
-    """Size and CRC-32 of one file."""
-
-    bytes: int
-    crc32: int
+# Small files are compared whole when opened, large ones block by block as they are read (`verify`: whole).
+CHECKED_AT_OPEN = BLOCK
 
 
 def write_arrays(
@@ -102,62 +100,67 @@ def sums_of(folder: Path) -> dict[str, FileSum]:
     return {path.name: file_sum(path) for path in sorted(folder.iterdir())}
 
 
-def file_sum(path: Path) -> FileSum:
-    """Give the size and CRC-32 of a file."""
-    size = crc = 0
-    with path.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
-            size, crc = size + len(chunk), zlib.crc32(chunk, crc)
-    return FileSum(size, crc)
-
-
 class Segment:
     """A segment opened for reading; arrays stay on disk until touched.
 
     Args:
         folder: The segment's folder.
-        sums: Size and checksum of each file, from the manifest.
+        sums: Size and checksums of each file, from the manifest.
 
     Raises:
         BadIndex: A file is missing, has another size, or (small files) another checksum.
     """
 
     def __init__(self, folder: Path, sums: dict[str, FileSum]) -> None:
-        self.folder = folder
+        self.folder, self._sums = folder, sums
         for name, expected in sums.items():
             _check_file(folder / name, expected, whole=expected.bytes <= CHECKED_AT_OPEN)
-        arrays = {name: self._map(f"{name}.npy") for name in ARRAYS}
+        self._arrays: dict[str, Checked[Any]] = {name: self._map(f"{name}.npy") for name in ARRAYS}
         blobs = {name: self._map(f"{name}.bin") for name in BLOBS}
-        self.lengths: NDArray[np.int32] = arrays["lengths"]
-        self.documents = len(self.lengths)
+        arrays = self._arrays
+        self.documents = len(arrays["lengths"])
         self.terms = Strings(blobs["terms"], arrays["terms_at"])
         self.ids = Strings(blobs["ids"], arrays["ids_at"])
+        store, blocks = blobs["store"], (arrays["block_rows"], arrays["block_starts"])
+        # Since there are checksums of blocks, the blocks of texts have their own, which are cheaper.
+        sealed = bool(sums["store.bin"].blocks)
         self.store = Store(
-            folder / "store.bin", blobs["store"], arrays["block_rows"], arrays["block_starts"], self.ids
+            folder / "store.bin",
+            Checked(store.unchecked) if sealed else store,
+            *blocks,
+            self.ids,
+            sealed=sealed,
         )
-        self.columns = Columns(
-            arrays["rows"], arrays["tfs"], arrays["codes"], arrays["id_rank"], arrays["id_order"]
-        )
-        self._postings_at = memoryview(arrays["postings_at"])
-        self._highest_tf = memoryview(arrays["highest_tf"])
-        self._occurrences = memoryview(arrays["term_occurrences"])
-        self._forward = Forward(arrays["forward_at"], arrays["forward_terms"], arrays["forward_tfs"])
 
-    def _map(self, name: str) -> NDArray[Any]:
+    def _map(self, name: str) -> Checked[Any]:
+        """Map a file; where it is large, with the guard that compares its blocks."""
         path = self.folder / name
+        expected = self._sums.get(name)
+        if expected is None:
+            raise BadIndex(f"{path}: is not named in the manifest; the index is damaged, build it again")
         try:
-            if name.endswith(".npy"):
-                mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-            elif path.stat().st_size == 0:
-                return np.empty(0, np.uint8)
-            else:
-                mapped = np.memmap(path, np.uint8, "r")
+            content: NDArray[np.uint8] = (
+                np.asarray(np.memmap(path, np.uint8, "r")) if expected.bytes else np.empty(0, np.uint8)
+            )
+            array, offset = _array_in(name, content)
         except (OSError, ValueError, EOFError) as error:
             raise BadIndex(
                 f"{path}: cannot be opened as an array ({error}); build the index again"
             ) from error
-        # A plain array over the same pages: memmap's own slicing is several times slower.
-        return np.asarray(mapped)
+        if expected.bytes <= CHECKED_AT_OPEN:
+            return Checked(array)
+        return Checked(array, Guard(content, expected, lambda: _damaged(path)), offset)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """What ranking needs: of the postings only spans that :meth:`span` gave may be read."""
+        rows, tfs = (self._arrays[name].unchecked for name in ("rows", "tfs"))
+        return Columns(rows, tfs, *(self._arrays[name].whole() for name in ("codes", "id_rank", "id_order")))
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """True length of every document, in tokens."""
+        return self._arrays["lengths"].whole()
 
     def find_term(self, term: str) -> int:
         """Find a term's number by bisection; -1 when the segment does not have it."""
@@ -166,26 +169,39 @@ class Segment:
         return place if place < len(self.terms) and self.terms.raw(place) == raw else -1
 
     def span(self, number: int) -> tuple[int, int]:
-        """Give the first and the end position of a term's postings."""
-        return self._postings_at[number], self._postings_at[number + 1]
+        """Return the first and the end position of a term's postings, which may be read then."""
+        first, end = self._arrays["postings_at"].part(number, number + 2)
+        for name in ("rows", "tfs"):
+            self._arrays[name].check(first, end)
+        return first, end
+
+    def frequency(self, number: int) -> int:
+        """Count the documents of this segment that hold a term."""
+        first, end = self._arrays["postings_at"].part(number, number + 2)
+        return int(end - first)
 
     def occurrences(self, number: int) -> int:
         """Count a term's occurrences in this segment."""
-        return self._occurrences[number]
+        return int(self._arrays["term_occurrences"].item(number))
 
     def highest_tf(self, number: int) -> int:
-        """Give the largest count of a term in one document of this segment."""
-        return self._highest_tf[number]
+        """Return the largest count of a term in one document of this segment."""
+        return int(self._arrays["highest_tf"].item(number))
 
     def find_document(self, doc_id: str) -> int:
         """Find the row of a document id; -1 when the segment does not have it."""
-        return find_id(doc_id, self.ids, self.columns.id_order)
+        return find_id(doc_id, self.ids, self._arrays["id_order"])
+
+    def edges(self) -> tuple[str, str]:
+        """Return the first and the last document id, in their order."""
+        order = self._arrays["id_order"]
+        return self.ids[order.item(0)], self.ids[order.item(len(order) - 1)]
 
     def terms_of(self, row: int) -> list[tuple[str, int]]:
         """List the terms of a document with their counts."""
-        span = slice(self._forward.ends[row], self._forward.ends[row + 1])
-        names = self.terms.take(self._forward.terms[span].astype(np.int64))
-        return list(zip(names, self._forward.tfs[span].tolist(), strict=True))
+        span = slice(*self._arrays["forward_at"].part(row, row + 2))
+        names = self.terms.take(self._arrays["forward_terms"][span].astype(np.int64))
+        return list(zip(names, self._arrays["forward_tfs"][span].tolist(), strict=True))
 
     def document(self, row: int) -> Document:
         """Fetch a document's text."""
@@ -197,6 +213,31 @@ class Segment:
         return int(self.columns.codes.max(initial=0)) + 1
 
 
+def _array_in(name: str, content: NDArray[np.uint8]) -> tuple[NDArray[Any], int]:
+    """Find the array in a file's bytes, and where it begins.
+
+    Raises:
+        ValueError: The header is no longer the one it was written with.
+    """
+    if not name.endswith(".npy"):
+        return content, 0
+    head = io.BytesIO(bytes(content[:256]))
+    version = np.lib.format.read_magic(head)
+    shape, _, kind = np.lib.format.read_array_header_1_0(head)
+    size = kind.itemsize * (shape[0] if len(shape) == 1 else -1)
+    if version != (1, 0) or kind.str not in ARRAYS[name.removesuffix(".npy")]:
+        raise ValueError(f"it holds {kind.str} in version {version}")
+    if head.tell() + size != len(content):
+        raise ValueError(f"it is of shape {shape}, which does not fill its {len(content):,} bytes")
+    return content[head.tell() :].view(kind), head.tell()
+
+
+def _damaged(path: Path) -> BadIndex:
+    return BadIndex(
+        f"{path}: does not have the content it was written with; the index is damaged, build it again"
+    )
+
+
 def _check_file(path: Path, expected: FileSum, *, whole: bool) -> None:
     try:
         found = file_sum(path) if whole else FileSum(path.stat().st_size, expected.crc32)
@@ -204,12 +245,7 @@ def _check_file(path: Path, expected: FileSum, *, whole: bool) -> None:
         raise BadIndex(
             f"{path}: is missing or cannot be read ({error.strerror}); build the index again"
         ) from error
-    if found != expected:
-        what = (
-            f"has {found.bytes:,} bytes where the manifest says {expected.bytes:,}"
-            if found.bytes != expected.bytes
-            else "does not have the content it was written with"
-        )
+    if what := differs(found, expected):
         raise BadIndex(f"{path}: {what}; the index is damaged, build it again")
 
 

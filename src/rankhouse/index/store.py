@@ -1,7 +1,8 @@
 """The documents of a segment on disk: ids, titles, texts and extra fields, fetched at random.
 
 Texts lie in blocks of about 16 KiB, compressed with zstd and memory-mapped; only the block that is read is
-unpacked. Ids lie in one string with offsets; a sorted order of them finds a document by its id.
+unpacked, and compared with the checksum that zstd keeps at its end. Ids lie in one string with offsets; a
+sorted order of them finds a document by its id.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rankhouse.core.checksums import Checked
+from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
 from rankhouse.index import kernel
 
@@ -26,6 +29,11 @@ else:
     from backports import zstd
 
 BLOCK_BYTES = 16_384
+_HAS_CHECKSUM = 4  # the bit of a frame's descriptor, its fifth byte
+_FRAMES: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 3,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
 Bytes = NDArray[np.uint8]
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -35,27 +43,36 @@ _decode = msgspec.msgpack.Decoder(list[tuple[str, str, dict[str, object]]]).deco
 class Strings(Sequence[str]):
     """Strings in one memory-mapped blob: string i is blob[offsets[i] : offsets[i + 1]], UTF-8."""
 
-    def __init__(self, blob: Bytes, offsets: NDArray[np.int64]) -> None:
-        self._arrays = blob, offsets
-        self._blob, self._offsets = memoryview(blob), memoryview(offsets)
+    def __init__(self, blob: Checked[np.uint8], offsets: Checked[np.int64]) -> None:
+        self._blob, self._offsets = blob, offsets
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def raw(self, i: int) -> bytes:
-        """Give string i as its UTF-8 bytes."""
-        return bytes(self._blob[self._offsets[i] : self._offsets[i + 1]])
+        """Return string i as its UTF-8 bytes."""
+        return bytes(self._blob.part(*self._offsets.part(i, i + 2)))
 
     def __getitem__(self, i: int) -> str:  # type: ignore[override]  # one string at a time is all there is
-        return str(self._blob[self._offsets[i] : self._offsets[i + 1]], "utf-8")
+        if i >= len(self._offsets) - 1:
+            raise IndexError(i)
+        return str(self._blob.part(*self._offsets.part(i, i + 2)), "utf-8")
 
     def take(self, rows: NDArray[np.int64]) -> list[str]:
-        """Give many strings at once."""
-        return kernel.strings(*self._arrays, rows)
+        """Return many strings at once."""
+        self._check(rows)
+        return kernel.strings(self._blob.unchecked, self._offsets.unchecked, rows)
 
     def heads(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Give the first 16 bytes of many strings as numbers in the same order, (rows, 2)."""
-        return kernel.prefixes(*self._arrays, rows)
+        """Return the first 16 bytes of many strings as numbers in the same order, (rows, 2)."""
+        self._check(rows)
+        return kernel.prefixes(self._blob.unchecked, self._offsets.unchecked, rows)
+
+    def _check(self, rows: NDArray[np.int64]) -> None:
+        if not (self._blob.complete and self._offsets.complete):
+            self._offsets.check_many(rows, rows + 2)
+            ends = self._offsets.unchecked
+            self._blob.check_many(ends[rows], ends[rows + 1])
 
     @staticmethod
     def pack(strings: Iterable[str]) -> tuple[Bytes, NDArray[np.int64]]:
@@ -74,7 +91,7 @@ class StoreWriter:
 
     def __init__(self, out: BinaryIO) -> None:
         self._out, self._pending, self._bytes = out, list[tuple[str, str, object]](), 0
-        self._compress = zstd.ZstdCompressor(level=3).compress
+        self._compress = zstd.ZstdCompressor(options=_FRAMES).compress
         self._block_rows, self._block_starts = [0], [0]
 
     def add(self, document: Document) -> None:
@@ -110,31 +127,46 @@ class Store:
         block_rows: First row of every block, and the number of rows.
         block_starts: First byte of every block, and the number of bytes.
         ids: The document ids, row by row.
+        sealed: Whether every block must have a checksum of its own.
     """
 
     def __init__(
         self,
         path: Path,
-        blocks: Bytes,
-        block_rows: NDArray[np.int64],
-        block_starts: NDArray[np.int64],
+        blocks: Checked[np.uint8],
+        block_rows: Checked[np.int64],
+        block_starts: Checked[np.int64],
         ids: Strings,
+        *,
+        sealed: bool = True,
     ) -> None:
-        self._path, self._blocks, self._ids = path, memoryview(blocks), ids
+        self._path, self._blocks, self._ids, self._sealed = path, blocks, ids, sealed
         self._block_rows, self._block_starts = block_rows, block_starts
         # A ranking's neighbours often share a block; a few unpacked ones are worth their 16 KiB.
         self._unpacked = lru_cache(maxsize=32)(self._unpack)
 
     def __getitem__(self, row: int) -> Document:
-        block = int(np.searchsorted(self._block_rows, row, side="right")) - 1
-        title, text, extra = self._unpacked(block)[row - int(self._block_rows[block])]
+        rows = self._block_rows.whole()
+        block = int(np.searchsorted(rows, row, side="right")) - 1
+        title, text, extra = self._unpacked(block)[row - int(rows[block])]
         if extra:
             return Document(self._ids[row], text, title, extra)
         return Document(self._ids[row], text, title)
 
     def _unpack(self, block: int) -> list[tuple[str, str, dict[str, object]]]:
-        packed = self._blocks[int(self._block_starts[block]) : int(self._block_starts[block + 1])]
-        return _decode(zstd.decompress(packed))
+        packed = self._blocks.part(*self._block_starts.part(block, block + 2))
+        first, end = self._block_rows.part(block, block + 2)
+        try:
+            if self._sealed and not packed[4] & _HAS_CHECKSUM:
+                raise ValueError("it has lost its checksum")
+            documents = _decode(zstd.decompress(packed))
+            if len(documents) != end - first:
+                raise ValueError(f"{len(documents)} documents instead of {end - first}")
+        except (zstd.ZstdError, msgspec.DecodeError, ValueError, IndexError) as error:
+            raise BadIndex(
+                f"{self._path}: a block of texts is damaged ({error}); build the index again"
+            ) from error
+        return documents
 
 
 def id_orders(ids: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -145,9 +177,9 @@ def id_orders(ids: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]
     return order, rank
 
 
-def find_id(doc_id: str, ids: Strings, order: NDArray[np.int32]) -> int:
+def find_id(doc_id: str, ids: Strings, order: Checked[np.int32]) -> int:
     """Find the row of an id by bisection; -1 when the segment does not have it."""
-    place = bisect_left(order, doc_id, key=lambda row: ids[row])
-    if place < len(order) and ids[int(order[place])] == doc_id:
-        return int(order[place])
+    place = bisect_left(range(len(order)), doc_id, key=lambda rank: ids[order.item(rank)])
+    if place < len(order) and ids[row := int(order.item(place))] == doc_id:
+        return row
     return -1

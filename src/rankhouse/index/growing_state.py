@@ -1,0 +1,155 @@
+"""What says how much of a folder's files counts, and the files as arrays: shared by vectors and kept passages.
+
+``manifest.json`` is the last complete state, ``progress.json`` that of work under way. Each lies in an envelope
+with its checksum and holds a checksum for every block of the data files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.checksums import BLOCK, Checked, FileSum, Guard, NotSealed, file_sum, sealed, unsealed
+from rankhouse.core.errors import BadIndex, WrongUse
+from rankhouse.core.outputs import replacing
+from rankhouse.core.notation import choose
+
+MANIFEST: Final = "manifest.json"
+PROGRESS: Final = "progress.json"
+AGAIN: Final = "run  rankhouse encode  again"
+
+
+class Counts(Protocol):
+    """How much of a folder's files counts; a frozen msgspec structure.
+
+    Attributes:
+        documents: Documents read.
+        texts: Hash of their ids and texts, in order.
+        collection: Fingerprint of the index when they were all its documents; "" while under way.
+        sums: CRC-32 of each file as far as it counts.
+        blocks: CRC-32 of each block of each file; empty where an older version wrote it.
+        format: What kind of folder it is.
+        version: Of that format.
+        made_by: The program that wrote it, with its version.
+    """
+
+    @property
+    def documents(self) -> int: ...  # noqa: D102 - said above
+    @property
+    def texts(self) -> str: ...  # noqa: D102
+    @property
+    def collection(self) -> str: ...  # noqa: D102
+    @property
+    def sums(self) -> dict[str, int]: ...  # noqa: D102
+    @property
+    def blocks(self) -> dict[str, bytes]: ...  # noqa: D102
+    @property
+    def format(self) -> str: ...  # noqa: D102
+    @property
+    def version(self) -> int: ...  # noqa: D102
+    @property
+    def made_by(self) -> str: ...  # noqa: D102
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file that count."""
+        ...
+
+
+S = TypeVar("S", bound=Counts)
+
+
+def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, object]]) -> S:
+    """Read a manifest or progress file.
+
+    Args:
+        path: Its place.
+        like: The structure it holds; the defaults of its ``format`` and ``version`` are what can be read.
+        named: Field -> the names it may hold.
+
+    Raises:
+        BadIndex: It is damaged, or of another format or version.
+    """
+    readable = {
+        field.name: field.default for field in msgspec.structs.fields(cast(type[msgspec.Struct], like))
+    }
+    try:
+        state = msgspec.json.decode(unsealed(path.read_bytes(), bare=True), type=like)
+        for field, names in named.items():
+            choose(getattr(state, field), names, field)
+    except NotSealed as error:
+        raise BadIndex(f"{path}: {error}; {AGAIN} with --overwrite") from error
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, WrongUse) as error:
+        raise BadIndex(f"{path}: cannot be read ({error}); {AGAIN} with --overwrite") from error
+    if state.format != readable["format"] or state.version not in range(
+        1, cast(int, readable["version"]) + 1
+    ):
+        raise BadIndex(
+            f'{path}: holds "{state.format}" version {state.version} by {state.made_by}; this program reads '
+            f'"{readable["format"]}" version {readable["version"]}: {AGAIN} with --overwrite'
+        )
+    return state
+
+
+def save_state(state: Counts, path: Path) -> None:
+    """Write a state into a file, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(sealed(msgspec.json.encode(state)))
+
+
+def sum_of(state: Counts, name: str) -> FileSum:
+    """Return what a file must be, as far as it counts."""
+    return FileSum(state.sizes()[name], state.sums.get(name, 0), state.blocks.get(name, b""))
+
+
+def mapped(folder: Path, state: Counts, name: str, dtype: str, shape: tuple[int, ...]) -> Checked[Any]:
+    """Map an array of a folder into memory; small files are compared now, blocks of large ones when read.
+
+    Args:
+        folder: The folder.
+        state: How much of its files counts.
+        name: The file.
+        dtype: numpy's name of the type of its numbers.
+        shape: (n,) or (n, d).
+
+    Raises:
+        BadIndex: The file is missing, too short, or not what was written; also when a block is read.
+    """
+    path, expected = folder / name, sum_of(state, name)
+
+    def damaged() -> BadIndex:
+        return BadIndex(f"{path}: was changed after it was written; {AGAIN} with --overwrite")
+
+    try:
+        if (there := path.stat().st_size) < expected.bytes:
+            raise BadIndex(
+                f"{path}: has {there:,} bytes, {expected.bytes:,} are needed; the file is damaged: "
+                f"{AGAIN} with --overwrite"
+            )
+        content: NDArray[np.uint8] = np.empty(0, np.uint8)  # an empty file cannot be mapped
+        if expected.bytes:
+            # A plain array over the same pages: memmap's own slicing is several times slower.
+            content = np.asarray(np.memmap(path, np.uint8, "r", shape=(expected.bytes,)))
+    except OSError as error:
+        raise BadIndex(
+            f"{path}: is missing or cannot be read ({error.strerror}); {AGAIN} with --overwrite"
+        ) from error
+    guard = Guard(content, expected, damaged)
+    if expected.bytes <= BLOCK:
+        guard.whole()
+    return Checked(content.view(dtype).reshape(shape), guard)
+
+
+def verify_files(folder: Path, state: Counts) -> None:
+    """Read every file whole and compare it with its checksum.
+
+    Raises:
+        BadIndex: One differs.
+    """
+    for name in state.sizes():
+        if file_sum(folder / name, state.sizes()[name]).crc32 != state.sums.get(name, 0):
+            raise BadIndex(f"{folder / name}: was changed after it was written; {AGAIN} with --overwrite")
