@@ -97,6 +97,7 @@ class Index:
         self.starts: NDArray[np.int64] = np.cumsum([0, *(part.documents for part in segments)])
         # Queries of a batch share words; one look-up of a word costs some tens of microseconds a segment.
         self.numbers = lru_cache(maxsize=65_536)(self._numbers)
+        self.counts = lru_cache(maxsize=65_536)(self._counts)
 
     @classmethod
     def open(cls, path: Path | str) -> Index:
@@ -126,7 +127,7 @@ class Index:
         """Give a term's number in every segment, -1 where it does not occur."""
         return tuple(part.find_term(term) for part in self.segments)
 
-    def counts(self, term: str) -> TermCounts:
+    def _counts(self, term: str) -> TermCounts:
         """Count the documents that hold a term, and its occurrences."""
         documents = occurrences = 0
         for part, number in zip(self.segments, self.numbers(term), strict=True):

@@ -1,7 +1,7 @@
-"""What says how much of a folder's files counts, and the files as arrays: shared by vectors and kept passages.
+"""How much of a folder's files counts, and the files as arrays: shared by vectors and kept passages.
 
-``manifest.json`` is the last complete state, ``progress.json`` that of work under way. Each lies in an envelope
-with its checksum and holds a checksum for every block of the data files.
+``manifest.json`` is the last complete state, ``progress.json`` that of work under way. Each lies in an
+envelope with its checksum, and holds a checksum for every block of the data files.
 """
 
 from __future__ import annotations
