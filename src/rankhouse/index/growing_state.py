@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from rankhouse.core.checksums import BLOCK, Checked, FileSum, Guard, NotSealed, file_sum, sealed, unsealed
 from rankhouse.core.errors import BadIndex, WrongUse
-from rankhouse.core.outputs import replacing
 from rankhouse.core.notation import choose
+from rankhouse.core.outputs import replacing
 
 MANIFEST: Final = "manifest.json"
 PROGRESS: Final = "progress.json"
