@@ -19,10 +19,12 @@ from rankhouse.core.errors import (
     MissingInput,
     OutputFailed,
     RankhouseError,
+    RankhouseWarning,
     WrongUse,
 )
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index import build as building
+from rankhouse.index.analysts import Analysts
 from rankhouse.index.analysts import Analysts
 from rankhouse.index.build import BuildOptions, append, build
 from rankhouse.index.catalogue import Index
@@ -343,3 +345,11 @@ def test_opening_does_not_read_the_arrays(tmp_path, documents):
     assert isinstance(index.segments[0].columns.rows.base.base, np.memmap)
     shutil.rmtree(tmp_path / "index")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_thousand_workers_are_no_more_than_the_processors():
+    with (
+        pytest.warns(RankhouseWarning, match=r"workers=999: this machine has \d+ processors, so \d+"),
+        Analysts("english", 999) as analysts,
+    ):
+        assert analysts.workers == max(2, os.cpu_count())

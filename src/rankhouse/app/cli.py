@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from difflib import get_close_matches
 
 import click
 
 from rankhouse import __version__
-from rankhouse.app import console
+from rankhouse.app import console, signals
 from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse
 
 # name -> (module under app.commands, one line for the list); a module is imported only when its command runs.
@@ -55,10 +56,12 @@ class Stations(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; an unknown one lists the choices."""
+        """Find the command; an unknown one lists the choices and the nearest."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = get_close_matches(args[0].lower(), COMMANDS, 1)
+            guess = f' (did you mean "{close[0]}"?)' if close else ""
             raise click.UsageError(
-                f'there is no command "{args[0]}"; choose from: {", ".join(COMMANDS)}', ctx
+                f'there is no command "{args[0]}"{guess}; choose from: {", ".join(COMMANDS)}', ctx
             )
         return super().resolve_command(ctx, args)
 
@@ -79,12 +82,16 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the program. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
+    """Run the program. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 143 terminated."""
     console.show_warnings_plainly()
     try:
         # What a command returns here is the code of a click Exit, for example doctor's 1.
-        code = cli.main(standalone_mode=False)
+        with signals.heeded():
+            code = cli.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
+    except signals.Terminated as end:
+        console.say("terminated")
+        sys.exit(end.code)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -97,6 +104,25 @@ def main() -> None:
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: nothing is wrong, and nothing more can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        console.say(f"rankhouse: {where}{error.strerror or error}")
+        sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_memory(error):
+            raise
+        console.say(f"rankhouse: there is not enough memory for this ({_first_line(error)}); ask for less")
+        sys.exit(1)
+
+
+def _is_memory(error: Exception) -> bool:
+    """Tell whether memory ran out; torch says so by a RuntimeError."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or "no more was said"
 
 
 if __name__ == "__main__":

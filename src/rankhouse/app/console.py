@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Protocol, TextIO
 
 import click
@@ -23,13 +26,33 @@ from rich.table import Table
 
 from rankhouse.core.errors import RankhouseWarning
 
-results = Console(highlight=False)
+LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
+_WIDE = 1_000  # columns of a file or a pipe: tables keep the width they need
+
+results = Console(highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else _WIDE)
 messages = Console(stderr=True, highlight=False)
+_told: set[str] = set()
 
 
 def say(text: str) -> None:
     """Write a message for the person at the terminal to standard error."""
     messages.print(text, markup=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Write a warning to standard error, unless this very text was written before."""
+    _once("warning", text)
+
+
+def note(text: str) -> None:
+    """Write a remark to standard error, unless this very text was written before, as a warning or so."""
+    _once("note", text)
+
+
+def _once(kind: str, text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        say(f"{kind}: {text}")
 
 
 def emit_json(data: object) -> None:
@@ -58,7 +81,7 @@ class Show(Protocol):
 
 @contextmanager
 def progress(label: str, total: int | None, unit: str = "") -> Iterator[Show]:
-    """Show a bar with an estimate while the block runs, on a terminal only.
+    """Show a bar with an estimate while the block runs; where there is no terminal, a line every half minute.
 
     Args:
         label: What is being done.
@@ -80,18 +103,67 @@ def progress(label: str, total: int | None, unit: str = "") -> Iterator[Show]:
         disable=not messages.is_terminal,
         transient=True,
     )
-    with bar:
+    lines = Lines(label, total, unit)
+    with bar, nullcontext() if messages.is_terminal else lines:
         task = bar.add_task(label, total=total)
 
         def show(done: int, of: int | None = None) -> None:
-            bar.update(task, completed=done, total=total if of is None else of)
+            lines.done, lines.total = done, total if of is None else of
+            bar.update(task, completed=done, total=lines.total)
 
         yield show
 
 
+class Lines:
+    """Says every :data:`LINE_EVERY` seconds how far the work is; one thread, which ends with the block.
+
+    Args:
+        label: What is being done.
+        total: How much there is to do; None when nobody knows.
+        unit: "bytes" says shares only, anything else counts.
+    """
+
+    def __init__(self, label: str, total: int | None, unit: str = "") -> None:
+        self.label, self.done, self.total, self._unit = label, 0, total, unit
+        self._started, self._over = time.monotonic(), threading.Event()
+        self._thread = threading.Thread(target=self._speak, daemon=True)
+
+    def __enter__(self) -> Lines:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _speak(self) -> None:
+        while not self._over.wait(LINE_EVERY):
+            say(self.line(time.monotonic() - self._started))
+
+    def line(self, seconds: float) -> str:
+        """Write how far the work is after so many seconds, and how long the rest will take at this rate."""
+        counted = "" if self._unit == "bytes" else f"{self.done:,}"
+        if not self.total:
+            so_far = f"{counted} so far" if counted and self.done else "at work"
+            return f"{self.label}: {so_far}, {_clock(seconds)}"
+        share = f"{min(1.0, self.done / self.total):.0%}"
+        where = f"{counted} of {self.total:,} ({share})" if counted else share
+        left = seconds * max(0, self.total - self.done) / self.done if self.done else None
+        ahead = "" if left is None else f", about {_clock(left)} left"
+        return f"{self.label}: {where} in {_clock(seconds)}{ahead}"
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {whole % 60:02} s" if minutes else f"{whole} s"
+
+
 def show_warnings_plainly() -> None:
     """Let Python warnings reach the person as one line on standard error, each text once."""
-    told: set[str] = set()
+    _told.clear()
 
     def show(
         message: Warning | str,
@@ -102,10 +174,10 @@ def show_warnings_plainly() -> None:
         line: str | None = None,
     ) -> None:
         del category, filename, lineno, line
-        text = f"warning: {message}"
-        if text not in told:
-            told.add(text)
-            (say if file is None else lambda t: file.write(f"{t}\n"))(text)
+        if file is None:
+            warn(str(message))
+        else:
+            file.write(f"warning: {message}\n")
 
     warnings.showwarning = show
     # Dependencies' deprecations are for developers; our own warnings are for the person.

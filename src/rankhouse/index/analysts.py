@@ -6,9 +6,12 @@ multiprocessing's spawn they never run the caller's main module again.
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -20,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
-from rankhouse.core.errors import RankhouseError
+from rankhouse.core.errors import RankhouseError, RankhouseWarning
 from rankhouse.index.numbers import Numbers
 from rankhouse.text.analyze import ANALYZERS, Analyzer
 
@@ -63,11 +66,11 @@ class Analysts:
 
     Args:
         analyzer: The analyzer's notation.
-        workers: How many processes.
+        workers: How many processes, at most one a processor.
     """
 
     def __init__(self, analyzer: str, workers: int) -> None:
-        self.workers = workers
+        workers = self.workers = _bounded(workers)
         self._analyzer = notation.make(analyzer, ANALYZERS, "analyzer")
         self._numbers = Numbers(self._analyzer.normal)
         self._threads = ThreadPoolExecutor(max(1, workers))
@@ -90,7 +93,10 @@ class Analysts:
 
     def _start(self, analyzer: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", __name__, analyzer]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ourselves
+        # A group of its own: a terminal's Ctrl-C is for this process, which ends the others.
+        process = subprocess.Popen(  # noqa: S603 - ourselves
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
+        )
         self._free.put(process)
         return process
 
@@ -126,6 +132,18 @@ class Analysts:
         return Analysed(*reply)
 
 
+def _bounded(workers: int) -> int:
+    """Take no more processes than help; two are always allowed."""
+    most = max(2, os.cpu_count() or 1)
+    if workers > most:
+        warnings.warn(
+            f"workers={workers}: this machine has {os.cpu_count()} processors, so {most} processes analyse",
+            RankhouseWarning,
+            stacklevel=3,
+        )
+    return min(workers, most)
+
+
 def _serve(requests: BinaryIO, replies: BinaryIO, analyzer: Analyzer) -> None:
     while True:
         try:
@@ -136,9 +154,13 @@ def _serve(requests: BinaryIO, replies: BinaryIO, analyzer: Analyzer) -> None:
             reply: tuple[object, ...] | Exception = tuple(analyse(texts, analyzer, Numbers(analyzer.normal)))
         except Exception as error:  # noqa: BLE001 - whatever it is, the parent raises it
             reply = error
-        pickle.dump(reply, replies, pickle.HIGHEST_PROTOCOL)
-        replies.flush()
+        try:
+            pickle.dump(reply, replies, pickle.HIGHEST_PROTOCOL)
+            replies.flush()
+        except BrokenPipeError:  # nobody is left to read it
+            os._exit(1)
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked is told, and ends this process
     _serve(sys.stdin.buffer, sys.stdout.buffer, notation.make(sys.argv[1], ANALYZERS, "analyzer"))

@@ -74,6 +74,7 @@ def search(
     """
     if k < 1:
         raise WrongUse(f"k={k}: ask for 1 document or more")
+    k = min(k, max(1, len(searcher.vectors.ids)))
     searcher.vectors.require_encoder(encoder)
     queries = list(queries)
     found: dict[str, tuple[Sequence[str], FloatArray]] = {}

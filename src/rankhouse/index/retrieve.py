@@ -59,7 +59,7 @@ class Search:
         model: Notation of the retrieval model: ``bm25(k1=0.9, b=0.4)``, ``ql``, ``jm`` ...
         feedback: Notation of the feedback, ``rm3(terms=10, docs=10, weight=0.5)``, or "" for none.
         k: How many documents a query.
-        threads: How many queries at a time; 0 takes one a processor.
+        threads: How many queries at a time, at most one a processor; 0 takes one a processor.
     """
 
     model: str = "bm25"
@@ -91,12 +91,16 @@ def retrieve(
     engine = Retriever(index, search)
     queries = list(queries)
     found: list[Hits] = []
-    threads = min(search.threads or os.cpu_count() or 1, max(1, len(queries)))
-    with ThreadPoolExecutor(threads) as pool:
+    processors = os.cpu_count() or 1
+    threads = min(search.threads or processors, processors, max(1, len(queries)))
+    pool = ThreadPoolExecutor(threads)
+    try:
         for hits in pool.map(engine.search, queries):
             found.append(hits)
             if progress is not None:
                 progress(len(found))
+    finally:  # who interrupts does not wait for the queries to come
+        pool.shutdown(cancel_futures=True)
     return _assemble(index, queries, found)
 
 
@@ -130,7 +134,7 @@ class Retriever:
     """One model over one index, ready for queries; safe to share between threads."""
 
     def __init__(self, index: Index, search: Search) -> None:
-        self.index, self.k = index, search.k
+        self.index, self.k = index, min(search.k, max(1, len(index)))
         self.model = notation.make(search.model, WEIGHTINGS, "model")
         self.feedback = notation.make(search.feedback, FEEDBACKS, "feedback") if search.feedback else None
         # Tables of words that queries share; a few kilobytes each.
@@ -150,7 +154,7 @@ class Retriever:
         terms = self.terms(query.text)
         if self.feedback is None:
             return self.hits(terms, self.k)
-        first = self.hits(terms, self.feedback.docs)
+        first = self.hits(terms, min(self.feedback.docs, max(1, len(self.index))))
         return self.hits(self.expand(terms, first, self.feedback), self.k) if len(first.rows) else first
 
     def expand(self, terms: Mapping[str, float], hits: Hits, feedback: RM3) -> dict[str, float]:

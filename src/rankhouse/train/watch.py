@@ -19,7 +19,7 @@ LEAST_SPREAD = 1e-5
 """Scores of one query that differ by less than this share of their size are one constant."""
 _COLLAPSED_SHARE = 0.9
 _LEAST_REACH = 0.15
-_MANY = 0.1
+_MANY, _NEARLY_ALL = 0.1, 0.95
 _MOST_UNFOUND = 0.5
 _NAMED = 5
 
@@ -55,10 +55,13 @@ def check_lessons(lessons: Lessons, watch: Watch) -> None:
         )
     queries = len(lessons.examples.queries)
     if lessons.without_relevant > _MANY * queries:
+        # In a catalogue most entries may have no match; nearly all of them rather tells of foreign judgements.
+        foreign = lessons.without_relevant > _NEARLY_ALL * queries
+        hint = "; are judgements, queries and collection of one kind?" if foreign else ""
         watch.say(
             "no relevant",
             f"{lessons.without_relevant:,} of {queries:,} training queries have no relevant passage, so "
-            "nothing is learned from them; are judgements, queries and collection of one kind?",
+            f"nothing is learned from them{hint}",
         )
     shape, relevant = lessons.shape, lessons.examples.label == RELEVANT
     from_run = shape.kind != "positives" and shape.count > 0 and shape.negatives.stop > shape.negatives.start

@@ -131,12 +131,12 @@ def _keep(
         made = keep(maker, index.documents.stream(), kept_folder(index.path), job, lambda done, _: show(done))
     state = made.state
     if state.cut:
-        console.say(
-            f"warning: {state.cut:,} of {state.passages:,} passages did not fit into {ranker.max_length} "
+        console.warn(
+            f"{state.cut:,} of {state.passages:,} passages did not fit into {ranker.max_length} "
             f"tokens; {state.lost:,} tokens are not kept (cut smaller passages with --split)"
         )
     if state.dropped_words:
-        console.say(f"warning: {state.dropped_words:,} words are in no passage; --split says how many")
+        console.warn(f"{state.dropped_words:,} words are in no passage; --split says how many")
     each = made.nbytes / max(1, state.documents)
     said: dict[str, object] = {
         "kept": str(made.folder), "kind": state.kind, "dtype": state.dtype, "documents": state.documents,

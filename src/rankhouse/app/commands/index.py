@@ -89,12 +89,10 @@ def _bytes_of(corpus: tuple[str, ...]) -> int | None:
 def _report(report: BuildReport) -> None:
     examples = f" (first: {', '.join(report.examples)})" if report.examples else ""
     if report.without_text:
-        console.say(
-            f"warning: {report.without_text:,} documents have no text; no search finds them{examples}"
-        )
+        console.warn(f"{report.without_text:,} documents have no text; no search finds them{examples}")
     if report.without_terms:
-        console.say(
-            f"warning: {report.without_terms:,} documents hold nothing but stop words and punctuation; "
+        console.warn(
+            f"{report.without_terms:,} documents hold nothing but stop words and punctuation; "
             f"no search finds them{examples}"
         )
 

@@ -162,8 +162,8 @@ class _Opened:
         for name, ranker in self._neural.items():
             seen = ranker.report
             if seen.truncated:
-                console.say(
-                    f"warning: {seen.truncated:,} of {seen.seen:,} passages did not fit into the "
+                console.warn(
+                    f"{seen.truncated:,} of {seen.seen:,} passages did not fit into the "
                     f"{ranker.max_length} tokens of {name}; {seen.tokens_lost:,} tokens were not read "
                     "(cut smaller passages with --split)"
                 )
@@ -184,7 +184,7 @@ def _guard(rule: Rule, queries: list[Query], test: Part, index: Index, *, allow_
     shared = overlap(Part(queries, qrels), test, index.documents)
     if shared.leaks:
         counts = ", ".join(f"{count:,} {what} ({some})" for what, count, some in shared.rows() if count)
-        console.say(f"warning: training and test data overlap: {counts}")
+        console.warn(f"training and test data overlap: {counts}")
     return shared
 
 

@@ -149,11 +149,9 @@ def _unread(neural: NeuralRanker) -> dict[str, int]:
 def _warn_of_unread(neural: NeuralRanker, report: Report) -> None:
     """Say what the ranker did not read."""
     if read := neural.report.truncated:
-        console.say(
-            f"warning: {read:,} of {neural.report.seen:,} passages did not fit into {neural.max_length} "
+        console.warn(
+            f"{read:,} of {neural.report.seen:,} passages did not fit into {neural.max_length} "
             f"tokens; {neural.report.tokens_lost:,} tokens were not read (cut smaller passages with --split)"
         )
     if report.dropped_words:
-        console.say(
-            f"warning: {report.dropped_words:,} words are in no passage; --split says how many it keeps"
-        )
+        console.warn(f"{report.dropped_words:,} words are in no passage; --split says how many it keeps")

@@ -149,7 +149,7 @@ def _validation(
     from rankhouse.train.validate import Validation
 
     if queries is None and qrels is None and run_path is None:
-        console.say("warning: no validation was given, so the last model is kept, good or bad")
+        console.warn("no validation was given, so the last model is kept, good or bad")
         return None
     if queries is None or qrels is None or run_path is None:
         raise WrongUse("validation needs all of --valid-queries, --valid-qrels and --valid-run")
@@ -198,5 +198,5 @@ def _tell(outcome: Outcome, out: Path) -> None:
             f"{outcome.best:.4f} after {outcome.best_step:,} of {outcome.steps:,} steps"
         )
     for remark in outcome.remarks:
-        console.say(f"warning: {remark}")
+        console.note(remark)
     console.say(f"trained in {outcome.seconds:.0f} s; use it with  --ranker {out}")
