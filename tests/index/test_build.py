@@ -25,7 +25,6 @@ from rankhouse.core.errors import (
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index import build as building
 from rankhouse.index.analysts import Analysts
-from rankhouse.index.analysts import Analysts
 from rankhouse.index.build import BuildOptions, append, build
 from rankhouse.index.catalogue import Index
 from rankhouse.index.retrieve import retrieve
