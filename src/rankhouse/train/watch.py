@@ -55,7 +55,7 @@ def check_lessons(lessons: Lessons, watch: Watch) -> None:
         )
     queries = len(lessons.examples.queries)
     if lessons.without_relevant > _MANY * queries:
-        # In a catalogue most entries may have no match; nearly all of them rather tells of foreign judgements.
+        # In a catalogue most entries may have no match; nearly all rather tells of foreign judgements.
         foreign = lessons.without_relevant > _NEARLY_ALL * queries
         hint = "; are judgements, queries and collection of one kind?" if foreign else ""
         watch.say(
