@@ -298,3 +298,11 @@ def test_a_killed_writer_blocks_nobody_and_a_living_one_keeps_its_folder(tmp_pat
     refuse_if_written(tmp_path)
     enter(target)
     assert not os.listdir(target.parent)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "loop"])
+def test_names_that_no_file_can_have_are_refused(tmp_path, name):
+    (tmp_path / "loop").symlink_to("loop")
+    for open_it in (writing, only_writer, lambda path: replacing_folder(path, anything)):
+        with pytest.raises(OutputFailed, match="links lead in a circle|too long"), open_it(tmp_path / name):
+            pass

@@ -91,8 +91,24 @@ _REFUSALS = {
     errno.ENOTDIR: "a part of the path is a file, not a folder",
     errno.EEXIST: "a part of the path is a file, not a folder",
     errno.EISDIR: "a folder of that name is in the way",
+    errno.ELOOP: "its links lead in a circle",
     errno.ENAMETOOLONG: "the name is too long for this file system",
 }
+
+
+def real_path(path: Path) -> Path:
+    """Return where a path leads to when all links are followed; what is missing may still be made.
+
+    Raises:
+        OutputFailed: Links lead in a circle, or the name is too long.
+    """
+    with writing_failures(path):
+        try:
+            real = path.resolve()
+            real.exists()
+        except RuntimeError as error:  # how Python before 3.13 says it
+            raise OSError(errno.ELOOP, str(error)) from error
+    return real
 
 
 @contextmanager

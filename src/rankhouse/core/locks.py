@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from rankhouse.core.errors import WrongUse, writing_failures
+from rankhouse.core.errors import WrongUse, real_path, writing_failures
 
 _SUFFIX = ".lock"
 _guard = threading.Lock()
@@ -35,7 +35,7 @@ def only_writer(target: Path) -> Iterator[None]:
         WrongUse: Another process, or another thread, is writing there.
         OutputFailed: The folder cannot be made, or nothing may be written there.
     """
-    target, me = target.resolve(), threading.get_ident()
+    target, me = real_path(target), threading.get_ident()
     with _guard:
         holder = _held.get(target)
         if holder is None:

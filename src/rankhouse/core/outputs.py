@@ -22,7 +22,7 @@ from typing import BinaryIO, Final, TextIO, cast
 
 from filelock import FileLock, Timeout
 
-from rankhouse.core.errors import OutputFailed, WrongUse, writing_failures
+from rankhouse.core.errors import OutputFailed, WrongUse, real_path, writing_failures
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -43,6 +43,7 @@ def check_file_target(path: Path) -> None:
     """
     if is_stream(path):
         return
+    real_path(path)
     if path.is_dir():
         raise WrongUse(f"{path}: is a folder, a file is to be written; name a file, for example {path}/out")
     if path.is_socket():
@@ -84,7 +85,7 @@ def replacing(path: Path) -> Iterator[Path]:
                 yield (temporary := Path(folder) / "out")
                 _pour(temporary, path)
             return
-        target = path.resolve()
+        target = real_path(path)
         with _scratch(target) as scratch:
             temporary = scratch / target.name
             yield temporary
@@ -111,7 +112,7 @@ def replacing_folder(path: Path, foreign: Callable[[Path], Iterable[str]]) -> It
         WrongUse: What is there is no folder, or holds something of another kind.
         OutputFailed: No permission, disk full, or the like.
     """
-    target = path.resolve()
+    target = real_path(path)
     _check_folder_target(path, foreign)
     with writing_failures(path), _scratch(target) as scratch:
         temporary = scratch / target.name

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, DuplicateId, WrongUse, writing_failures
+from rankhouse.core.errors import BadData, DuplicateId, WrongUse, real_path, writing_failures
 from rankhouse.core.locks import only_writer, refuse_if_written
 from rankhouse.core.nouns import Document
 from rankhouse.core.outputs import others, replacing_folder
@@ -161,6 +161,7 @@ def _foreign(folder: Path) -> list[str]:
 
 
 def _refuse_occupied(out: Path, options: BuildOptions) -> None:
+    real_path(out)
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / manifest.FILE).exists():
