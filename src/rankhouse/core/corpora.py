@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from rankhouse.core import markup
+from rankhouse.core.decoding import from_json, is_nested_too_deep, nested
 from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse
 from rankhouse.core.files import Meter, Skips, as_text, kind_of, looks_like, numbered_lines
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.seen import SeenIds
+from rankhouse.core.seen import SeenIds, checked_id
 
 T = TypeVar("T")
 
@@ -28,7 +27,7 @@ CORPUS_KINDS = (*JSON_KINDS, ".tsv", *TREC_KINDS)
 
 _ID_KEYS = ("id", "_id", "docid", "docno")
 _TEXT_KEYS = ("text", "contents", "body")
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def read_documents(
@@ -90,7 +89,7 @@ def corpus_files(source: Path) -> list[Path]:
 
 def _records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
     if kind_of(path) in TREC_KINDS:
-        return _trec_documents(path, skips, meter)
+        return markup.documents(path, skips, meter)
     return _each_line(path, _tsv_document if kind_of(path) == ".tsv" else _json_document, skips, meter)
 
 
@@ -108,11 +107,10 @@ def _each_line(
 
 
 def _json_record(raw: bytes, path: Path, line: int) -> dict[str, Any]:
-    try:
-        return _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        as_text(raw, path, line)
-        raise BadData(f"not a JSON object on one line ({error})", path, line) from error
+    record = from_json(_decoder, raw, "not a JSON object on one line", path, line)
+    if is_nested_too_deep(raw, record):
+        raise nested(path, line)
+    return record
 
 
 def _json_document(raw: bytes, path: Path, line: int) -> Document:
@@ -139,22 +137,6 @@ def _take_id(record: dict[str, Any], path: Path, line: int) -> str:
     )
 
 
-def checked_id(value: str, path: Path, line: int) -> str:
-    """Give an id back if run and judgement files can hold it.
-
-    Raises:
-        BadData: It is empty or has white space in it.
-    """
-    if not value or value.split() != [value]:
-        raise BadData(
-            f'the id "{value}" is empty or has white space in it, and TREC runs and qrels separate their '
-            "columns by white space; replace it, for example by underscores",
-            path,
-            line,
-        )
-    return value
-
-
 def _take_text(record: dict[str, Any], keys: tuple[str, ...], path: Path, line: int) -> str:
     for key in keys:
         if key in record:
@@ -176,56 +158,6 @@ def _tsv_fields(raw: bytes, path: Path, line: int) -> tuple[str, str]:
 
 def _tsv_document(raw: bytes, path: Path, line: int) -> Document:
     return Document(*_tsv_fields(raw, path, line))
-
-
-# What TREC's newswire collections call a title and a text. Everything else of a record is markup about it.
-_TITLE_TAGS = "title|headline|head|ttl|ti|hl"
-_TEXT_TAGS = "text|leadpara|lp|body|abstract|summary"
-_SECTION = re.compile(rf"<({_TITLE_TAGS}|{_TEXT_TAGS})\b[^>]*>(.*?)</\1\s*>", re.IGNORECASE | re.DOTALL)
-_DOCNO = re.compile(r"<docno\b[^>]*>\s*(.*?)\s*</docno\s*>", re.IGNORECASE | re.DOTALL)
-_NOT_TEXT = re.compile(r"<(docno|dochdr|docid)\b.*?</\1\s*>|<[^>]+>", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<[^>]+>")
-
-
-def _trec_documents(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
-    """Stream <DOC> ... </DOC> records; the line of a record is that of its <DOC>."""
-    start, parts = 0, list[bytes]()
-    for line, raw in numbered_lines(path, meter):
-        lowered = raw.lower()
-        if b"<doc>" in lowered or b"<doc " in lowered:
-            if start:
-                skips.take(BadData("a <DOC> begins before the one above it has ended", path, start))
-            start, parts = line, []
-        if start:
-            parts.append(raw)
-        if b"</doc>" in lowered and start:
-            try:
-                yield start, _trec_document(b"\n".join(parts), path, start)
-            except BadData as fault:
-                skips.take(fault)
-            start, parts = 0, []
-    if start:
-        skips.take(BadData("the file ends inside this <DOC>; it may be cut off", path, start))
-
-
-def _trec_document(raw: bytes, path: Path, line: int) -> Document:
-    record = as_text(raw, path, line)
-    number = _DOCNO.search(record)
-    if number is None:
-        raise BadData("the record has no <DOCNO>", path, line)
-    doc_id = checked_id(number[1], path, line)
-    titles, texts = list[str](), list[str]()
-    for section in _SECTION.finditer(record):
-        is_title = re.fullmatch(_TITLE_TAGS, section[1], re.IGNORECASE)
-        (titles if is_title else texts).append(_plain(_TAG.sub(" ", section[2])))
-    if not titles and not texts:
-        body = record[record.lower().index("<doc") :]
-        texts = [_plain(_NOT_TEXT.sub(" ", body))]
-    return Document(doc_id, " ".join(filter(None, texts)), " ".join(filter(None, titles)))
-
-
-def _plain(text: str) -> str:
-    return " ".join(html.unescape(text).split())
 
 
 def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") -> list[Query]:
@@ -252,7 +184,7 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
             keys = (field,) if field else ("text", "query", "title")
             records = _each_line(path, lambda raw, at, line: _json_query(raw, at, line, keys), skips)
         case "<":
-            records = _trec_topics(path, field or "title", skips)
+            records = markup.topics(path, field or "title", skips)
         case _ if field:
             raise WrongUse(f'{path}: a TSV file of queries has one text only; leave out the field "{field}"')
         case _:
@@ -269,50 +201,6 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
 def _json_query(raw: bytes, path: Path, line: int, keys: tuple[str, ...]) -> Query:
     record = _json_record(raw, path, line)
     return Query(_take_id(record, path, line), _take_text(record, keys, path, line))
-
-
-_TOPIC_FIELDS = ("num", "title", "desc", "narr")
-_TOPIC_PART = re.compile(r"<(\w+)[^>]*>\s*(.*?)\s*(?=<|\Z)", re.DOTALL)
-_TOPIC_LABEL = re.compile(r"^(Number|Topic|Description|Narrative|Title)\s*:\s*", re.IGNORECASE)
-
-
-def _trec_topics(path: Path, field: str, skips: Skips) -> Iterator[tuple[int, Query]]:
-    """Stream <top> records of classic (unclosed tags) and web-track (closed tags) topics."""
-    start, parts = 0, list[str]()
-    for line, raw in chain(numbered_lines(path), [(0, b"</top>")]):
-        text = as_text(raw, path, line)
-        if "<top>" in text.lower() or re.search(r"<topic\b", text, re.IGNORECASE):
-            start, parts = line, []
-        if start:
-            parts.append(text)
-        if start and re.search(r"</top(ic)?>", text, re.IGNORECASE):
-            try:
-                yield start, _trec_topic("\n".join(parts), field, path, start)
-            except BadData as fault:
-                skips.take(fault)
-            start, parts = 0, []
-
-
-def _trec_topic(record: str, field: str, path: Path, line: int) -> Query:
-    found = {
-        tag.lower(): " ".join(_TOPIC_LABEL.sub("", html.unescape(text)).split())
-        for tag, text in _TOPIC_PART.findall(record)
-        if text
-    }
-    if number := re.search(r'<topic[^>]*\bnumber="([^"]+)"', record, re.IGNORECASE):
-        found.setdefault("num", number[1])
-    for alias, name in (("description", "desc"), ("query", "title"), ("narrative", "narr")):
-        if alias in found:
-            found.setdefault(name, found[alias])
-    if "num" not in found:
-        raise BadData("the topic has no <num>", path, line)
-    if field not in found:
-        raise BadData(
-            f"topic {found['num']} has no <{field}>; it has: {', '.join(found)} (choose one as the field)",
-            path,
-            line,
-        )
-    return Query(checked_id(found["num"], path, line), found[field])
 
 
 def _ir_dataset(name: str) -> Any:  # noqa: ANN401 - an untyped library's object

@@ -1,4 +1,4 @@
-"""Which ids were given already, for collections too large for a set of strings."""
+"""Ids: which can be used, and which were given already, for collections too large for a set of strings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import DuplicateId
+from rankhouse.core.errors import BadData, DuplicateId
+
+
+def checked_id(value: str, path: Path, line: int) -> str:
+    """Return an id if run and judgement files can hold it.
+
+    Raises:
+        BadData: It is empty or has white space in it.
+    """
+    if not value or value.split() != [value]:
+        raise BadData(
+            f'the id "{value}" is empty or has white space in it, and TREC runs and qrels separate their '
+            "columns by white space; replace it, for example by underscores",
+            path,
+            line,
+        )
+    return value
 
 
 class SeenIds:

@@ -26,6 +26,9 @@ from rankhouse.text.characters import RANGES
 
 MAX_WORD_UNITS = 255  # Lucene's default, in UTF-16 units
 
+_REACH = 2 * MAX_WORD_UNITS + 2
+_WINDOW = 2 * _REACH
+
 Span = tuple[int, int]
 
 
@@ -128,8 +131,19 @@ def spans(text: str) -> list[Span]:
 
 
 def _bounded(text: str, subject: str, pattern: re.Pattern[str]) -> Iterator[Span]:
+    """Find the words of a text that has long ones, in windows: a long word is not read again for every piece.
+
+    Whether a word begins somewhere, and how its first 255 units read, shows within ``_REACH`` characters.
+    """
     position = 0
-    while match := pattern.search(subject, position):
+    while position < len(subject):
+        window = position + _WINDOW
+        match = pattern.search(subject, position, window)
+        if window < len(subject) and (match is None or match.start() > window - _REACH):
+            position = window - _REACH
+            continue
+        if match is None:
+            return
         start, end = match.span()
         limit = end_within_units(text, start, end)
         if limit == end:
@@ -146,6 +160,9 @@ def end_within_units(text: str, start: int, end: int) -> int:
     """Cut ``text[start:end]`` to at most 255 UTF-16 units: the new end."""
     if 2 * (end - start) <= MAX_WORD_UNITS:
         return end
+    most = min(end, start + MAX_WORD_UNITS)
+    if max(text[start:most]) <= "\uffff":
+        return most
     units = 0
     for position in range(start, end):
         units += 2 if text[position] > "\uffff" else 1
