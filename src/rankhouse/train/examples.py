@@ -6,7 +6,6 @@ Two sources: a PAIRS file, JSON lines of {"query_id", "query", "doc_id", "passag
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import tempfile
@@ -24,7 +23,7 @@ import msgspec
 import numpy as np
 
 from rankhouse.core.errors import BadData, RankhouseWarning
-from rankhouse.core.files import as_text, open_bytes
+from rankhouse.core.files import as_text, is_packed, open_bytes
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -195,9 +194,9 @@ class _Lines:
 
 def _plain(path: Path) -> BinaryIO:
     """Open a file for reading at any place; a compressed one by way of a temporary file."""
+    if not is_packed(path):
+        return path.open("rb")
     with open_bytes(path) as stream:
-        if isinstance(stream, io.BufferedReader):
-            return path.open("rb")
         unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the examples
         shutil.copyfileobj(stream, unpacked, 1 << 20)
         unpacked.seek(0)
