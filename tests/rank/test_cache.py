@@ -214,7 +214,7 @@ def test_a_cache_of_another_version_is_refused(tmp_path):
     sql = sqlite3.connect(cache_file(tmp_path))
     sql.execute("PRAGMA user_version = 9")
     sql.close()
-    with pytest.raises(BadData, match="version 9, this program writes version 1"):
+    with pytest.raises(BadData, match="version 9, this program writes version 2"):
         CachedRanker(Overlap(), tmp_path)
 
 

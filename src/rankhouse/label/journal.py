@@ -81,8 +81,8 @@ class Journal:
         path = self.folder / "plan.json"
         try:
             return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
-        except (OSError, msgspec.DecodeError):
-            return {}  # killed before the plan was written: nothing else can be there
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return {}  # damaged, or killed before the plan was written: nothing else can be there
 
     def _warn(self, before: Mapping[str, str], plan: Mapping[str, str]) -> None:
         if not (self.folder / "done.txt").exists():
@@ -100,7 +100,7 @@ class Journal:
         done = self.folder / "done.txt"
         sound = []
         with self._open("rb") as columns:
-            for line in done.read_text("ascii").splitlines() if done.exists() else ():
+            for line in done.read_text("ascii", "replace").splitlines() if done.exists() else ():
                 parts = line.split()
                 if len(parts) != 4 or not all(part.isdecimal() for part in parts[:3]) or parts[3] != "end":
                     break

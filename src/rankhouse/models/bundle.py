@@ -8,6 +8,7 @@ its family: ``monot5("DIR")``.
 from __future__ import annotations
 
 import platform
+import zlib
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -45,6 +46,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         fingerprint: Hash of family, policy, assets and weights.
         versions: Of the packages it was written with.
         use: How documents are meant to be passed to it: {"split": "sentences(10, 5)", "pool": "max"} ...
+        sums: CRC-32 of each of the family's files; empty where an older version wrote it.
+        crc32: CRC-32 of everything else in the manifest; None where an older version wrote it.
     """
 
     kind: str = _KIND
@@ -56,6 +59,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     versions: dict[str, str]
     use: dict[str, str] = {}
+    sums: dict[str, int] = {}
+    crc32: int | None = None
+
+    @property
+    def checksum(self) -> int:
+        """What ``crc32`` must be."""
+        return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(self, crc32=None)))
 
 
 def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = None) -> None:
@@ -81,7 +91,9 @@ def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = 
         fingerprint=fingerprint(model),
         versions=_versions(),
         use=dict(use or {}),
+        sums={name: zlib.crc32(content) for name, content in assets.items()},
     )
+    manifest = msgspec.structs.replace(manifest, crc32=manifest.checksum)
     with replacing_folder(folder, _foreign) as part:
         part.mkdir()
         save_file(weights, part / WEIGHTS)
@@ -109,7 +121,7 @@ def load(folder: Path | str) -> Model[Any]:
     try:
         model: Any = FAMILIES[manifest.family].rebuild(manifest.policy, assets)
         model.load_state_dict(weights)
-    except (RuntimeError, KeyError, TypeError, ValueError) as error:
+    except Exception as error:  # damaged files raise whatever their readers do, tokenizers a bare Exception
         reason = f"{type(error).__name__}: {error}".splitlines()[-1].strip()
         raise BadModel(
             f'"{folder}": weights, assets and the policy in {MANIFEST} do not fit together ({reason}); '
@@ -148,7 +160,7 @@ def read_manifest(folder: Path | str) -> Manifest:
         raise BadModel(f'"{folder}" is no ranker saved by rankhouse: it holds no {MANIFEST}.{_hint(folder)}')
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
-    except (msgspec.DecodeError, OSError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise BadModel(f'"{folder / MANIFEST}" cannot be read ({error}); save or fetch it again') from None
     if manifest.kind != _KIND:
         raise BadModel(f'"{folder}" is a {manifest.kind}, not a ranker')
@@ -158,6 +170,9 @@ def read_manifest(folder: Path | str) -> Manifest:
             f'"{folder}" was written by rankhouse {writer} in format {manifest.format}; this version reads '
             f"up to {FORMAT}: update rankhouse"
         )
+    known = manifest.family in FAMILIES  # one that is not may be of a newer version; `load` says so
+    if known and manifest.crc32 is not None and manifest.crc32 != manifest.checksum:
+        raise BadModel(f'"{folder / MANIFEST}" was changed after it was written; save or fetch it again')
     return manifest
 
 
@@ -200,8 +215,11 @@ def _files(folder: Path, manifest: Manifest) -> tuple[dict[str, Tensor], dict[st
             raise BadModel(f'"{folder / MANIFEST}" names the asset "{name}", which is no plain file name')
     try:
         assets = {name: (folder / name).read_bytes() for name in manifest.assets}
+        for name in manifest.sums.keys() & assets.keys():
+            if zlib.crc32(assets[name]) != manifest.sums[name]:
+                raise BadModel(f'"{folder / name}" was changed after it was written; save or fetch it again')
         weights: dict[str, Tensor] = load_file(folder / WEIGHTS)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise BadModel(f'"{folder}" is incomplete or damaged: {error}; save or fetch it again') from error
     weights |= {name: weights[stored] for name, stored in manifest.shared.items() if stored in weights}
     return weights, assets

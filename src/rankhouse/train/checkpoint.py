@@ -6,6 +6,7 @@ safetensors for tensors and JSON for the rest, so that nothing in a checkpoint c
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from torch import Tensor
 from rankhouse.core.errors import BadModel, MissingInput, OutputFailed
 from rankhouse.core.outputs import replacing
 
-_SAID = "rankhouse"
+_SAID, _SUM = "rankhouse", "crc32"
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, Any]) -> None:
@@ -44,9 +45,16 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, A
         whole = tensor.detach().cpu().contiguous()
         # A view into a larger tensor would take its owner along.
         stored[name] = whole.clone() if whole.untyped_storage().nbytes() > whole.nbytes else whole
-    note = msgspec.json.encode({"said": said, "aliases": aliases}).decode()
+    sums = {name: _checksum(tensor) for name, tensor in stored.items()}
+    note = msgspec.json.encode({"said": said, "aliases": aliases, "sums": sums}).decode()
     with saving(path), replacing(path) as temporary:
-        save_file(stored, temporary, {_SAID: note})
+        save_file(stored, temporary, {_SAID: note, _SUM: str(zlib.crc32(note.encode()))})
+
+
+def _checksum(tensor: Tensor) -> int:
+    """Return the CRC-32 of a tensor's type, shape and bytes."""
+    kind = f"{tensor.dtype} {tuple(tensor.shape)}".encode()
+    return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy(), zlib.crc32(kind))
 
 
 @contextmanager
@@ -72,12 +80,29 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise MissingInput(f"{path}: there is no such checkpoint")
     try:
         with safe_open(path, framework="pt") as file:
-            note = msgspec.json.decode((file.metadata() or {})[_SAID])
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, KeyError, msgspec.DecodeError, OSError) as error:
-        raise BadModel(f"{path}: no checkpoint of a training ({error}); remove it to begin anew") from error
-    tensors |= {name: tensors[same] for name, same in note["aliases"].items()}
-    return tensors, note["said"]
+        note = msgspec.json.decode(metadata[_SAID])
+        if _SUM in metadata:  # not in those of older versions
+            _refuse_changed(metadata, note["sums"], tensors)
+        tensors |= {name: tensors[same] for name, same in note["aliases"].items()}
+        return tensors, note["said"]
+    except (SafetensorError, KeyError, TypeError, ValueError, msgspec.DecodeError, OSError) as error:
+        raise BadModel(
+            f"{path}: no sound checkpoint of a training ({error}); remove it to begin anew"
+        ) from error
+
+
+def _refuse_changed(metadata: Mapping[str, str], sums: object, tensors: Mapping[str, Tensor]) -> None:
+    """Compare note and tensors with their checksums.
+
+    Raises:
+        ValueError: Something was changed after it was written.
+    """
+    if metadata[_SUM] != str(zlib.crc32(metadata[_SAID].encode())):
+        raise ValueError("its note was changed after it was written")
+    if sums != {name: _checksum(tensor) for name, tensor in tensors.items()}:
+        raise ValueError("a tensor was changed after it was written")
 
 
 # --- optimisers -----------------------------------------------------------------------------------------

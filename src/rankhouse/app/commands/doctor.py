@@ -10,6 +10,7 @@ from typing import NamedTuple
 import click
 
 from rankhouse.app import console
+from rankhouse.app.cache_check import check_cache, is_cache
 from rankhouse.app.index_check import check_kept, check_vectors
 from rankhouse.app.options import PATH, as_json
 from rankhouse.app.ranker_check import check_ranker
@@ -46,7 +47,7 @@ class Finding:
 @click.option("--corpus", type=PATH, help="Documents on which to measure what a ranker cuts off.")
 @as_json
 def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None, as_json: bool) -> None:
-    """Check runs, qrels, queries, corpora, indexes and rankers; each is recognised by its content.
+    """Check runs, qrels, queries, corpora, indexes, score caches and rankers; each is recognised by its content.
 
     A ranker is a bundle folder, or a checkpoint by its family: 'monot5("DIR")'.
 
@@ -97,11 +98,13 @@ def _is_ranker(thing: str) -> bool:
 
 
 def recognise(path: Path) -> str:
-    """Tell what a file or folder is: index, run, qrels, queries or corpus.
+    """Tell what a file or folder is: index, score cache, run, qrels, queries or corpus.
 
     Raises:
         WrongUse: It is none of these.
     """
+    if is_cache(path):
+        return "score cache"
     if path.is_dir():
         return "index" if (path / manifest.FILE).exists() else "corpus"
     match looks_like(path):
@@ -226,12 +229,17 @@ def _index(path: Path, finding: Finding, _: Path | None) -> None:
     check_kept(index, finding.facts, finding.faults)
 
 
+def _cache(path: Path, finding: Finding, _: Path | None) -> None:
+    check_cache(path, finding.facts)
+
+
 _CHECKS: dict[str, Callable[[Path, Finding, Path | None], None]] = {
     "run": _run,
     "qrels": _qrels,
     "queries": _queries,
     "corpus": _corpus,
     "index": _index,
+    "score cache": _cache,
 }
 
 
