@@ -118,7 +118,16 @@ def test_cut_weights_are_noticed(bundle):
 
 def edit(bundle, **change):
     manifest = json.loads((bundle / "manifest.json").read_text())
-    (bundle / "manifest.json").write_text(json.dumps(manifest | change))
+    # As an older version wrote it: without the checksum, by which any other change is refused.
+    (bundle / "manifest.json").write_text(json.dumps(manifest | {"crc32": None} | change))
+
+
+def test_a_manifest_that_was_changed_is_refused(bundle):
+    text = (bundle / "manifest.json").read_text()
+    manifest = json.loads(text)
+    (bundle / "manifest.json").write_text(json.dumps(manifest | {"use": {"pool": "sum"}}))
+    with pytest.raises(BadModel, match=r"manifest\.json\" was changed after it was written"):
+        load(bundle)
 
 
 def test_manifests_of_another_kind_version_or_family_are_refused(bundle):

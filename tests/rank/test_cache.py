@@ -218,6 +218,37 @@ def test_a_cache_of_another_version_is_refused(tmp_path):
         CachedRanker(Overlap(), tmp_path)
 
 
+def test_a_cache_of_version_1_gets_checksums(tmp_path):
+    pairs = many(5000)
+    with CachedRanker(Overlap(), tmp_path) as ranker:
+        scores = ranker.score(pairs)
+    with sqlite3.connect(cache_file(tmp_path)) as sql:
+        sql.executescript(
+            "CREATE TABLE old (ranker INTEGER NOT NULL, pair BLOB NOT NULL, score REAL NOT NULL, "
+            "PRIMARY KEY (ranker, pair)) WITHOUT ROWID; INSERT INTO old SELECT ranker, pair, score FROM scores; "
+            "DROP TABLE scores; ALTER TABLE old RENAME TO scores; PRAGMA user_version = 1;"
+        )
+    sql.close()
+    with CachedRanker(Overlap(), tmp_path) as ranker:
+        assert np.array_equal(ranker.score(pairs), scores)
+        assert (ranker.hits, ranker.misses) == (5000, 0)
+        assert ranker._store.version == 2
+        assert ranker._store.verify() == (1, 5000)
+
+
+def test_a_changed_score_is_refused(tmp_path):
+    with CachedRanker(Overlap(), tmp_path) as ranker:
+        ranker.score(PAIRS)
+    with sqlite3.connect(cache_file(tmp_path)) as sql:
+        sql.execute("UPDATE scores SET score = score + 1 WHERE pair = (SELECT min(pair) FROM scores)")
+    sql.close()
+    with (
+        pytest.raises(BadData, match=r"scores\.sqlite: .*not the one that was kept.*delete it"),
+        CachedRanker(Overlap(), tmp_path) as ranker,
+    ):
+        ranker.score(PAIRS)
+
+
 def many(n, query="q"):
     return [pair(query, f"passage {i} {'x' * (i % 50)}") for i in range(n)]
 

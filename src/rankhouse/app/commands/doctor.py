@@ -47,7 +47,7 @@ class Finding:
 @click.option("--corpus", type=PATH, help="Documents on which to measure what a ranker cuts off.")
 @as_json
 def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None, as_json: bool) -> None:
-    """Check runs, qrels, queries, corpora, indexes, score caches and rankers; each is recognised by its content.
+    """Check runs, qrels, queries, corpora, indexes, caches and rankers; each is recognised by its content.
 
     A ranker is a bundle folder, or a checkpoint by its family: 'monot5("DIR")'.
 
