@@ -225,7 +225,8 @@ def test_a_cache_of_version_1_gets_checksums(tmp_path):
     with sqlite3.connect(cache_file(tmp_path)) as sql:
         sql.executescript(
             "CREATE TABLE old (ranker INTEGER NOT NULL, pair BLOB NOT NULL, score REAL NOT NULL, "
-            "PRIMARY KEY (ranker, pair)) WITHOUT ROWID; INSERT INTO old SELECT ranker, pair, score FROM scores; "
+            "PRIMARY KEY (ranker, pair)) WITHOUT ROWID; "
+            "INSERT INTO old SELECT ranker, pair, score FROM scores; "
             "DROP TABLE scores; ALTER TABLE old RENAME TO scores; PRAGMA user_version = 1;"
         )
     sql.close()
