@@ -56,7 +56,7 @@ def command(
     folder = (out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out")).resolve()
     written = read_recipe(recipe, changes, smallest=smallest)
     contents = Contents(folder / HASHES)
-    plan = make_plan(written, Sources(written, contents, download=download))
+    plan = make_plan(written, Sources(written, contents, download=download), folder)
     check_tables(plan)
     check_figures(plan)
     if dry_run:

@@ -29,6 +29,7 @@ class Lines:
         self.path = path
         self._lines: dict[Key, int] = {}
         self._said: dict[Key, str] = {}
+        self._by_hand: set[Key] = set()
         around: Key = ()
         for line, statement in _statements(text):
             found = tomllib.loads(statement)
@@ -59,9 +60,15 @@ class Lines:
             number += 1
         return number
 
-    def say(self, keys: Key, how: str) -> None:
-        """Note that a key was given elsewhere, like ``--set k=10``."""
+    def say(self, keys: Key, how: str, *, by_hand: bool = False) -> None:
+        """Note that a key was given elsewhere: by the recipe's smallest size, or by hand (``--set k=10``)."""
         self._said[keys] = how
+        if by_hand:
+            self._by_hand.add(keys)
+
+    def by_hand(self, keys: Key) -> bool:
+        """Tell whether a key, or what is around it, was given on the command line and not by the recipe."""
+        return any(keys[:length] in self._by_hand for length in range(1, len(keys) + 1))
 
     def where(self, keys: Key) -> str:
         """Name the file and line of a key; of what is around it if it has none of its own."""

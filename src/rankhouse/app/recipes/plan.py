@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import msgspec
 
 from rankhouse import __version__
 from rankhouse.app.recipes import stations
+from rankhouse.app.recipes.bounds import OWN_FILE, Bounds
 from rankhouse.app.recipes.layout import Step
 from rankhouse.app.recipes.lines import RecipeFault
-from rankhouse.app.recipes.read import Written
+from rankhouse.app.recipes.read import Written, label
 from rankhouse.app.recipes.references import Reference, references, resolve
 from rankhouse.app.recipes.sources import Found, Sources
 from rankhouse.app.recipes.weave import Pass, Weave, labels_of, said
@@ -25,8 +26,6 @@ from rankhouse.core.errors import WrongUse
 WORK = "work"
 SAID = "said.json"
 _PLAIN = re.compile(r"[^\w.=+-]+")
-_OWN_FILE = "./"
-_FREE = ("cache",)  # neutral paths need not be data
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """All tasks, those that others need first.
+    """All tasks, in the order of work: those that others need first, one value of a loop after the other.
 
     Attributes:
         written: The recipe.
@@ -104,22 +103,58 @@ class Plan:
         return list(dict.fromkeys(reason for task in self.tasks.values() for reason in task.absent))
 
 
-def make_plan(written: Written, sources: Sources) -> Plan:
+def make_plan(written: Written, sources: Sources, out: Path) -> Plan:
     """Make the tasks of a recipe; reads data to hash it, runs nothing.
+
+    Args:
+        written: The recipe.
+        sources: Its data.
+        out: The result's folder, which nothing that a step writes may leave.
 
     Raises:
         WrongUse: Whatever is wrong with a step, with its line.
     """
     weave = Weave(written)
-    maker = _Maker(written, weave, sources)
+    maker = _Maker(written, weave, sources, out)
     for step in written.recipe.steps:
         maker.make(step)
-    return Plan(written, weave, sources, maker.tasks)
+    return Plan(written, weave, sources, _depth_first(maker.tasks, written.recipe.loop))
+
+
+def _depth_first(tasks: Mapping[Pass, Task], loops: Mapping[str, Sequence[Any]]) -> dict[Pass, Task]:
+    """Order tasks so that a stopped run has finished values of its outer loops, not a bit of every value.
+
+    What nobody needs comes in the order of the loops, the first variable of [loop] the outermost, each after
+    all that it needs.
+
+    Args:
+        tasks: All tasks by pass.
+        loops: Loop variable -> its values.
+    """
+    places = {name: {label(value): i for i, value in enumerate(values)} for name, values in loops.items()}
+
+    def place(which: Pass) -> tuple[int, ...]:
+        labels = dict(which[1])
+        return tuple(own[labels[name]] if name in labels else len(own) for name, own in places.items())
+
+    ordered: dict[Pass, Task] = {}
+
+    def take(which: Pass) -> None:
+        if which not in ordered:
+            for need in sorted(tasks[which].needs, key=place):
+                take(need)
+            ordered[which] = tasks[which]
+
+    needed = {need for task in tasks.values() for need in task.needs}
+    for which in sorted((which for which in tasks if which not in needed), key=place):
+        take(which)
+    return ordered
 
 
 class _Maker:
-    def __init__(self, written: Written, weave: Weave, sources: Sources) -> None:
+    def __init__(self, written: Written, weave: Weave, sources: Sources, out: Path) -> None:
         self._written, self._lines, self._weave, self._sources = written, written.lines, weave, sources
+        self._bounds = Bounds(written.lines, out)
         self._made: set[str] = set()
         self.tasks: dict[Pass, Task] = {}
 
@@ -163,11 +198,12 @@ class _Maker:
         hashed = _placed(self._resolved(name, filled, bindings, gathered, hashes=True), Path())
         options = stations.telling(command, self._check(name, command, hashed))
         key = _key(step.station, options)
-        label = "".join(f".{_PLAIN.sub('-', f'{n}={v}')[:40]}" for n, v in labels_of(bindings))
-        folder = Path(WORK) / f"{name}{label}-{key}"
+        which = "".join(f".{_PLAIN.sub('-', f'{n}={v}')[:40]}" for n, v in labels_of(bindings))
+        folder = Path(WORK) / f"{name}{which}-{key}"
         output = folder / (step.out or f"{name}{habits.suffix}")
         if not stations.takes(command, "out") and not habits.adds_to:
             output = folder / SAID
+        self._bounds.check(name, filled, folder)
         real = _placed(self._resolved(name, filled, bindings, _Gathered()), folder)
         copied = ""
         if habits.adds_to:
@@ -252,7 +288,7 @@ class _Maker:
         for key, value in filled.items():
             parameter = stations.parameter_of(command, key)
             for text in value if isinstance(value, list) else [value]:
-                free = not isinstance(text, str) or text.startswith(_OWN_FILE) or key in _FREE
+                free = not isinstance(text, str) or text.startswith(OWN_FILE) or stations.writes(key)
                 if free or references(text):
                     continue
                 if stations.names_a_file(parameter, text, self._written.folder):
@@ -289,8 +325,8 @@ def _placed(value: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Put a step's own files, "./name", into its folder."""
 
     def one(text: Any) -> Any:  # noqa: ANN401 - anything TOML holds
-        own = isinstance(text, str) and text.startswith(_OWN_FILE)
-        return str(folder / text.removeprefix(_OWN_FILE)) if own else text
+        own = isinstance(text, str) and text.startswith(OWN_FILE)
+        return str(folder / text.removeprefix(OWN_FILE)) if own else text
 
     return {k: [one(v) for v in text] if isinstance(text, list) else one(text) for k, text in value.items()}
 

@@ -100,7 +100,7 @@ def _change(raw: dict[str, Any], change: str, lines: Lines) -> None:
         inside[last]["path"] = made  # and keep where to get it
     else:
         inside[last] = made
-    lines.say((*place, last), f"--set {change}")
+    lines.say((*place, last), f"--set {change}", by_hand=True)
 
 
 def _opened(inside: Any, name: str | int, change: str) -> Any:  # noqa: ANN401 - anything TOML holds

@@ -17,6 +17,9 @@ from rankhouse.core.errors import WrongUse
 NEUTRAL = frozenset({"threads", "device", "cache", "workers", "processes"})
 """Options that change how fast, not what; the key of a step leaves them out."""
 
+WRITTEN = frozenset({"per_query", "report", "chart", "cache"})
+"""Options that name what a command writes, besides --out, which is the runner's own."""
+
 _NOT_STEPS = frozenset({"run", "serve", "doctor"})
 _RUNNERS_OWN = frozenset({"out", "json", "help"})
 _REFUSED = {
@@ -32,13 +35,11 @@ class Habits:
     Attributes:
         suffix: Ending of its output's name; "" for a folder.
         resumes: It goes on by itself in what a kill left.
-        ends_with: A file in its output that it writes when it is done, after which it does not go on.
         adds_to: The option that names a folder it adds to, in place of an output.
     """
 
     suffix: str = ""
     resumes: bool = False
-    ends_with: str = ""
     adds_to: str = ""
 
 
@@ -49,8 +50,8 @@ HABITS: dict[str, Habits] = {
     "concat": Habits(".run"),
     "folds": Habits(".json"),
     "label": Habits(".jsonl.gz", resumes=True),
-    "train": Habits(resumes=True, ends_with="outcome.json"),
-    "pretrain": Habits(resumes=True, ends_with="outcome.json"),
+    "train": Habits(resumes=True),
+    "pretrain": Habits(resumes=True),
     "encode": Habits(resumes=True, adds_to="index"),
 }
 _SELECTED = {"queries": ".jsonl", "qrels": ".qrels", "run": ".run", "pairs": ".jsonl.gz"}
@@ -201,6 +202,11 @@ def telling(command: click.Command, params: Mapping[str, Any]) -> dict[str, str]
 def shown(station: str, arguments: list[str]) -> str:
     """Write the command line as a person would type it."""
     return shlex.join(["rankhouse", station, *arguments])
+
+
+def writes(key: str) -> bool:
+    """Tell whether a key of a step names a file or folder that the command writes."""
+    return key.replace("-", "_") in WRITTEN
 
 
 def names_a_file(parameter: click.Parameter, value: str, folder: Path) -> bool:

@@ -183,8 +183,7 @@ def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
 def _make_ready(task: Task, out: Path) -> None:
     """Clear away what a kill left, unless the command goes on in it; copy what it adds to."""
     folder, output = out / task.folder, out / task.output
-    over = task.habits.ends_with and (output / task.habits.ends_with).exists()
-    if folder.exists() and (not task.habits.resumes or over or (folder / DONE).exists()):
+    if folder.exists() and (not task.habits.resumes or (folder / DONE).exists()):
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if task.copied and not output.exists():
