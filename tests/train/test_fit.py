@@ -4,6 +4,7 @@ import math
 import random
 import warnings
 from collections import Counter
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -61,7 +62,7 @@ def test_what_came_out_is_in_the_folder(toy, fresh, tmp_path):
     outcome = fit(fresh("knrm"), toy.examples, quick("knrm"), tmp_path, toy.validation)
     assert msgspec.json.decode((tmp_path / "outcome.json").read_bytes(), type=Outcome) == outcome
     assert {path.name for path in tmp_path.iterdir()} == {
-        "log.jsonl", "settings.json", "outcome.json", "ranker",
+        "log.jsonl", "settings.json", "outcome.json", "ranker", "untaught.run",
     }  # fmt: skip
     assert outcome.epochs == 3
     assert [step for step, _ in outcome.validations] == [0, 6, 12, 18]
@@ -69,8 +70,26 @@ def test_what_came_out_is_in_the_folder(toy, fresh, tmp_path):
     assert (
         outcome.validations[[s for s, _ in outcome.validations].index(outcome.best_step)][1] == outcome.best
     )
-    with pytest.raises(WrongUse, match="finished training"):
-        fit(fresh("knrm"), toy.examples, quick("knrm"), tmp_path, toy.validation)
+
+
+def test_a_finished_training_given_again_is_given_back(toy, fresh, tmp_path):
+    taught, again = fresh("knrm"), fresh("knrm")
+    outcome = fit(taught, toy.examples, quick("knrm"), tmp_path, toy.validation)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"killed before it was removed")
+    assert fit(again, toy.examples, quick("knrm"), tmp_path, toy.validation) == outcome
+    assert same(weights(again), weights(taught))
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}.keys() == kept.keys()
+    shallow = replace(toy.validation, plan=Plan(depth=3))
+    others = [
+        (fresh("knrm", seed=2), quick("knrm"), toy.validation),
+        (fresh("knrm"), quick("knrm", rate=0.5), toy.validation),
+        (fresh("knrm"), quick("knrm"), None),
+        (fresh("knrm"), quick("knrm"), shallow),
+    ]
+    for model, settings, validation in others:
+        with pytest.raises(WrongUse, match="holds another training, which is finished"):
+            fit(model, toy.examples, settings, tmp_path, validation)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(toy, fresh, tmp_path):

@@ -27,7 +27,7 @@ class Killed(Exception):
 def settings_for(family, **changes):
     usual = {
         "batch": 16, "measure": "AP", "rate": 0.01, "epochs": 3, "checkpoint_every": 4, "validate_every": 5,
-        "log_every": 3, "patience": 0, "rates": {}, "device": "cpu",
+        "log_every": 3, "patience": 0, "rates": {}, "device": "cpu", "checkpoint_seconds": 0,
     }  # fmt: skip
     return defaults(family).but(**usual | changes)
 

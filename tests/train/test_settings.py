@@ -20,7 +20,7 @@ def test_the_papers_numbers_are_the_defaults():
     assert (tk.optimizer, tk.rate, tk.rates["embedding"], tk.rates["encoder"], tk.batch) == (
         "adam", 1e-3, 1e-4, 1e-4, 64,
     )  # fmt: skip
-    assert (tk.validate_every, tk.patience, tk.schedule) == (2000, 35, "plateau(factor=0.5, patience=10)")
+    assert (tk.validate_every, tk.patience, tk.schedule) == ("auto", 35, "plateau(factor=0.5, patience=10)")
     assert (posts.rate, posts.by_query, posts.count) == (0.03, 256, 0)
     assert posts.optimizer == "sgd(momentum=0.9, weight_decay=1e-4)"
     assert posts.schedule == "step(every=5, factor=0.75)"

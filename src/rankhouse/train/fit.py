@@ -1,9 +1,11 @@
 """The one training loop: lessons, steps, validation, the best kept, and a place to go on from after a kill.
 
-A training owns a folder: ``ranker`` (the best model so far, a bundle), ``log.jsonl``, ``settings.json`` and,
-when it is done, ``outcome.json``; while it goes on also ``checkpoint.safetensors``.
-Started again with the same model, examples and settings it goes on from the last checkpoint; in one process
-on one thread it ends with the same bits as if it had never been stopped.
+A training owns a folder: ``ranker`` (the best model so far, a bundle), ``log.jsonl``, ``settings.json``,
+``untaught.run`` (what the model made of validation before the first step) and, when it is done,
+``outcome.json``; while it goes on also ``checkpoint.safetensors``.
+Started again with the same model, examples, settings and validation it goes on from the last checkpoint; in
+one process on one thread it ends with the same bits as if it had never been stopped. A finished one is given
+back as it is.
 """
 
 from __future__ import annotations
@@ -14,29 +16,29 @@ from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
-from hashlib import sha256
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 from torch import nn
 
-from rankhouse.core import notation
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.models import bundle
-from rankhouse.models.base import Model, NeuralRanker, fingerprint
+from rankhouse.core.run import Run
+from rankhouse.core.trec import write_run
+from rankhouse.models.base import Model, NeuralRanker
 from rankhouse.models.families import FAMILIES
 from rankhouse.nn.compute import Compute
 from rankhouse.train import checkpoint, watch
 from rankhouse.train import standing as folder
 from rankhouse.train.examples import Examples
 from rankhouse.train.journal import Journal
-from rankhouse.train.lessons import Groups, Lessons, Shape
-from rankhouse.train.negatives import NEGATIVES
+from rankhouse.train.keeping import Keeper, load_best, training_name
+from rankhouse.train.lessons import Groups, Lessons, shape_of
 from rankhouse.train.schedule import Moment
 from rankhouse.train.settings import Settings
 from rankhouse.train.standing import Outcome, Progress, Standing
 from rankhouse.train.steps import Part, Stepper, Taken
-from rankhouse.train.validate import Judge, Validation
+from rankhouse.train.validate import Judge, Validation, interval
 
 Encoded = tuple[int, Groups, list[Part | None]]
 """A batch's number in its epoch, the batch, and its parts."""
@@ -69,14 +71,18 @@ def fit(
     Raises:
         BadData: Nothing to learn from (labels of one class), or no validation query is judged.
         BadModel: Loss or gradients are not numbers before anything was learned.
-        WrongUse: The folder holds another training, or a finished one.
+        WrongUse: The folder holds another training.
         OutputFailed: A file cannot be written; the best so far is still there.
     """
     out = Path(out)
     _set_temperature(model, settings)
-    lessons = Lessons(examples, _shape(model, settings))
+    lessons = Lessons(examples, shape_of(model.lesson, settings))
     judge = Judge(validation, settings.measure) if validation else None
-    found = folder.find(out, _name(model, examples, settings))
+    name = training_name(model, examples, settings, validation)
+    if (done := folder.finished(out, name)) is not None:
+        load_best(model, out)
+        return done
+    found = folder.find(out, name)
     stepper = Stepper(model, settings)
     with checkpoint.seeded(settings.seed + stepper.rank):
         training = _Training(
@@ -87,7 +93,7 @@ def fit(
             judge,
             stepper,
             found.standing,
-            dict(use or {}),
+            Keeper(model, stepper, out, dict(use or {}), settings.checkpoint_seconds),
             progress or (lambda _: None),
         )
         if found.tensors:
@@ -105,24 +111,6 @@ def _set_temperature(model: Model[Any], settings: Settings) -> None:
     model.temperature = settings.temperature
 
 
-def _shape(model: Model[Any], settings: Settings) -> Shape:
-    return Shape(
-        kind=model.lesson,
-        negatives=notation.make(settings.negatives, NEGATIVES, "source of negatives"),
-        batch=settings.batch,
-        count=settings.count,
-        by_query=settings.by_query,
-        seed=settings.seed,
-        transitive=settings.transitive,
-    )
-
-
-def _name(model: Model[Any], examples: Examples, settings: Settings) -> str:
-    """Name a training by all that it starts from."""
-    said = f"{fingerprint(model)} {examples.fingerprint} {settings.to_json().decode()}"
-    return sha256(said.encode()).hexdigest()[:32]
-
-
 @dataclass
 class _Training:
     """One training at work."""
@@ -134,7 +122,7 @@ class _Training:
     judge: Judge | None
     stepper: Stepper
     standing: Standing
-    use: dict[str, str]
+    keeper: Keeper
     tell: Callable[[Progress], None]
     watch: watch.Watch = field(default_factory=watch.Watch)
     began: float = field(default_factory=time.monotonic)
@@ -188,7 +176,8 @@ class _Training:
             self.out.mkdir(parents=True, exist_ok=True)
             self.settings.write(self.out / folder.SETTINGS)
             fresh = not (self.standing.step or self.standing.validations)
-            self._journal.forget_after(-1 if fresh else self.standing.step)
+            validated = [step for step, _ in self.standing.validations]
+            self._journal.forget_after(-1 if fresh else self.standing.step, validated)
         if self.judge:
             if not self.standing.validations:
                 self._validate()
@@ -267,12 +256,17 @@ class _Training:
         )
         standing.losses = []
 
+    @cached_property
+    def _interval(self) -> int:
+        """Steps between validations besides those after epochs; 0 for none."""
+        return interval(self.settings, self.steps, self.judge.validation) if self.judge else 0
+
     def _after_step(self) -> None:
-        step, settings = self.standing.step, self.settings
-        if self.judge and settings.validate_every and step % settings.validate_every == 0:
+        step, every = self.standing.step, self.settings.checkpoint_every
+        if self._interval and step % self._interval == 0:
             self._validate()
-        elif settings.checkpoint_every and step % settings.checkpoint_every == 0:
-            self._checkpoint()
+        elif every and step % every == 0:
+            self._checkpoint(at_once=True)
 
     def _settle(self) -> None:
         """End an epoch: validate unless that was just done; without validation, keep what there is."""
@@ -294,7 +288,7 @@ class _Training:
         assert self.judge is not None
         standing, judge = self.standing, self.judge
         wait([work for _, _, work in self.ahead])  # documents are read by one thread at a time
-        value, collapsed, trouble = 0.0, False, ""
+        value, collapsed, trouble, run = 0.0, False, "", Run.of([])
         if self._writes:
             try:
                 value, run = judge(self._ranker())
@@ -305,6 +299,8 @@ class _Training:
         if trouble:
             self._break_off(f"at step {standing.step:,} validation failed: {trouble}")
             return
+        if self._writes and not standing.validations:
+            write_run(run, self.out / folder.UNTAUGHT, "untaught")
         better = not standing.validations or value > standing.best
         standing.validations.append((standing.step, value))
         if collapsed and standing.step:
@@ -334,15 +330,14 @@ class _Training:
     def _keep(self) -> None:
         """Keep the model as it is now as the best."""
         if self._writes:
-            with checkpoint.saving(self.out / folder.RANKER):
-                bundle.save(self.model, self.out / folder.RANKER, self.use)
+            self.keeper.remember()
         self.standing.best_step = self.standing.step
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, *, at_once: bool = False) -> None:
         standing = self.standing
         standing.remarks, standing.seconds = dict(self.watch.remarks), self._seconds
-        if self._writes:
-            folder.take_down(self.out / folder.CHECKPOINT, standing, self.network, self.stepper)
+        if self._writes and (at_once or self.keeper.due):
+            self.keeper.save(standing)
 
     def _break_off(self, trouble: str) -> None:
         """Stop with the last good model, if there is one.
@@ -362,14 +357,17 @@ class _Training:
     def _finish(self) -> Outcome:
         """Give back the best model and say what came out."""
         standing = self.standing
+        if self._writes:
+            self.keeper.write_best()
         self.stepper.agree(None)  # process 0 has written the best
-        self.network.load_state_dict(bundle.load(self.out / folder.RANKER).state_dict())
-        self.network.eval()
+        load_best(self.model, self.out)
         if self.judge:
             start = standing.validations[0][1]
             watch.check_outcome(
                 standing.best, start, self.judge.first_stage, self.settings.measure, self.watch
             )
+            if not standing.stopped:
+                watch.check_rise(standing.validations, self.settings, self.watch)
         outcome = Outcome(
             family=self.model.family,
             steps=standing.step,
@@ -382,6 +380,7 @@ class _Training:
             stopped=standing.stopped,
             remarks=list(self.watch.remarks.values()),
             seconds=self._seconds,
+            training=standing.training,
         )
         self.stepper.agree(None)  # all have read it
         if self._writes:

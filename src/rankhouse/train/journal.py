@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,23 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def forget_after(self, step: int) -> None:
+    def forget_after(self, step: int, validated: Collection[int] | None = None) -> None:
         """Take out what was logged after a step, as a training that goes on from there will log it again.
+
+        Args:
+            step: The checkpoint's.
+            validated: Steps of the validations that the checkpoint knows; one it does not know will be made,
+                and logged, again. None keeps all up to the step.
 
         Raises:
             OutputFailed: The file cannot be written.
         """
-        kept = [] if not self._path.exists() else [e for e in read_log(self._path) if e["step"] <= step]
+
+        def stays(entry: Entry) -> bool:
+            known = validated is None or "value" not in entry or entry["step"] in validated
+            return entry["step"] <= step and known
+
+        kept = [] if not self._path.exists() else list(filter(stays, read_log(self._path)))
         with writing(self._path) as file:
             file.writelines(_line(entry) for entry in kept)
 
@@ -121,8 +131,12 @@ def _figure(entries: list[Entry]) -> Any:  # noqa: ANN401 - matplotlib is option
         beside.set_ylabel(f"{validations[0]['measure']} on validation", color="#2370b3")
         beside.spines["top"].set_visible(False)
         best = max(range(len(values)), key=lambda i: (values[i], -i))
+        if steps[0] == 0:
+            beside.axhline(values[0], color="#2370b3", linewidth=0.8, linestyle=(0, (1, 2)))
+        untaught = f"untaught {values[0]:.4f} (dotted); " if steps[0] == 0 else ""
         axes.set_title(
-            f"best {values[best]:.4f} at step {steps[best]:,}; first stage {first_stage:.4f} (dashed)",
+            f"{untaught}best {values[best]:.4f} at step {steps[best]:,}; "
+            f"first stage {first_stage:.4f} (dashed)",
             fontsize=9,
         )
     return figure

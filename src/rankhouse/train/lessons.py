@@ -16,11 +16,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage
 from rankhouse.evaluate.parts import products
 from rankhouse.train.examples import Examples
-from rankhouse.train.negatives import RELEVANT, UNJUDGED, IntArray, Negatives
+from rankhouse.train.negatives import NEGATIVES, RELEVANT, UNJUDGED, IntArray, Negatives
+from rankhouse.train.settings import Settings
 
 Kind = Literal["points", "contrasts", "positives"]
 
@@ -74,6 +76,19 @@ class Shape:
             )
         if self.by_query and self.kind != "points":
             raise WrongUse(f'by_query={self.by_query}: only "points" are learned by query, not "{self.kind}"')
+
+
+def shape_of(kind: Kind, settings: Settings) -> Shape:
+    """Return the shape of lessons of a kind that settings ask for."""
+    return Shape(
+        kind=kind,
+        negatives=notation.make(settings.negatives, NEGATIVES, "source of negatives"),
+        batch=settings.batch,
+        count=settings.count,
+        by_query=settings.by_query,
+        seed=settings.seed,
+        transitive=settings.transitive,
+    )
 
 
 class Lessons:

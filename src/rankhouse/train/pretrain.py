@@ -121,6 +121,7 @@ class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
         held_out: Loss on rows that were never learned from.
         held_out_at_start: The same before the first step.
         seconds: How long it took, all sittings together.
+        pretraining: Name of all that the pre-training started from.
     """
 
     parameters: int
@@ -131,6 +132,7 @@ class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
     held_out: float
     held_out_at_start: float
     seconds: float
+    pretraining: str = ""
 
 
 class Progress(NamedTuple):
@@ -175,16 +177,16 @@ def pretrain(
     Raises:
         BadData: A malformed document, or too little text.
         BadModel: A vocabulary without sentinels, or a loss that is no number.
-        WrongUse: The folder holds another pre-training, or a finished one.
+        WrongUse: The folder holds another pre-training.
         OutputFailed: A file cannot be written.
     """
     out = Path(out)
-    if (out / OUTCOME).exists():
-        raise WrongUse(f'{out}: holds a finished pre-training; use it as  monot5("{out}"), or choose another')
     with seeded(settings.seed):
         model = begin(*start) if isinstance(start, tuple) else start
     said = f"{fingerprint(model)} {collection_name(sources)} {msgspec.json.encode(settings).decode()}"
     name = sha256(said.encode()).hexdigest()[:32]
+    if (done := _finished(out, name)) is not None:
+        return done
     standing, tensors, optimiser = _find(out, name)
     tokenizer = Tokenizer.from_str(model.assets()["tokenizer.json"].decode())
     marks = specials(tokenizer)
@@ -202,6 +204,28 @@ def pretrain(
     if tensors:
         work.restore(tensors, optimiser)
     return work.run(progress or (lambda _: None))
+
+
+def _finished(out: Path, name: str) -> Pretrained | None:
+    """Return what came out of a finished pre-training, and clear away what is left of its work."""
+    if not (out / OUTCOME).exists():
+        return None
+    try:
+        outcome = msgspec.json.decode((out / OUTCOME).read_bytes(), type=Pretrained)
+    except msgspec.DecodeError:  # of an earlier version, or changed by hand
+        outcome = None
+    if outcome is None or outcome.pretraining != name:
+        raise WrongUse(
+            f"{out}: holds another pre-training, which is finished; collection, vocabulary or settings "
+            f'differ: use it as  monot5("{out}"), or choose another folder'
+        )
+    _clear(out)
+    return outcome
+
+
+def _clear(out: Path) -> None:
+    for name in (CHECKPOINT, TOKENS):
+        (out / name).unlink(missing_ok=True)
 
 
 def _find(out: Path, name: str) -> tuple[_Standing, dict[str, Tensor], dict[str, Any]]:
@@ -365,10 +389,10 @@ class _Work:
             held_out=self.measure(),
             held_out_at_start=standing.held_out_at_start,
             seconds=self.seconds,
+            pretraining=standing.name,
         )
         write_checkpoint(self.model, self.out)
         with writing(self.out / OUTCOME) as file:
             file.write(msgspec.json.format(msgspec.json.encode(outcome), indent=2).decode() + "\n")
-        for name in (CHECKPOINT, TOKENS):
-            (self.out / name).unlink(missing_ok=True)
+        _clear(self.out)
         return outcome

@@ -19,7 +19,7 @@ OnOverlap = Literal["warn", "error", "allow"]
 
 _FROM_ZERO = (
     *("steps", "by_query", "count", "temperature", "clip"),
-    *("validate_every", "patience", "checkpoint_every", "seed"),
+    *("patience", "checkpoint_every", "checkpoint_seconds", "seed"),
 )
 
 
@@ -49,9 +49,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         device: "auto", "cpu", "cuda".
         seed: Of lessons, dropout and whatever else is drawn.
         measure: What validation maximises, in ir_measures' notation.
-        validate_every: Steps between validations; there is one after every epoch as well. 0: only those.
+        validate_every: Steps between validations; there is one before the first step and after every epoch as
+            well. 0: only those. "auto": ten spread over the training, fewer (never below four) where they
+            would take over three times as long as learning; with ``patience`` every 2,000 steps at least.
         patience: Validations without a gain after which training ends; 0: never.
-        checkpoint_every: Steps between checkpoints besides those after validations and epochs; 0: only those.
+        checkpoint_seconds: After a validation or an epoch there is a checkpoint if this much time has passed
+            since the last one (or twenty times what writing it took, if that is more); 0: always.
+        checkpoint_every: Steps between checkpoints besides those; 0: only those.
         log_every: Steps a line of the log sums up.
         overlap: What to do when a training query is a validation query too.
     """
@@ -74,8 +78,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     device: str = "auto"
     seed: int = 0
     measure: str = "AP"
-    validate_every: int = 0
+    validate_every: int | Literal["auto"] = "auto"
     patience: int = 0
+    checkpoint_seconds: float = 30.0
     checkpoint_every: int = 0
     log_every: int = 10
     overlap: OnOverlap = "warn"
@@ -85,6 +90,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise WrongUse(f"{name}={getattr(self, name)}: must be {bound} or more")
+        if self.validate_every != "auto" and self.validate_every < 0:
+            raise WrongUse(f'validate_every={self.validate_every}: must be 0 or more, or "auto"')
         if not 0 < self.rate < float("inf"):
             raise WrongUse(f"rate={self.rate}: a learning rate is above 0, for example 1e-3")
         if bad := {name: rate for name, rate in self.rates.items() if not 0 <= rate < float("inf")}:
@@ -147,7 +154,6 @@ _KERNELS = Settings(
     rate=1e-3,
     schedule="plateau(factor=0.5, patience=10)",
     measure="RR@10",
-    validate_every=2000,
     patience=35,
 )
 _POSTS = Settings(

@@ -21,7 +21,7 @@ from rankhouse.train.checkpoint import (
 from rankhouse.train.steps import Stepper
 
 CHECKPOINT, RANKER = "checkpoint.safetensors", "ranker"
-LOG, SETTINGS, OUTCOME = "log.jsonl", "settings.json", "outcome.json"
+LOG, SETTINGS, OUTCOME, UNTAUGHT = "log.jsonl", "settings.json", "outcome.json", "untaught.run"
 """Names in a training's folder."""
 
 
@@ -40,6 +40,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         stopped: Why training ended before its last epoch; "" if it did not.
         remarks: What was noticed.
         seconds: How long it took, all sittings together.
+        training: Name of all that the training started from.
     """
 
     family: str
@@ -53,6 +54,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     stopped: str
     remarks: list[str]
     seconds: float
+    training: str = ""
 
     def write(self, path: Path) -> None:
         """Write as JSON."""
@@ -132,17 +134,39 @@ class Found(NamedTuple):
     random: dict[str, Any]
 
 
-def find(out: Path, training: str) -> Found:
-    """Give where a folder's training stands; a fresh start, without tensors, where there is none.
+def finished(out: Path, training: str) -> Outcome | None:
+    """Return what came out of a finished training, cleared of what is left of its work; else None.
+
+    Args:
+        out: The training's folder.
+        training: Name of all that the training started from.
 
     Raises:
-        WrongUse: The folder holds a finished training, or another one.
+        WrongUse: The folder holds another finished training.
+    """
+    path = out / OUTCOME
+    if not path.exists():
+        return None
+    try:
+        outcome = msgspec.json.decode(path.read_bytes(), type=Outcome)
+    except msgspec.DecodeError:  # of an earlier version, or changed by hand
+        outcome = None
+    if outcome is None or outcome.training != training:
+        raise WrongUse(
+            f"{out}: holds another training, which is finished; model, examples, settings or validation "
+            f"differ: rank with {out / RANKER}, or train into another folder"
+        )
+    (out / CHECKPOINT).unlink(missing_ok=True)
+    return outcome
+
+
+def find(out: Path, training: str) -> Found:
+    """Return where a folder's training stands; a fresh start, without tensors, where there is none.
+
+    Raises:
+        WrongUse: The folder holds another training.
         BadModel: The checkpoint is damaged.
     """
-    if (out / OUTCOME).exists():
-        raise WrongUse(
-            f"{out}: holds a finished training; rank with {out / RANKER}, or train into another folder"
-        )
     _mend(out)
     path = out / CHECKPOINT
     if not path.exists():
@@ -154,8 +178,9 @@ def find(out: Path, training: str) -> Found:
         raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
     if found.standing.training != training:
         raise WrongUse(
-            f"{out}: holds another training, at step {found.standing.step:,}: model, examples or settings "
-            "differ; give the same ones to go on with it, train into another folder, or remove this one"
+            f"{out}: holds another training, at step {found.standing.step:,}: model, examples, settings or "
+            "validation differ; give the same ones to go on with it, train into another folder, or remove "
+            "this one"
         )
     return found
 

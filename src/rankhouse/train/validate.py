@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
 from typing import NamedTuple
+
+import msgspec
 
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import Query, Ranker
@@ -13,6 +18,16 @@ from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluate.measures import scorer
 from rankhouse.rank.rerank import Documents, Plan, rerank
+from rankhouse.train.settings import Settings
+
+_LEAST, _MOST = 4, 10
+"""Validations of a training, besides those after epochs."""
+_SHARE = 3
+"""They may take so many times the time of learning."""
+_LEARNING = 3
+"""A pair is learned in the time that this many are scored in."""
+_SELDOM = 2000
+"""Steps between validations at most where patience counts them: the published configuration of TK."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,47 @@ class Validation:
     qrels: Qrels
     documents: Documents
     plan: Plan = field(default_factory=lambda: Plan(depth=100))
+
+    @property
+    def rows(self) -> int:
+        """Documents that one validation reads."""
+        depth = self.plan.depth
+        return sum(min(depth, len(self.run[q.id].doc_ids)) for q in self.queries if q.id in self.run)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Name of run, queries, judgements and plan, 16 hexadecimal digits: the choice depends on them."""
+        plan = [_named(self.plan.split), _named(self.plan.pool), str(self.plan.depth)]
+        digest = sha256(msgspec.json.encode([plan, self.queries, self.qrels], order="deterministic"))
+        for query_id in self.run:
+            ranking = self.run[query_id]
+            digest.update(msgspec.json.encode([query_id, ranking.doc_ids]) + ranking.scores.tobytes())
+        return digest.hexdigest()[:16]
+
+
+def interval(settings: Settings, steps: int, validation: Validation) -> int:
+    """Return how many steps there are between validations, besides those after epochs; 0 for none.
+
+    What "auto" means depends on counts only, never on the clock: a training always validates at the same steps.
+
+    Args:
+        settings: With ``validate_every``.
+        steps: Of the whole training.
+        validation: What each validation reads.
+    """
+    if settings.validate_every != "auto":
+        return settings.validate_every
+    read = settings.by_query or settings.batch * (1 + settings.count)
+    affordable = _SHARE * _LEARNING * read * steps // max(1, validation.rows)
+    every = math.ceil(steps / min(_MOST, max(_LEAST, affordable)))
+    return min(every, _SELDOM) if settings.patience else every
+
+
+def _named(part: object) -> str:
+    """Name a splitter or pool by its notation, a bare function by where it stands in the code."""
+    if "__str__" in vars(type(part)):
+        return str(part)
+    return f"{getattr(part, '__module__', '')}.{getattr(part, '__qualname__', repr(type(part)))}"
 
 
 class Verdict(NamedTuple):

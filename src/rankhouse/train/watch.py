@@ -22,6 +22,8 @@ _LEAST_REACH = 0.15
 _MANY, _NEARLY_ALL = 0.1, 0.95
 _MOST_UNFOUND = 0.5
 _NAMED = 5
+_LEAST_LATE = 2
+_LATE_GAIN = 0.1
 
 
 class Watch:
@@ -174,6 +176,32 @@ def check_outcome(best: float, start: float, first_stage: float, measure: str, w
             "no gain",
             f"no validation was better than that before the first step, {measure} {start:.4f}; "
             "what is kept is the model as it was given",
+        )
+
+
+def check_rise(validations: Sequence[tuple[int, float]], settings: Settings, watch: Watch) -> None:
+    """Say if validation was still rising when training ended.
+
+    It was when the last validation is the best, and the last third of the steps brought more than a tenth of
+    the whole gain: learning that levels off like 1 - exp(-t) has a fifteenth of its way before it then.
+
+    Args:
+        validations: (step, value) of all, the first before the first step.
+        settings: With measure, epochs and steps.
+        watch: Told.
+    """
+    last, best = validations[-1]
+    early = [(value, step) for step, value in validations if 3 * step <= 2 * last]
+    late = len(validations) - len(early)
+    if late < _LEAST_LATE or best <= max(value for _, value in validations[:-1]):
+        return
+    before, at = max(early)
+    if best - before > _LATE_GAIN * (best - validations[0][1]):
+        longer = f"--set steps={2 * last}" if settings.steps else f"--epochs {2 * settings.epochs}"
+        watch.say(
+            "still rising",
+            f"{settings.measure} on validation was still improving when training ended: {before:.4f} after "
+            f"{at:,} steps, {best:.4f} after all {last:,}; train longer, with {longer} into another folder",
         )
 
 
