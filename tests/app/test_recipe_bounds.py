@@ -134,14 +134,24 @@ def test_what_stays_inside_is_written_and_a_cache_elsewhere_is_given_by_hand(wor
     assert "steps.labelled.report" in by_hand.stderr
 
 
+def test_a_folder_that_has_a_steps_name_where_one_stands_is_in_nobodys_way(world, run):
+    (world / "r.toml").write_text(GOOD)
+    for name in ("bm25", "per-query.tsv", "labels.html"):
+        (world / name).mkdir()
+    before = set(world.iterdir())
+    done = run("run", "r.toml", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert set(world.iterdir()) == before
+
+
 def test_every_option_that_takes_a_path_is_known_as_read_or_written():
     context = click.Context(cli.cli)
     for name in cli.COMMANDS:
         if name in stations._NOT_STEPS:
             continue
         for key, parameter in stations.named(cli.cli.get_command(context, name)).items():
-            if isinstance(parameter.type, click.Path):
-                assert (key in INPUTS) != stations.writes(key), f"{name}: {key}"
+            if isinstance(parameter.type, click.Path) or stations.writes(parameter):
+                assert (key in INPUTS) != stations.writes(parameter), f"{name}: {key}"
 
 
 def test_a_stopped_run_has_finished_seeds(world, run):

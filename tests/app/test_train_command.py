@@ -1,7 +1,13 @@
 """rankhouse train: from files to a ranker that rerank takes at once."""
 
 import json
+import multiprocessing
+import os
 import random
+import runpy
+import shutil
+import signal
+from pathlib import Path
 
 import pytest
 
@@ -110,3 +116,76 @@ def test_wrong_use_is_explained(world, run):
         assert done.returncode == 2, (arguments, done.stderr)
         assert said in done.stderr
         assert not (world / "x").exists()
+
+
+# --- killed -----------------------------------------------------------------------------------------------
+
+KILLING = Path(__file__).with_name("killing.py")
+PAGES = ("curve.svg", "validation.run", "report.html")
+LEARN = (
+    *(*TRAIN, *VALID, "--ranker", "knrm(min_count=1, width=16)", "--epochs", "1"),
+    *("--set", "rate=0.01", "--set", "rates={}", "--set", "batch=16", "--set", "device=cpu"),
+    *("--set", "checkpoint_seconds=0", "--out", "mine"),
+)
+
+
+@pytest.fixture(scope="module")
+def starting():
+    """A process that has everything imported, from which commands are forked in no time."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        [
+            *("rankhouse.app.commands.train", "rankhouse.app.training_pages", "rankhouse.models.bundle"),
+            *("torch._dynamo", "ir_measures", "jinja2", "matplotlib.backends.backend_svg"),
+        ]
+    )
+
+    def start(folder: Path, after: str = "", kill: int = 0):
+        """Train in a folder; killed at so many changes after one that names ``after``; gives the exit code."""
+        said = {"FOLDER": str(folder), "ARGUMENTS": list(LEARN), "AFTER": after, "KILL": kill}
+        process = context.Process(target=runpy.run_path, args=(str(KILLING), said, "__main__"))
+        process.start()
+        process.join()
+        return process.exitcode
+
+    return start
+
+
+def made(folder: Path) -> dict[str, object]:
+    """The files of a training without its times."""
+    found: dict[str, object] = {
+        path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".svg", ".run", ".html")
+    }
+    lines = (folder / "log.jsonl").read_text().splitlines()
+    found["log"] = [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+    found["outcome"] = json.loads((folder / "outcome.json").read_text()) | {"seconds": 0}
+    return found
+
+
+def test_whatever_is_missing_is_made_by_the_same_command(world, starting):
+    whole = world / "whole"
+    shutil.copytree(world, whole)
+    assert starting(whole) == 0, (whole / "log.txt").read_text()
+    peaceful = made(whole / "mine")
+    assert set(PAGES) <= peaceful.keys()
+    at_end = world / "at-end"
+    shutil.copytree(world, at_end, ignore=shutil.ignore_patterns("whole"))
+    assert starting(at_end, "outcome.json", 1) == -signal.SIGKILL  # the bundle stands, and nothing behind it
+    assert (at_end / "mine" / "ranker").is_dir()
+    assert not (at_end / "mine" / "outcome.json").exists()
+    number, killed = 0, True
+    while killed:
+        number += 1
+        trial = world / f"trial{number}"
+        shutil.copytree(at_end, trial)
+        killed = starting(trial, "settings.json", number) == -signal.SIGKILL
+        assert starting(trial) == 0, f"killed at change {number}: {(trial / 'log.txt').read_text()}"
+        assert made(trial / "mine") == peaceful, f"killed at change {number}"
+        assert not list((trial / "mine").glob(".*")), f"killed at change {number}"
+        assert not (trial / "mine" / "checkpoint.safetensors").exists()
+        shutil.rmtree(trial)
+    assert number > 20

@@ -162,9 +162,12 @@ def test_a_folder_of_something_else_is_refused(corpus, tmp_path, vocabulary):
     other = Pretraining(**QUICK | {"checkpoint_every": 2, "rate": 0.5})
     with pytest.raises(WrongUse, match="holds another pre-training, at step 2"):
         pretrain([corpus], (TINY, vocabulary), other, tmp_path / "t5")
-    pretrain([corpus], (TINY, vocabulary), settings, tmp_path / "t5")
-    with pytest.raises(WrongUse, match="holds a finished pre-training"):
-        pretrain([corpus], (TINY, vocabulary), settings, tmp_path / "t5")
+    done = pretrain([corpus], (TINY, vocabulary), settings, tmp_path / "t5")
+    (tmp_path / "t5" / "checkpoint.safetensors").write_bytes(b"killed before it was removed")
+    assert pretrain([corpus], (TINY, vocabulary), settings, tmp_path / "t5") == done
+    assert not (tmp_path / "t5" / "checkpoint.safetensors").exists()
+    with pytest.raises(WrongUse, match="holds another pre-training, which is finished"):
+        pretrain([corpus], (TINY, vocabulary), other, tmp_path / "t5")
 
 
 def test_faults_are_told_before_time_is_spent(corpus, tmp_path, vocabulary):

@@ -19,6 +19,8 @@ from rankhouse.train.fit import fit
 from rankhouse.train.journal import read_log
 from rankhouse.train.settings import defaults
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*still improving when training ended")
+
 
 class Killed(Exception):
     pass

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
+from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document, Pair, Query
 from rankhouse.core.qrels import relevant
 from rankhouse.core.run import Run
@@ -132,7 +133,20 @@ def label(
         BadModel: A teacher gave something that is no score.
         OutputFailed: The file cannot be written.
     """
-    plan, out = plan or Plan(), Path(out)
+    with only_writer(Path(out)):
+        return _label(rule, run, queries, documents, Path(out), plan or Plan(), progress)
+
+
+def _label(
+    rule: Rule,
+    run: Run,
+    queries: Iterable[Query],
+    documents: Documents | Mapping[str, Document],
+    out: Path,
+    plan: Plan,
+    progress: Progress | None,
+) -> Labelling:
+    """Do what :func:`label` says, with the file and its journal to oneself."""
     who = parties(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all)
     found = candidates(run, queries, documents, plan.split, plan.depth)
     _refuse_foreign_judgements(rule, found)

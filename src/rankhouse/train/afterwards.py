@@ -14,7 +14,11 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Ranking, Run
 from rankhouse.evaluate.measures import scorer
+from rankhouse.rank.fuse import linear, tune
 from rankhouse.rank.rerank import with_room_below
+
+_LEAST_QUERIES = 10
+"""Fewer judged queries than this cannot tell a weight."""
 
 
 def cut_at(reranked: Run, first_stage: Run, depth: int) -> Run:
@@ -123,6 +127,37 @@ def greedy_ensemble(runs: Mapping[str, Run], qrels: Qrels, measure: str = "RR@10
         if value > best:
             kept, best = [*kept, name], value
     return Ensemble(tuple(kept), best, alone)
+
+
+def interpolated(
+    reranked: Run, first_stage: Run, qrels: Qrels, measure: str = "AP", least: int = _LEAST_QUERIES
+) -> Run | None:
+    """Join a re-ranking with its first stage, every query with the weight that is best for the other half.
+
+    So what the joined run is worth is not flattered by the tuning.
+
+    Args:
+        reranked: The first stage's documents, scored anew.
+        first_stage: What was re-ranked.
+        qrels: Validation judgements.
+        measure: What the weight maximises.
+        least: Judged queries needed to tell.
+
+    Returns:
+        The joined run of the judged queries; None where fewer than ``least`` are judged.
+    """
+    judged = [query_id for query_id in first_stage if query_id in qrels and query_id in reranked]
+    if len(judged) < least:
+        return None
+    joined: dict[str, Ranking] = {}
+    fusion = linear()
+    for part in range(2):
+        own, other = judged[part::2], judged[1 - part :: 2]
+        value_of = scorer({query_id: qrels[query_id] for query_id in other}, measure)
+        weights = tune([r.restrict(other) for r in (reranked, first_stage)], value_of, fusion).weights
+        run = fusion([r.restrict(own) for r in (reranked, first_stage)], weights)
+        joined |= {query_id: run[query_id] for query_id in run}
+    return Run.from_rankings(joined)
 
 
 def mean_of(runs: Iterable[Run]) -> Run:

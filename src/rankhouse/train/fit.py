@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any, cast
 from torch import nn
 
 from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.locks import only_writer
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
 from rankhouse.models.base import Model, NeuralRanker
@@ -79,12 +80,15 @@ def fit(
     lessons = Lessons(examples, shape_of(model.lesson, settings))
     judge = Judge(validation, settings.measure) if validation else None
     name = training_name(model, examples, settings, validation)
-    if (done := folder.finished(out, name)) is not None:
-        load_best(model, out)
-        return done
-    found = folder.find(out, name)
     stepper = Stepper(model, settings)
-    with checkpoint.seeded(settings.seed + stepper.rank):
+    with ExitStack() as stack:
+        if not stepper.rank:
+            stack.enter_context(only_writer(out))
+        if (done := folder.finished(out, name)) is not None:
+            load_best(model, out)
+            return done
+        found = folder.find(out, name)
+        stack.enter_context(checkpoint.seeded(settings.seed + stepper.rank))
         training = _Training(
             model,
             lessons,
@@ -177,6 +181,8 @@ class _Training:
             self.settings.write(self.out / folder.SETTINGS)
             fresh = not (self.standing.step or self.standing.validations)
             validated = [step for step, _ in self.standing.validations]
+            if fresh:
+                folder.remove_pages(self.out)
             self._journal.forget_after(-1 if fresh else self.standing.step, validated)
         if self.judge:
             if not self.standing.validations:

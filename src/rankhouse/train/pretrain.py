@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import writing
 from rankhouse.models.base import fingerprint
 from rankhouse.models.monot5 import MonoT5
@@ -180,7 +181,19 @@ def pretrain(
         WrongUse: The folder holds another pre-training.
         OutputFailed: A file cannot be written.
     """
-    out = Path(out)
+    with only_writer(Path(out)):
+        return _pretrain(sources, start, settings, Path(out), reading, progress or (lambda _: None))
+
+
+def _pretrain(
+    sources: Sequence[Path | str],
+    start: MonoT5 | tuple[T5Shape, Tokenizer],
+    settings: Pretraining,
+    out: Path,
+    reading: Callable[[int], None] | None,
+    tell: Callable[[Progress], None],
+) -> Pretrained:
+    """Do what :func:`pretrain` says, with the folder to oneself."""
     with seeded(settings.seed):
         model = begin(*start) if isinstance(start, tuple) else start
     said = f"{fingerprint(model)} {collection_name(sources)} {msgspec.json.encode(settings).decode()}"
@@ -203,7 +216,7 @@ def pretrain(
     work = _Work(model, stream, settings, out, standing)
     if tensors:
         work.restore(tensors, optimiser)
-    return work.run(progress or (lambda _: None))
+    return work.run(tell)
 
 
 def _finished(out: Path, name: str) -> Pretrained | None:

@@ -10,7 +10,7 @@ import msgspec
 from torch import Tensor, nn
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.outputs import writing
+from rankhouse.core.outputs import others, writing
 from rankhouse.train.checkpoint import (
     load_tensors,
     random_states,
@@ -18,11 +18,15 @@ from rankhouse.train.checkpoint import (
     save_tensors,
     under,
 )
+from rankhouse.train.settings import Settings
 from rankhouse.train.steps import Stepper
 
 CHECKPOINT, RANKER = "checkpoint.safetensors", "ranker"
 LOG, SETTINGS, OUTCOME, UNTAUGHT = "log.jsonl", "settings.json", "outcome.json", "untaught.run"
 """Names in a training's folder."""
+CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"
+"""What the command makes of it for people, when it is done."""
+_OWN = (RANKER, CHECKPOINT, LOG, OUTCOME, UNTAUGHT, CURVE, VALIDATION_RUN, REPORT)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,12 +168,13 @@ def find(out: Path, training: str) -> Found:
     """Return where a folder's training stands; a fresh start, without tensors, where there is none.
 
     Raises:
-        WrongUse: The folder holds another training.
+        WrongUse: The folder holds another training, or something else.
         BadModel: The checkpoint is damaged.
     """
     _mend(out)
     path = out / CHECKPOINT
     if not path.exists():
+        _refuse_foreign(out)
         return Found(Standing(training), {}, {}, {})
     tensors, said = load_tensors(path)
     try:
@@ -183,6 +188,29 @@ def find(out: Path, training: str) -> Found:
             "this one"
         )
     return found
+
+
+def remove_pages(out: Path) -> None:
+    """Remove what the command made of the training that stood here before."""
+    for name in (CURVE, VALIDATION_RUN, REPORT):
+        (out / name).unlink(missing_ok=True)
+
+
+def _refuse_foreign(out: Path) -> None:
+    """Refuse to train into a folder that holds anything but a training killed before its first checkpoint."""
+    if not out.is_dir():
+        return
+    foreign = others(out, _OWN, [SETTINGS])
+    if not foreign and (out / SETTINGS).exists():
+        try:
+            Settings.from_json((out / SETTINGS).read_bytes())
+        except WrongUse:  # somebody's own file of that name
+            foreign = [SETTINGS]
+    if foreign:
+        raise WrongUse(
+            f"{out}: holds something else ({', '.join(sorted(foreign)[:5])}), and a training's files would "
+            "stand among it; name a new or an empty folder"
+        )
 
 
 def _mend(out: Path) -> None:

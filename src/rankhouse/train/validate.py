@@ -68,7 +68,7 @@ class Validation:
 def interval(settings: Settings, steps: int, validation: Validation) -> int:
     """Return how many steps there are between validations, besides those after epochs; 0 for none.
 
-    What "auto" means depends on counts only, never on the clock: a training always validates at the same steps.
+    What "auto" means depends on counts, never on the clock: the same training has the same validations.
 
     Args:
         settings: With ``validate_every``.

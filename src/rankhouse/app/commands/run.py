@@ -18,8 +18,9 @@ from rankhouse.app.recipes.plan import Plan, make_plan
 from rankhouse.app.recipes.read import read_recipe
 from rankhouse.app.recipes.sources import Sources
 from rankhouse.app.recipes.tables import check_tables, make_tables
-from rankhouse.app.recipes.work import HASHES, alone, carry_out, standing
+from rankhouse.app.recipes.work import HASHES, carry_out, standing
 from rankhouse.core.errors import MissingInput
+from rankhouse.core.locks import only_writer
 from rankhouse.evaluate.report import Table
 
 
@@ -64,7 +65,8 @@ def command(
         return
     if plan.absent and not partial:
         raise MissingInput(_absent(plan))
-    with alone(folder):
+    with only_writer(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         contents.save()
         states = carry_out(plan, folder, contents, console.say)
         results = Results(plan, states, folder)

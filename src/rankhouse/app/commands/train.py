@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,11 @@ from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.trec import read_qrels, read_run, write_run
-from rankhouse.evaluate import report
-from rankhouse.evaluate.compare import compare
+from rankhouse.core.locks import only_writer
+from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.index.catalogue import Index
 from rankhouse.rank.pool import POOLS
-from rankhouse.rank.rerank import Plan, rerank
+from rankhouse.rank.rerank import Plan
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
@@ -43,6 +43,13 @@ if TYPE_CHECKING:
 @click.option(
     "--pairs", type=PATH, multiple=True, help="Labelled pairs instead, as rankhouse label writes them."
 )
+@click.option(
+    "--relevant-from",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="The lowest grade, or label, that is learned as relevant.",
+)
 @click.option("--valid-queries", help="Validation queries.")
 @click.option("--valid-qrels", type=PATH, help="Their judgements.")
 @click.option("--valid-run", type=PATH, help="Their first-stage run, reranked at every validation.")
@@ -55,7 +62,7 @@ if TYPE_CHECKING:
 @click.option(
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting: rate=1e-4, batch=32 ..."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), help="Of all that is drawn.  [default: 0]")
 @click.option("--out", type=PATH, required=True, help="The folder to make; given again, goes on from there.")
 @as_json
 def command(
@@ -66,6 +73,7 @@ def command(
     qrels: Path | None,
     run_path: Path | None,
     pairs: tuple[Path, ...],
+    relevant_from: int,
     valid_queries: str | None,
     valid_qrels: Path | None,
     valid_run: Path | None,
@@ -74,23 +82,27 @@ def command(
     pool: str,
     epochs: int | None,
     changes: tuple[str, ...],
-    seed: int,
+    seed: int | None,
     out: Path,
     as_json: bool,
 ) -> None:
     """Train a ranker on judgements; the folder made is a ranker that rerank takes at once."""
     try:
+        from rankhouse.app.training_pages import write_pages
         from rankhouse.train.fit import fit
         from rankhouse.train.settings import defaults
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
+    first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
+    if first:
+        click.get_current_context().with_resource(only_writer(out))
+    wanted = _settings(changes, {"epochs": epochs, "seed": seed})
     index = Index.open(index_path)
-    model = _model(ranker, init, index, seed)
-    examples = _examples(index, queries, qrels, run_path, pairs)
+    model = _model(ranker, init, index, int(str(wanted.get("seed", 0))))
+    examples = _examples(index, queries, qrels, run_path, pairs, relevant_from)
     plan = Plan(notation.make(split, SPLITTERS, "splitter"), notation.make(pool, POOLS, "pool"), depth)
     validation = _validation(index, valid_queries, valid_qrels, valid_run, plan)
-    wanted = dict(read_change(text) for text in changes) | {"seed": seed}
-    settings = defaults(model.family).but(**(wanted | ({"epochs": epochs} if epochs else {})))
+    settings = defaults(model.family).but(**wanted)
     with console.progress("training", None) as show:
         outcome = fit(
             model,
@@ -101,11 +113,23 @@ def command(
             use={"split": split, "pool": pool},
             progress=lambda now: show(now.step, now.steps),
         )
-    _write_pages(out, index, validation)
+    if first:
+        write_pages(out, index, validation, settings.measure)
     if as_json:
         console.emit_json(outcome)
     else:
         _tell(outcome, out)
+
+
+def _settings(changes: tuple[str, ...], options: dict[str, object]) -> dict[str, object]:
+    """Join settings given by --set and by options of their own; one that is given by both is refused."""
+    wanted: dict[str, object] = {}
+    for name, value in (read_change(text) for text in changes):
+        if name in wanted or options.get(name) is not None:
+            other = f"--{name}" if options.get(name) is not None else f"another --set {name}"
+            raise WrongUse(f"--set {name}={value} and {other}: give it once")
+        wanted[name] = value
+    return wanted | {name: value for name, value in options.items() if value is not None}
 
 
 def _model(ranker: str | None, init: str | None, index: Index, seed: int) -> Model[Any]:
@@ -129,18 +153,25 @@ def _model(ranker: str | None, init: str | None, index: Index, seed: int) -> Mod
 
 
 def _examples(
-    index: Index, queries: str | None, qrels: Path | None, run_path: Path | None, pairs: tuple[Path, ...]
+    index: Index,
+    queries: str | None,
+    qrels: Path | None,
+    run_path: Path | None,
+    pairs: tuple[Path, ...],
+    relevant_from: int,
 ) -> Examples:
     from rankhouse.train.examples import from_judgements, read_pairs
 
     if pairs:
         if queries or qrels or run_path:
             raise WrongUse("--pairs holds queries and labels already; leave out --queries, --qrels and --run")
-        return read_pairs(*pairs)
+        return read_pairs(*pairs, relevant_from=relevant_from)
     if queries is None or qrels is None:
         raise WrongUse("give --queries and --qrels (and --run for negatives), or --pairs")
     first = None if run_path is None else read_run(run_path)
-    return from_judgements(read_queries(queries), read_qrels(qrels), index.documents, first)
+    return from_judgements(
+        read_queries(queries), read_qrels(qrels), index.documents, first, relevant_from=relevant_from
+    )
 
 
 def _validation(
@@ -167,27 +198,6 @@ def read_change(text: str) -> tuple[str, object]:
         return name.strip(), ast.literal_eval(value)
     except (SyntaxError, ValueError):
         return name.strip(), value
-
-
-def _write_pages(out: Path, index: Index, validation: Validation | None) -> None:
-    """Draw the learning curve, and compare what was kept with the first stage on the validation queries."""
-    from rankhouse.train.journal import read_log, write_curve
-
-    try:
-        write_curve(read_log(out / "log.jsonl"), out / "curve.svg")
-    except MissingExtra as missing:
-        console.say(f"no curve.svg: {missing}")
-        return
-    if validation is None:
-        return
-    ranker = open_ranker(str(out), Means("fp32"))
-    asked = list(validation.queries)
-    reranked = rerank(ranker, validation.run, asked, index.documents, validation.plan)
-    write_run(reranked, out / "validation.run", "trained")
-    runs = {"first stage": validation.run, "trained": reranked}
-    comparison = compare(runs, validation.qrels, "AP nDCG@10 RR@10", "first stage", "randomization", "holm")
-    texts = {query.id: query.text for query in asked}
-    report.write_report(comparison, out / "report.html", f"Training {out.name}: validation", texts)
 
 
 def _tell(outcome: Outcome, out: Path) -> None:

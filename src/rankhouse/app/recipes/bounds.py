@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
+
 from rankhouse.app.recipes import stations
 from rankhouse.app.recipes.lines import Lines
 from rankhouse.app.recipes.references import references
 
 OWN_FILE = "./"
 """How the name of a file begins that a step writes beside its output."""
-
-_SHARED = "cache"
 
 
 class Bounds:
@@ -32,11 +32,12 @@ class Bounds:
     def __init__(self, lines: Lines, out: Path) -> None:
         self._lines, self._out = lines, out
 
-    def check(self, step: str, options: Mapping[str, Any], folder: Path) -> None:
+    def check(self, step: str, command: click.Command, options: Mapping[str, Any], folder: Path) -> None:
         """Check every option of a step that names what it writes, and every ``./name``.
 
         Args:
             step: Its name.
+            command: Its command.
             options: Its options, variables filled in.
             folder: Where it works, relative to the result's folder.
 
@@ -50,7 +51,7 @@ class Bounds:
                     continue
                 if text.startswith(OWN_FILE):
                     self._refuse_outside(place, text, text.removeprefix(OWN_FILE), folder)
-                elif stations.writes(key):
+                elif stations.writes(stations.parameter_of(command, key)):
                     self._check_written(place, text)
 
     def _check_written(self, place: tuple[str, str, str], text: str) -> None:
@@ -60,7 +61,7 @@ class Bounds:
                 f'"{text}" would write into data or into the output of another step; write "./name" for a '
                 "file beside the step's own output",
             )
-        if place[-1] != _SHARED:
+        if place[-1] != stations.CACHE:
             raise self._lines.fault(
                 place,
                 f'"{text}" would be written outside the step\'s folder; write "./name" for a file beside its '
@@ -78,7 +79,7 @@ class Bounds:
             whose = "the result's folder" if folder == Path() else "the step's folder"
             hint = (
                 f"; a cache elsewhere can be given by hand:  --set {'.'.join(place)}=PATH"
-                if place[-1] == _SHARED
+                if place[-1] == stations.CACHE
                 else ""
             )
             raise self._lines.fault(

@@ -203,7 +203,7 @@ class _Maker:
         output = folder / (step.out or f"{name}{habits.suffix}")
         if not stations.takes(command, "out") and not habits.adds_to:
             output = folder / SAID
-        self._bounds.check(name, filled, folder)
+        self._bounds.check(name, command, filled, folder)
         real = _placed(self._resolved(name, filled, bindings, _Gathered()), folder)
         copied = ""
         if habits.adds_to:
@@ -288,7 +288,7 @@ class _Maker:
         for key, value in filled.items():
             parameter = stations.parameter_of(command, key)
             for text in value if isinstance(value, list) else [value]:
-                free = not isinstance(text, str) or text.startswith(OWN_FILE) or stations.writes(key)
+                free = not isinstance(text, str) or text.startswith(OWN_FILE) or stations.writes(parameter)
                 if free or references(text):
                     continue
                 if stations.names_a_file(parameter, text, self._written.folder):

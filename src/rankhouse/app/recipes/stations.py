@@ -12,15 +12,15 @@ from typing import Any
 import click
 
 from rankhouse.app import cli
+from rankhouse.app.options import OUTPUT_FILE, PLANNED
 from rankhouse.core.errors import WrongUse
 
 NEUTRAL = frozenset({"threads", "device", "cache", "workers", "processes"})
 """Options that change how fast, not what; the key of a step leaves them out."""
 
-WRITTEN = frozenset({"per_query", "report", "chart", "cache"})
-"""Options that name what a command writes, besides --out, which is the runner's own."""
-
 _NOT_STEPS = frozenset({"run", "serve", "doctor"})
+CACHE = "cache"
+"""The one option that names a folder several steps may write into."""
 _RUNNERS_OWN = frozenset({"out", "json", "help"})
 _REFUSED = {
     "append": "an index of several corpora is one step with a list: corpus = [...]",
@@ -174,7 +174,7 @@ def check(command: click.Command, arguments: list[str]) -> dict[str, Any]:
     Raises:
         click.UsageError: What the command would refuse.
     """
-    with command.make_context(command.name, list(arguments)) as context:
+    with command.make_context(command.name, list(arguments), obj=PLANNED) as context:
         return dict(context.params)
 
 
@@ -204,9 +204,9 @@ def shown(station: str, arguments: list[str]) -> str:
     return shlex.join(["rankhouse", station, *arguments])
 
 
-def writes(key: str) -> bool:
-    """Tell whether a key of a step names a file or folder that the command writes."""
-    return key.replace("-", "_") in WRITTEN
+def writes(parameter: click.Parameter) -> bool:
+    """Tell whether an option names a file or folder that the command writes."""
+    return parameter.type is OUTPUT_FILE or parameter.name == CACHE
 
 
 def names_a_file(parameter: click.Parameter, value: str, folder: Path) -> bool:

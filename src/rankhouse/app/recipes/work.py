@@ -7,7 +7,7 @@ import io
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUs
 from rankhouse.core.outputs import replacing_folder, writing
 
 DONE = "step.json"
-LOCK, HASHES = ".lock", ".hashes.json"
+HASHES = ".hashes.json"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,27 +64,6 @@ class State(msgspec.Struct, frozen=True):
     task: Task
     state: str
     record: Record | None = None
-
-
-@contextlib.contextmanager
-def alone(out: Path) -> Iterator[None]:
-    """Keep other runs out of a result's folder while the block runs; a kill lets go.
-
-    Raises:
-        WrongUse: Another run is at work there.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        yield
-        return
-    with (out / LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise WrongUse(f"{out}: another rankhouse run is at work there; wait, or give --out") from None
-        yield
 
 
 def standing(task: Task, out: Path, contents: Contents) -> State:

@@ -1,0 +1,76 @@
+"""What a person looks at after a training: the curve, and a page that compares the systems.
+
+Every file is made only if it is not there yet, so that the command that was killed makes the rest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rankhouse.app import console
+from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.core.errors import MissingExtra
+from rankhouse.core.run import Run
+from rankhouse.core.trec import read_run, write_run
+from rankhouse.evaluate import report
+from rankhouse.evaluate.compare import compare
+from rankhouse.index.catalogue import Index
+from rankhouse.rank.rerank import rerank
+from rankhouse.train.afterwards import interpolated
+from rankhouse.train.journal import read_log, write_curve
+from rankhouse.train.standing import CURVE, LOG, REPORT, UNTAUGHT, VALIDATION_RUN
+from rankhouse.train.validate import Validation
+
+_MEASURES = "AP nDCG@10 RR@10"
+
+
+def write_pages(out: Path, index: Index, validation: Validation | None, measure: str) -> None:
+    """Draw the learning curve, and compare what was kept with what was there before, as far as it is missing.
+
+    Args:
+        out: The training's folder.
+        index: The documents.
+        validation: What it was validated on, if it was.
+        measure: What its validations maximised.
+    """
+    try:
+        if not (out / CURVE).exists():
+            write_curve(read_log(out / LOG), out / CURVE)
+        if validation is not None:
+            trained = _validation_run(out, index, validation)
+            if not (out / REPORT).exists():
+                _compare(out, validation, trained, measure)
+    except MissingExtra as missing:
+        console.say(f"no {CURVE} and no {REPORT}: {missing}")
+
+
+def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
+    """Return the validation run re-ranked by what was kept."""
+    if (out / VALIDATION_RUN).exists():
+        return read_run(out / VALIDATION_RUN)
+    ranker = open_ranker(str(out), Means("fp32"))
+    with console.progress("re-ranking validation", validation.rows) as show:
+        reranked = rerank(
+            ranker,
+            validation.run,
+            list(validation.queries),
+            index.documents,
+            validation.plan,
+            progress=show,
+        )
+    write_run(reranked, out / VALIDATION_RUN, "trained")
+    return reranked
+
+
+def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> None:
+    """Write the page: the first stage, the untaught model, what was kept, both joined if that can be told."""
+    runs = {"first stage": validation.run}
+    if (out / UNTAUGHT).exists():
+        runs["untaught"] = read_run(out / UNTAUGHT)
+    runs["trained"] = trained
+    joined = interpolated(trained, validation.run, validation.qrels, measure)
+    if joined is not None:
+        runs["trained + first stage"] = joined
+    comparison = compare(runs, validation.qrels, _MEASURES, "first stage", "randomization", "holm")
+    texts = {query.id: query.text for query in validation.queries}
+    report.write_report(comparison, out / REPORT, f"Training {out.name}: validation", texts)
