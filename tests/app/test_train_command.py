@@ -145,7 +145,7 @@ def starting():
     )
 
     def start(folder: Path, after: str = "", kill: int = 0):
-        """Train in a folder; killed at so many changes after one that names ``after``; gives the exit code."""
+        """Train in a folder; killed at so many changes after one that names ``after``."""
         said = {"FOLDER": str(folder), "ARGUMENTS": list(LEARN), "AFTER": after, "KILL": kill}
         process = context.Process(target=runpy.run_path, args=(str(KILLING), said, "__main__"))
         process.start()

@@ -382,8 +382,9 @@ def test_progress_counts_documents_to_the_end(world, teacher, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("random(0)", "from 1 up"), ("random(1.5)", "a whole number"), ("random(1, depths=(5, 2))", "depths=.5, 2."),
-     ("all(depths=3)", "depths=3"), ('random(1, scope="world")', "takes 'query' or 'collection'"),
+    [("random(0)", "from 1 up"), ("random(1.5)", "a whole number"),
+     ("random(1, depths=(5, 2))", "depths=.5, 2."), ("all(depths=3)", "depths=3"),
+     ('random(1, scope="world")', "takes 'query' or 'collection'"),
      ('random(1, seed="x")', "takes a whole number"), ("some", "choose from: all, none, random")],
 )  # fmt: skip
 def test_a_faulty_choice_of_negatives_is_refused(text, reason):

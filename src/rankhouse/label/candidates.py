@@ -66,7 +66,7 @@ class Candidates:
 
     @cached_property
     def _cut(self) -> CutOnce:
-        return CutOnce(self.split)
+        return CutOnce(lambda document: [p for p in self.split(document) if p.text.strip()])
 
     def rows(self, start: int = 0) -> Iterator[Row]:
         """Stream the rows from one on, numbered from 0."""
@@ -79,17 +79,14 @@ class Candidates:
                 yield Row(self.queries[query_id], doc_id, rank)
             start = 0
 
-    def document(self, row: Row) -> Document:
-        """Fetch a row's document.
+    def pairs(self, row: Row) -> list[Pair]:
+        """Return the pairs of a row: its document's passages, but for those without text.
 
         Raises:
-            KeyError: The collection does not have it.
+            KeyError: The collection does not have the document.
         """
-        return self.documents[row.doc_id]
-
-    def pairs(self, row: Row, document: Document) -> list[Pair]:
-        """Cut a row's document: its pairs, but for passages without text."""
-        return [Pair(row.query, passage) for passage in self._cut(document) if passage.text.strip()]
+        query = row.query
+        return [Pair(query, passage) for passage in self._cut.by_id(row.doc_id, self.documents)]
 
     def said(self) -> dict[str, str]:
         """Name what the pairs depend on, except the documents' texts."""

@@ -195,11 +195,10 @@ def _answer(who: Parties, found: Candidates, journal: Journal, chunk: int, progr
     waiting = found.run.rows - journal.rows
     for row in found.rows(journal.rows):
         try:
-            document = found.document(row)
+            cut = found.pairs(row)
         except KeyError:
             rows.append(-1)
         else:
-            cut = found.pairs(row, document)
             rows.append(len(cut))
             pairs += cut
         waiting -= 1

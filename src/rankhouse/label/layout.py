@@ -37,7 +37,7 @@ class Layout:
     def pairs(self, part: Part, document: int) -> list[Pair]:
         """Fetch and cut one of a query's documents, by its number from 0."""
         row = Row(self.found.queries[part.query_id], part.doc_ids[document], document + 1)
-        return self.found.pairs(row, self.found.document(row))
+        return self.found.pairs(row)
 
     def pair(self, place: int) -> Pair:
         """Fetch one pair with its text."""

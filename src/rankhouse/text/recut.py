@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rankhouse.core.nouns import Document, Passage
 
 KEPT_CHARACTERS = 16_000_000
 """Characters of documents whose passages are kept: about three times as many bytes of memory."""
+
+
+class _Documents(Protocol):
+    def __getitem__(self, doc_id: str, /) -> Document: ...
 
 
 class _Cut(NamedTuple):
@@ -44,6 +48,18 @@ class CutOnce:
         while self._characters > self._size and len(self._kept) > 1:
             self._forget(next(iter(self._kept)))
         return cut.passages
+
+    def by_id(self, doc_id: str, documents: _Documents) -> Sequence[Passage]:
+        """Cut a document of a collection that stays as it is, or find its passages without reading it again.
+
+        Raises:
+            KeyError: The collection does not have it.
+        """
+        found = self._kept.get(doc_id)
+        if found is None:
+            return self(documents[doc_id])
+        self._kept.move_to_end(doc_id)
+        return found.passages
 
     def _forget(self, doc_id: str) -> None:
         self._characters -= _size(self._kept.pop(doc_id).document)

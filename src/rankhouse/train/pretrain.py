@@ -35,7 +35,6 @@ from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose
 from rankhouse.train import optimise, watch
 from rankhouse.train.checkpoint import (
-    load_tensors,
     optimiser_state,
     restore_optimiser,
     save_tensors,
@@ -43,13 +42,13 @@ from rankhouse.train.checkpoint import (
     under,
 )
 from rankhouse.train.journal import Journal
+from rankhouse.train.pretrain_standing import TOKENS, Pretrained, PretrainStanding, clear, find, finished
 from rankhouse.train.schedule import SCHEDULES, Moment
 from rankhouse.train.spans import Corrupted, Corruption
 from rankhouse.train.standing import CHECKPOINT, LOG, OUTCOME, SETTINGS
 from rankhouse.train.stream import Stream, collection_name, write_tokens
 from rankhouse.train.t5 import T5Shape, begin, specials, write_checkpoint
 
-TOKENS = "tokens.bin"
 _HELD_OUT, _TRAINING = 0, 1  # what a corruption is drawn for
 
 
@@ -110,32 +109,6 @@ class Pretraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return Corruption(self.length, self.density, self.span)
 
 
-class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out; also in ``outcome.json``.
-
-    Attributes:
-        parameters: Numbers in the model.
-        collection_tokens: Tokens of the collection, the held-out ones too.
-        steps: Steps taken.
-        tokens: Tokens read, all steps together; above ``collection_tokens`` they were read again.
-        loss: Of the last line of the log, in nats a token said; 0 without steps.
-        held_out: Loss on rows that were never learned from.
-        held_out_at_start: The same before the first step.
-        seconds: How long it took, all sittings together.
-        pretraining: Name of all that the pre-training started from.
-    """
-
-    parameters: int
-    collection_tokens: int
-    steps: int
-    tokens: int
-    loss: float
-    held_out: float
-    held_out_at_start: float
-    seconds: float
-    pretraining: str = ""
-
-
 class Progress(NamedTuple):
     """How far a pre-training is: steps taken, steps in all, loss of the last one, estimate to the end."""
 
@@ -143,17 +116,6 @@ class Progress(NamedTuple):
     steps: int
     loss: float
     seconds_left: float
-
-
-class _Standing(msgspec.Struct):
-    """Where a pre-training stands, besides its tensors."""
-
-    name: str
-    step: int = 0
-    losses: list[float] = []
-    last: float = 0.0
-    held_out_at_start: float = 0.0
-    seconds: float = 0.0
 
 
 def pretrain(
@@ -198,9 +160,9 @@ def _pretrain(
         model = begin(*start) if isinstance(start, tuple) else start
     said = f"{fingerprint(model)} {collection_name(sources)} {msgspec.json.encode(settings).decode()}"
     name = sha256(said.encode()).hexdigest()[:32]
-    if (done := _finished(out, name)) is not None:
+    if (done := finished(out, name)) is not None:
         return done
-    standing, tensors, optimiser = _find(out, name)
+    standing, tensors, optimiser = find(out, name)
     tokenizer = Tokenizer.from_str(model.assets()["tokenizer.json"].decode())
     marks = specials(tokenizer)
     if settings.corruption.spans > len(marks.sentinels):
@@ -219,48 +181,6 @@ def _pretrain(
     return work.run(tell)
 
 
-def _finished(out: Path, name: str) -> Pretrained | None:
-    """Return what came out of a finished pre-training, and clear away what is left of its work."""
-    if not (out / OUTCOME).exists():
-        return None
-    try:
-        outcome = msgspec.json.decode((out / OUTCOME).read_bytes(), type=Pretrained)
-    except msgspec.DecodeError:  # of an earlier version, or changed by hand
-        outcome = None
-    if outcome is None or outcome.pretraining != name:
-        raise WrongUse(
-            f"{out}: holds another pre-training, which is finished; collection, vocabulary or settings "
-            f'differ: use it as  monot5("{out}"), or choose another folder'
-        )
-    _clear(out)
-    return outcome
-
-
-def _clear(out: Path) -> None:
-    for name in (CHECKPOINT, TOKENS):
-        (out / name).unlink(missing_ok=True)
-
-
-def _find(out: Path, name: str) -> tuple[_Standing, dict[str, Tensor], dict[str, Any]]:
-    """Give where a folder's pre-training stands."""
-    path = out / CHECKPOINT
-    if not path.exists():
-        (out / TOKENS).unlink(missing_ok=True)  # of whatever collection
-        return _Standing(name), {}, {}
-    tensors, said = load_tensors(path)
-    try:
-        standing = msgspec.convert(said["standing"], _Standing)
-        optimiser = said["optimiser"]
-    except (msgspec.ValidationError, KeyError) as error:
-        raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
-    if standing.name != name:
-        raise WrongUse(
-            f"{out}: holds another pre-training, at step {standing.step:,}: collection, vocabulary or "
-            "settings differ; give the same ones to go on with it, choose another folder, or remove this one"
-        )
-    return standing, tensors, optimiser
-
-
 @dataclass
 class _Work:
     """One pre-training at work."""
@@ -269,7 +189,7 @@ class _Work:
     stream: Stream
     settings: Pretraining
     out: Path
-    standing: _Standing
+    standing: PretrainStanding
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -407,5 +327,5 @@ class _Work:
         write_checkpoint(self.model, self.out)
         with writing(self.out / OUTCOME) as file:
             file.write(msgspec.json.format(msgspec.json.encode(outcome), indent=2).decode() + "\n")
-        _clear(self.out)
+        clear(self.out)
         return outcome

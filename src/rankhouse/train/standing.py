@@ -160,6 +160,7 @@ def finished(out: Path, training: str) -> Outcome | None:
             f"{out}: holds another training, which is finished; model, examples, settings or validation "
             f"differ: rank with {out / RANKER}, or train into another folder"
         )
+    _mend(out)
     (out / CHECKPOINT).unlink(missing_ok=True)
     return outcome
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from rankhouse.models.monot5 import MonoT5
-    from rankhouse.train.pretrain import Pretrained, Pretraining
+    from rankhouse.train.pretrain import Pretraining
+    from rankhouse.train.pretrain_standing import Pretrained
     from rankhouse.train.t5 import T5Shape
 
 
