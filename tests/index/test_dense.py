@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -109,6 +110,19 @@ def test_vectors_are_what_the_encoder_gave_at_length_1(encoded):
     assert encoded.dimension == 16
     assert not encoded.passages
     encoded.verify()
+
+
+def test_vectors_of_version_1_open_and_are_added_to(tmp_path):
+    folder = tmp_path / "old"
+    state = encode(HashedWords(), DOCUMENTS[:30], folder, job(DOCUMENTS[:30])).state
+    # As version 1 wrote it: no envelope, no checksums of blocks.
+    plain = msgspec.structs.replace(state, version=1, blocks={})
+    (folder / "manifest.json").write_bytes(msgspec.json.encode(plain))
+    assert len(Vectors.open(folder)) == 30
+    grown = encode(HashedWords(), DOCUMENTS, folder, job(DOCUMENTS))
+    fresh = encode(HashedWords(), DOCUMENTS, tmp_path / "new", job(DOCUMENTS))
+    assert (grown.state.version, grown.state.blocks) == (2, fresh.state.blocks)
+    assert np.array_equal(grown.rows, fresh.rows)
 
 
 @pytest.mark.parametrize("similarity", ["dot", "l2"])
