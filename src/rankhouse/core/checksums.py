@@ -278,6 +278,8 @@ def unsealed(raw: bytes, *, bare: bool = False) -> bytes:
     content = bytes(envelope.manifest).strip()
     if bare and not content:
         return raw
+    if not content:
+        raise NotSealed("cannot be read (it holds no manifest with a checksum)")
     if zlib.crc32(content) != envelope.crc32:
         raise NotSealed("was changed after it was written")
     return content
