@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rankhouse.core.corpora import read_queries
+from rankhouse.core.pairs import LabelledPair, read_pairs, write_pairs
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.label.pairs import LabelledPair, read_pairs, write_pairs
 
 
 @pytest.fixture

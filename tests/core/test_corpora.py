@@ -174,5 +174,7 @@ def test_queries_say_what_is_wrong(tmp_path):
         read_queries(corpus(tmp_path, "1\ta\n1\tb\n", "q.tsv"))
     with pytest.raises(WrongUse, match="one text only"):
         read_queries(corpus(tmp_path, "1\ta\n", "q.tsv"), field="desc")
-    assert read_queries(corpus(tmp_path, "", "empty.tsv")) == []
+    for nothing in ("", "\n \n", "\ufeff"):
+        with pytest.raises(BadData, match=r"empty\.tsv: holds no query"):
+            read_queries(corpus(tmp_path, nothing, "empty.tsv"))
     assert read_queries(corpus(tmp_path, "1\t\n", "q.tsv")) == [Query("1", "")]

@@ -60,3 +60,18 @@ def test_skips_take_as_many_as_allowed():
         skips.take(BadData("two", "f", 2))
     with pytest.raises(BadData, match="^f, line 1: one$"):
         Skips().take(BadData("one", "f", 1))
+
+
+def test_no_hidden_file_or_lock_is_offered_and_the_nearest_comes_first(tmp_path):
+    for name in (
+        ".queries.tsv.x.part",
+        "queries.tsv.lock",
+        "a.txt",
+        "queries.tsv",
+        "old.tmp",
+        "b~",
+        ".hidden",
+    ):
+        (tmp_path / name).touch()
+    with pytest.raises(MissingInput, match=r"beside it there are: queries\.tsv, a\.txt$"):
+        list(numbered_lines(tmp_path / "querys.tsv"))

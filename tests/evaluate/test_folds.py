@@ -96,3 +96,9 @@ def test_wrong_wishes_are_refused(tmp_path):
         deal(IDS, 5).split(5)
     with pytest.raises(WrongUse, match="two folds leave nothing"):
         deal(IDS, 2).split(0)
+
+
+def test_a_fold_file_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "folds.json"
+    path.write_bytes(b'\xef\xbb\xbf{"folds": [["a"], ["b"]]}')
+    assert read_folds(path).folds == (("a",), ("b",))

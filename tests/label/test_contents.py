@@ -1,7 +1,7 @@
 """What a PAIRS file holds."""
 
+from rankhouse.core.pairs import LabelledPair
 from rankhouse.label.contents import contents
-from rankhouse.label.pairs import LabelledPair
 
 
 def a_pair(query, document, label, passage=0):

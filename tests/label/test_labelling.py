@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from rankhouse.core.errors import BadData, BadModel, DuplicateId, OutputFailed, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
+from rankhouse.core.pairs import read_pairs
 from rankhouse.core.run import Run
 from rankhouse.label.labelling import Plan, label
 from rankhouse.label.negatives import NEGATIVES, every, none, random
-from rankhouse.label.pairs import read_pairs
 from rankhouse.label.rules import judged, ranked, taught
 from rankhouse.rank.cache import CachedRanker
 from rankhouse.text.split import Whole

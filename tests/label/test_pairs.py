@@ -6,12 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rankhouse.core.errors import BadData, DuplicateId, MissingInput
+from rankhouse.core.errors import BadData, DuplicateId, MissingInput, RankhouseWarning
 from rankhouse.core.files import Skips
 from rankhouse.core.nouns import Document, Pair, Passage, Query
-from rankhouse.label.pairs import LabelledPair, read_pairs, write_pairs
+from rankhouse.core.pairs import LabelledPair, read_pairs, write_pairs
+from rankhouse.core.run import Run
+from rankhouse.label.passages import check_passages, read_passages
 from rankhouse.label.passages import given as gather
-from rankhouse.label.passages import read_passages
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 LINE = '{"query_id":"q","query":"x","doc_id":"d","passage":0,"text":"t","label":1}\n'
@@ -79,3 +80,25 @@ def test_faulty_passages_are_refused(tmp_path):
         gather([Passage("d", 0, "a"), Passage("d", 0, "b")], "x")
     with pytest.raises(MissingInput):
         read_passages(tmp_path / "none")
+
+
+def test_passages_of_other_documents_are_refused_and_missing_ones_said():
+    cut = gather([Passage("d", 0, "one")], "cut.jsonl")
+    check_passages(cut, Run.of([("q", "d", 1.0)]), 10)
+    with pytest.warns(RankhouseWarning, match=r"1 of 2 candidates have no passages in cut\.jsonl .*: e"):
+        check_passages(cut, Run.of([("q", "d", 1.0), ("q", "e", 2.0)]), 10)
+    with pytest.raises(
+        BadData, match=r"cut\.jsonl: the passages belong to none of the 1 candidates: .* d \.\.\."
+    ):
+        check_passages(cut, Run.of([("q", "d", 1.0), ("q", "e", 2.0)]), 1)
+
+
+def test_passages_before_the_first_or_nested_too_deep_are_refused(tmp_path):
+    path = tmp_path / "passages.jsonl"
+    for line, said in (
+        ('{"doc_id": "d", "index": -1, "text": "x"}', "index -1"),
+        ('{"a": ' + "[" * 100_000, "nested more"),
+    ):
+        path.write_text(line)
+        with pytest.raises(BadData, match=f"line 1: .*{said}"):
+            read_passages(path)

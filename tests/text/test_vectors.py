@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from rankhouse.core.errors import BadData, BadModel, MissingInput, RankhouseWarning, WrongUse
+from rankhouse.core.files import numbered_lines
 from rankhouse.text.fasttext import FastText, subwords
-from rankhouse.text.vectors import random_table, start_table, uniform
+from rankhouse.text.vectors import random_table, read_text_vectors, start_table, uniform
 from rankhouse.text.vocabulary import Vocabulary
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fasttext"
@@ -239,3 +240,16 @@ def test_published_samples_are_read():
     assert start_table(SAMPLES / "potion-base-4m-int8", words).coverage == 1
     with pytest.raises(BadData, match="not UTF-8"):
         start_table(SAMPLES / "word_vectors" / "broken_gb2312.txt", words)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [("a" + " 1" * 70_000, "70,000 numbers a word; at most 65,536"),
+     ("2 70000\na 1\n", "70,000 numbers a word"),
+     ("2 " + "9" * 5000 + "\na 1\n", "the header says more words or numbers than any file")],
+)  # fmt: skip
+def test_absurdly_wide_vectors_are_refused(tmp_path, content, complaint):
+    path = tmp_path / "v.txt"
+    path.write_text(content)
+    with pytest.raises(BadData, match=rf"v\.txt, line 1: .*{complaint}"):
+        list(read_text_vectors(numbered_lines(path), path, frozenset([b"a"])))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 import click
 import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -22,15 +23,47 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from rankhouse.core.errors import RankhouseWarning
 
 LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
 _WIDE = 1_000  # columns of a file or a pipe: tables keep the width they need
 
-results = Console(highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else _WIDE)
-messages = Console(stderr=True, highlight=False)
+# Control characters have pictures of their own; what turns a line's direction, or is no character, has none.
+_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
+_WITHOUT_PICTURE = (range(0x80, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A), range(0xD800, 0xE000))
+_PICTURES |= dict.fromkeys((code for codes in _WITHOUT_PICTURE for code in codes), 0xFFFD)
+_not_escaped_by_json = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """Return a text with its control characters shown as symbols, so that it cannot command a terminal."""
+    return text if text.isprintable() else text.translate(_PICTURES)
+
+
+class _SafeConsole(Console):
+    """A console on which whatever documents, ids and file names hold is text and nothing else."""
+
+    def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401 - handed on as they are
+        """Make a text of a string; see rich."""
+        return super().render_str(visible(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render something; see rich."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(visible(segment.text), segment.style)
+
+
+results = _SafeConsole(
+    highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else _WIDE
+)
+messages = _SafeConsole(stderr=True, highlight=False)
 _told: set[str] = set()
 
 
@@ -58,7 +91,7 @@ def _once(kind: str, text: str) -> None:
 def emit_json(data: object) -> None:
     """Write a machine-readable result to standard output: one indented JSON document."""
     raw = msgspec.json.format(msgspec.json.encode(data), indent=2)
-    click.echo(raw.decode())
+    click.echo(_not_escaped_by_json.sub(lambda found: f"\\u{ord(found[0]):04x}", raw.decode()))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
@@ -67,7 +100,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
     for position, name in enumerate(columns):
         made.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, str) else str(cell) for cell in row))
+        made.add_row(*(Text(visible(str(cell))) for cell in row))  # an id may look like markup
     return made
 
 

@@ -170,7 +170,7 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
             By default "text" (JSON) and "title" (topics).
 
     Raises:
-        BadData: A malformed record, with its file and line.
+        BadData: A malformed record, with its file and line, or no query at all.
         DuplicateId: A query id given twice.
         MissingInput: No such file.
     """
@@ -195,6 +195,8 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
             skips.take(DuplicateId(f'the query id "{query.id}" was already given', path, line))
         else:
             queries[query.id] = query
+    if not queries and not skips.seen:
+        raise BadData("holds no query; write one a line, as JSON or as  id <tab> text", path)
     return list(queries.values())
 
 

@@ -23,7 +23,11 @@ _lone_surrogate = re.compile(
 
 
 def from_json(
-    decode: msgspec.json.Decoder[T], raw: bytes, wanted: str, path: Path | str, line: int | None = None
+    decode: msgspec.json.Decoder[T],
+    raw: bytes,
+    wanted: str,
+    path: Path | str | None,
+    line: int | None = None,
 ) -> T:
     """Decode JSON that a person's file holds.
 
@@ -43,7 +47,8 @@ def from_json(
     except RecursionError as error:
         raise nested(path, line) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        as_text(raw, Path(path), line or 1)
+        if path is not None and line is not None:
+            as_text(raw, Path(path), line)
         head, _, tail = wanted.partition("; ")
         reason = f"{head} ({_json_fault(raw, error)})" + (f"; {tail}" if tail else "")
         raise BadData(reason, path, line) from error
@@ -57,7 +62,7 @@ def _json_fault(raw: bytes, error: Exception) -> str:
     return str(error)
 
 
-def nested(path: Path | str, line: int | None = None) -> BadData:
+def nested(path: Path | str | None, line: int | None = None) -> BadData:
     """Return the error for JSON that is nested too deep."""
     return BadData(
         f"the JSON is nested more than {MOST_NESTED} deep; flatten or leave out that field", path, line

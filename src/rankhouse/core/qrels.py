@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 Qrels = Mapping[str, Mapping[str, int]]
 """Query id -> document id -> grade; a grade of 1 or more is relevant, 0 or less is not."""
 
+MOST_GRADE = 2**31 - 1
+"""The highest grade, as for trec_eval on most machines; the lowest is the same below 0."""
+
 
 def relevant(qrels: Qrels, query_id: str, at_least: int = 1) -> set[str]:
     """Give the documents judged ``at_least`` this grade for a query; empty for an unknown query."""

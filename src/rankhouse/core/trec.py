@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from rankhouse.core.corpora import PUBLIC, qrels_of
-from rankhouse.core.errors import BadData, DuplicateId, WrongUse
+from rankhouse.core.errors import BadData, DuplicateId, RankhouseWarning, WrongUse
 from rankhouse.core.files import Skips, as_text, numbered_lines
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.outputs import writing
-from rankhouse.core.qrels import Qrels
+from rankhouse.core.qrels import MOST_GRADE, Qrels
 from rankhouse.core.run import Run
 
 
@@ -42,6 +44,9 @@ def read_run(path: Path | str, skips: Skips | None = None) -> Run:
     Raises:
         BadData: A malformed line, a score that is not a number, a document twice for one query.
         MissingInput: No such file.
+
+    Warns:
+        RankhouseWarning: There is not one row in it.
     """
     path, skips = Path(path), Skips() if skips is None else skips
     # Ids repeat a thousandfold, so each is kept once; a finished query becomes an array of scores.
@@ -63,6 +68,8 @@ def read_run(path: Path | str, skips: Skips | None = None) -> Run:
             skips.take(fault)
     documents[current], scores[current] = list(rows), np.array(list(rows.values()), np.float32)
     filled = [query_id for query_id in documents if documents[query_id]]
+    if not filled:
+        warnings.warn(f"{path}: the run has no rows", RankhouseWarning, stacklevel=2)
     return Run.from_columns(filled, [documents[q] for q in filled], [scores[q] for q in filled])
 
 
@@ -79,7 +86,7 @@ def _fresh(doc_id: str, query_id: str, rows: Mapping[str, float], path: Path, li
 
 def _number(score: str, path: Path, line: int) -> float:
     try:
-        value = float(score)
+        value = math.nan if "_" in score else float(score)  # Python's own spelling of numbers: 1_000
     except ValueError:
         value = math.nan
     if math.isnan(value):
@@ -96,6 +103,8 @@ def write_run(run: Run, path: Path | str, tag: str = "rankhouse") -> None:
     """
     if tag.split() != [tag]:
         raise WrongUse(f'the tag "{tag}" is empty or has white space in it; a run column has none')
+    if not tag.isprintable():
+        raise WrongUse(f"the tag {tag!a} holds a control character or is not UTF-8; use plain letters")
     with writing(Path(path)) as out:
         for query_id in run:
             doc_ids, scores = run[query_id]
@@ -105,6 +114,7 @@ def write_run(run: Run, path: Path | str, tag: str = "rankhouse") -> None:
             )
 
 
+_whole_number = re.compile("[+-]?[0-9]+").fullmatch
 _BEIR_HEADER = ["query-id", "corpus-id", "score"]
 
 
@@ -140,11 +150,18 @@ def read_qrels(path: Path | str, skips: Skips | None = None) -> Qrels:
                     path,
                     line,
                 )
-            judged[doc_id] = int(grade)
-        except ValueError as fault:
-            reason = BadData(f'the grade "{grade}" is no whole number', path, line)
-            skips.take(fault if isinstance(fault, BadData) else reason)
+            judged[doc_id] = _grade(grade, path, line)
+        except BadData as fault:
+            skips.take(fault)
     return qrels
+
+
+def _grade(text: str, path: Path, line: int) -> int:
+    if not _whole_number(text):
+        raise BadData(f'the grade "{text[:40]}" is no whole number', path, line)
+    if len(text) > 11 or abs(int(text)) > MOST_GRADE:
+        raise BadData(f'the grade "{text[:40]}" is beyond {MOST_GRADE:,}, the highest one', path, line)
+    return int(text)
 
 
 def write_qrels(qrels: Qrels, path: Path | str) -> None:

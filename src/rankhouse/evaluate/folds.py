@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from rankhouse.core.decoding import from_json
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.files import open_bytes
+from rankhouse.core.files import read_whole
 from rankhouse.core.outputs import writing
 
 
@@ -93,6 +94,10 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     seed: int | None = None
 
 
+_decoder = msgspec.json.Decoder(_File)
+_WANTED = 'is no fold file; a fold file holds  {"seed": 1, "folds": [["q1", "q2"], ["q3", "q4"]]}'
+
+
 def read_folds(path: Path | str) -> Folds:
     """Read and check a fold file.
 
@@ -101,14 +106,7 @@ def read_folds(path: Path | str) -> Folds:
         BadData: Not such JSON, fewer than two folds, an empty fold, or a query in two places.
     """
     path = Path(path)
-    with open_bytes(path) as stream:
-        raw = stream.read()
-    try:
-        file = msgspec.json.decode(raw, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadData(
-            f'{error}; a fold file holds  {{"seed": 1, "folds": [["q1", "q2"], ["q3", "q4"]]}}', path
-        ) from error
+    file = from_json(_decoder, read_whole(path), _WANTED, path)
     places: dict[str, list[int]] = {}
     for number, fold in enumerate(file.folds):
         for query_id in fold:

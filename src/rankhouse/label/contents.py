@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rankhouse.core.pairs import LabelledPair
 from rankhouse.core.qrels import Qrels, relevant
-from rankhouse.label.pairs import LabelledPair
 
 
 class Contents(NamedTuple):

@@ -20,6 +20,7 @@ import numpy as np
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document, Pair, Query
+from rankhouse.core.pairs import LabelledPair, write_pairs
 from rankhouse.core.qrels import relevant
 from rankhouse.core.run import Run
 from rankhouse.label.agreement import Agreement, summarise
@@ -27,7 +28,6 @@ from rankhouse.label.candidates import Candidates, Documents, Split, candidates,
 from rankhouse.label.journal import Columns, Journal
 from rankhouse.label.layout import Choice, Layout
 from rankhouse.label.negatives import Negatives, random
-from rankhouse.label.pairs import LabelledPair, write_pairs
 from rankhouse.label.parties import YES, Parties, mark, parties
 from rankhouse.label.rules import Rule, judges
 from rankhouse.text.split import Whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from rankhouse.core.errors import BadData, DuplicateId
-from rankhouse.core.files import as_text, numbered_lines
+from rankhouse.core.decoding import from_json
+from rankhouse.core.errors import BadData, DuplicateId, RankhouseWarning
+from rankhouse.core.files import numbered_lines
 from rankhouse.core.nouns import Document, Passage
+from rankhouse.core.run import Run
 
 
 class _Line(msgspec.Struct):
@@ -20,7 +23,7 @@ class _Line(msgspec.Struct):
     text: str
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decoder = msgspec.json.Decoder(_Line)
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,10 +83,40 @@ def read_passages(path: Path | str) -> Given:
 
 
 def _passage(raw: bytes, path: Path, line: int) -> Passage:
-    as_text(raw, path, line)
-    try:
-        found = _decode(raw)
-    except msgspec.DecodeError as error:
-        wanted = '{"doc_id", "index", "text"}'
-        raise BadData(f"not a passage ({error}); a line is {wanted}", path, line) from error
+    wanted = 'not a passage; a line is {"doc_id", "index", "text"}'
+    found = from_json(_decoder, raw, wanted, path, line)
+    if found.index < 0:
+        raise BadData(f"the index {found.index} is no place in a document; the first is 0", path, line)
     return Passage(found.doc_id, found.index, found.text)
+
+
+def check_passages(passages: Given, run: Run, depth: int) -> None:
+    """Make sure that passages are those of the candidates.
+
+    Args:
+        passages: What was cut already.
+        run: The candidates.
+        depth: How many of each query are labelled.
+
+    Raises:
+        BadData: No candidate has passages.
+
+    Warns:
+        RankhouseWarning: Some have none, and are labelled whole.
+    """
+    wanted = {doc_id for query_id in run for doc_id in run[query_id].doc_ids[:depth]}
+    missing = sorted(wanted - passages.passages.keys())
+    if wanted and len(missing) == len(wanted):
+        has = ", ".join(list(passages.passages)[:3]) or "no document"
+        raise BadData(
+            f"the passages belong to none of the {len(wanted):,} candidates: they are of {has} ..., "
+            f"the candidates are {', '.join(missing[:3])} ...; do run and passages name documents alike?",
+            passages.name,
+        )
+    if missing:
+        warnings.warn(
+            f"{len(missing):,} of {len(wanted):,} candidates have no passages in {passages.name} and are "
+            f"labelled whole: {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}",
+            RankhouseWarning,
+            stacklevel=2,
+        )

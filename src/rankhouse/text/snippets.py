@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -32,16 +33,19 @@ def snippet(text: str, weights: Mapping[str, float], analyzer: Analyzer, width: 
     text = " ".join(text.split())
     found = [(a, b, term) for a, b, term in analyzer.spans(text) if term in weights]
     best, best_worth = 0, -1.0
-    last = 0
-    for first in range(len(found)):
-        last = max(last, first)
-        while last < len(found) and found[last][1] - found[first][0] <= width:
+    last, inside = 0, Counter[str]()
+    for first, (begin, _, term) in enumerate(found):
+        while last < len(found) and found[last][1] - begin <= width:
+            inside[found[last][2]] += 1
             last += 1
-        inside = [term for _, _, term in found[first:last]]
         # A second mention says a little more; ten of them do not outweigh another word of the query.
-        worth = sum(weights[t] for t in set(inside)) + 0.01 * len(inside)
+        worth = sum(weights[t] for t, count in inside.items() if count) + 0.01 * (last - first)
         if worth > best_worth + 1e-9:
-            best, best_worth = found[first][0], worth
+            best, best_worth = begin, worth
+        if first < last:
+            inside[term] -= 1
+        else:  # a word wider than the window is in none
+            last = first + 1
     start = _word_start(text, max(0, best - width // 5)) if len(text) > width else 0
     end = _word_end(text, min(len(text), start + width))
     before, after = "… " if start else "", " …" if end < len(text) else ""

@@ -12,12 +12,13 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, BadModel, MissingExtra, MissingInput, RankhouseWarning, WrongUse
-from rankhouse.core.files import as_text, numbered_lines, open_bytes
+from rankhouse.core.files import as_text, lines_of, numbered_lines, open_bytes
 from rankhouse.core.nouns import FloatArray
 from rankhouse.text.fasttext import MAGIC as FASTTEXT_MAGIC
 from rankhouse.text.fasttext import FastText
@@ -26,6 +27,8 @@ from rankhouse.text.vocabulary import PADDING, Vocabulary
 _ZIP_MAGIC = b"PK\x03\x04"
 INTEGER_TABLE_STD = 0.3
 """Standard deviation given to a table of integers, which has no scale of its own; GloVe's order of size."""
+MOST_NUMBERS = 65_536
+"""The widest word vector that is read."""
 
 Missing = Callable[[np.random.Generator, tuple[int, int], FloatArray], FloatArray]
 """How rows without a vector start: (generator, shape (v, d), the known rows (f, d)) -> (v, d)."""
@@ -173,6 +176,13 @@ def read_text_vectors(
             continue
         if not width:
             declared, width = _first_line(row, path, number)
+            if width > MOST_NUMBERS:
+                raise BadData(
+                    f"{width:,} numbers a word; at most {MOST_NUMBERS:,} are read, and 50 to 1,000 are "
+                    "usual; is this a file of word vectors, one a line?",
+                    path,
+                    number,
+                )
             if declared >= 0:
                 continue
         rows += 1
@@ -195,6 +205,8 @@ def _first_line(row: bytes, path: Path, number: int) -> tuple[int, int]:
     """Give (words declared or -1, width) as the first line tells them."""
     fields = row.split()
     if len(fields) == 2 and all(field.isdigit() for field in fields):
+        if len(fields[0]) > 18 or len(fields[1]) > 18:
+            raise BadData("the header says more words or numbers than any file holds", path, number)
         if int(fields[1]) < 1:
             raise BadData("the header says vectors of 0 numbers; it needs 1 or more", path, number)
         return int(fields[0]), int(fields[1])
@@ -216,7 +228,7 @@ def _is_number(field: bytes) -> bool:
         float(field)
     except ValueError:
         return False
-    return True
+    return b"_" not in field
 
 
 def _word(row: bytes, width: int, path: Path, number: int, headed: bool) -> bytes:
@@ -264,8 +276,7 @@ def _zip_lines(path: Path, member: str) -> Iterator[tuple[int, bytes]]:
                 asked = f'holds no "{member}"' if member else "holds several files"
                 raise BadData(f"{asked}; name one after the path, {path}#NAME: {', '.join(names)}", path)
             with archive.open(member) as stream:
-                for number, line in enumerate(stream, 1):
-                    yield number, line.rstrip(b"\r\n")
+                yield from lines_of(cast(BinaryIO, stream), path)
     except (zipfile.BadZipFile, EOFError) as error:
         raise BadData(f"the archive is damaged ({error}); copy it again", path) from error
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from rankhouse.core.decoding import from_json
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.files import open_bytes
+from rankhouse.core.files import read_whole
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.outputs import replacing
 
@@ -31,6 +32,9 @@ class _File(msgspec.Struct):
     words: list[str]
     counts: list[int]
     document_counts: list[int]
+
+
+_decoder = msgspec.json.Decoder(_File)
 
 
 class Entry(NamedTuple):
@@ -127,12 +131,8 @@ class Vocabulary:
         Raises:
             BadData: It is not such JSON, of another version, or its columns differ in length.
         """
-        try:
-            held = msgspec.json.decode(content, type=_File)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadData(
-                f"is no vocabulary of this program ({error}); write one with Vocabulary.save", path
-            ) from error
+        wanted = "is no vocabulary of this program; write one with Vocabulary.save"
+        held = from_json(_decoder, content, wanted, path)
         if held.rankhouse_vocabulary != _VERSION:
             raise BadData(
                 f"is a vocabulary of version {held.rankhouse_vocabulary}; this program reads version "
@@ -158,8 +158,7 @@ class Vocabulary:
             MissingInput: There is no such file.
             BadData: It is no vocabulary.
         """
-        with open_bytes(path) as stream:
-            return cls.from_json(stream.read(), path)
+        return cls.from_json(read_whole(path), path)
 
 
 class Tally:

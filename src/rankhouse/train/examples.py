@@ -23,8 +23,10 @@ import msgspec
 import numpy as np
 
 from rankhouse.core.errors import BadData, RankhouseWarning
-from rankhouse.core.files import as_text, is_packed, open_bytes
+from rankhouse.core.files import is_packed, open_bytes
+from rankhouse.core.limits import most_bytes, too_long
 from rankhouse.core.nouns import Document, Passage, Query
+from rankhouse.core.pairs import Contradictions, LabelledPair, decode_pair
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.train.negatives import NOT_IN_RUN, NOT_RELEVANT, RELEVANT, UNJUDGED, IntArray
@@ -89,20 +91,6 @@ class Examples:
 # --- from a PAIRS file ----------------------------------------------------------------------------------
 
 
-class _Record(msgspec.Struct):
-    """One line; whatever else it has ("score") is passed over."""
-
-    query_id: str
-    query: str
-    doc_id: str
-    text: str
-    label: int | float | bool
-    passage: int = 0
-
-
-_decode = msgspec.json.Decoder(_Record).decode
-
-
 def read_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> Examples:
     """Read the labels of PAIRS files, which must stay as they are: texts are read again when needed.
 
@@ -121,10 +109,13 @@ def read_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
     numbers: dict[str, int] = {}
     documents: dict[str, int] = {}
     columns = [array("q") for _ in range(5)]
+    both_ways, highest = Contradictions(), 0
     for place, line, start, raw in lines.every():
         if not raw.strip():
             continue
-        record = _read_line(raw, place, line)
+        record = decode_pair(raw, place, line)
+        both_ways.add(record, len(columns[0]), relevant_from)
+        highest = max(highest, record.label)
         query = queries.setdefault(record.query_id, Query(record.query_id, record.query))
         if query.text != record.query:
             raise BadData(
@@ -143,7 +134,10 @@ def read_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
             column.append(value)
     if not queries:
         raise BadData("there is not one labelled pair in the file", Path(path))
+    if highest > 1 and relevant_from == 1:
+        _warn(f"{path}: there are labels up to {highest}; all from 1 up count as relevant")
     query_rows, document, label, lines.starts, lines.lengths = (np.array(c, np.int64) for c in columns)
+    _warn_of(both_ways, lines)
     order = np.argsort(query_rows, kind="stable")
     return Examples(
         tuple(queries.values()),
@@ -154,6 +148,17 @@ def read_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
         document,
         lines,
     )
+
+
+def _warn_of(both_ways: Contradictions, lines: _Lines) -> None:
+    if found := both_ways.found():
+        one = lines.pair(found[0][0])
+        _warn(
+            f"{len(found):,} pairs are labelled both relevant and not relevant, and both are learned from: "
+            f'query "{one.query_id}" with passage {one.passage} of "{one.doc_id}"'
+            + (" and others; " if len(found) > 1 else "; ")
+            + "rankhouse doctor names the lines of a file"
+        )
 
 
 class _Lines:
@@ -169,27 +174,34 @@ class _Lines:
 
     def every(self) -> Iterator[tuple[Path, int, int, bytes]]:
         """Go through all lines: file, number there from 1, place of the first byte here, the line."""
-        start = 0
+        start, most = 0, most_bytes()
         for path, end in zip(self._paths, self._ends, strict=True):
             number = 0
-            while start != end and (raw := self.file.readline()):
+            while start != end and (raw := self.file.readline(most + 1)):
                 number += 1
-                yield path, number, start, raw
+                if len(raw) > most:
+                    raise too_long("the line", path, number)
+                line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+                yield path, number, start + len(raw) - len(line), line
                 start += len(raw)
 
     def __call__(self, items: Sequence[int]) -> list[Passage]:
         return [self._passage(int(item)) for item in items]
 
     def _passage(self, item: int) -> Passage:
+        return self.pair(item).pair.passage
+
+    def pair(self, item: int) -> LabelledPair:
+        """Read a pair again."""
         raw = os.pread(self.file.fileno(), int(self.lengths[item]), int(self.starts[item]))
         try:
-            record = _decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return decode_pair(raw, self._paths[0], item + 1)
+        except BadData as error:
             raise BadData(
-                f"pair {item + 1} cannot be read again ({error}); the file was changed while it was in use",
+                f"pair {item + 1} cannot be read again ({error.reason}); the file was changed while it was "
+                "in use",
                 self._paths[0],
             ) from error
-        return Passage(record.doc_id, record.passage, record.text)
 
 
 def _plain(path: Path) -> BinaryIO:
@@ -214,22 +226,6 @@ def _joined(paths: Sequence[Path]) -> tuple[BinaryIO, list[int]]:
         ends.append(joined.tell())
     joined.seek(0)
     return joined, ends
-
-
-def _read_line(raw: bytes, path: Path, line: int) -> _Record:
-    try:
-        record = _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        as_text(raw, path, line)
-        raise BadData(
-            f"not a labelled pair ({error}); a line is a JSON object with query_id, query, doc_id, passage, "
-            "text and label",
-            path,
-            line,
-        ) from error
-    if record.label != int(record.label):
-        raise BadData(f"the label {record.label} is no whole number (0: not relevant)", path, line)
-    return record
 
 
 # --- from judgements and a run --------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import click
+from rich.text import Text
 
 from rankhouse.app import console
 from rankhouse.app.cache_check import check_cache, is_cache
@@ -17,6 +20,7 @@ from rankhouse.app.ranker_check import check_ranker
 from rankhouse.core.corpora import CORPUS_KINDS, read_documents, read_queries
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.files import Skips, as_text, kind_of, looks_like, numbered_lines
+from rankhouse.core.pairs import Contradictions, numbered_pairs
 from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.index import kernel, manifest
 from rankhouse.index.catalogue import Index
@@ -47,7 +51,7 @@ class Finding:
 @click.option("--corpus", type=PATH, help="Documents on which to measure what a ranker cuts off.")
 @as_json
 def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None, as_json: bool) -> None:
-    """Check runs, qrels, queries, corpora, indexes, caches and rankers; each is recognised by its content.
+    """Check runs, qrels, queries, corpora, PAIRS, indexes, caches and rankers; each by its content.
 
     A ranker is a bundle folder, or a checkpoint by its family: 'monot5("DIR")'.
 
@@ -98,7 +102,7 @@ def _is_ranker(thing: str) -> bool:
 
 
 def recognise(path: Path) -> str:
-    """Tell what a file or folder is: index, score cache, run, qrels, queries or corpus.
+    """Tell what a file or folder is: index, score cache, run, qrels, queries, corpus or pairs.
 
     Raises:
         WrongUse: It is none of these.
@@ -108,10 +112,12 @@ def recognise(path: Path) -> str:
     if path.is_dir():
         return "index" if (path / manifest.FILE).exists() else "corpus"
     match looks_like(path):
+        case "{" if any(_is_pair(raw) for _, raw in _first_lines(path, 1)):
+            return "pairs"
         case "{":
             return "queries" if "quer" in path.name or "topic" in path.name else "corpus"
         case "<":
-            head = b"".join(raw for _, (_, raw) in zip(range(50), numbered_lines(path), strict=False)).lower()
+            head = b"".join(raw for _, raw in _first_lines(path, 50)).lower()
             return "queries" if b"<top" in head else "corpus"
         case "":
             raise WrongUse(f"{path}: is empty")
@@ -128,6 +134,15 @@ def recognise(path: Path) -> str:
         f"{path}: is no run (6 columns), qrels (4 columns), TSV (a tab), JSON lines or TREC markup; its "
         f'first line is "{text[:60]}"'
     )
+
+
+def _first_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
+    """Stream the first lines that are not empty."""
+    return islice(((line, raw) for line, raw in numbered_lines(path) if raw.strip()), most)
+
+
+def _is_pair(raw: bytes) -> bool:
+    return all(f'"{key}"'.encode() in raw for key in ("query_id", "doc_id", "label"))
 
 
 def _run(path: Path, finding: Finding, qrels: Path | None) -> None:
@@ -212,6 +227,28 @@ def _corpus(path: Path, finding: Finding, _: Path | None) -> None:
         finding.faults.append("the corpus has no documents")
 
 
+def _pairs(path: Path, finding: Finding, _: Path | None) -> None:
+    skips, both_ways, labels = Skips(MOST_FAULTS), Contradictions(), Counter[int]()
+    for line, pair in numbered_pairs(path, skips):
+        both_ways.add(pair, line)
+        labels[pair.label] += 1
+    finding.faults += [str(fault) for fault in skips.seen]
+    finding.facts |= {
+        "pairs": f"{labels.total():,}",
+        "labels": ", ".join(f"{label}: {count:,}" for label, count in sorted(labels.items())),
+    }
+    if not labels:
+        finding.faults.append("the file has no labelled pair")
+    finding.faults += [
+        f"{path}, line {later}: the pair of line {earlier} again, but with the opposite label"
+        for earlier, later in both_ways.found()
+    ]
+    if grades := sum(count for label, count in labels.items() if label > 1):
+        finding.faults.append(
+            f"{grades:,} labels are neither 0 nor 1; training takes all from 1 up for relevant"
+        )
+
+
 def _index(path: Path, finding: Finding, _: Path | None) -> None:
     index = Index.open(path)
     index.verify()
@@ -238,6 +275,7 @@ _CHECKS: dict[str, Callable[[Path, Finding, Path | None], None]] = {
     "qrels": _qrels,
     "queries": _queries,
     "corpus": _corpus,
+    "pairs": _pairs,
     "index": _index,
     "score cache": _cache,
 }
@@ -245,7 +283,10 @@ _CHECKS: dict[str, Callable[[Path, Finding, Path | None], None]] = {
 
 def _show(finding: Finding) -> None:
     state = "ill" if finding.faults else "sound"
-    console.results.print(f"[bold]{finding.name}[/bold]: {finding.kind}, {state}", soft_wrap=True)
+    head = Text(console.visible(finding.name), style="bold").append(
+        f": {finding.kind}, {state}", style="not bold"
+    )
+    console.results.print(head, soft_wrap=True)
     for name, fact in finding.facts.items():
         console.results.print(f"  {name}: {fact}", markup=False, soft_wrap=True)
     for fault in finding.faults[:20]:

@@ -23,7 +23,7 @@ from rankhouse.label import report
 from rankhouse.label.guard import Overlap, Part, keep_apart, overlap
 from rankhouse.label.labelling import Labelling, Plan, label
 from rankhouse.label.negatives import NEGATIVES
-from rankhouse.label.passages import read_passages
+from rankhouse.label.passages import Given, check_passages, read_passages
 from rankhouse.label.reading import Openers, read
 from rankhouse.label.rules import Rule, judged, judges
 from rankhouse.rank.cache import CachedRanker
@@ -115,6 +115,8 @@ def command(
     asked, run = read_queries(queries, field=field), read_run(run_path)
     how = notation.make(negatives, NEGATIVES, "way to choose negatives")
     cut = read_passages(passages) if passages else notation.make(split, SPLITTERS, "splitter")
+    if isinstance(cut, Given):
+        check_passages(cut, run, depth)
     known = judged(read_qrels(truth), by="passage", name=str(truth)) if truth else None
     index = Index.open(index_path)
     with _rankers(Means(precision, device, threads), cache) as opened:

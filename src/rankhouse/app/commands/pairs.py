@@ -8,9 +8,9 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.options import PATH, as_json
+from rankhouse.core.pairs import read_pairs
 from rankhouse.core.trec import read_qrels
 from rankhouse.label.contents import Contents, contents
-from rankhouse.label.pairs import read_pairs
 
 
 @click.command(

@@ -165,7 +165,7 @@ def show_answer(index: Index, query: Query, asking: Asking, *, as_json: bool = F
         return
     for rank, (document, score) in enumerate(rows, 1):
         head = Text(f"{rank:>3}  ", style="dim")
-        head.append(document.title or document.id, style="bold")
+        head.append(console.visible(document.title or document.id), style="bold")
         head.append(f"  {document.id}  {score:.4f}" if document.title else f"  {score:.4f}", style="dim")
         console.results.print(head, soft_wrap=True)
         console.results.print(highlighted(snippet(document.text, weights, index.analyzer)), width=100)
@@ -173,7 +173,7 @@ def show_answer(index: Index, query: Query, asking: Asking, *, as_json: bool = F
 
 def highlighted(part: Snippet) -> Padding:
     """Indent a snippet and style its matching words."""
-    text = Text(part.text)
+    text = Text(console.visible(part.text))
     for start, end in part.marks:
         text.stylize("bold yellow", start, end)
     return Padding(text, (0, 0, 0, 5), expand=False)

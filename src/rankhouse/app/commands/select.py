@@ -20,12 +20,12 @@ from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.files import as_text, kind_of, numbered_lines
 from rankhouse.core.outputs import writing
+from rankhouse.core.pairs import LabelledPair, read_pairs, write_pairs
 from rankhouse.core.qrels import judgements, restrict
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.evaluate.folds import deal, read_folds
 from rankhouse.label.guard import normalised
-from rankhouse.label.pairs import LabelledPair, read_pairs, write_pairs
 
 Side = Literal["train", "valid", "test", "rest"]
 

@@ -1,0 +1,160 @@
+"""PAIRS: labelled pairs with their texts, one JSON object a line, ready to be learned from."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from rankhouse.core.decoding import from_json
+from rankhouse.core.errors import BadData
+from rankhouse.core.files import Skips, numbered_lines
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.core.outputs import writing
+from rankhouse.core.qrels import MOST_GRADE
+
+
+class LabelledPair(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a PAIRS file.
+
+    Attributes:
+        query_id: The query.
+        query: Its text.
+        doc_id: The document.
+        passage: Number of the passage in it.
+        text: The passage's text.
+        label: 1 relevant, 0 not; higher ones are grades, where somebody gave them.
+        score: What the teacher gave it, on the teacher's scale; absent where it was not asked.
+    """
+
+    query_id: str
+    query: str
+    doc_id: str
+    passage: int
+    text: str
+    label: int
+    score: float | None = None
+
+    @property
+    def pair(self) -> Pair:
+        """The pair without its label."""
+        return Pair(Query(self.query_id, self.query), Passage(self.doc_id, self.passage, self.text))
+
+
+class _Loose(msgspec.Struct):
+    """What other programs write: whole passages without a number, labels as 1.0 or true."""
+
+    query_id: str
+    query: str
+    doc_id: str
+    text: str
+    label: int | float | bool
+    passage: int = 0
+    score: float | None = None
+
+
+_WANTED = (
+    'not a labelled pair; a line is {"query_id", "query", "doc_id", "passage", "text", "label"} '
+    'and perhaps "score"'
+)
+_decoder, _loose = msgspec.json.Decoder(LabelledPair), msgspec.json.Decoder(_Loose)
+_encode = msgspec.json.Encoder().encode
+
+
+def decode_pair(raw: bytes, path: Path, line: int) -> LabelledPair:
+    """Read one line of a PAIRS file.
+
+    Raises:
+        BadData: It is no such object; the label is no whole number from 0; the passage is below 0.
+    """
+    try:
+        pair = _decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pair = _tolerant(raw, path, line)
+    if not 0 <= pair.label <= MOST_GRADE:
+        raise BadData(
+            f"the label {pair.label} is neither 1 (relevant), 0 (not relevant) nor a grade", path, line
+        )
+    if not 0 <= pair.passage <= MOST_GRADE:
+        raise BadData(f"the passage {pair.passage} is no place in a document; the first is 0", path, line)
+    return pair
+
+
+def _tolerant(raw: bytes, path: Path, line: int) -> LabelledPair:
+    try:
+        held = _loose.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return from_json(_decoder, raw, _WANTED, path, line)
+    if isinstance(held.label, float) and not held.label.is_integer():
+        raise BadData(f"the label {held.label} is no whole number (0: not relevant)", path, line)
+    known = (held.query_id, held.query, held.doc_id, held.passage, held.text)
+    return LabelledPair(*known, int(held.label), held.score)
+
+
+def numbered_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[tuple[int, LabelledPair]]:
+    """Stream (line, pair) of a file, plain or compressed.
+
+    Raises:
+        BadData: A line that is no labelled pair; says which.
+        MissingInput: No such file.
+    """
+    path, skips = Path(path), Skips() if skips is None else skips
+    for line, raw in numbered_lines(path):
+        if not raw.strip():
+            continue
+        try:
+            yield line, decode_pair(raw, path, line)
+        except BadData as fault:
+            skips.take(fault)
+
+
+def read_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[LabelledPair]:
+    """Stream the pairs of a file, see :func:`numbered_pairs`."""
+    return (pair for _, pair in numbered_pairs(path, skips))
+
+
+class Contradictions:
+    """Finds pairs that are labelled both relevant and not, in 16 bytes a pair."""
+
+    def __init__(self) -> None:
+        self._keys, self._places = array("q"), array("q")
+
+    def add(self, pair: LabelledPair, place: int, relevant_from: int = 1) -> None:
+        """Note a pair.
+
+        Args:
+            pair: The pair.
+            place: What names it when it contradicts another, for example its line.
+            relevant_from: The lowest label that means relevant.
+        """
+        key = hash((pair.query_id, pair.doc_id, pair.passage))
+        self._keys.append(key & ~1 | (pair.label >= relevant_from))
+        self._places.append(place)
+
+    def found(self) -> list[tuple[int, int]]:
+        """Return the places of every two pairs that contradict each other, the first of each kind."""
+        keys, places = np.array(self._keys, np.int64), np.array(self._places, np.int64)
+        distinct, first = np.unique(
+            keys, return_index=True
+        )  # the lowest bit is the label: both stand together
+        both = np.flatnonzero(distinct[1:] == distinct[:-1] | 1)
+        both = both[(distinct[both] & 1) == 0]
+        at = sorted(sorted((int(first[i]), int(first[i + 1]))) for i in both)
+        return [(int(places[a]), int(places[b])) for a, b in at]
+
+
+def write_pairs(pairs: Iterable[LabelledPair], path: Path | str) -> int:
+    """Write pairs, whole or not at all, compressed by suffix; gives how many there were.
+
+    Raises:
+        OutputFailed: The file cannot be written; whatever stood there before still does.
+    """
+    count = 0
+    with writing(Path(path)) as out:
+        for pair in pairs:
+            out.write(_encode(pair).decode() + "\n")
+            count += 1
+    return count
