@@ -71,6 +71,9 @@ def test_a_trained_ranker_is_used_at_once_and_reported(world, run):
         *("--ranker", "mine", "--out", "new.run"),
     )
     assert again.returncode == 0, again.stderr
+    page = (world / "mine" / "report.html").read_text()
+    assert all(system in page for system in ("first stage", "untaught", "trained"))
+    assert "untaught" in (world / "mine" / "curve.svg").read_text()
     new, kept = read_run(world / "new.run"), read_run(world / "mine" / "validation.run")
     assert {q: new[q].doc_ids for q in new} == {q: kept[q].doc_ids for q in kept}
 
@@ -101,6 +104,32 @@ def test_several_files_of_pairs_are_learned_and_validation_reads_passages(world,
     assert json.loads(done.stdout)["steps"] == 9  # 36 relevant pairs of both files by 16, three times
     use = json.loads((world / "parts" / "ranker" / "manifest.json").read_text())["use"]
     assert use == {"split": "windows(4, 4, limit=None)", "pool": "top(2)"}
+
+
+def test_settings_given_twice_are_refused_and_a_seed_is_taken_wherever_it_stands(world, run):
+    ranker = ["--ranker", "knrm(min_count=1, width=16)"]
+    for twice in (["--seed", 1, "--set", "seed=5"], ["--epochs", 3, "--set", "epochs=1"]):
+        done = run(*TRAIN, *VALID, *ranker, *twice, "--out", "x")
+        assert done.returncode == 2
+        assert "give it once" in done.stderr
+    short = ["--set", "steps=1", "--set", "device=cpu"]
+    assert run(*TRAIN, *ranker, *short, "--set", "seed=5", "--out", "a").returncode == 0
+    assert run(*TRAIN, *ranker, *short, "--seed", "5", "--out", "b").returncode == 0
+    assert json.loads((world / "a" / "settings.json").read_text())["seed"] == 5
+    names = [json.loads((world / out / "outcome.json").read_text())["training"] for out in "ab"]
+    assert names[0] == names[1]
+
+
+def test_the_grade_that_is_relevant_is_said(world, run):
+    grades = (world / "train.qrels").read_text().replace(" 1\n", " 2\n").replace(" 0\n", " 1\n")
+    (world / "train.qrels").write_text(grades)
+    ranker = ["--ranker", "knrm(min_count=1, width=16)", "--set", "batch=18", "--set", "device=cpu"]
+    steps = []
+    for grade in (1, 2):
+        done = run(*TRAIN, *ranker, "--epochs", 1, "--relevant-from", grade, "--out", f"g{grade}", "--json")
+        steps.append(json.loads(done.stdout)["steps"] if done.returncode == 0 else done.stderr)
+    assert steps[1] == 2  # 36 relevant pairs by 18
+    assert "relevant" in str(steps[0])  # all are
 
 
 def test_wrong_use_is_explained(world, run):

@@ -14,16 +14,19 @@ import torch
 from rankhouse.core.errors import BadData, BadModel, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
+from rankhouse.core.trec import read_run
+from rankhouse.models import bundle
 from rankhouse.models.base import NeuralRanker
 from rankhouse.models.bundle import load
 from rankhouse.nn.compute import choose
 from rankhouse.rank.rerank import Plan, rerank
+from rankhouse.train import standing, watch
 from rankhouse.train.examples import from_judgements
 from rankhouse.train.fit import fit
 from rankhouse.train.journal import read_log
 from rankhouse.train.settings import defaults
 from rankhouse.train.standing import Outcome
-from rankhouse.train.validate import Judge, Validation
+from rankhouse.train.validate import Judge, Validation, interval
 
 QUICK = {"batch": 16, "measure": "AP", "validate_every": 0, "patience": 0, "rates": {}, "device": "cpu"}
 RATES = {"knrm": 0.01, "tk": 0.01, "samcnn": 0.03}
@@ -298,3 +301,86 @@ def test_the_validation_depth_is_kept_to(toy, fresh, tmp_path):
     shallow = Validation(given.run, given.queries, given.qrels, given.documents, Plan(depth=3))
     outcome = fit(fresh("knrm"), toy.examples, quick("knrm"), tmp_path, shallow)
     assert outcome.first_stage < outcome.best < 0.95
+
+
+@pytest.mark.filterwarnings("ignore:.*still improving when training ended")
+@pytest.mark.parametrize("family", ["knrm", "tk", "samcnn"])
+def test_short_trainings_validate_ten_times(toy, fresh, tmp_path, family):
+    settings = quick(family, validate_every="auto", epochs=1, batch=4, by_query=0, count=1)
+    outcome = fit(fresh(family), toy.examples, settings, tmp_path, toy.validation)
+    assert len(outcome.validations) >= 10
+    steps = [step for step, _ in outcome.validations]
+    assert max(np.diff(steps)) <= math.ceil(outcome.steps / 10)
+
+
+def test_validation_that_costs_much_comes_less_often_but_four_times(toy):
+    settings = quick("knrm", validate_every="auto", patience=0)
+    assert interval(settings, 80, toy.validation) == 8
+    many = toy.validation.run.rows
+    settings = settings.but(batch=1, count=1)
+    assert 9 * 2 * 40 // many < 10
+    assert interval(settings, 40, toy.validation) == math.ceil(40 / max(4, 9 * 2 * 40 // many))
+    assert interval(settings, 4, toy.validation) == 1
+    assert interval(settings.but(patience=35), 300_000, toy.validation) == 2000
+    assert interval(settings.but(validate_every=0), 80, toy.validation) == 0
+
+
+def test_the_untaught_model_is_measured_beside_what_it_learned(toy, fresh, tmp_path):
+    given, untaught = toy.validation, NeuralRanker(fresh("knrm").eval(), choose("fp32", "cpu"))
+    before = rerank(untaught, given.run, given.queries, given.documents, given.plan)
+    outcome = fit(fresh("knrm"), toy.examples, quick("knrm"), tmp_path, given)
+    kept = read_run(tmp_path / "untaught.run")
+    assert {q: kept[q].doc_ids for q in kept} == {q: before[q].doc_ids for q in before}
+    assert Judge(given, "AP")._value_of(kept) == outcome.validations[0][1]
+
+
+RISES = {
+    "rising to the end": ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], True),
+    "slowly at last, a tenth of all": ([0.1, 0.3, 0.45, 0.55, 0.6, 0.63, 0.68], True),
+    "levelled off": ([0.1, 0.4, 0.55, 0.62, 0.64, 0.65, 0.66], False),
+    "best before the end": ([0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.6], False),
+    "nothing learned": ([0.5, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4], False),
+    "too few to tell": ([0.1, 0.7], False),
+}
+
+
+@pytest.mark.parametrize("case", RISES)
+def test_a_training_that_ended_while_still_improving_says_so(case):
+    values, expected = RISES[case]
+    validations = [(10 * i, value) for i, value in enumerate(values)]
+    noticed = watch.Watch()
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        watch.check_rise(validations, quick("knrm"), noticed)
+        assert bool(noticed.remarks) == expected
+        if expected:
+            assert "--epochs 6" in noticed.remarks["still rising"]
+
+
+def test_a_short_training_writes_its_ranker_once_and_no_checkpoint(toy, fresh, tmp_path, monkeypatch):
+    written = []
+    for where, name in ((bundle, "save"), (standing, "take_down")):
+        real = getattr(where, name)
+        monkeypatch.setattr(where, name, lambda *a, real=real, name=name: (written.append(name), real(*a)))
+    outcome = fit(fresh("knrm"), toy.examples, quick("knrm"), tmp_path / "short", toy.validation)
+    assert written == ["save"]
+    every = quick("knrm", checkpoint_seconds=0)
+    assert fit(fresh("knrm"), toy.examples, every, tmp_path / "safe", toy.validation).best == outcome.best
+    assert written.count("take_down") == len(outcome.validations)
+    short, safe = load(tmp_path / "short" / "ranker"), load(tmp_path / "safe" / "ranker")
+    assert same(short.state_dict(), safe.state_dict())
+
+
+def test_a_folder_of_something_else_is_left_alone(toy, fresh, tmp_path):
+    for name, text in (
+        ("thesis.tex", "years"),
+        ("settings.json", '{"theme": "dark"}'),
+        ("log.jsonl", "{}\n"),
+    ):
+        mine = tmp_path / name.partition(".")[0]
+        mine.mkdir()
+        (mine / name).write_text(text)
+        with pytest.raises(WrongUse, match="holds something else"):
+            fit(fresh("knrm"), toy.examples, quick("knrm"), mine)
+        assert [path.name for path in mine.iterdir()] == [name]
+        assert (mine / name).read_text() == text

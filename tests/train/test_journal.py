@@ -23,6 +23,17 @@ def test_lines_are_read_back_and_those_behind_a_checkpoint_forgotten(tmp_path):
     assert read_log(tmp_path / "log.jsonl") == LOG[:2]
 
 
+def test_a_validation_that_a_checkpoint_does_not_know_is_forgotten(tmp_path):
+    journal = Journal(tmp_path / "log.jsonl")
+    journal.forget_after(-1)
+    for entry in LOG:
+        journal.write(**entry)
+    journal.forget_after(20, validated=[0])  # killed between the line of step 20 and its checkpoint
+    assert read_log(tmp_path / "log.jsonl") == LOG[:3]
+    journal.forget_after(20, validated=[0, 20])
+    assert read_log(tmp_path / "log.jsonl") == LOG[:3]
+
+
 def test_a_last_line_cut_off_is_passed_over_but_no_other(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 1}\n{"st')

@@ -53,6 +53,7 @@ FIELDS: dict[str, Callable[[Document], str]] = {"title": _title, "all": _whole}
 @click.option(
     "--matched", is_flag=True, help="Leave out queries without a match (by default they are dealt as well)."
 )
+@click.option("--by", metavar="KEY", help="A key of queries or entries that says the product: product_id ...")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--out", type=PATH, required=True, help="The folder to write into.")
 @skip_bad
@@ -65,6 +66,7 @@ def command(
     field: str,
     width: str,
     matched: bool,
+    by: str | None,
     seed: int,
     out: Path,
     skip_bad: int,
@@ -74,7 +76,8 @@ def command(
 
     For each part NAME there will be NAME.queries.jsonl and NAME.qrels, beside them corpus.jsonl.gz. An entry
     is no match of itself: where a query is an entry of the corpus (same id, same text), that judgement is
-    left out.
+    left out. Queries with a match or a text in common are of one product, and so are those joined by way of
+    others; with --by, those with the same value of a key are, and nothing else joins them.
     """
     chosen, text_of = read_shares(shares), notation.choose(field, FIELDS, "field of an entry")
     written = notation.choose(width, WIDTHS, "width of characters")
@@ -87,7 +90,12 @@ def command(
         asked = [query for query in asked if judged.get(query.id)]
     if not asked:
         raise BadData("no query is left to deal; do queries and judgements name things alike?", qrels)
-    parts = divide(_keys(asked, judged, entries.own), chosen, seed, even=judged)
+    keys = _keys(asked, judged, entries.own) if by is None else _values(by, queries, corpus, asked)
+    parts = divide(keys, chosen, seed, even=judged)
+    if by is not None and (shared := _shared(parts, judged)):
+        console.note(
+            f"{shared:,} entries are matches of queries in several parts: by {by} those are different products"
+        )
     rows = [_write_part(out, name, asked, part, judged) for name, part in parts.items()]
     if as_json:
         console.emit_json(
@@ -167,6 +175,37 @@ def _keys(
         ]
         for query in queries
     }
+
+
+def _values(by: str, queries: str, corpus: tuple[str, ...], asked: list[Query]) -> dict[str, list[str]]:
+    """Return each query's value of a key: its own record's, or that of the entry with its id.
+
+    Raises:
+        BadData: A query has none.
+    """
+    # Queries are read as documents, which keep what else their records carry.
+    found: dict[str, list[str]] = {}
+    wanted = {query.id for query in asked}
+    for sources in ((queries,), corpus):
+        for record in read_documents(sources):
+            if record.id in wanted and record.id not in found and by in record.extra:
+                found[record.id] = [msgspec.json.encode(record.extra[by]).decode()]
+    if missing := [query.id for query in asked if query.id not in found]:
+        raise BadData(
+            f'--by {by}: {len(missing):,} of {len(asked):,} queries have no "{by}", nor has an entry of '
+            f'their id: "{missing[0]}" ...; name a key that every record has, or leave --by out'
+        )
+    return found
+
+
+def _shared(parts: Mapping[str, tuple[str, ...]], judged: Mapping[str, Mapping[str, int]]) -> int:
+    """Count entries that are matches of queries in several parts."""
+    owners: dict[str, set[str]] = {}
+    for name, part in parts.items():
+        for query_id in part:
+            for doc_id in judged.get(query_id, ()):
+                owners.setdefault(doc_id, set()).add(name)
+    return sum(len(names) > 1 for names in owners.values())
 
 
 def _write_part(
