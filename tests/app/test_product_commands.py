@@ -54,6 +54,30 @@ def test_parts_hold_every_query_once_and_an_entry_is_no_match_of_itself(catalogu
     assert sorted(seen) == sorted([*map(str, range(8)), "99"])
 
 
+def test_parts_are_dealt_by_a_key_where_wrong_matches_chain(catalogue, run):
+    chain = "".join(f"{i} 0 {20 + (i + 1) % 8} 1\n" for i in range(8))  # a wrong match to the next of each
+    (catalogue / "qrels.txt").write_text((catalogue / "qrels.txt").read_text() + chain)
+    alike = [{"id": str(i), "text": f"thing {i}", "product_id": i // 2} for i in range(8)]
+    (catalogue / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in alike))
+    done = call_parts(run)
+    assert done.returncode == 1
+    assert "8 queries of 1 products cannot fill 4 parts" in done.stderr
+    assert "wrong matches chain" in done.stderr
+    assert "--by product_id" in done.stderr
+    done = call_parts(run, "--by", "product_id", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "matches of queries in several parts" in done.stderr
+    where = {}
+    for part in ("first", "second", "third", "test"):
+        for line in (catalogue / f"parts/{part}.queries.jsonl").read_text().splitlines():
+            where[int(json.loads(line)["id"])] = part
+    assert len(where) == 8
+    assert all(where[i] == where[i + 1] for i in range(0, 8, 2))
+    done = call_parts(run, "--by", "gtin")
+    assert done.returncode == 1
+    assert '8 of 8 queries have no "gtin"' in done.stderr
+
+
 def test_parts_write_titles_in_the_width_asked_for(catalogue, run):
     assert call_parts(run, "--width", "full", "--matched").returncode == 0
     with gzip.open(catalogue / "parts/corpus.jsonl.gz", "rt") as file:
