@@ -64,9 +64,10 @@ def divide(
     if len(dealt) < len(shares):
         raise BadData(
             f"{len(keys):,} queries of {len(dealt):,} products cannot fill {len(shares)} parts (the largest "
-            f"product has {max(map(len, dealt), default=0):,} queries): queries with a match in common are of "
-            "one product, and so are those joined by way of others, so a few wrong matches chain whole "
-            "catalogues; give fewer parts, cleaner matches, or a key that says the product (--by product_id)"
+            f"product has {max(map(len, dealt), default=0):,} queries): queries with a match in common are "
+            "of one product, and so are those joined by way of others, so a few wrong matches chain whole "
+            "catalogues; give fewer parts, cleaner matches, or a key that says the product "
+            "(--by product_id)"
         )
     parts: dict[str, list[str]] = {name: [] for name in shares}
     for kind in (True, False):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -79,7 +78,7 @@ def interval(settings: Settings, steps: int, validation: Validation) -> int:
         return settings.validate_every
     read = settings.by_query or settings.batch * (1 + settings.count)
     affordable = _SHARE * _LEARNING * read * steps // max(1, validation.rows)
-    every = math.ceil(steps / min(_MOST, max(_LEAST, affordable)))
+    every = max(1, steps // min(_MOST, max(_LEAST, affordable)))
     return min(every, _SELDOM) if settings.patience else every
 
 

@@ -93,9 +93,7 @@ def command(
     keys = _keys(asked, judged, entries.own) if by is None else _values(by, queries, corpus, asked)
     parts = divide(keys, chosen, seed, even=judged)
     if by is not None and (shared := _shared(parts, judged)):
-        console.note(
-            f"{shared:,} entries are matches of queries in several parts: by {by} those are different products"
-        )
+        console.note(f"{shared:,} entries are matches of queries in several parts, whose {by} differ")
     rows = [_write_part(out, name, asked, part, judged) for name, part in parts.items()]
     if as_json:
         console.emit_json(
