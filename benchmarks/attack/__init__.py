@@ -1,0 +1,1 @@
+"""An enemy of the command line: kills, full disks, wrong words, damaged files; and what came of them."""
