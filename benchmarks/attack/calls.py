@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-TIMEOUT = 40.0  # seconds after which a call counts as hanging
+TIMEOUT = 60.0  # seconds after which a call counts as hanging
 _MEMORY = 6 << 30
 _CRASHES = ("Traceback (most recent call last)", "Exception ignored in", "Fatal Python error")
 

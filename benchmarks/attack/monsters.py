@@ -11,7 +11,7 @@ from .calls import call
 from .verdicts import Trial, Verdict, message, refused
 from .world import CPU, KNRM, LEARN, SETTINGS, TASK
 
-PATIENCE = 25.0
+PATIENCE = 40.0
 DEEP = "[" * 1_000 + "]" * 1_000
 DEEPER = '{"a":' * 100_000 + "1" + "}" * 100_000
 

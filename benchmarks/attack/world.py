@@ -124,7 +124,7 @@ def make(folder: Path) -> None:
         _checkpoints(folder)
     (folder / "spiece.model").write_bytes(SPIECE.read_bytes())
     (folder / "recipe.toml").write_text(RECIPE)
-    lines: list[list[str]] = [
+    calls: list[list[str]] = [
         ["index", "corpus.jsonl", "--workers", "1", "--out", "my.index"],
         ["index", "big.jsonl", "--workers", "1", "--out", "big.index"],
         ["index", "corpus.jsonl", "--workers", "1", "--out", "full.index"],
@@ -133,6 +133,8 @@ def make(folder: Path) -> None:
             *("search", "--index", "my.index", "--queries", "queries.tsv"),
             *("--model", "ql", "--out", "ql.run"),
         ],
+    ]
+    neural_calls = [
         ["train", *LEARN, *VALID, "--ranker", KNRM, *SETTINGS, "--out", "taught"],
         ["train", *LEARN, "--ranker", "tk(min_count=1, width=16, heads=2)", *SETTINGS, "--out", "tk"],
         ["encode", "--index", "full.index", "--ranker", DENSE, *CPU],
@@ -140,7 +142,7 @@ def make(folder: Path) -> None:
         ["encode", "--index", "full.index", "--ranker", CROSS, "--tokens", *CPU],
         ["rerank", *TASK, "--ranker", CROSS, *CPU, "--cache", "cache", "--out", "cross.run"],
     ]
-    for line in lines:
+    for line in calls + ([] if light() else neural_calls):
         done = call(line, folder, 120)
         if done.code != 0:
             raise RuntimeError(f"rankhouse {' '.join(line)}: {done.code}\n{done.out}\n{done.err}")

@@ -1,4 +1,4 @@
-"""A small part of the attack on the command line (benchmarks/attack), on every change; nothing may go wrong."""
+"""A small part of the attack on the command line (benchmarks/attack), on every change."""
 
 import json
 import os
