@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -151,6 +152,10 @@ def _say(folder: Path, line: list[str], *, sure: bool) -> Verdict:
     verdict = refused(done) if sure else message(done)
     after = contents(folder)
     hurt = [n for n in differences(before, after) if n in before and not n.startswith(("my.index", "out"))]
+    asked = [
+        after_ for word, after_ in pairwise(line) if word in ("--out", "--report", "--chart", "--per-query")
+    ]
+    hurt = [n for n in hurt if n not in asked]  # a regular file named as an output is replaced as asked
     if done.code not in (0, None):
         hurt += [n for n in differences(before, after) if n in before and n.startswith("out")]
     if "my.index/manifest.json" in before and "my.index/manifest.json" not in after:

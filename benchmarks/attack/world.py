@@ -14,6 +14,7 @@ from .calls import call
 WORDS = """harbour pilot ship tide lock crane grain coal salt bread milk price north week storm lamp stone
 river moon water night winter bar level deep cargo rope sail mast anchor captain crew port
 island bridge""".split()  # noqa: SIM905 - a list of words is read more easily so
+SMALL, MORE = 40, 15  # documents of the collection, and of what is added to it
 SPIECE = Path(__file__).parents[2] / "tests" / "golden" / "monot5" / "spiece.model"
 KNRM = "knrm(min_count=1, width=16)"
 _NEURAL = re.compile(
@@ -155,7 +156,7 @@ def make(folder: Path) -> None:
 
 def _collection(folder: Path) -> None:
     rng = random.Random(5)
-    small, more = documents(40, 1), documents(15, 2)
+    small, more = documents(SMALL, 1), documents(MORE, 2)
     text = "".join(json.dumps(d) + "\n" for d in small)
     (folder / "corpus.jsonl").write_text(text)
     (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
