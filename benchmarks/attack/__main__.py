@@ -9,7 +9,6 @@ code is 1 if any trial went wrong.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import random
@@ -19,6 +18,7 @@ import time
 from pathlib import Path
 
 from . import aims, bad_words, fuzz, kills, markup, monsters, same_scores, tight, together, turned_bits, world
+from .imports import apart, prepare
 from .verdicts import carry_out, summary, table
 
 CAMPAIGNS = {
@@ -33,7 +33,6 @@ CAMPAIGNS = {
     "markup": markup.trials,
     "same scores": same_scores.trials,
 }
-_IMPORTED = ("models.bundle", "models.crossencoder", "models.biencoder", "train.fit", "train.pretrain")
 
 
 def main() -> int:
@@ -51,7 +50,7 @@ def main() -> int:
         parser.error(f"no such campaign: {', '.join(unknown)}; choose from: {', '.join(CAMPAIGNS)}")
     if asked.light:
         os.environ["ATTACK_LIGHT"] = "1"
-    _prepare()
+    prepare()
     out: Path = asked.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     counts = {}
@@ -65,26 +64,12 @@ def main() -> int:
     return int(any(c["right"] != c["tried"] for c in counts.values()))
 
 
-def _prepare() -> None:
-    """Import what is slow once, and keep every process to one thread."""
-    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "COLUMNS": "110", "HF_HUB_OFFLINE": "1"}
-    for name in ("ir_measures", "jinja2", "matplotlib.backends.backend_svg"):
-        importlib.import_module(name)
-    if world.light():
-        return
-    import torch
-
-    torch.set_num_threads(1)
-    for name in ("torch._dynamo", *(f"rankhouse.{room}" for room in _IMPORTED)):
-        importlib.import_module(name)
-
-
 def _campaign(name: str, asked: argparse.Namespace, out: Path) -> dict[str, object]:
     """Do one campaign in a new world; the faults are listed by what they are."""
     began = time.perf_counter()
     home = out / "world"
     shutil.rmtree(home, ignore_errors=True)
-    world.make(home)
+    apart(lambda: world.make(home))
     os.environ["ATTACK_WORLD"] = str(home)
     trials = list(CAMPAIGNS[name](asked.seed))
     if world.light():

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from .calls import Call, call
 from .hooks import counting, ending_at
+from .imports import apart
 from .verdicts import RIGHT, Trial, Verdict, breakdown, contents, differences
 from .world import CPU, DENSE, MORE, SMALL, WORDS, command, light, neural
 
@@ -74,8 +75,9 @@ def trials(seed: int) -> Iterator[Trial]:
     """Return kills at the changes of each scene (all, or evenly drawn ones), at random times, and signals."""
     rng = random.Random(seed)
     home = Path(os.environ["ATTACK_WORLD"])
-    for scene in filter(lambda scene: not (light() and neural(scene)), SCENES):
-        total = _count(scene, home)
+    scenes = [scene for scene in SCENES if not (light() and neural(scene))]
+    totals = apart(lambda: {scene: _count(scene, home) for scene in scenes})
+    for scene, total in totals.items():
         points = range(1, total + 1)
         if total > _MOST_POINTS:
             points = sorted(rng.sample(points, _MOST_POINTS))

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .calls import Outcome
+from .imports import prepare_rankers
+from .world import neural
 
 _TIMES = re.compile(rb'"(seconds|started|\w*_per_second|\w*seconds\w*)"\s*:\s*("[^"]*"|[^,}\s]+)')
 _LONGEST = 12_000  # a message may repeat a word of the command line, never a file
@@ -141,7 +143,9 @@ def carry_out(trials: Sequence[Trial], world: Path, workers: int, scratch: Path)
 def _work(trials: Sequence[Trial], numbers: range, world: Path, scratch: Path) -> None:
     """Do some trials, one after the other; a line each."""
     with scratch.with_name(scratch.name + ".jsonl").open("w") as results:
-        for number in numbers:
+        for number in sorted(numbers, key=lambda n: neural(trials[n].name)):
+            if neural(trials[number].name):
+                prepare_rankers()
             random.seed(number)
             shutil.rmtree(scratch, ignore_errors=True)
             shutil.copytree(world, scratch, symlinks=True)
