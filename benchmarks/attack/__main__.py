@@ -59,6 +59,7 @@ def main() -> int:
         if asked.fresh or not results.exists():
             results.write_text(json.dumps(_campaign(name, asked, out), indent=1) + "\n")
         counts[name] = json.loads(results.read_text())["counts"]
+    shutil.rmtree(out / "world", ignore_errors=True)
     print(table(counts))
     (out / "all.json").write_text(json.dumps(counts, indent=1) + "\n")
     return int(any(c["right"] != c["tried"] for c in counts.values()))
@@ -68,16 +69,16 @@ def _campaign(name: str, asked: argparse.Namespace, out: Path) -> dict[str, obje
     """Do one campaign in a new world; the faults are listed by what they are."""
     began = time.perf_counter()
     home = out / "world"
-    shutil.rmtree(home, ignore_errors=True)
-    apart(lambda: world.make(home))
-    os.environ["ATTACK_WORLD"] = str(home)
+    if "ATTACK_WORLD" not in os.environ:  # no campaign changes it
+        shutil.rmtree(home, ignore_errors=True)
+        apart(lambda: world.make(home))
+        os.environ["ATTACK_WORLD"] = str(home)
     trials = list(CAMPAIGNS[name](asked.seed))
     if world.light():
         trials = [trial for trial in trials if not world.neural(trial.name)]
     if asked.share < 1:
         trials = random.Random(asked.seed).sample(trials, max(1, round(len(trials) * asked.share)))
     records = carry_out(trials, home, asked.workers, out / "scratch")
-    shutil.rmtree(home, ignore_errors=True)
     seconds = round(time.perf_counter() - began)
     print(f"{name}: {summary(records)} in {seconds} s", file=sys.stderr, flush=True)
     faults = [record for record in records if record["kind"] != "right"]

@@ -43,3 +43,10 @@ def test_no_faulty_line_reaches_the_terminal_raw(tmp_path, run):
 def test_a_table_s_cells_are_text_not_markup(cell, capsys):
     console.results.print(console.table(("id", "n"), [(cell, 1)]))
     assert console.visible(cell) in capsys.readouterr().out
+
+
+def test_a_wrong_command_is_shown_and_not_obeyed(run):
+    done = run("\x1b[31mx")
+    assert done.returncode == 2
+    assert '"\N{SYMBOL FOR ESCAPE}[31mx"' in done.stderr
+    assert "\x1b" not in done.stderr

@@ -9,24 +9,19 @@ from pathlib import Path
 import pytest
 
 HOUSE = Path(__file__).parents[2]
-SMALL = {"kills": 0.06, "aims": 0.06, "bad words": 0.04, "fuzzed files": 0.02, "markup": 0.04}
-
-pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the attack needs Linux")
 
 
-@pytest.mark.parametrize("campaign", SMALL)
-def test_nothing_is_lost_and_nothing_silently_wrong(campaign, tmp_path):
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the attack needs Linux")
+def test_nothing_is_lost_and_nothing_silently_wrong(tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
-    asked = [campaign, "--light", "--share", str(SMALL[campaign]), "--workers", "1", "--out", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.attack", *asked],
-        cwd=HOUSE,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    results = json.loads((tmp_path / f"{campaign.replace(' ', '-')}.json").read_text())
-    assert results["counts"]["tried"] >= 5, done.stderr
-    assert not results["faults"]
+    campaigns = ["kills", "aims", "bad words", "fuzzed files", "markup"]
+    asked = [*campaigns, "--light", "--share", "0.015", "--workers", "1", "--out", str(tmp_path)]
+    line = [sys.executable, "-m", "benchmarks.attack", *asked]
+    done = subprocess.run(line, cwd=HOUSE, capture_output=True, text=True, check=False)
+    results = {
+        name: json.loads((tmp_path / f"{name.replace(' ', '-')}.json").read_text()) for name in campaigns
+    }
+    assert sum(part["counts"]["tried"] for part in results.values()) >= 30, done.stderr
+    assert not [fault for part in results.values() for fault in part["faults"]]
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from rankhouse.core import outputs
 from rankhouse.core.errors import OutputFailed, WrongUse
 from rankhouse.core.files import numbered_lines
 from rankhouse.core.locks import lock_of, only_writer, refuse_if_written
-from rankhouse.core.outputs import others, recover, replacing, replacing_folder, writing
+from rankhouse.core.outputs import others, recover, replacing, replacing_folder, tidy, writing
 
 
 def anything(folder):
@@ -306,3 +306,39 @@ def test_names_that_no_file_can_have_are_refused(tmp_path, name):
     for open_it in (writing, only_writer, lambda path: replacing_folder(path, anything)):
         with pytest.raises(OutputFailed, match="links lead in a circle|too long"), open_it(tmp_path / name):
             pass
+
+
+INTERRUPTED = """
+import os, signal, sys
+from pathlib import Path
+from rankhouse.core.outputs import replacing
+
+def interrupt(event, arguments):
+    if event == "os.rmdir":
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(interrupt)
+try:
+    with replacing(Path("a.run")) as temporary:
+        temporary.write_text("new")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_that_falls_into_the_tidying_waits_for_its_end(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "interrupted\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.run"]
+
+
+def test_what_killed_writers_left_below_a_folder_is_removed(tmp_path):
+    left = tmp_path / "result" / "deep" / ".step.json.abc.part"
+    left.mkdir(parents=True)
+    with replacing(tmp_path / "result" / "a.run") as temporary:
+        temporary.write_text("living")
+        tidy(tmp_path)
+        assert not left.exists()
+    assert (tmp_path / "result" / "a.run").read_text() == "living"

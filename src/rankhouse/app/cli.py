@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from difflib import get_close_matches
@@ -93,7 +94,9 @@ def main() -> None:
         console.say("terminated")
         sys.exit(end.code)
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        click.echo(console.visible(said.getvalue()), err=True, nl=False)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         console.say("interrupted")

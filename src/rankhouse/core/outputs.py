@@ -12,9 +12,11 @@ import gzip
 import io
 import os
 import shutil
+import signal
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -208,6 +210,17 @@ def _scratch(target: Path) -> Iterator[Path]:
     """Make a hidden folder beside the target for as long as the block runs, marked as in use."""
     target.parent.mkdir(parents=True, exist_ok=True)
     _tidy(target.parent, _prefix(target))
+    scratch, lock = _marked_scratch(target)
+    try:
+        yield scratch
+    finally:
+        with _undisturbed():
+            with suppress(OSError):
+                lock.release()
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _marked_scratch(target: Path) -> tuple[Path, FileLock]:
     while True:
         scratch = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SCRATCH, dir=target.parent))
         lock = FileLock(scratch / _ALIVE, blocking=False)
@@ -216,13 +229,34 @@ def _scratch(target: Path) -> Iterator[Path]:
         except (Timeout, FileNotFoundError):  # tidied up by another writer between the two calls
             continue
         if scratch.exists():
-            break
+            return scratch, lock
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back while a block tidies up; they take effect right after it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are handled by the main thread alone
+        return
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
-        yield scratch
+        yield
     finally:
-        with suppress(OSError):
-            lock.release()
-        shutil.rmtree(scratch, ignore_errors=True)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+def tidy(folder: Path) -> None:
+    """Remove what writers that no longer live left anywhere below a folder."""
+    for base, names, _ in os.walk(folder):
+        if any(name.endswith(_SCRATCH) for name in names):
+            _tidy(Path(base), ".")
 
 
 def _tidy(parent: Path, prefix: str) -> None:

@@ -21,6 +21,7 @@ from rankhouse.app.recipes.tables import check_tables, make_tables
 from rankhouse.app.recipes.work import HASHES, carry_out, standing
 from rankhouse.core.errors import MissingInput
 from rankhouse.core.locks import only_writer
+from rankhouse.core.outputs import tidy
 from rankhouse.evaluate.report import Table
 
 
@@ -66,6 +67,7 @@ def command(
     if plan.absent and not partial:
         raise MissingInput(_absent(plan))
     with only_writer(folder):
+        tidy(folder)
         folder.mkdir(parents=True, exist_ok=True)
         contents.save()
         states = carry_out(plan, folder, contents, console.say)
