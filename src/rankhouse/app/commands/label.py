@@ -108,18 +108,13 @@ def command(
 
     A killed labelling goes on where it was when the same command is given again.
     """
-    if test_queries is None and test_qrels is None:
-        idle("there are no --test-queries to keep apart", "allow_test")
-    if report_path is None and not as_json:
-        idle("changed pairs are shown in a --report and by --json", "shown")
+    _refuse_idle(negatives, tested=bool(test_queries or test_qrels), told=as_json or report_path is not None)
     if passages is not None and split != "whole":
         raise WrongUse("give either --split or --passages")
     test = Part(
         read_queries(test_queries) if test_queries else (), read_qrels(test_qrels) if test_qrels else {}
     )
     asked, run = read_queries(queries, field=field), read_run(run_path)
-    if notation.parse(negatives).name == "none":
-        idle("--negatives none takes no negatives", "negative_rule")
     how = notation.make(negatives, NEGATIVES, "way to choose negatives")
     cut = read_passages(passages) if passages else notation.make(split, SPLITTERS, "splitter")
     if isinstance(cut, Given):
@@ -147,6 +142,16 @@ def command(
         console.emit_json(found | ({"overlap": shared._asdict()} if shared else {}))
     else:
         _show(done, shared, seconds)
+
+
+def _refuse_idle(negatives: str, *, tested: bool, told: bool) -> None:
+    """Refuse what would change nothing in this labelling."""
+    if not tested:
+        idle("there are no --test-queries to keep apart", "allow_test")
+    if not told:
+        idle("changed pairs are shown in a --report and by --json", "shown")
+    if notation.parse(negatives).name == "none":
+        idle("--negatives none takes no negatives", "negative_rule")
 
 
 class _Opened:
