@@ -19,12 +19,12 @@ import sys, time
 from rankhouse.core import corpora
 from rankhouse.core.nouns import Document
 from rankhouse.app.commands import index
-def slow(sources, *rest, **more):
+def slow(*sources):
     print("begun", flush=True)
     for number in range(10**6):
         time.sleep(0.002)
         yield Document(f"d{number}", "ships and harbours " * 200)
-index.read_documents = slow
+index.read_sources = slow
 from rankhouse.app.cli import main
 sys.argv = ["rankhouse", "index", "corpus.jsonl", "--out", "my.index", "--workers", "2"]
 main()

@@ -690,3 +690,23 @@ def test_the_page_on_dense_retrieval_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, {"__name__": "page"})
+
+
+def test_many_queries_are_encoded_together(tmp_path):
+    class Counting:
+        fingerprint, similarity, dimension = "counting", "dot", 2
+        calls = 0
+
+        def encode_passages(self, texts):
+            return np.ones((len(texts), 2), np.float32)
+
+        def encode_queries(self, texts):
+            self.calls += 1
+            return np.ones((len(texts), 2), np.float32)
+
+    encoder = Counting()
+    documents = [Document("a", "x"), Document("b", "y")]
+    made = encode(encoder, documents, tmp_path / "v", Encoding(2, "c"))
+    run = search(Exact(made), encoder, [Query(f"q{i}", "x") for i in range(1000)], 10**9)
+    assert encoder.calls == 1
+    assert run.rows == 2000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,27 @@ from rankhouse.core.outputs import check_file_target, is_stream
 F = TypeVar("F", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
+_MOST = 2**31 - 1
+COUNT, FROM_ZERO, SEED = click.IntRange(1, _MOST), click.IntRange(0, _MOST), click.IntRange(0, 2**32 - 1)
+
+
+class _Finite(click.ParamType[float]):
+    """A number that is neither infinite nor nan."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
+        """Read the number."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            self.fail(f'"{value}" is no finite number', param, ctx)
+        return number
+
+
+FINITE = _Finite()
 
 
 PLANNED = "planned"
@@ -51,7 +73,7 @@ def skip_bad(command: F) -> F:
     """Add --skip-bad."""
     return click.option(
         "--skip-bad",
-        type=click.IntRange(0),
+        type=FROM_ZERO,
         default=0,
         show_default=True,
         metavar="N",
@@ -59,11 +81,23 @@ def skip_bad(command: F) -> F:
     )(command)
 
 
+def relevant_from(command: F) -> F:
+    """Add --relevant-from."""
+    return click.option(
+        "--relevant-from",
+        type=COUNT,
+        default=1,
+        show_default=True,
+        metavar="GRADE",
+        help="The lowest grade that means relevant.",
+    )(command)
+
+
 def computing(command: F) -> F:
     """Add --precision, --device and --threads."""
-    command = click.option(
-        "--threads", type=click.IntRange(0), default=0, help="Processor threads; 0 for all."
-    )(command)
+    command = click.option("--threads", type=FROM_ZERO, default=0, help="Processor threads; 0 for all.")(
+        command
+    )
     command = click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")(command)
     return click.option("--precision", default="auto", show_default=True, help="auto, fp32, bf16 or int8.")(
         command

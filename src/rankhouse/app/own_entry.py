@@ -16,7 +16,8 @@ def own_entries(rule: str, queries: Iterable[Query], documents: Mapping[str, Doc
     """Give the ids of the queries that are entries of the collection.
 
     Args:
-        rule: "keep" (none is), "id" (same id) or "same" (same id and same words). Where both sides number
+        rule: "keep" (none is), "id" (same id) or "same" (same id and same words: of the title, the
+            text, or both). Where both sides number
             their entries from 0, ids alone say nothing.
         queries: The queries.
         documents: The documents by id.
@@ -48,4 +49,4 @@ def _rest(query_id: str, ranking: Ranking) -> Ranking:
 
 def _same(query: Query, document: Document) -> bool:
     words = query.text.split()
-    return words in (document.full_text.split(), document.title.split())
+    return words in (document.full_text.split(), document.title.split(), document.text.split())

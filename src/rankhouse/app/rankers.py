@@ -20,6 +20,7 @@ from rankhouse.index.dense_search import Exact, Searcher, search
 if TYPE_CHECKING:
     from rankhouse.models.base import NeuralRanker
 
+_NAMED = re.compile(r",\s*(?=(?:name|vectors)\s*=)")
 _DENSE = re.compile(r"\s*dense\s*\((?P<inside>.*)\)\s*", re.DOTALL)
 
 
@@ -72,14 +73,15 @@ class Dense:
 
     @classmethod
     def parse(cls, text: str) -> Dense:
-        """Read the notation; a folder may stand without quotes: ``dense(DIR)``."""
+        """Read the notation; the ranker may stand without quotes: ``dense(biencoder("DIR"), name="x")``."""
         found = _DENSE.fullmatch(text)
         if found is None or not found["inside"].strip():
             raise WrongUse(f'"{text}": write  dense(RANKER), the ranker being a folder or  biencoder("DIR")')
         try:
             spec = notation.parse(text)
         except WrongUse:
-            return cls(found["inside"].strip())
+            ranker, *rest = _NAMED.split(found["inside"].strip(), maxsplit=1)
+            spec = notation.parse(f"dense({', '.join([repr(ranker.strip()), *rest])})")
         return notation.make(spec, {"dense": cls}, "model")
 
 

@@ -59,11 +59,12 @@ def read_documents(
         for path in corpus_files(Path(source)):
             for line, document in _records(path, skips, meter):
                 try:
-                    seen.add(document.id, path, line)
+                    is_new = seen.takes(document, path, line)
                 except DuplicateId as fault:
                     skips.take(fault)
                     continue
-                yield document
+                if is_new:
+                    yield document
             seen.check()
 
 

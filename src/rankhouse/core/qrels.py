@@ -16,6 +16,13 @@ def relevant(qrels: Qrels, query_id: str, at_least: int = 1) -> set[str]:
     return {doc_id for doc_id, grade in qrels.get(query_id, {}).items() if grade >= at_least}
 
 
+def from_grade(qrels: Qrels, least: int) -> Qrels:
+    """Give judgements in which only grades from ``least`` up are relevant, as 1; all others are 0."""
+    if least == 1:
+        return qrels
+    return {q: {d: int(grade >= least) for d, grade in judged.items()} for q, judged in qrels.items()}
+
+
 def restrict(qrels: Qrels, query_ids: Iterable[str]) -> dict[str, Mapping[str, int]]:
     """Keep the judgements of these queries only."""
     return {query_id: qrels[query_id] for query_id in query_ids if query_id in qrels}

@@ -8,6 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, DuplicateId
+from rankhouse.core.nouns import Document
+
+_WAYS = (
+    "; rankhouse index passes over repeated ones with --duplicates same (equal texts) or first, and makes "
+    "ids of several corpora differ with --prefix-ids"
+)
 
 
 def checked_id(value: str, path: Path, line: int) -> str:
@@ -48,6 +54,15 @@ class SeenIds:
     def __len__(self) -> int:
         return len(self._recent) + sum(map(len, self._settled))
 
+    def takes(self, document: Document, path: Path, line: int) -> bool:
+        """Note a document's id; always true here, where a second record with an id is refused.
+
+        Raises:
+            DuplicateId: It was given before.
+        """
+        self.add(document.id, path, line)
+        return True
+
     def add(self, record_id: str, path: Path, line: int) -> None:
         """Note an id and where it stands.
 
@@ -58,12 +73,12 @@ class SeenIds:
         if (before := self._recent.get(key)) is not None:
             raise DuplicateId(
                 f'the id "{record_id}" was already given by {before[1]}, line {before[2]}; '
-                "ids must differ, else judgements and runs cannot name a document",
+                f"ids must differ, else judgements and runs cannot name a document{_WAYS}",
                 path,
                 line,
             )
         if self._at_once and any(_holds(earlier, key) for earlier in self._settled):
-            raise DuplicateId(f'the id "{record_id}" was already given, much earlier', path, line)
+            raise DuplicateId(f'the id "{record_id}" was already given, much earlier{_WAYS}', path, line)
         self._recent[key] = (record_id, path, line)
         if len(self._recent) >= self._chunk:
             self.check()
@@ -81,7 +96,7 @@ class SeenIds:
             places = np.minimum(np.searchsorted(earlier, keys), len(earlier) - 1)
             if (repeats := np.flatnonzero(earlier[places] == keys)).size:
                 record_id, path, line = self._recent[int(keys[repeats[0]])]
-                raise DuplicateId(f'the id "{record_id}" was already given, much earlier', path, line)
+                raise DuplicateId(f'the id "{record_id}" was already given, much earlier{_WAYS}', path, line)
         self._settled.append(np.sort(keys))
         self._recent = {}
         # Halving the number of arrays as they grow keeps both the merging and the looking up cheap.

@@ -80,6 +80,17 @@ def parse(measures: str | Iterable[str]) -> tuple[Measure, ...]:
     return tuple(parsed.values())
 
 
+def graded(measures: str | Iterable[str], least: int) -> tuple[Measure, ...]:
+    """Read measures, and let grades from ``least`` up be relevant in those that do not say it themselves.
+
+    Measures that count no relevant documents, like nDCG, stay as they are.
+    """
+    return tuple(
+        measure(rel=least) if "rel" in measure.SUPPORTED_PARAMS and "rel" not in measure.params else measure
+        for measure in parse(measures)
+    )
+
+
 def known() -> tuple[str, ...]:
     """List the names that can be computed here (what the library's programs on this machine provide)."""
     available = [registry()[name] for name in PROVIDERS if registry()[name].is_available()]

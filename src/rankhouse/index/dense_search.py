@@ -28,6 +28,7 @@ Progress = Callable[[int, int], None]
 """Told (queries done, queries in all)."""
 
 QUERIES_AT_ONCE: Final = 64
+ENCODED_AT_ONCE: Final = 4_096  # queries; the encoder sorts what it is given by length
 BLOCK_BYTES: Final = 16 << 20  # of float32 rows compared at once
 _GATHERED: Final = 2_048  # rows compared again at once
 _UNIT: Final = 2.0**-24  # rounding of float32
@@ -86,8 +87,10 @@ def search(
     asked = [query for query in queries if query.text.strip()]
     ids = searcher.vectors.ids
     for start in range(0, len(asked), QUERIES_AT_ONCE):
-        some = asked[start : start + QUERIES_AT_ONCE]
-        points = encode_queries(searcher.vectors, encoder, some)
+        some, place = asked[start : start + QUERIES_AT_ONCE], start % ENCODED_AT_ONCE
+        if not place:
+            encoded = encode_queries(searcher.vectors, encoder, asked[start : start + ENCODED_AT_ONCE])
+        points = encoded[place : place + len(some)]
         for query, best in zip(some, searcher.nearest(points, k), strict=True):
             found[query.id] = [ids[number] for number in best.documents.tolist()], best.scores
         if progress is not None:

@@ -64,7 +64,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def load_network(folder: Path, kind: str, allow_pickle: bool, needless: tuple[str, ...] = ()) -> nn.Module:
+def load_network(
+    folder: Path, kind: str, allow_pickle: bool, needless: tuple[str, ...] = (), hint: str = ""
+) -> nn.Module:
     """Load a transformers class in fp32.
 
     Args:
@@ -72,6 +74,7 @@ def load_network(folder: Path, kind: str, allow_pickle: bool, needless: tuple[st
         kind: The transformers class that knows what to make of it, like "AutoModel".
         allow_pickle: Whether pytorch_model.bin may be read (with weights_only, which runs no code).
         needless: Parts of weights' names that may be missing from the file.
+        hint: What to do where weights are missing, said at the end of the error.
 
     Raises:
         BadModel: No readable weights, weights missing, a damaged file.
@@ -96,7 +99,7 @@ def load_network(folder: Path, kind: str, allow_pickle: bool, needless: tuple[st
         raise BadModel(
             f'the weights in "{folder}" lack {len(missing)} tensor(s), first "{missing[0]}": this is not a '
             f"checkpoint trained as {kind.removeprefix('Auto')}; a scoring head that was never "
-            "trained would rank at random"
+            f"trained would rank at random{hint}"
         )
     return network.float().eval()  # type: ignore[no-any-return]
 

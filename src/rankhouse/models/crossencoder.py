@@ -50,6 +50,7 @@ SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob")
 _NEXT_SENTENCE = "AutoModelForNextSentencePrediction"
 _CLASSES = "AutoModelForSequenceClassification"
 _ROWS_TOGETHER = 4  # on a processor, while training
+_BEGIN = "; to begin a training with a fresh head, say  --ranker 'crossencoder(\"{path}\", new_head=1)'"
 _HEADS = ("classifier", "pooler", "pre_classifier", "score.")  # beginnings of heads' names in transformers
 
 
@@ -199,7 +200,7 @@ def open_crossencoder(
     needless = () if new_head is None else _HEADS
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(new_head or 0)
-        network = load_network(folder, kind, allow_pickle, needless)
+        network = load_network(folder, kind, allow_pickle, needless, _BEGIN.format(path=path))
     config: Any = network.config
     classes = 2 if kind == _NEXT_SENTENCE else int(config.num_labels)
     if classes not in {1, 2}:

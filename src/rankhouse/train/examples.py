@@ -257,11 +257,12 @@ def from_judgements(
     codes: dict[str, int] = {}
     columns = [array("q") for _ in range(4)]
     absent: set[str] = set()
-    judged = 0
+    judged = missed = 0
     for row, query in enumerate(texts):
         for doc_id, label, rank in _rows(query.id, qrels, run, depth, relevant_from):
             if doc_id not in codes and (doc_id in absent or doc_id not in documents):
                 absent.add(doc_id)
+                missed += label == RELEVANT
                 continue
             judged += label != UNJUDGED
             values = (row, codes.setdefault(doc_id, len(codes)), label, rank)
@@ -274,7 +275,8 @@ def from_judgements(
         )
     if absent:
         _warn(
-            f"{len(absent):,} judged or retrieved documents are not in the collection and are left out: "
+            f"{len(absent):,} judged or retrieved documents are not in the collection and are left out, "
+            f"{missed:,} of them relevant to a query: "
             f"{', '.join(sorted(absent)[:_NAMED])}{' ...' if len(absent) > _NAMED else ''}"
         )
     query_rows, item, label_column, ranks = (np.array(column, np.int64) for column in columns)

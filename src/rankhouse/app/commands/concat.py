@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from rankhouse.app import console
+from rankhouse.app.given import idle
 from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import BadData
@@ -44,6 +45,8 @@ def command(
     A query in two of them is refused.
     To join rankings of the same queries, use  rankhouse fuse.
     """
+    if kind != "run":
+        idle("only runs have a tag", "tag")
     if kind == "queries":
         queries: dict[str, Any] = _joined((path, {q.id: q for q in read_queries(path)}) for path in runs)
         with writing(out) as file:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rankhouse.app import console
+from rankhouse.app.given import idle
 from rankhouse.app.kept import TokenMaker, VectorMaker
 from rankhouse.app.options import PATH, as_json, computing
 from rankhouse.app.rankers import Means, open_ranker
@@ -80,6 +81,12 @@ def command(
     is_dense = hasattr(opened, "encode_passages") and not tokens
     if vectors and not is_dense:
         raise WrongUse(f"--vectors {vectors}: a structure is built over a bi-encoder's vectors, not these")
+    if is_dense:
+        idle("a bi-encoder's document has the score of its best passage", "pool")
+    else:
+        idle("only a bi-encoder's vectors have a name", "name")
+    if tokens:
+        idle("token ids are whole numbers", "dtype", "precision")
     started = time.perf_counter()
     if is_dense:
         said, sentence = _dense(index, opened, asked, name, vectors)

@@ -8,7 +8,8 @@ import click
 from rich.text import Text
 
 from rankhouse.app import console
-from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, skip_bad
+from rankhouse.app.given import idle
+from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, as_json, skip_bad
 from rankhouse.app.reports import report_skips
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import WrongUse
@@ -32,7 +33,7 @@ DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 @click.option("--baseline", type=PATH, help="The run to compare the others with; added if not among them.")
 @click.option("--test", default="t", show_default=True, help="t or randomization.")
 @click.option("--correction", default="none", show_default=True, help="none, bonferroni or holm.")
-@click.option("--seed", default=0, show_default=True, help="Of the randomization test.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of the randomization test.")
 @click.option("--per-query", type=OUTPUT_FILE, help="Write every query's values here (tab-separated).")
 @click.option(
     "--chart", type=OUTPUT_FILE, help="Draw the differences per query here (.png or .svg; needs --baseline)."
@@ -59,6 +60,10 @@ def command(
     as_json: bool,
 ) -> None:
     """Measure RUNS against judgements: means, intervals, tests against a baseline, best and worst queries."""
+    if baseline is None:
+        idle("runs are tested against a --baseline", "test", "correction", "seed", "queries")
+    elif test != "randomization":
+        idle("only --test randomization draws anything", "seed")
     skips = Skips(skip_bad)
     named = name_runs(runs if baseline is None or baseline in runs else (baseline, *runs))
     base = None if baseline is None else next(name for name, path in named if path == baseline)

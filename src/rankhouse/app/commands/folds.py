@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
-from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
+from rankhouse.app.given import idle
+from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.trec import read_qrels
@@ -21,9 +22,7 @@ from rankhouse.evaluate.folds import Folds, deal, read_folds, write_folds
 @click.option("--queries", required=True, help="The queries to deal.")
 @click.option("--qrels", type=PATH, help="Deal only queries that have judgements here.")
 @click.option("--folds", "count", type=click.IntRange(2), default=5, show_default=True, help="How many.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Another one, other folds."
-)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Another one, other folds.")
 @click.option("--given", type=PATH, help="Check and take the folds of this file instead of dealing.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The fold file to write (JSON).")
 @as_json
@@ -34,6 +33,8 @@ def command(
 
     A fold file in which a query stands twice, or that lacks a query, is refused.
     """
+    if given is not None:
+        idle("the folds are those of --given", "count", "seed")
     judged = None if qrels is None else read_qrels(qrels)
     ids = [query.id for query in read_queries(queries) if judged is None or query.id in judged]
     if not ids:

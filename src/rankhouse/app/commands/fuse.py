@@ -7,10 +7,13 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
+from rankhouse.app.given import idle
 from rankhouse.app.joining import Tuning, way
-from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
+from rankhouse.app.options import COUNT, FINITE, OUTPUT_FILE, PATH, as_json
+from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.trec import read_qrels, read_run, write_run
+from rankhouse.rank.fuse import FUSIONS
 
 
 @click.command(
@@ -30,7 +33,9 @@ from rankhouse.core.trec import read_qrels, read_run, write_run
     metavar="RUN",
     help="Join these instead, as settled on RUNS; give it once for each of RUNS, in their order.",
 )
-@click.option("--step", default=0.05, show_default=True, help="Steps of the weights that --tune tries.")
+@click.option(
+    "--step", type=FINITE, default=0.05, show_default=True, help="Steps of the weights that --tune tries."
+)
 @click.option("--refine", is_flag=True, help="Then try steps a tenth as large around the best.")
 @click.option("--depths", help="Depths that --method depth tries, with commas: 0,10,50,100.")
 @click.option(
@@ -42,7 +47,7 @@ from rankhouse.core.trec import read_qrels, read_run, write_run
     "(birch: RUNS are the first stage and the scores of the best, second best ... sentence, needs --tune); "
     "depth, depth(40) (RUNS are the first stage and its re-ranking: how deep to re-rank).",
 )
-@click.option("-k", type=click.IntRange(1), help="Keep this many documents a query; all if not given.")
+@click.option("-k", type=COUNT, help="Keep this many documents a query; all if not given.")
 @click.option("--tag", default="fused", show_default=True, help="Name of the run, in its last column.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
 @as_json
@@ -71,13 +76,21 @@ def command(
         raise WrongUse(
             f"--apply was given {len(others)} times for {len(runs)} runs; give it once for each, in order"
         )
+    name = notation.parse(method).name
+    if qrels is None:
+        idle("it says how --tune settles things", "measure", "step", "refine", "depths")
+    if name not in FUSIONS:
+        idle(f"{name} tries no grid of weights", "step", "refine")
+    if name != "depth":
+        idle("it is for --method depth", "depths")
     settle = way(method, None if weights is None else _numbers("--weights", weights))
     tuning = None
     if qrels is not None:
-        tried = () if depths is None else tuple(int(d) for d in _numbers("--depths", depths))
+        tried = () if depths is None else _depths(depths)
         tuning = Tuning(read_qrels(qrels), measure, step, refine, tried)
     read = [read_run(path) for path in runs]
-    joined = settle([str(path) for path in runs], read, tuning)
+    with console.progress(f"settling {name}" if tuning else "joining", None):
+        joined = settle([str(path) for path in runs], read, tuning)
     fused = joined.join([read_run(path) for path in others] if others else read)
     write_run(fused if k is None else fused.top(k), out, tag)
     if as_json:
@@ -92,5 +105,11 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        example = "0,10,50" if option == "--depths" else "0.7,0.3"
-        raise WrongUse(f"{option} {text}: write numbers with commas between them, like {example}") from None
+        raise WrongUse(f"{option} {text}: write numbers with commas between them, like 0.7,0.3") from None
+
+
+def _depths(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise WrongUse(f"--depths {text}: write whole numbers from 0 with commas between them, like 0,10,50")
+    return tuple(map(int, parts))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json, skip_bad
+from rankhouse.app.given import was_given
+from rankhouse.app.options import COUNT, FROM_ZERO, PATH, as_json, skip_bad
 from rankhouse.app.reports import report_skips
-from rankhouse.core.corpora import corpus_files, read_documents
+from rankhouse.core import notation
+from rankhouse.core.corpora import corpus_files
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.files import Meter, Skips
-from rankhouse.index import build
+from rankhouse.core.repeats import RULES, Repeats, Source, named_sources, read_sources
+from rankhouse.index import build, manifest
 from rankhouse.index.build import BuildOptions, BuildReport
+from rankhouse.index.catalogue import Index
 
 
 @click.command(
@@ -24,14 +29,24 @@ from rankhouse.index.build import BuildOptions, BuildReport
 @click.argument("corpus", nargs=-1, required=True)
 @click.option("--out", type=PATH, required=True, help="The folder to make.")
 @click.option("--analyzer", default="english", show_default=True, help="english, tweet or whitespace.")
-@click.option("--append", is_flag=True, help="Add the documents to the index that is there.")
-@click.option("--overwrite", is_flag=True, help="Replace the index that is there.")
 @click.option(
-    "--workers", type=click.IntRange(0), default=0, help="Analysis processes; by default one a core."
+    "--duplicates",
+    type=click.Choice(RULES),
+    default="refuse",
+    show_default=True,
+    help="A second document with an id: refuse it, or pass over it: same, if its text is the same; first.",
 )
 @click.option(
+    "--prefix-ids",
+    is_flag=True,
+    help="Put each corpus's name and a colon before its ids; NAME=PATH names it.",
+)
+@click.option("--append", is_flag=True, help="Add the documents to the index that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace the index that is there.")
+@click.option("--workers", type=FROM_ZERO, default=0, help="Analysis processes; by default one a core.")
+@click.option(
     "--segment-tokens",
-    type=click.IntRange(1),
+    type=COUNT,
     default=BuildOptions().segment_tokens,
     show_default=True,
     help="Tokens a segment; bounds the memory used (about 15 bytes each).",
@@ -42,6 +57,8 @@ def command(
     corpus: tuple[str, ...],
     out: Path,
     analyzer: str,
+    duplicates: str,
+    prefix_ids: bool,
     append: bool,
     overwrite: bool,
     workers: int,
@@ -55,19 +72,28 @@ def command(
     """
     if append and overwrite:
         raise WrongUse("--append and --overwrite exclude each other")
+    if append:
+        _refuse_another_analyzer(out, analyzer)
+    sources = named_sources(corpus) if prefix_ids else [Source(path) for path in corpus]
     chosen = BuildOptions(analyzer, segment_tokens, workers, overwrite)
     skips, meter = Skips(skip_bad), Meter()
-    documents = read_documents(corpus, skips, meter=meter)
+    repeats = None
+    if duplicates != "refuse":
+        repeats = Repeats(duplicates, Index.open(out).documents if append else None)
+    documents = read_sources(sources, skips, repeats, meter)
     started = time.perf_counter()
-    with console.progress("indexing", _bytes_of(corpus), "bytes") as show:
+    with console.progress("indexing", _bytes_of([source.path for source in sources]), "bytes") as show:
         work = build.append if append else build.build
         report = work(documents, out, chosen, lambda _: show(meter.bytes))
     seconds = time.perf_counter() - started
     report_skips(skips)
     _report(report)
+    passed = 0 if repeats is None else repeats.passed
     if as_json:
-        console.emit_json(_summary(report, skips, out, seconds))
+        console.emit_json(_summary(report, skips, out, seconds) | {"repeated": passed})
     else:
+        if passed:
+            console.say(f"{passed:,} documents whose id was given before were passed over")
         speed = report.documents / max(seconds, 1e-9)
         verb = "added to" if append else "indexed in"
         console.say(
@@ -76,7 +102,17 @@ def command(
         )
 
 
-def _bytes_of(corpus: tuple[str, ...]) -> int | None:
+def _refuse_another_analyzer(out: Path, analyzer: str) -> None:
+    """Refuse an analyzer that was asked for and is not the index's."""
+    held = manifest.load(out).analyzer
+    if was_given("analyzer") and str(notation.parse(analyzer)) != str(notation.parse(held)):
+        raise WrongUse(
+            f"--analyzer {analyzer}: {out} was built with {held}, which --append keeps; leave it out, "
+            "or build another index"
+        )
+
+
+def _bytes_of(corpus: Sequence[str]) -> int | None:
     """Add up the corpus files' sizes; None where one has none, or is missing (reading will say so)."""
     total = 0
     for source in corpus:

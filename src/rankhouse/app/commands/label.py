@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rankhouse.app import console
-from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, computing
+from rankhouse.app.given import idle, unused
+from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, as_json, computing
 from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 @click.option("--field", default="", help="Which text of the queries, where they have several.")
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
 @click.option("--run", "run_path", type=PATH, required=True, help="The candidates.")
-@click.option("--depth", type=click.IntRange(1), default=1000, show_default=True, help="Documents a query.")
+@click.option("--depth", type=COUNT, default=1000, show_default=True, help="Documents a query.")
 @click.option(
     "--split", default="whole", show_default=True, help='whole, "words(100)", "sentences(10, 5)" ...'
 )
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     "--ask-all", is_flag=True, help="The teacher reads every pair: a whole comparison, same labels."
 )
 @click.option(
-    "--shown", type=click.IntRange(0), default=25, show_default=True, help="Changed pairs in page and JSON."
+    "--shown", type=FROM_ZERO, default=25, show_default=True, help="Changed pairs in page and JSON."
 )
 @click.option("--test-queries", help="Queries kept for testing: a teacher must not label them.")
 @click.option("--test-qrels", type=PATH, help="Their judgements, to find relevant pairs on both sides.")
@@ -107,6 +108,7 @@ def command(
 
     A killed labelling goes on where it was when the same command is given again.
     """
+    _refuse_idle(negatives, tested=bool(test_queries or test_qrels), told=as_json or report_path is not None)
     if passages is not None and split != "whole":
         raise WrongUse("give either --split or --passages")
     test = Part(
@@ -131,6 +133,8 @@ def command(
             done = label(rule, run, asked, index.documents, out, plan, lambda so_far, _: show(so_far))
         seconds = time.perf_counter() - started
         opened.warn_of_losses()
+        if not opened.asked:
+            unused("the rule asks no teacher", "cache", "precision", "device", "threads")
     if report_path is not None:
         report.write_report(done, report_path, f"Labels in {out.name}")
     if as_json:
@@ -138,6 +142,16 @@ def command(
         console.emit_json(found | ({"overlap": shared._asdict()} if shared else {}))
     else:
         _show(done, shared, seconds)
+
+
+def _refuse_idle(negatives: str, *, tested: bool, told: bool) -> None:
+    """Refuse what would change nothing in this labelling."""
+    if not tested:
+        idle("there are no --test-queries to keep apart", "allow_test")
+    if not told:
+        idle("changed pairs are shown in a --report and by --json", "shown")
+    if notation.parse(negatives).name == "none":
+        idle("--negatives none takes no negatives", "negative_rule")
 
 
 class _Opened:
@@ -152,6 +166,11 @@ class _Opened:
     def __init__(self, means: Means, cache: Path | None, stack: ExitStack) -> None:
         self._means, self._cache, self._stack = means, cache, stack
         self._neural: dict[str, NeuralRanker] = {}
+
+    @property
+    def asked(self) -> bool:
+        """Whether a rule named any ranker."""
+        return bool(self._neural)
 
     def __call__(self, name: str) -> Ranker:
         ranker = self._neural[name] = open_ranker(name, self._means)

@@ -7,8 +7,10 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.given import idle
+from rankhouse.app.options import PATH, as_json, relevant_from
 from rankhouse.core.pairs import read_pairs
+from rankhouse.core.qrels import from_grade
 from rankhouse.core.trec import read_qrels
 from rankhouse.label.contents import Contents, contents
 
@@ -21,10 +23,13 @@ from rankhouse.label.contents import Contents, contents
 @click.option(
     "--truth", type=PATH, help="Judgements of the queries that were annotated: how many pairs are right?"
 )
+@relevant_from
 @as_json
-def command(files: tuple[Path, ...], truth: Path | None, as_json: bool) -> None:
+def command(files: tuple[Path, ...], truth: Path | None, relevant_from: int, as_json: bool) -> None:
     """Count the pairs and queries of FILES, as rankhouse label writes them; with --truth, the right ones."""
-    known = read_qrels(truth) if truth else None
+    if truth is None:
+        idle("it is a grade of --truth", "relevant_from")
+    known = from_grade(read_qrels(truth), relevant_from) if truth else None
     found = {str(path): contents(read_pairs(path), known) for path in files}
     if as_json:
         said = {name: one._asdict() | _shares(one) for name, one in found.items()}

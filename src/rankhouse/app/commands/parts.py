@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json, skip_bad
+from rankhouse.app.options import PATH, SEED, as_json, relevant_from, skip_bad
 from rankhouse.app.reports import report_skips
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_documents, read_queries
@@ -19,7 +19,7 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.files import Skips
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.outputs import writing
-from rankhouse.core.qrels import Qrels, relevant, restrict
+from rankhouse.core.qrels import Qrels, from_grade, relevant, restrict
 from rankhouse.core.trec import read_qrels, write_qrels
 from rankhouse.evaluate.parts import divide
 from rankhouse.text.width import WIDTHS
@@ -54,8 +54,9 @@ FIELDS: dict[str, Callable[[Document], str]] = {"title": _title, "all": _whole}
     "--matched", is_flag=True, help="Leave out queries without a match (by default they are dealt as well)."
 )
 @click.option("--by", metavar="KEY", help="A key of queries or entries that says the product: product_id ...")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option("--out", type=PATH, required=True, help="The folder to write into.")
+@relevant_from
 @skip_bad
 @as_json
 def command(
@@ -69,6 +70,7 @@ def command(
     by: str | None,
     seed: int,
     out: Path,
+    relevant_from: int,
     skip_bad: int,
     as_json: bool,
 ) -> None:
@@ -84,7 +86,7 @@ def command(
     skips = Skips(skip_bad)
     asked = [Query(query.id, written(query.text)) for query in read_queries(queries, skips)]
     entries = _write_corpus(read_documents(corpus, skips), lambda entry: written(text_of(entry)), out, asked)
-    judged = _matches(read_qrels(qrels, skips), asked, entries.own)
+    judged = _matches(from_grade(read_qrels(qrels, skips), relevant_from), asked, entries.own)
     report_skips(skips)
     if matched:
         asked = [query for query in asked if judged.get(query.id)]

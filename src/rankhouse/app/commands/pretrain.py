@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from rankhouse.app import console
-from rankhouse.app.commands.train import read_change
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.given import idle, with_changes
+from rankhouse.app.options import COUNT, FINITE, FROM_ZERO, PATH, SEED, as_json
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 @click.option("--layers", type=click.IntRange(1), help="Of the encoder, and of the decoder.")
 @click.option("--heads", type=click.IntRange(1), help="Of attention.")
 @click.option("--d-ff", type=click.IntRange(1), help="Inner width of the feed-forward parts.")
-@click.option("--steps", type=click.IntRange(0), default=1000, show_default=True)
-@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Rows a step.")
+@click.option("--steps", type=FROM_ZERO, default=1000, show_default=True)
+@click.option("--batch", type=COUNT, default=32, show_default=True, help="Rows a step.")
 @click.option("--length", type=click.IntRange(8), default=128, show_default=True, help="Tokens of an input.")
-@click.option("--rate", type=float, default=0.01, show_default=True, help="Learning rate.")
+@click.option("--rate", type=FINITE, default=0.01, show_default=True, help="Learning rate.")
 @click.option(
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting: density=0.15 ..."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option("--out", type=PATH, required=True, help="The folder to make; given again, goes on from there.")
 @as_json
 def command(
@@ -75,10 +75,11 @@ def command(
         from rankhouse.train.pretrain import pretrain
     except ImportError as error:
         raise MissingExtra("pre-training", "neural") from error
+    if init is not None:
+        idle("the sizes are those of --init", "size")
     shape = {"style": style, "d_model": d_model, "layers": layers, "heads": heads, "d_ff": d_ff}
     start = _start(vocabulary, init, size, {name: value for name, value in shape.items() if value})
-    wanted = {"steps": steps, "batch": batch, "length": length, "rate": rate, "seed": seed}
-    settings = _settings(wanted | dict(read_change(text) for text in changes))
+    settings = _settings(with_changes(changes, steps=steps, batch=batch, length=length, rate=rate, seed=seed))
     with console.progress("reading, then pre-training", None) as show:
         outcome = pretrain(
             sources, start, settings, out, reading=show, progress=lambda now: show(now.step, now.steps)

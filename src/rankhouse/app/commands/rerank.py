@@ -13,7 +13,7 @@ import numpy as np
 
 from rankhouse.app import console
 from rankhouse.app.kept import stored_for
-from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, computing
+from rankhouse.app.options import FROM_ZERO, OUTPUT_FILE, PATH, as_json, computing
 from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 @click.option("--field", default="", help="Which text of the queries, where they have several.")
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
 @click.option("--ranker", required=True, help='A bundle folder, monot5("DIR"), crossencoder("DIR") ...')
-@click.option(
-    "--depth", type=click.IntRange(0), default=1000, show_default=True, help="Documents read a query."
-)
+@click.option("--depth", type=FROM_ZERO, default=1000, show_default=True, help="Documents read a query.")
 @click.option(
     "--split", help='"sentences(10, 5)", "words(100)" ...  [default: whole; as kept, where encode kept it]'
 )

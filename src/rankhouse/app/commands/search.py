@@ -12,7 +12,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rankhouse.app import console
-from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, computing, skip_bad
+from rankhouse.app.given import idle
+from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, as_json, computing, skip_bad
 from rankhouse.app.own_entry import own_entries, without
 from rankhouse.app.rankers import Dense, Means, dense_run, is_dense
 from rankhouse.app.reports import report_skips
@@ -45,7 +46,7 @@ from rankhouse.text.snippets import Snippet, snippet
 @click.option(
     "--fusion", default="rrf", show_default=True, help="How several models are fused: rrf, linear ..."
 )
-@click.option("-k", type=click.IntRange(1), help="Documents a query.  [default: 1000; 10 with --query]")
+@click.option("-k", type=COUNT, help="Documents a query.  [default: 1000; 10 with --query]")
 @click.option(
     "--own",
     default="keep",
@@ -79,6 +80,7 @@ def command(
     """Rank the documents of an index for many queries (a TREC run) or for one (a table with snippets)."""
     if (queries is None) == (query is None):
         raise WrongUse("give either --queries FILE or --query TEXT")
+    _refuse_idle(models, precision, device, one_query=query is not None)
     if queries is not None and out is None:
         raise WrongUse("--queries needs --out RUN, the run file to write")
     index = Index.open(index_path)
@@ -93,6 +95,8 @@ def command(
     asked = read_queries(queries, skips, field_name)
     report_skips(skips)
     entries = own_entries(own, asked, index.documents)
+    if own != "keep":
+        console.say(f"{len(entries):,} of {len(asked):,} queries are entries themselves, left out of theirs")
     started = time.perf_counter()
     run = without(ask(index, asked, replace(asking, k=asking.k + bool(entries))), entries, asking.k)
     seconds = time.perf_counter() - started
@@ -100,9 +104,27 @@ def command(
     write_run(run, out, tag)
     if as_json:
         done = {"run": str(out), "queries": len(run), "rows": run.rows, "seconds": round(seconds, 3)}
-        console.emit_json(done | {"without_results": [q for q in run if not run[q].doc_ids]})
+        console.emit_json(
+            done | {"own": len(entries), "without_results": [q for q in run if not run[q].doc_ids]}
+        )
     else:
         console.say(f"{len(run):,} queries, {run.rows:,} rows written to {out} in {seconds:.2f} s")
+
+
+def _refuse_idle(models: tuple[str, ...], precision: str, device: str, *, one_query: bool) -> None:
+    """Refuse what would change nothing in this search."""
+    if one_query:
+        idle("they are for --queries", "out", "tag", "own", "field_name", "skip_bad")
+    if len(models) == 1:
+        idle("it says how several --model are fused", "fusion")
+    if all(map(is_dense, models)):
+        idle("lexical models have feedback, dense ones have none", "feedback")
+    if not any(map(is_dense, models)):
+        reason = f"{', '.join(models)} computes on the processor, in a precision of its own"
+        if precision != "auto":
+            idle(reason, "precision")
+        if device not in {"auto", "cpu"}:
+            idle(reason, "device")
 
 
 @dataclass(frozen=True)

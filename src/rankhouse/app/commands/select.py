@@ -15,7 +15,8 @@ import click
 import msgspec
 
 from rankhouse.app import console
-from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
+from rankhouse.app.given import idle
+from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, SEED, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.files import as_text, kind_of, numbered_lines
@@ -47,11 +48,11 @@ Side = Literal["train", "valid", "test", "rest"]
               show_default=True, help="test: the fold; valid: the next; train: the others; "
               "rest: all but the fold.")  # fmt: skip
 @click.option("--part", metavar="I/N", help="Keep one of N parts, like 1/3.")
-@click.option("--sample", type=click.IntRange(1), help="Keep so many queries (of pairs: so many pairs).")
+@click.option("--sample", type=COUNT, help="Keep so many queries (of pairs: so many pairs).")
 @click.option("--within", type=PATH, help="Of rankings: only documents that this run has for the query.")
 @click.option("--balanced", is_flag=True, help="Of pairs: as many of each label.")
 @click.option("--or-all", is_flag=True, help="Of queries: all of them where there are fewer than --sample.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of parts and samples.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of parts and samples.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write, of the same kind.")
 @as_json
 def command(
@@ -82,6 +83,7 @@ def command(
         raise WrongUse("give one of --queries, --qrels, --run and --pairs")
     if (folds is None) != (fold is None):
         raise WrongUse("--folds FILE and --fold N go together")
+    _refuse_idle(folded=folds is not None, asked=queries is not None, drawn=bool(part or sample))
     if balanced and (pairs is None or sample is None):
         raise WrongUse("--balanced says how --sample draws from --pairs")
     if within is not None and run_path is None:
@@ -105,6 +107,16 @@ def command(
         console.emit_json({"out": str(out), "kept": kept, "of": whole})
     else:
         console.say(f"{kept:,} of {whole:,} {what} written to {out}")
+
+
+def _refuse_idle(*, folded: bool, asked: bool, drawn: bool) -> None:
+    """Refuse what would change nothing in this selection."""
+    if not folded:
+        idle("it is a side of a fold; give --folds and --fold", "side")
+    if not asked:
+        idle("it is a field of --queries", "field")
+    if not drawn:
+        idle("only --part and --sample draw anything", "seed")
 
 
 @dataclass(frozen=True)

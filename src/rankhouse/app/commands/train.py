@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.given import idle, with_changes
+from rankhouse.app.options import COUNT, PATH, SEED, as_json
 from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.trec import read_qrels, read_run
+from rankhouse.evaluate.notation import graded
 from rankhouse.index.catalogue import Index
 from rankhouse.rank.pool import POOLS
 from rankhouse.rank.rerank import Plan
@@ -25,6 +27,7 @@ from rankhouse.text.split import SPLITTERS
 if TYPE_CHECKING:
     from rankhouse.models.base import Model
     from rankhouse.train.examples import Examples
+    from rankhouse.train.settings import Settings
     from rankhouse.train.standing import Outcome
     from rankhouse.train.validate import Validation
 
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--relevant-from",
-    type=click.IntRange(1),
+    type=COUNT,
     default=1,
     show_default=True,
     help="The lowest grade, or label, that is learned as relevant.",
@@ -53,16 +56,14 @@ if TYPE_CHECKING:
 @click.option("--valid-queries", help="Validation queries.")
 @click.option("--valid-qrels", type=PATH, help="Their judgements.")
 @click.option("--valid-run", type=PATH, help="Their first-stage run, reranked at every validation.")
-@click.option(
-    "--depth", type=click.IntRange(1), default=100, show_default=True, help="Of validation's reranking."
-)
+@click.option("--depth", type=COUNT, default=100, show_default=True, help="Of validation's reranking.")
 @click.option("--split", default="whole", show_default=True, help='Of its documents: "words(100)" ...')
 @click.option("--pool", default="max", show_default=True, help="Of their passages' scores.")
-@click.option("--epochs", type=click.IntRange(1), help="By default the family's.")
+@click.option("--epochs", type=COUNT, help="By default the family's.")
 @click.option(
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting: rate=1e-4, batch=32 ..."
 )
-@click.option("--seed", type=click.IntRange(0), help="Of all that is drawn.  [default: 0]")
+@click.option("--seed", type=SEED, help="Of all that is drawn.  [default: 0]")
 @click.option("--out", type=PATH, required=True, help="The folder to make; given again, goes on from there.")
 @as_json
 def command(
@@ -96,13 +97,15 @@ def command(
     first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
     if first:
         click.get_current_context().with_resource(only_writer(out))
-    wanted = _settings(changes, {"epochs": epochs, "seed": seed})
+    if not (valid_queries or valid_qrels or valid_run):
+        idle("it says how validation reranks, and there is none", "depth")
+    wanted = with_changes(changes, epochs=epochs, seed=seed)
     index = Index.open(index_path)
-    model = _model(ranker, init, index, int(str(wanted.get("seed", 0))))
+    model = _model(ranker, init, index, _seed(wanted.get("seed")))
     examples = _examples(index, queries, qrels, run_path, pairs, relevant_from)
     plan = Plan(notation.make(split, SPLITTERS, "splitter"), notation.make(pool, POOLS, "pool"), depth)
     validation = _validation(index, valid_queries, valid_qrels, valid_run, plan)
-    settings = defaults(model.family).but(**wanted)
+    settings = _graded(defaults(model.family).but(**wanted), relevant_from)
     with console.progress("training", None) as show:
         outcome = fit(
             model,
@@ -121,15 +124,14 @@ def command(
         _tell(outcome, out)
 
 
-def _settings(changes: tuple[str, ...], options: dict[str, object]) -> dict[str, object]:
-    """Join settings given by --set and by options of their own; one that is given by both is refused."""
-    wanted: dict[str, object] = {}
-    for name, value in (read_change(text) for text in changes):
-        if name in wanted or options.get(name) is not None:
-            other = f"--{name}" if options.get(name) is not None else f"another --set {name}"
-            raise WrongUse(f"--set {name}={value} and {other}: give it once")
-        wanted[name] = value
-    return wanted | {name: value for name, value in options.items() if value is not None}
+def _seed(value: object) -> int:
+    """Take a seed; the settings say what is wrong with one."""
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _graded(settings: Settings, least: int) -> Settings:
+    """Let validation count the same grades as relevant as training does."""
+    return settings if least == 1 else settings.but(measure=str(graded(settings.measure, least)[0]))
 
 
 def _model(ranker: str | None, init: str | None, index: Index, seed: int) -> Model[Any]:
@@ -185,19 +187,6 @@ def _validation(
     if queries is None or qrels is None or run_path is None:
         raise WrongUse("validation needs all of --valid-queries, --valid-qrels and --valid-run")
     return Validation(read_run(run_path), read_queries(queries), read_qrels(qrels), index.documents, plan)
-
-
-def read_change(text: str) -> tuple[str, object]:
-    """Read NAME=VALUE; a value that is no literal is a text."""
-    import ast
-
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise WrongUse(f"--set {text}: write NAME=VALUE, like rate=1e-4")
-    try:
-        return name.strip(), ast.literal_eval(value)
-    except (SyntaxError, ValueError):
-        return name.strip(), value
 
 
 def _tell(outcome: Outcome, out: Path) -> None:

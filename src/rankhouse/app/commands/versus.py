@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
-from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
+from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, relevant_from
+from rankhouse.core.qrels import from_grade
 from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluate.versus import counts_table, ranges_table, record, versus
 
@@ -24,6 +25,7 @@ from rankhouse.evaluate.versus import counts_table, ranges_table, record, versus
 )
 @click.option("--names", help='What to call them, like "human,both"; by default by their files.')
 @click.option("--chart", type=OUTPUT_FILE, help="Draw the ranges here (.png or .svg).")
+@relevant_from
 @as_json
 def command(
     first: Path,
@@ -32,11 +34,14 @@ def command(
     ranges: int,
     names: str | None,
     chart: Path | None,
+    relevant_from: int,
     as_json: bool,
 ) -> None:
     """Count queries with a right top document in FIRST only, SECOND only, both, neither; also by distance."""
     called = _names(names, first, second)
-    found = versus(read_run(first), read_run(second), read_qrels(qrels), called, ranges)
+    found = versus(
+        read_run(first), read_run(second), from_grade(read_qrels(qrels), relevant_from), called, ranges
+    )
     if chart is not None:
         from rankhouse.evaluate.versus_chart import write_versus_chart
 
