@@ -25,7 +25,10 @@ from rankhouse.nn.quick import QuickLinear, fits
 
 _ONEDNN = torch.ops.mkldnn
 _TILE = 256  # rows multiplied at once where their number would decide the order of additions
-_SHORT = 384  # inputs, a multiple of 32, up to which oneDNN's bf16 product has one order for all numbers of rows
+_STEP = 32  # rows are filled up to a multiple of it
+_SHORT = (
+    384  # inputs, a multiple of 32, up to which oneDNN's bf16 product has one order for all numbers of rows
+)
 _ONEDNN_NAMES = {
     "none": ("none", ""),
     "relu": ("relu", ""),
@@ -211,8 +214,35 @@ def multiply(
 
 
 def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Give x Wᵀ + b without gradients wherever it is: by :func:`multiply` where that serves."""
-    return multiply(x, weight, bias) if multiplies(x, weight) else F.linear(x, weight, bias)
+    """Give x Wᵀ + b without gradients wherever it is: by :func:`multiply` where that serves.
+
+    Rows of zeros fill x up to a number that comes again: oneDNN compiles anew for each that it meets.
+    """
+    if not multiplies(x, weight):
+        return F.linear(x, weight, bias)
+    step = _STEP if len(x) <= 8 * _STEP else 2 * _STEP
+    return multiply(F.pad(x, (0, 0, 0, -len(x) % step)), weight, bias)[: len(x)]
+
+
+def through(layer: nn.Linear, x: Tensor) -> Tensor:
+    """Apply a module's layer: (..., in) -> (..., out); without gradients by :func:`products`."""
+    if torch.is_grad_enabled():
+        return cast(Tensor, layer(x))
+    flat = products(x.reshape(-1, x.shape[-1]), layer.weight, layer.bias)
+    return flat.view(*x.shape[:-1], layer.out_features)
+
+
+def query_sums(x: Tensor) -> Tensor:
+    """Sum the second dimension, in order where there are no gradients: (n, q, ...) -> (n, ...).
+
+    Zeros at its end then change no bit.
+    """
+    if torch.is_grad_enabled():
+        return x.sum(1)
+    total = x[:, 0].clone()
+    for i in range(1, x.shape[1]):
+        total += x[:, i]
+    return total
 
 
 def row_sums(x: Tensor) -> Tensor:
@@ -222,7 +252,9 @@ def row_sums(x: Tensor) -> Tensor:
     """
     if not multiplies(x):
         return x.sum(-1)
-    return multiply(x.reshape(-1, x.shape[-1]), x.new_ones(2, x.shape[-1]))[:, 0].view(x.shape[:-1])
+    flat = x.reshape(-1, x.shape[-1])
+    flat = F.pad(flat, (0, -flat.shape[1] % 16))
+    return products(flat, x.new_ones(2, flat.shape[1]))[:, 0].reshape(x.shape[:-1])
 
 
 def _two(rows: Tensor) -> Tensor:

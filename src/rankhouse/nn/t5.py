@@ -159,7 +159,10 @@ class FirstStepLayer:
 
         compute, h = compute.unquantised, sizes.heads
         self._itself = _linear(
-            weight("0.SelfAttention.o") @ weight("0.SelfAttention.v"), compute, weight("0.layer_norm"), few=True
+            weight("0.SelfAttention.o") @ weight("0.SelfAttention.v"),
+            compute,
+            weight("0.layer_norm"),
+            few=True,
         )
         self._query = _linear(weight("1.EncDecAttention.q"), compute, weight("1.layer_norm"), few=True)
         key = (weight("1.EncDecAttention.k") * encoder_gain).view(h, -1, len(encoder_gain))
