@@ -317,7 +317,7 @@ class MPHCNN(nn.Module):
 
 
 def _softmax(raw: Tensor) -> Tensor:
-    """Spread 1 over the last dimension; without gradients what -inf or nearly so stands for changes no bit."""
+    """Spread 1 over the last dimension; without gradients, what is masked changes no bit."""
     if torch.is_grad_enabled():
         return raw.softmax(2)
     weights = (raw - raw.amax(2, keepdim=True)).exp()

@@ -277,7 +277,7 @@ class TK(nn.Module):
         return cast(Tensor, mixed * mask.unsqueeze(2))
 
     def _along(self, rows: Ragged) -> tuple[Tensor, Tensor]:
-        """Put words into context end to end, without padding: (t, d) and a few more, and where each stands."""
+        """Put words into context end to end, unpadded: (t, d) and a few more, and their places."""
         values = rows.values
         words = self.embedding(nn.functional.pad(values, (0, learn.rounded(len(values) + 1) - len(values))))
         mixed = torch.lerp(self.encoder.along(words, rows), words, self.mix)
@@ -296,7 +296,7 @@ class TK(nn.Module):
         vectors, places = self._along(Ragged(values, lengths))
         query, passage = (
             learned.Rows(Ragged(at, side.lengths).pad(at_least=1), side.lengths)
-            for at, side in zip(places.split([len(s.values) for s in sides]), sides, strict=True)
+            for at, side in zip(torch.split(places, [len(s.values) for s in sides]), sides, strict=True)
         )
         if which is not None:
             query = learned.Rows(query.at[which], query.lengths[which])

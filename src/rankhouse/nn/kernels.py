@@ -87,7 +87,7 @@ def _dots_by_query(query: Tensor, passage: Tensor) -> Tensor:
     n, q, d = query.shape
     if learn.fits(query):
         table = torch.cat([query.reshape(-1, d), passage.reshape(-1, d)])
-        asked, said = torch.arange(len(table)).split([n * q, len(table) - n * q])
+        asked, said = torch.split(torch.arange(len(table)), [n * q, len(table) - n * q])
         return row_dots(table, asked.view(n, q), said.view(n, -1))
     out = query.new_empty(n, passage.shape[1], q)
     other = (query[1:] != query[:-1]).flatten(1).any(1).nonzero().flatten() + 1
@@ -372,7 +372,7 @@ def log_counts(counts: Tensor, query_mask: Tensor, base: float | None = None) ->
 
 
 def shares(values: Tensor, mask: Tensor) -> Tensor:
-    """Spread 1 over each query's words by the softmax of their values: (n, q), 0 where mask (n, q) is false."""
+    """Spread 1 over each query's words by the softmax of values (n, q): (n, q), 0 where mask is false."""
     values = values.masked_fill(~mask, -1e30)
     if torch.is_grad_enabled():
         return values.softmax(1) * mask

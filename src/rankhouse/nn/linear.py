@@ -5,9 +5,9 @@ and, on processors where MKL is slow, more than twice as fast in fp32; the activ
 PyTorch was built without oneDNN, and on CUDA, the plain layer is used. Training uses the same product by
 :func:`affine`; its weights change too often to be laid out.
 
-A row's result has the same bits whatever rows stand beside it. oneDNN's float32 product sums each number in one
-order, except for a single row or a single column, which it computes otherwise: these are doubled. Its bf16
-product on AMX picks the order by the number of rows where inputs are many: there, rows go in tiles of one size.
+A row's result has the same bits whatever rows stand beside it. oneDNN's float32 product sums each number in
+one order, except for a single row or a single column, which it computes otherwise: these are doubled. Its
+bf16 product on AMX picks the order by the number of rows where inputs are many: there, rows go in tiles.
 MKL, behind PyTorch's own products, keeps no such order, so no product of a score may be one of those.
 """
 
@@ -75,7 +75,7 @@ class Linear:
         return y
 
     def _in_tiles(self, rows: Tensor) -> Tensor:
-        tiles = list(rows.split(_TILE))
+        tiles = list(torch.split(rows, _TILE))
         missing = _TILE - len(tiles[-1])
         tiles[-1] = F.pad(tiles[-1], (0, 0, 0, missing)) if missing else tiles[-1]
         return torch.cat([self._multiply(tile) for tile in tiles])[: len(rows)]
@@ -239,18 +239,18 @@ def query_sums(x: Tensor) -> Tensor:
     """
     if torch.is_grad_enabled():
         return x.sum(1)
-    total = x[:, 0].clone()
-    for i in range(1, x.shape[1]):
-        total += x[:, i]
+    total = x.new_zeros(len(x), *x.shape[2:])
+    for column in x.unbind(1):
+        total += column
     return total
 
 
 def row_sums(x: Tensor) -> Tensor:
-    """Sum the last dimension in order, so that zeros at its end change no bit: (..., p) -> (...).
+    """Sum the last dimension, without gradients so that zeros at its end change no bit: (..., p) -> (...).
 
     PyTorch's own sum adds in an order that depends on p.
     """
-    if not multiplies(x):
+    if torch.is_grad_enabled() or not multiplies(x):
         return x.sum(-1)
     flat = x.reshape(-1, x.shape[-1])
     flat = F.pad(flat, (0, -flat.shape[1] % 16))
