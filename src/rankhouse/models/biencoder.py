@@ -29,6 +29,7 @@ from rankhouse.models.encoders import encoder_of, length_limit, padded
 from rankhouse.models.sentences import Pooling, Settings, read_dense, read_settings
 from rankhouse.models.tokens import TextIds, TextReader, plain, text_layout
 from rankhouse.nn.compute import Compute
+from rankhouse.nn.linear import settled
 from rankhouse.nn.ragged import Packed
 
 Similarity = Literal["dot", "cosine", "l2"]
@@ -166,7 +167,8 @@ class BiEncoder(nn.Module):
         """Give the quickest way from ids to vectors (n, d)."""
         first = self.policy["pooling"] == "cls"
         encoder = encoder_of(self.network, compute, first_only=first)
-        finish = _Finish(deepcopy(self.dense).to(compute.device).eval(), self.policy["normalised"])
+        dense = settled(deepcopy(self.dense).to(compute.device).eval(), compute._replace(precision="fp32"))
+        finish = _Finish(dense, self.policy["normalised"])
 
         def vectors(batch: Packed) -> Tensor:
             batch = batch.to(compute.device)

@@ -36,7 +36,7 @@ from rankhouse.nn import learn, learned
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.convolve import following_sums
 from rankhouse.nn.kernels import NORM_EPS, Kernels, dots, log_counts, soft_counts, unit
-from rankhouse.nn.linear import affine
+from rankhouse.nn.linear import affine, through
 from rankhouse.nn.ragged import Ragged, TwoSided
 
 LOG_FACTOR = 0.01
@@ -156,11 +156,11 @@ class ConvKNRM(nn.Module):
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
         if learn.fits(self.embedding.weight):
-            return cast(Tensor, self.weight(self._learned_features(batch)).squeeze(1))
+            return through(self.weight, self._learned_features(batch)).squeeze(1)
         asked, said = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
         counts = (soft_counts(match, said, self.kernels) for match in self.matches(batch).values())
         features = torch.cat([self._features(each, asked) for each in counts], dim=1)
-        return cast(Tensor, self.weight(features).squeeze(1))
+        return through(self.weight, features).squeeze(1)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
         """Give the hinge loss with margin 1 of contrasts (g, s)."""

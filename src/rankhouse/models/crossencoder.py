@@ -41,6 +41,7 @@ from rankhouse.models.encoders import (
 )
 from rankhouse.models.tokens import PairReader, TextIds, pair_layout, plain
 from rankhouse.nn.compute import Compute
+from rankhouse.nn.linear import settled
 from rankhouse.nn.quick import require_int8
 from rankhouse.nn.ragged import Packed
 
@@ -232,7 +233,7 @@ def _packed(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor] 
     if not is_packable(net.config):
         return None
     encoder = encoder_of(net.base_model, compute, first_only=True)
-    head = _head(net).to(compute.device).eval()
+    head = settled(_head(net).to(compute.device).eval(), compute._replace(precision="fp32"))
     return lambda batch: head(encoder.first(batch))
 
 
@@ -256,5 +257,5 @@ class _AsFirst(nn.Module):
 def _by_length(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor]:
     """Give the whole network called with rows of one length only, (n, c)."""
     require_int8(compute, type(network).__name__)
-    net: Any = deepcopy(network).to(compute.device, compute.dtype).eval()
+    net: Any = settled(deepcopy(network).to(compute.device, compute.dtype).eval(), compute)
     return lambda batch: torch.cat([net(**given).logits for given in by_length(batch)])

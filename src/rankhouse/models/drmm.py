@@ -32,7 +32,8 @@ from rankhouse.models.wordpair import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.kernels import word_cosines
+from rankhouse.nn.kernels import shares, word_cosines
+from rankhouse.nn.linear import query_sums, through
 from rankhouse.nn.ragged import TwoSided
 from rankhouse.text.vocabulary import UNKNOWN
 
@@ -119,12 +120,12 @@ class DRMM(nn.Module):
         """Give each query word's score times its gate: (n, q), summing to the score; eq. 2-3."""
         mask = batch.query.mask(at_least=1)
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
-        gates = (self.gate * idf).masked_fill(~mask, -1e30).softmax(1) * mask
-        return cast(Tensor, gates * self.out(self.hidden(histograms).tanh()).tanh().squeeze(2))
+        said = through(self.out, through(self.hidden, histograms).tanh()).tanh()
+        return shares(self.gate * idf, mask) * said.squeeze(2)
 
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
-        return self.votes(batch, self.histograms(batch)).sum(1)
+        return query_sums(self.votes(batch, self.histograms(batch)))
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
         """Give the hinge loss with margin 1 of contrasts (g, s)."""

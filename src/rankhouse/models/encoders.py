@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Activation, Compute
+from rankhouse.nn.linear import settled
 from rankhouse.nn.postnorm import BERT_NAMES, DISTILBERT_NAMES, PostNormEncoder, PostNormSizes
 from rankhouse.nn.quick import require_int8
 from rankhouse.nn.ragged import Packed, Ragged
@@ -114,7 +115,7 @@ class ByLength:
 
     def __init__(self, base: nn.Module, compute: Compute) -> None:
         require_int8(compute, type(base).__name__)
-        self._base = deepcopy(base).to(compute.device, compute.dtype).eval()
+        self._base = settled(deepcopy(base).to(compute.device, compute.dtype).eval(), compute)
 
     def hidden(self, batch: Packed) -> Tensor:
         """Give every token's last state, (t, w) float32, rows end to end."""

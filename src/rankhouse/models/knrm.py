@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from rankhouse.models.wordpair import (
 )
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.kernels import Kernels, log_counts, soft_counts, word_cosines
+from rankhouse.nn.linear import through
 from rankhouse.nn.ragged import TwoSided
 
 LOG_FACTOR = 0.01
@@ -96,7 +97,7 @@ class KNRM(nn.Module):
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
         counts = soft_counts(self.match(batch), batch.passage.mask(at_least=1), self.kernels)
-        return cast(Tensor, self.weight(self.features(counts, batch.query.mask(at_least=1))).squeeze(1))
+        return through(self.weight, self.features(counts, batch.query.mask(at_least=1))).squeeze(1)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
         """Give the hinge loss with margin 1 of contrasts (g, s); eq. 6."""
@@ -120,7 +121,7 @@ class KNRM(nn.Module):
         return Evidence(
             query_words,
             passage_words,
-            float(self.weight(features)),
+            float(through(self.weight, features)),
             {"cosine": array(match[0, :q, :p])},
             {"kernel sums": array(counts[0, :q])},
             {"kernel sums": names},

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,8 @@ from rankhouse.models.wordpair import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.kernels import word_cosines
+from rankhouse.nn.kernels import dots, word_cosines
+from rankhouse.nn.linear import through
 from rankhouse.nn.ragged import TwoSided
 
 
@@ -120,7 +121,7 @@ class MatchPyramid(nn.Module):
             same = (query[:, :, None] == passage[:, None, :]) & (query != 0)[:, :, None]
             return same.to(self.out.weight.dtype)
         if self.design.similarity == "dot":
-            return cast(Tensor, self.embedding(query) @ self.embedding(passage).transpose(1, 2))
+            return dots(self.embedding(query), self.embedding(passage))
         return word_cosines(self.embedding, query, passage)
 
     def grid(self, batch: TwoSided, match: Tensor) -> Tensor:
@@ -135,7 +136,7 @@ class MatchPyramid(nn.Module):
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
         grid = self.grid(batch, self.match(batch))
-        return cast(Tensor, self.out(self.hidden(grid.flatten(1)).relu()).squeeze(1))
+        return through(self.out, through(self.hidden, grid.flatten(1)).relu()).squeeze(1)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
         """Give the hinge loss with margin 1 of contrasts (g, s)."""

@@ -37,6 +37,9 @@ from rankhouse.models.wordpair import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
+from rankhouse.nn.convolve import convolved
+from rankhouse.nn.kernels import dots
+from rankhouse.nn.linear import row_sums, through
 from rankhouse.nn.ragged import Ragged, TwoSided
 from rankhouse.text.vectors import random_table, uniform
 from rankhouse.text.vocabulary import Tally, Vocabulary
@@ -170,14 +173,11 @@ class Hierarchy(nn.Module):
 
     def climb(self, side: Ragged) -> list[Tensor]:
         """Give what each layer makes of a side: l tensors (n, t, f), zero beyond a text's length."""
-        mask = side.mask(at_least=1)[:, None, :]
-        x = self.embedding(side.pad(at_least=1)).transpose(1, 2)
-        made = []
+        mask = side.mask(at_least=1)[:, :, None]
+        made = [self.embedding(side.pad(at_least=1))]
         for layer in self.layers:
-            span = cast(nn.Conv1d, layer).kernel_size[0]
-            x = layer(F.pad(x, (0, span - 1))).relu() * mask
-            made.append(x.transpose(1, 2))
-        return made
+            made.append(convolved(cast(nn.Conv1d, layer), made[-1]).relu() * mask)
+        return made[1:]
 
     def compare(self, query: Ragged, post: Ragged) -> tuple[Tensor, list[Tensor]]:
         """Compare both sides layer by layer.
@@ -191,9 +191,9 @@ class Hierarchy(nn.Module):
         there = said.any(1)[:, None, None]
         kept, matrices = [], []
         for left, right in zip(self.climb(query), self.climb(post), strict=True):
-            raw = (left @ right.transpose(1, 2)).masked_fill(~said[:, None, :], -1e30)
-            spread = raw.softmax(2) * said[:, None, :] * there
-            means = (raw * said[:, None, :]).sum(2) / said.sum(1).clamp_min(1)[:, None]
+            raw = dots(left, right).masked_fill(~said[:, None, :], -1e30)
+            spread = _softmax(raw) * said[:, None, :] * there
+            means = row_sums(raw * said[:, None, :]) / said.sum(1).clamp_min(1)[:, None]
             pooled = torch.stack([spread.amax(2) * idf, means.tanh() * idf], dim=2)  # (n, q, 2)
             kept.append(F.pad(pooled, (0, 0, 0, self.most - pooled.shape[1])).flatten(1))
             matrices.append(spread)
@@ -282,8 +282,8 @@ class MPHCNN(nn.Module):
     def log_probabilities(self, batch: ThreeInputs) -> Tensor:
         """Give the logarithms of P(not relevant) and P(relevant): (n, 2)."""
         evidence = torch.cat([features for features, _ in self.compare(batch).values()], dim=1)
-        hidden = self.dropout(self.hidden(evidence).relu())
-        return cast(Tensor, self.decide(hidden).log_softmax(1))
+        hidden = self.dropout(through(self.hidden, evidence).relu())
+        return through(self.decide, hidden).log_softmax(1)
 
     def forward(self, batch: ThreeInputs) -> Tensor:
         """Score n pairs: (n,), the logarithm of P(relevant)."""
@@ -314,3 +314,11 @@ class MPHCNN(nn.Module):
         parts |= {f"evidence of {name}": float(each[0].sum()) for name, each in compared.items()}
         self.train(training)
         return Evidence(query_words, passage_words, log_yes, matches, parts=parts, additive=False)
+
+
+def _softmax(raw: Tensor) -> Tensor:
+    """Spread 1 over the last dimension; without gradients, what is masked changes no bit."""
+    if torch.is_grad_enabled():
+        return raw.softmax(2)
+    weights = (raw - raw.amax(2, keepdim=True)).exp()
+    return weights / row_sums(weights).unsqueeze(2)

@@ -35,7 +35,8 @@ from rankhouse.models.wordpair import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.kernels import cosines, word_cosines
+from rankhouse.nn.kernels import cosines, shares, word_cosines
+from rankhouse.nn.linear import query_sums, through
 from rankhouse.nn.ragged import TwoSided
 
 
@@ -142,8 +143,8 @@ class PACRR(nn.Module):
             wide = nn.functional.pad(match[:, None], (0, size - 1, 0, size - 1))
             maps.append(square(wide).relu().amax(1))
         best = [self._best(each, said) for each in maps]
-        idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)].masked_fill(~asked, -1e30).softmax(1)
-        return torch.cat([*best, idf.unsqueeze(2)], dim=2) * asked.unsqueeze(2)
+        idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
+        return torch.cat([*best, shares(idf, asked).unsqueeze(2)], dim=2) * asked.unsqueeze(2)
 
     def _best(self, values: Tensor, said: Tensor) -> Tensor:
         """(n, q, p) -> (n, q, k), best first; zero where the passage has fewer than k words."""
@@ -157,15 +158,20 @@ class PACRR(nn.Module):
         """Give PACRR-DRMM's gated vote of each query word: (n, q), summing to the score."""
         mask = batch.query.mask(at_least=1)
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
-        gates = (cast(Tensor, self.gate) * idf).masked_fill(~mask, -1e30).softmax(1) * mask
-        return cast(Tensor, gates * self.network(features).squeeze(2))
+        return shares(cast(Tensor, self.gate) * idf, mask) * self._weigh(features).squeeze(2)
+
+    def _weigh(self, features: Tensor) -> Tensor:
+        """Go through the network: (..., m) -> (..., 1)."""
+        for layer in self.network:
+            features = through(layer, features) if isinstance(layer, nn.Linear) else layer(features)
+        return features
 
     def score_features(self, batch: TwoSided, features: Tensor) -> Tensor:
         """Score features (n, q, m): (n,)."""
         if self.gate is not None:
-            return self.votes(batch, features).sum(1)
+            return query_sums(self.votes(batch, features))
         rows = nn.functional.pad(features, (0, 0, 0, self.design.query_length - features.shape[1]))
-        return cast(Tensor, self.network(rows.flatten(1)).squeeze(1))
+        return self._weigh(rows.flatten(1)).squeeze(1)
 
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""

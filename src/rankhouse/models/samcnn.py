@@ -38,6 +38,7 @@ from rankhouse.nn import learn
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.convolve import ProductTable, WideFilters
 from rankhouse.nn.kernels import cosines, row_dots, unit, word_cosines
+from rankhouse.nn.linear import query_sums, through
 from rankhouse.nn.ragged import TwoSided
 from rankhouse.text.vectors import like_the_known
 from rankhouse.text.vocabulary import UNKNOWN, Vocabulary
@@ -144,7 +145,7 @@ class TextEncoder(nn.Module):
 
     def forward(self, maxima: Tensor) -> Tensor:
         """(..., f) -> (..., h)."""
-        return cast(Tensor, self.hidden(self.dropout(maxima)))
+        return through(self.hidden, self.dropout(maxima))
 
 
 class _Distinct:
@@ -302,13 +303,13 @@ class SamCNN(nn.Module):
         parts = self._vectors(batch, words)
         if self.attended is not None:
             weights = self._importance(batch.query.pad(at_least=1), self.design.importance == "idf")
-            parts.append((self.attended(self.swept(batch, words)) * weights.unsqueeze(2)).sum(1))
+            parts.append(query_sums(self.attended(self.swept(batch, words)) * weights.unsqueeze(2)))
         return torch.cat(parts, dim=1)
 
     def _importance(self, query: Tensor, by_idf: bool) -> Tensor:
         """Weigh the words of queries (n, q): they sum to 1, or to 0 where there is no word; padding has 0."""
         weights = cast(Tensor, self.idf)[query] if by_idf else (query != 0).to(self.decide.weight.dtype)
-        return weights / weights.sum(1, keepdim=True).clamp_min(1e-6)
+        return weights / query_sums(weights).clamp_min(1e-6).unsqueeze(1)
 
     def _overlap(self, batch: TwoSided, words: _Distinct | _Memory) -> Tensor:
         """Give how much of each query its post holds: (n, 4).
@@ -321,16 +322,16 @@ class SamCNN(nn.Module):
         held = ((query[:, :, None] == passage[:, None, :]) & there).any(2)
         best = words.cosines(query, passage).masked_fill(~there, -1).amax(2) * there.any(2)
         weights = [self._importance(query, by_idf) for by_idf in (False, True)]
-        return torch.stack([(each * weight).sum(1) for each in (held, best) for weight in weights], dim=1)
+        return torch.stack([query_sums(each * weight) for each in (held, best) for weight in weights], dim=1)
 
     def log_probabilities(self, batch: TwoSided, memory: _Memory | None = None) -> Tensor:
         """Give the logarithms of P(not relevant) and P(relevant): (n, 2)."""
         words = memory or self._words(batch)
-        final = self._normalised(self.norm, self.final(self.features(batch, words)))
+        final = self._normalised(self.norm, through(self.final, self.features(batch, words)))
         hidden = self.dropout(final.tanh())
         if self.overlap is not None:
             hidden = torch.cat([hidden, self._normalised(self.overlap, self._overlap(batch, words))], dim=1)
-        return cast(Tensor, self.decide(hidden).log_softmax(1))
+        return through(self.decide, hidden).log_softmax(1)
 
     def _normalised(self, norm: nn.BatchNorm1d, rows: Tensor) -> Tensor:
         """Normalise rows by their batch in training; else, and for one row, which has no variance, by all."""

@@ -47,6 +47,7 @@ from rankhouse.nn.kernels import (
     unit,
     windowed_counts,
 )
+from rankhouse.nn.linear import query_sums, through
 from rankhouse.nn.ragged import Ragged, TwoSided, within_budget
 
 WINDOWS = (20, 30, 50, 80, 100, 120, 150)
@@ -55,6 +56,7 @@ WINDOWS = (20, 30, 50, 80, 100, 120, 150)
 _FIRST_SPREAD = 0.014
 _SCALE_START = 0.01
 _ENCODE_BUDGET = 16_384
+_GRID = 4  # tokens; attention's bits depend on how wide a rectangle is
 
 
 @dataclass(frozen=True)
@@ -125,14 +127,14 @@ class KernelHead(nn.Module):
             lengths: (n,) passage tokens.
         """
         logs = log_counts(counts, query_mask, base=2) * self.scale
-        sums = (counts * query_mask.unsqueeze(2)).sum(1)
+        sums = query_sums(counts * query_mask.unsqueeze(2))
         return logs, sums * self.scale / (lengths[:, None] + 1)
 
     def score(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> Tensor:
         """Score counts: (n,), eq. 9 and 10."""
         logs, means = self.paths(counts, query_mask, lengths)
-        both = torch.cat([self.log_weight(logs), self.length_weight(means)], dim=1)
-        return cast(Tensor, self.merge(both).squeeze(1))
+        both = torch.cat([through(self.log_weight, logs), through(self.length_weight, means)], dim=1)
+        return through(self.merge, both).squeeze(1)
 
     def forward(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
         """(n, q, p), (n, q), (n, p) -> (n,)."""
@@ -178,15 +180,16 @@ class WindowHead(nn.Module):
         for i, (counts, size, most) in enumerate(zip(all_counts, self.sizes, self.most, strict=True)):
             starts = passage_mask[:, ::size] & query_mask.any(1, keepdim=True)  # (n, w): a window with a word
             logs = counts.clamp_min(1e-10).log() * query_mask[:, :, None, None]
-            said = self.kernel_weights[i](logs.sum(1)).squeeze(2)  # (n, w)
+            said = through(cast(nn.Linear, self.kernel_weights[i]), query_sums(logs)).squeeze(2)  # (n, w)
             values = (said * self.scales[i]).exp() * starts
             values = nn.functional.pad(values, (0, max(0, most - values.shape[1])))[:, :most]
-            scores.append(self.window_weights[i](values.sort(1, descending=True).values))
+            layer = cast(nn.Linear, self.window_weights[i])
+            scores.append(through(layer, values.sort(1, descending=True).values))
         return torch.cat(scores, dim=1)
 
     def forward(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
         """(n, q, p), (n, q), (n, p) -> (n,)."""
-        return cast(Tensor, self.merge(self.by_size(match, query_mask, passage_mask)).squeeze(1))
+        return through(self.merge, self.by_size(match, query_mask, passage_mask)).squeeze(1)
 
     def parts(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> dict[str, float]:
         """Split one pair's score into what each window size gave; they sum to the score."""
@@ -263,32 +266,58 @@ class TK(nn.Module):
 
     def represent(self, rows: Ragged) -> Tensor:
         """Put words into context: n rows -> (n, t, d), eq. 1; zero beyond a row's length."""
-        ids, mask = rows.pad(at_least=1), rows.mask(at_least=1)
+        if torch.is_grad_enabled():
+            return self._contextual(rows, 1)
+        out = self.embedding.weight.new_zeros(
+            len(rows), max(1, int(rows.lengths.max())), self.policy["width"]
+        )
+        if self.encoder.goes_along(self.embedding.weight):
+            out[rows.mask(at_least=1)] = self._along(rows)[0][: len(rows.values)]
+            return out
+        widths = (rows.lengths.clamp_min(1) + _GRID - 1) // _GRID * _GRID
+        for width in torch.unique(widths).tolist():
+            at = (widths == width).nonzero().flatten()
+            some = self._contextual(rows.take(at), width)[:, : out.shape[1]]
+            out[at, : some.shape[1]] = some
+        return out
+
+    def _contextual(self, rows: Ragged, width: int) -> Tensor:
+        """Put words into context in one rectangle, at least ``width`` tokens wide."""
+        ids, mask = rows.pad(at_least=width), rows.mask(at_least=width)
         words = self.embedding(ids)
         mixed = self.mix * words + (1 - self.mix) * self.encoder(words, mask)
         return cast(Tensor, mixed * mask.unsqueeze(2))
 
-    def _learned_match(self, batch: TwoSided) -> Tensor:
-        """Give the same matrix in training: all rows of both sides end to end, no padding."""
-        sides = batch.query, batch.passage
+    def _along(self, rows: Ragged) -> tuple[Tensor, Tensor]:
+        """Put words into context end to end, unpadded: (t, d) and a few more, and their places."""
+        values = rows.values
+        words = self.embedding(nn.functional.pad(values, (0, learn.rounded(len(values) + 1) - len(values))))
+        mixed = torch.lerp(self.encoder.along(words, rows), words, self.mix)
+        return mixed, torch.arange(len(values), device=values.device)
+
+    def _match_along(self, batch: TwoSided) -> Tensor:
+        """Give the matrix by the compiled loops: all rows of both sides end to end, equal queries once."""
+        queries, which = batch.query, None
+        if not torch.is_grad_enabled():
+            ids, which = torch.unique(queries.pad(at_least=1), dim=0, return_inverse=True)
+            queries = _ragged(ids, (ids != 0).sum(1))
+        sides = queries, batch.passage
         values, lengths = (
             torch.cat(each) for each in zip(*((s.values, s.lengths) for s in sides), strict=True)
         )
-        words = self.embedding(nn.functional.pad(values, (0, learn.rounded(len(values) + 1) - len(values))))
-        context = self.encoder.along(words, Ragged(values, lengths))
-        vectors = unit(torch.lerp(context, words, self.mix))
-        places = torch.arange(len(values), device=values.device)
-        asked, said = places[: len(batch.query.values)], places[len(batch.query.values) :]
+        vectors, places = self._along(Ragged(values, lengths))
         query, passage = (
             learned.Rows(Ragged(at, side.lengths).pad(at_least=1), side.lengths)
-            for at, side in zip((asked, said), sides, strict=True)
+            for at, side in zip(torch.split(places, [len(s.values) for s in sides]), sides, strict=True)
         )
-        return learned.match(vectors, query, passage)
+        if which is not None:
+            query = learned.Rows(query.at[which], query.lengths[which])
+        return learned.match(unit(vectors), query, passage)
 
     def match(self, batch: TwoSided) -> Tensor:
         """Give the one matrix all evidence passes through, (n, q, p), eq. 4."""
         if self.encoder.goes_along(self.embedding.weight):
-            return self._learned_match(batch)
+            return self._match_along(batch)
         if torch.is_grad_enabled():
             query = self.represent(batch.query)
         else:  # reranking: one query, many passages

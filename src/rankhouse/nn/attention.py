@@ -1,8 +1,10 @@
 """Attention over rows that lie end to end: only neighbours of like length are seen as a rectangle.
 
+How wide a row's rectangle is depends on its own length only, and so do all bits of its result.
+
 Scores are kept in base-2 units where that is quicker: softmax(s) = 2^(s log2 e) / sum, the factor log2 e and
 1 / sqrt(d) being multiplied into the query weights beforehand. Without the usual subtraction of the row's
-largest score this can overflow; the row sums tell, and such a batch is computed again the long way.
+largest score this can overflow; the row sums tell, and such a row is computed again the long way.
 Shapes: n rows, t tokens of all rows together, h heads, d width of a head.
 """
 
@@ -12,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Protocol, cast
 
 import torch
@@ -24,8 +27,7 @@ from rankhouse.nn.compute import Compute
 Bias = Callable[["Group"], Tensor]
 """Gives the (1 or rows, h, longest, longest) numbers added to a group's scores, blocked keys included."""
 
-_LIKE = 0.85  # rows share a rectangle if the shortest fills this part of it
-_WORTHWHILE = 128  # tokens from which on a rectangle takes no more rows of other lengths
+_GRID = 16  # a rectangle is as wide as the next multiple of it: the bits of products depend on their shape
 _SAFE = 2.0**-100  # a row sum below this has lost digits to underflow
 
 
@@ -37,9 +39,9 @@ class Group:
         start: Their first token.
         tokens: How many they have together.
         rows: How many they are.
-        longest: Tokens of the longest.
+        longest: Places of each, at least the tokens of the longest.
         source: (rows * longest,) which of the group's tokens fills each place of the rectangle (the first
-            one, where there is none); None if all are of one length.
+            one, where there is none); None if all are full.
         place: (tokens,) where each token stands in the rectangle; None likewise.
         blocked: (rows, 1, 1, longest) 0 for tokens and -inf for empty places; None likewise.
     """
@@ -71,30 +73,20 @@ class Group:
 
 
 def group(lengths: Tensor, compute: Compute) -> list[Group]:
-    """See rows of lengths (n,) as few rectangles that are full, or nearly so.
+    """See rows of lengths (n,) as rectangles: neighbours of one width, lengths rounded up to a grid.
 
-    Rows of one length make a full rectangle, which needs no mask. Where there are few of them, rows of like
-    length are put together until it is worth while. Sorted rows give the fewest groups.
+    Sorted rows give the fewest groups. Rows that fill their width need no mask.
     """
     sizes = lengths.tolist()
-    groups, start, first = [], 0, 0
-    while first < len(sizes):
-        low = high = tokens = sizes[first]
-        last = first + 1
-        while last < len(sizes):
-            size = sizes[last]
-            low, high = min(low, size), max(high, size)
-            if low < _LIKE * high or (low < high and tokens >= _WORTHWHILE):
-                break
-            tokens += size
-            last += 1
-        groups.append(_group(start, sizes[first:last], compute))
-        start, first = start + tokens, last
+    groups, start = [], 0
+    for width, rows in groupby(sizes, key=lambda size: -(-size // _GRID) * _GRID):
+        groups.append(_group(start, list(rows), width, compute))
+        start += groups[-1].tokens
     return groups
 
 
-def _group(start: int, sizes: Sequence[int], compute: Compute) -> Group:
-    rows, longest, tokens = len(sizes), max(sizes), sum(sizes)
+def _group(start: int, sizes: Sequence[int], longest: int, compute: Compute) -> Group:
+    rows, tokens = len(sizes), sum(sizes)
     if tokens == rows * longest:
         return Group(start, tokens, rows, longest)
     filled = torch.arange(longest) < torch.tensor(sizes)[:, None]
@@ -173,12 +165,15 @@ class SelfAttention:
         if not self._base2:
             return torch.bmm(torch.softmax(scores, -1), v).view(n, h, length, d)
         weights = scores.exp2_()
-        sums = torch.matmul(weights.view(-1, length), weights.new_ones(length, 1)).view(n * h, length, 1)
-        low, high = sums.aminmax()
-        if not (low.item() > _SAFE and math.isfinite(high.item())):
+        sums = weights.sum(-1, keepdim=True)
+        low, high = sums.view(n, -1).aminmax(dim=1)
+        heard = torch.bmm(weights, v).mul_(sums.reciprocal_()).view(n, h, length, d)
+        unsafe = ~((low > _SAFE) & high.isfinite())
+        if unsafe.any():  # such a row only: its neighbours' bits stay what they are
             scores = _scores(q, k, added, h).float().mul_(math.log(2))
-            return torch.bmm(torch.softmax(scores, -1).to(v.dtype), v).view(n, h, length, d)
-        return torch.bmm(weights, v).mul_(sums.reciprocal_()).view(n, h, length, d)
+            slowly = torch.bmm(torch.softmax(scores, -1).to(v.dtype), v).view(n, h, length, d)
+            heard = torch.where(unsafe.view(n, 1, 1, 1), slowly, heard)
+        return heard
 
     def _flash(self, qkv: Tensor, groups: Sequence[Group], flash: Callable[..., Tensor]) -> Tensor:
         """Attend with CUDA's kernel for rows of any length; no rectangles at all."""

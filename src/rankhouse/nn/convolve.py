@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.nn import learn, learned
+from rankhouse.nn.linear import products
 
 _CHUNK_FLOATS = 1 << 20
 
@@ -34,6 +35,9 @@ class WideFilters(nn.Module):
     def products(self, words: Tensor) -> Tensor:
         """Multiply words (..., d) with every filter row: (..., k, f)."""
         f, k, d = self.weight.shape
+        if not torch.is_grad_enabled():
+            by_place = self.weight.transpose(0, 1).reshape(k * f, d)
+            return products(words.reshape(-1, d), by_place).view(*words.shape[:-1], k, f)
         flat = self.weight.permute(2, 1, 0).reshape(d, k * f)
         return torch.matmul(words, flat).view(*words.shape[:-1], k, f)
 
@@ -180,10 +184,26 @@ def following_sums(words: nn.Embedding, layer: nn.Conv1d, ids: Tensor) -> Tensor
     """
     f, d, k = layer.weight.shape
     distinct, at = torch.unique(F.pad(ids, (0, k)), return_inverse=True)  # padding is always among them
-    table = words(distinct) @ layer.weight.permute(1, 2, 0).reshape(d, k * f)
+    table = products(words(distinct), layer.weight.permute(2, 0, 1).reshape(k * f, d))
     index = at[:, : ids.shape[1] + k - 1].unfold(1, k, 1) * k + torch.arange(k, device=ids.device)
     sums = F.embedding_bag(index.reshape(-1, k), table.view(-1, f), mode="sum")
     return sums.view(*ids.shape, f) + cast(Tensor, layer.bias)
+
+
+def convolved(layer: nn.Conv1d, x: Tensor) -> Tensor:
+    """Convolve each place with those that follow it, zeros after the end: (n, t, d) -> (n, t, f).
+
+    Without gradients each place is a sum of k products in order, so that its bits depend on k places only.
+    """
+    f, d, k = layer.weight.shape
+    if torch.is_grad_enabled():
+        return cast(Tensor, layer(F.pad(x.transpose(1, 2), (0, k - 1))).transpose(1, 2))
+    n, t, _ = x.shape
+    parts = products(x.reshape(n * t, d), layer.weight.permute(2, 0, 1).reshape(k * f, d)).view(n, t, k, f)
+    out = parts[:, :, 0] + cast(Tensor, layer.bias)
+    for j in range(1, min(k, t)):
+        out[:, : t - j] += parts[:, j:, j]
+    return out
 
 
 class ProductTable:

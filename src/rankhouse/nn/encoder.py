@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn import learn, sublayers
+from rankhouse.nn.linear import through
 from rankhouse.nn.ragged import Ragged
 
 Order = Literal["ff-first", "attention-first"]
@@ -100,9 +101,9 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         """(n, t, d), additive key mask (n, 1, 1, t) -> (n, t, d)."""
         n, t, _ = x.shape
-        queries, keys, values = self.project(x).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        queries, keys, values = through(self.project, x).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, scale=self.scale)
-        return cast(Tensor, self.out(mixed.transpose(1, 2).reshape(n, t, -1)))
+        return through(self.out, mixed.transpose(1, 2).reshape(n, t, -1))
 
 
 class EncoderLayer(nn.Module):
@@ -142,7 +143,7 @@ class EncoderLayer(nn.Module):
         )
 
     def _feed(self, x: Tensor) -> Tensor:
-        return cast(Tensor, self.norm_feed(self.narrow(self.widen(x).relu_()).add_(x)))
+        return cast(Tensor, self.norm_feed(through(self.narrow, through(self.widen, x).relu_()).add_(x)))
 
     def _attend(self, x: Tensor, bias: Tensor) -> Tensor:
         return cast(Tensor, self.norm_attention(self.attention(x, bias).add_(x)))

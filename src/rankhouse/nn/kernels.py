@@ -8,6 +8,7 @@ the size of the match matrix. Shapes: n pairs, q query tokens, p passage tokens,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.nn import learn, learned
+from rankhouse.nn.linear import multiplies, multiply, products, query_sums, row_sums
 
 NORM_EPS = 1e-13
 """Added to a vector's length before dividing; a zero vector then matches nothing, with similarity 0."""
@@ -75,7 +77,24 @@ class _Unit(torch.autograd.Function):
 
 def dots(query: Tensor, passage: Tensor) -> Tensor:
     """Give all products (n, q, p) of query (n, q, d) and passage (n, p, d)."""
+    if not torch.is_grad_enabled() and multiplies(query, passage):
+        return _dots_by_query(query, passage)
     return cast(Tensor, _Dots.apply(query, passage))  # type: ignore[no-untyped-call]  # torch's
+
+
+def _dots_by_query(query: Tensor, passage: Tensor) -> Tensor:
+    """Multiply all passages of neighbours with one query at once; each number has the same bits anyhow."""
+    n, q, d = query.shape
+    if learn.fits(query):
+        table = torch.cat([query.reshape(-1, d), passage.reshape(-1, d)])
+        asked, said = torch.split(torch.arange(len(table)), [n * q, len(table) - n * q])
+        return row_dots(table, asked.view(n, q), said.view(n, -1))
+    out = query.new_empty(n, passage.shape[1], q)
+    other = (query[1:] != query[:-1]).flatten(1).any(1).nonzero().flatten() + 1
+    for start, end in pairwise([0, *other.tolist(), n]):
+        said = multiply(passage[start:end].reshape(-1, d), query[start].contiguous())
+        out[start:end] = said.view(end - start, -1, q)
+    return out.transpose(1, 2).contiguous()
 
 
 class _Dots(torch.autograd.Function):
@@ -109,7 +128,7 @@ def _cosines(query: Tensor, passage: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Give the matrix (n, q, p) and one over all lengths, (n, q, 1) and (n, 1, p)."""
     asked = (torch.linalg.vector_norm(query, dim=2) + NORM_EPS).reciprocal_().unsqueeze(2)
     said = (torch.linalg.vector_norm(passage, dim=2) + NORM_EPS).reciprocal_().unsqueeze(1)
-    match: Tensor = (query @ passage.transpose(1, 2)) * asked * said
+    match: Tensor = dots(query, passage) * asked * said
     return match, asked, said
 
 
@@ -141,8 +160,8 @@ def word_cosines(
 ) -> Tensor:
     """Give the match matrix (n, q, p) of plain word vectors.
 
-    Reranking meets the same words again and again: where that costs less, every distinct query word is
-    matched with every distinct passage word once, and the matrix is looked up.
+    Reranking meets the same words again and again: every distinct query word is matched with every distinct
+    passage word once, and the matrix is looked up; query by query where the table would be too large.
 
     Args:
         words: Word vectors (v, d); row 0 (padding) is zero.
@@ -154,10 +173,20 @@ def word_cosines(
         return _learned_cosines(words, query, passage, dtype)
     asked, query_at = torch.unique(query, return_inverse=True)
     said, passage_at = torch.unique(passage, return_inverse=True)
-    if len(asked) * len(said) > query.shape[1] * passage.numel():
-        return cosines(words(query).to(dtype), words(passage).to(dtype))
-    known = unit(words(asked).to(dtype)) @ unit(words(said).to(dtype)).T
+    if len(asked) * len(said) > 2 * query.shape[1] * passage.numel():
+        return _cosines_by_query(words, query, passage, dtype)
+    known = products(unit(words(said).to(dtype)), unit(words(asked).to(dtype))).T
     return known[query_at[:, :, None], passage_at[:, None, :]]
+
+
+def _cosines_by_query(words: nn.Embedding, query: Tensor, passage: Tensor, dtype: torch.dtype) -> Tensor:
+    """Give the same with a table for each distinct query: never more products than pairs of words."""
+    queries, which = torch.unique(query, dim=0, return_inverse=True)
+    out = words.weight.new_empty(*query.shape, passage.shape[1], dtype=dtype)
+    for i in range(len(queries)):
+        at = (which == i).nonzero().flatten()
+        out[at] = word_cosines(words, query[at], passage[at], dtype)
+    return out
 
 
 def _learned_cosines(words: nn.Embedding, query: Tensor, passage: Tensor, dtype: torch.dtype) -> Tensor:
@@ -211,11 +240,11 @@ def windowed_counts(
         For each size w a tensor (n, q, ceil(p / w), k).
     """
     far = match.masked_fill(~passage_mask[:, None, :], _FAR)
-    if not far.requires_grad:
-        return _sums(far, kernels, sizes)
     n, _, p = far.shape
     if len(sizes) == 1 and sizes[0] >= p and learn.fits(far):
         return (learned.pool(far, torch.full((n,), p), tuple(kernels)).unsqueeze(2),)
+    if not far.requires_grad:
+        return _sums(far, kernels, sizes)
     outputs: tuple[Tensor, ...] = _WindowedCounts.apply(far, kernels, tuple(sizes))  # type: ignore[no-untyped-call]  # torch's
     return outputs
 
@@ -248,11 +277,8 @@ def _window_sums(values: Tensor, size: int) -> Tensor:
     p = values.shape[2]
     windows = -(-p // size)
     if windows == 1:
-        return values.sum(2, keepdim=True)
-    whole = values[..., : p - p % size].reshape(*values.shape[:2], p // size, size).sum(3)
-    if p % size == 0:
-        return whole
-    return torch.cat([whole, values[..., p - p % size :].sum(2, keepdim=True)], dim=2)
+        return row_sums(values).unsqueeze(2)
+    return row_sums(F.pad(values, (0, windows * size - p)).view(*values.shape[:2], windows, size))
 
 
 class _WindowedCounts(torch.autograd.Function):
@@ -321,12 +347,12 @@ def _stored_match(query: Tensor, vectors: Tensor, scales: Tensor) -> Tensor:
     t, d = vectors.shape
     out = torch.empty(t, len(query))
     if vectors.dtype == torch.float32:
-        out = F.linear(vectors, query)
+        out = products(vectors, query)
     else:
         block = torch.empty(min(_BLOCK, t), d)
         for start in range(0, t, _BLOCK):
             part = vectors[start : start + _BLOCK]
-            out[start : start + len(part)] = F.linear(block[: len(part)].copy_(part), query)
+            out[start : start + len(part)] = products(block[: len(part)].copy_(part), query)
     if len(scales):
         out.mul_(scales[:, None])
     return out.T.contiguous()
@@ -342,4 +368,13 @@ def log_counts(counts: Tensor, query_mask: Tensor, base: float | None = None) ->
     """
     floored = counts.clamp_min(COUNT_FLOOR)
     logs = floored.log2() if base == 2 else floored.log()
-    return (logs * query_mask.unsqueeze(2)).sum(1)
+    return query_sums(logs * query_mask.unsqueeze(2))
+
+
+def shares(values: Tensor, mask: Tensor) -> Tensor:
+    """Spread 1 over each query's words by the softmax of values (n, q): (n, q), 0 where mask is false."""
+    values = values.masked_fill(~mask, -1e30)
+    if torch.is_grad_enabled():
+        return values.softmax(1) * mask
+    weights = (values - values.amax(1, keepdim=True)).exp() * mask
+    return weights / query_sums(weights).clamp_min(1e-30).unsqueeze(1)

@@ -1,5 +1,7 @@
 """The compiled loops of a training step: what can use them, attention and norms, and how the rest calls them.
 
+Going forward they serve scoring too: each text's numbers have the same bits whatever stands beside it.
+
 ``_learn.c`` is optional and made for x86 processors with AVX512, in float32; everywhere else the modules that
 call this one and learned.py compute the same in PyTorch (kernels.py, convolve.py, encoder.py, and Conv-KNRM).
 Shapes: n rows or texts, t tokens, d width, h heads.
@@ -28,8 +30,8 @@ _PART_ROWS = 256
 
 
 def fits(*tensors: Tensor) -> bool:
-    """Tell whether the compiled loops serve these tensors now: with gradients, float32, on the processor."""
-    return SUPPORTED and torch.is_grad_enabled() and multiplies(*tensors)
+    """Tell whether the compiled loops serve these tensors now: float32, on the processor."""
+    return SUPPORTED and multiplies(*tensors)
 
 
 def rounded(rows: int) -> int:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from rankhouse.nn.attention import Lie, attend_once, attention
 from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.linear import Linear, linear
+from rankhouse.nn.linear import Linear, PerHead, linear
 from rankhouse.nn.norm import layer_norm
 from rankhouse.nn.quick import Rows, require_int8
 from rankhouse.nn.ragged import Packed
@@ -113,10 +113,10 @@ class Part:
 class AfterAttention:
     """What follows the heads: mixing, residual, norm; feed-forward part, residual, norm."""
 
-    def __init__(self, part: Part, sizes: PostNormSizes, compute: Compute) -> None:
-        self._mix = linear(*part("mix"), compute)
-        self._up = linear(*part("up"), compute, sizes.activation)
-        self._down = linear(*part("down"), compute)
+    def __init__(self, part: Part, sizes: PostNormSizes, compute: Compute, few: bool = False) -> None:
+        self._mix = linear(*part("mix"), compute, few=few)
+        self._up = linear(*part("up"), compute, sizes.activation, few)
+        self._down = linear(*part("down"), compute, few=few)
         self._norms = [layer_norm(*part(n), sizes.eps, compute) for n in ("norm1", "norm2")]
 
     def __call__(self, x: Tensor, heard: Tensor) -> tuple[Tensor, Rows]:
@@ -150,21 +150,20 @@ class FirstTokenLayer:
     def __init__(self, part: Part, sizes: PostNormSizes, compute: Compute) -> None:
         (wq, bq), (wk, _), (wv, bv) = part("query"), part("key"), part("value")
         self._heads, self._dtype, d = sizes.heads, compute.dtype, len(wq) // sizes.heads
-        self._query = linear(wq / math.sqrt(d), bq / math.sqrt(d), compute.unquantised)
+        plain = compute.unquantised
+        self._query = linear(wq / math.sqrt(d), bq / math.sqrt(d), plain, few=True)
         # A key's bias adds the same to all scores of a row, so that it falls out of the softmax.
-        self._key = wk.view(sizes.heads, d, -1).to(compute.device, compute.dtype)
-        value = wv.view(sizes.heads, d, -1).transpose(1, 2).contiguous()
-        self._value = value.to(compute.device, compute.dtype)
+        self._key = PerHead(wk.view(sizes.heads, d, -1).transpose(1, 2), plain)
+        self._value = PerHead(wv.view(sizes.heads, d, -1), plain)
         self._value_bias = bv.to(compute.device, compute.dtype)
-        self._after = AfterAttention(part, sizes, compute)
+        self._after = AfterAttention(part, sizes, compute, few=True)
 
     def __call__(self, x: Tensor, first: Tensor, lie: Lie) -> Tensor:
         """Transform the tokens ``first`` (n,), reading all: (t, w) float32 -> (n, w) float32."""
         own = x[first]
-        queries = self._query(own.to(self._dtype)).view(len(first), self._heads, -1).transpose(0, 1)
-        asked = torch.bmm(queries, self._key).transpose(0, 1).contiguous()
-        heard = attend_once(asked, x.to(self._dtype), lie).transpose(0, 1)
-        values = torch.bmm(heard, self._value).transpose(0, 1).reshape(len(first), -1)
+        queries = self._query(own.to(self._dtype)).view(len(first), self._heads, -1)
+        heard = attend_once(self._key(queries), x.to(self._dtype), lie)
+        values = self._value(heard).view(len(first), -1)
         return self._after(own, values + self._value_bias)[0]
 
 

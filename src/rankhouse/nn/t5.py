@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from rankhouse.nn import quick
 from rankhouse.nn.attention import Bias, Lie, attend_once, attention
 from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.linear import Product, linear
+from rankhouse.nn.linear import PerHead, Product, linear, products
 from rankhouse.nn.norm import root_mean_square, root_mean_square_norm
 from rankhouse.nn.ragged import Packed
 
@@ -113,14 +113,14 @@ class RelativeBias:
 class FeedForward:
     """Plain or gated; the norm before it is part of its weights."""
 
-    def __init__(self, state: State, name: str, sizes: T5Sizes, compute: Compute) -> None:
+    def __init__(self, state: State, name: str, sizes: T5Sizes, compute: Compute, few: bool = False) -> None:
         gain = state[f"{name}.layer_norm.weight"].detach().float()
         inner = f"{name}.DenseReluDense"
         first = "wi" if f"{inner}.wi.weight" in state else "wi_0"
-        self._up = _linear(state[f"{inner}.{first}.weight"], compute, gain, sizes.activation)
+        self._up = _linear(state[f"{inner}.{first}.weight"], compute, gain, sizes.activation, few)
         gate = state.get(f"{inner}.wi_1.weight")
-        self._gate = None if gate is None else _linear(gate, compute, gain)
-        self._down = _linear(state[f"{inner}.wo.weight"], compute)
+        self._gate = None if gate is None else _linear(gate, compute, gain, few=few)
+        self._down = _linear(state[f"{inner}.wo.weight"], compute, few=few)
         self._norm = root_mean_square_norm(len(gain), sizes.eps, compute)
 
     def add(self, x: Tensor) -> Tensor:
@@ -159,25 +159,25 @@ class FirstStepLayer:
 
         compute, h = compute.unquantised, sizes.heads
         self._itself = _linear(
-            weight("0.SelfAttention.o") @ weight("0.SelfAttention.v"), compute, weight("0.layer_norm")
+            weight("0.SelfAttention.o") @ weight("0.SelfAttention.v"),
+            compute,
+            weight("0.layer_norm"),
+            few=True,
         )
-        self._query = _linear(weight("1.EncDecAttention.q"), compute, weight("1.layer_norm"))
+        self._query = _linear(weight("1.EncDecAttention.q"), compute, weight("1.layer_norm"), few=True)
         key = (weight("1.EncDecAttention.k") * encoder_gain).view(h, -1, len(encoder_gain))
-        value = (weight("1.EncDecAttention.v") * encoder_gain).view(*key.shape).transpose(1, 2)
-        self._key = key.to(compute.device, compute.dtype).contiguous()
-        self._value = value.to(compute.device, compute.dtype).contiguous()
-        self._mix = _linear(weight("1.EncDecAttention.o"), compute)
-        self._feed = FeedForward(state, f"{name}2", sizes, compute)
+        value = (weight("1.EncDecAttention.v") * encoder_gain).view(*key.shape)
+        self._key, self._value = PerHead(key.transpose(1, 2), compute), PerHead(value, compute)
+        self._mix = _linear(weight("1.EncDecAttention.o"), compute, few=True)
+        self._feed = FeedForward(state, f"{name}2", sizes, compute, few=True)
         self._norm = root_mean_square_norm(len(encoder_gain), sizes.eps, compute)
         self._heads = h
 
     def __call__(self, x: Tensor, encoded: Tensor, lie: Lie) -> Tensor:
         """Transform n first positions in place, reading (t, w): (n, w) float32 -> (n, w) float32."""
         x = self._itself.add(self._norm(x)[1], x)
-        queries = self._query(self._norm(x)[1]).view(len(x), self._heads, -1).transpose(0, 1)
-        asked = torch.bmm(queries, self._key).transpose(0, 1).contiguous()
-        heard = attend_once(asked, encoded, lie).transpose(0, 1)
-        values = torch.bmm(heard, self._value).transpose(0, 1).reshape(len(x), -1)
+        queries = self._query(self._norm(x)[1]).view(len(x), self._heads, -1)
+        values = self._value(attend_once(self._key(queries), encoded, lie)).view(len(x), -1)
         return self._feed.add(self._mix.add(values, x))
 
 
@@ -219,7 +219,7 @@ class T5FirstStep:
         x = self._start.repeat(len(batch), 1)
         for step in self._steps:
             x = step(x, encoded, lie)
-        return root_mean_square(x, self._sizes.eps) @ self._head.T
+        return products(root_mean_square(x, self._sizes.eps), self._head)
 
     def _encode(self, batch: Packed, lie: Lie) -> Tensor:
         """Give the encoder's states before the last norm's gain, (t, w)."""
@@ -231,8 +231,12 @@ class T5FirstStep:
 
 
 def _linear(
-    weight: Tensor, compute: Compute, gain: Tensor | None = None, activation: Activation = "none"
+    weight: Tensor,
+    compute: Compute,
+    gain: Tensor | None = None,
+    activation: Activation = "none",
+    few: bool = False,
 ) -> Product:
     """Make a layer without bias, behind a norm of this gain (in,)."""
     weight = weight.detach().float()
-    return linear(weight if gain is None else weight * gain, None, compute, activation)
+    return linear(weight if gain is None else weight * gain, None, compute, activation, few)

@@ -1,0 +1,170 @@
+"""A pair's score has the same bits in any batch, order, budget, number of pairs and of threads."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models.base import NeuralRanker
+from rankhouse.models.biencoder import open_biencoder
+from rankhouse.models.conv_knrm import ConvKNRMDesign
+from rankhouse.models.crossencoder import open_crossencoder
+from rankhouse.models.dense import DenseRanker
+from rankhouse.models.drmm import DRMMDesign
+from rankhouse.models.knrm import KNRMDesign
+from rankhouse.models.matchpyramid import MatchPyramidDesign
+from rankhouse.models.monot5 import open_monot5
+from rankhouse.models.mp_hcnn import MPHCNNDesign
+from rankhouse.models.pacrr import PACRRDesign
+from rankhouse.models.samcnn import SamCNNDesign
+from rankhouse.models.tk import TKDesign
+from rankhouse.nn import learn, quick
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.linear import Linear, PerHead, multiply, row_sums
+
+CPU = torch.device("cpu")
+READ = {"words": "whitespace(lower=True)", "min_count": 1, "width": 50}
+DESIGNS = {
+    "knrm": KNRMDesign(**READ),
+    "conv_knrm": ConvKNRMDesign(**READ),
+    "tk": TKDesign(**READ),
+    "tk attention-first": TKDesign(order="attention-first", **READ),
+    "tk windows": TKDesign(windows=(20, 50), passage_length=300, **READ),
+    "drmm": DRMMDesign(**READ),
+    "pacrr": PACRRDesign(**READ),
+    "pacrr_drmm": PACRRDesign(aggregate="terms", **READ),
+    "matchpyramid": MatchPyramidDesign(**READ),
+    "matchpyramid dot": MatchPyramidDesign(similarity="dot", **READ),
+    "samcnn": SamCNNDesign(**READ),
+    "samcnn query": SamCNNDesign(attention="query", **READ),
+    "samcnn position": SamCNNDesign(attention="position", overlap=True, **READ),
+    "mp_hcnn": MPHCNNDesign(**READ),
+}
+OPENED = {
+    "cross-encoder": (open_crossencoder, "wide_bert", NeuralRanker),
+    "cross-encoder, narrow": (open_crossencoder, "bert", NeuralRanker),
+    "cross-encoder, ELECTRA": (open_crossencoder, "wide_electra", NeuralRanker),
+    "cross-encoder, by length": (open_crossencoder, "deberta", NeuralRanker),
+    "monoT5": (open_monot5, "wide_t5", NeuralRanker),
+    "monoT5 1.1": (open_monot5, "wide_t5_1_1", NeuralRanker),
+    "bi-encoder": (open_biencoder, "wide_bert", DenseRanker),
+}
+ONLY_PLAIN = ("cross-encoder, narrow", "cross-encoder, by length")
+
+
+def worded(n=90, seed=0):
+    """Pairs of queries of 1 to 9 words and passages of 0 to 150."""
+    rng = random.Random(seed)
+
+    def text(words):
+        return " ".join(f"w{int(rng.paretovariate(0.6)) % 900}" for _ in range(words))
+
+    queries = [Query(f"q{i}", text(words)) for i, words in enumerate((1, 2, 3, 3, 5, 9))]
+    lengths = [0, 1, 2, *(rng.randint(3, 150) for _ in range(n - 3))]
+    return [Pair(rng.choice(queries), Passage(f"d{i}", 0, text(words))) for i, words in enumerate(lengths)]
+
+
+def assert_same_in_any_company(make, pairs):
+    """Score pairs alone, in random parts and orders, by large and small batches and by two threads."""
+    whole = make(1, 0).score(pairs)
+    rng = random.Random(1)
+    for size, budget, threads in ((1, 0, 1), (1, 0, 1), (1, 0, 1), (2, 0, 1), (7, 0, 1), (40, 0, 1),
+                                  (len(pairs), 0, 1), (len(pairs), 260, 1), (len(pairs), 20_000, 1),
+                                  (len(pairs), 0, 2)):  # fmt: skip
+        rows = rng.sample(range(len(pairs)), size)
+        assert np.array_equal(make(threads, budget).score([pairs[i] for i in rows]), whole[rows]), (
+            f"{size} pairs, budget {budget}, {threads} threads"
+        )
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("family", DESIGNS)
+def test_a_word_level_score_has_the_same_bits_in_any_company(family, compiled, monkeypatch):
+    if compiled and not learn.SUPPORTED:
+        pytest.skip("the compiled loops are not here")
+    monkeypatch.setattr(learn, "SUPPORTED", compiled)
+    pairs = worded()
+    model = DESIGNS[family].fresh([p.passage.text for p in pairs] + [p.query.text for p in pairs], seed=1)
+    assert_same_in_any_company(
+        lambda threads, budget: NeuralRanker(model.eval(), Compute("fp32", CPU, threads), budget), pairs
+    )
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("kind", OPENED)
+def test_a_transformers_score_has_the_same_bits_in_any_company(kind, precision, checkpoint, many):
+    if precision == "int8" and (kind in ONLY_PLAIN or not quick.SUPPORTED):
+        pytest.skip("no int8 for this")
+    opened, name, ranker = OPENED[kind]
+    model = opened(checkpoint(name))
+    assert_same_in_any_company(
+        lambda threads, budget: ranker(model, Compute(precision, CPU, threads), budget),
+        many[:80],
+    )
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+def test_a_stored_passages_score_has_the_same_bits_in_any_company(storage):
+    pairs = worded()
+    texts = [pair.passage.text for pair in pairs]
+    model = DESIGNS["tk"].fresh(texts, seed=1)
+    query = pairs[-1].query.text
+    whole = model.score_stored(query, model.encode_passages(texts, storage))
+    rng = random.Random(2)
+    for size in (1, 1, 2, 5, 40, len(texts)):
+        rows = rng.sample(range(len(texts)), size)
+        some = model.encode_passages([texts[i] for i in rows], storage)
+        assert np.array_equal(model.score_stored(query, some), whole[rows])
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.integers(1, 700),
+    inside=st.sampled_from([11, 32, 300, 384, 768, 1536]),
+    outside=st.sampled_from([1, 2, 48, 384]),
+    precision=st.sampled_from(["fp32", "bf16"]),
+)
+def test_a_row_of_a_product_does_not_depend_on_the_rows_beside_it(rows, inside, outside, precision):
+    torch.manual_seed(0)
+    compute = Compute(precision, CPU, 1)
+    layer = Linear(torch.randn(outside, inside), torch.randn(outside), compute)
+    x = torch.randn(900, inside, dtype=compute.dtype)
+    assert torch.equal(layer(x[90 : 90 + rows].clone()), layer(x)[90 : 90 + rows])
+
+
+@given(rows=st.integers(1, 90), columns=st.integers(1, 90), inside=st.sampled_from([2, 11, 100, 300]))
+def test_a_number_of_a_product_does_not_depend_on_rows_or_columns_beside_it(rows, columns, inside):
+    torch.manual_seed(0)
+    x, weight = torch.randn(100, inside), torch.randn(100, inside)
+    part = multiply(x[5 : 5 + rows].clone(), weight[3 : 3 + columns].clone())
+    assert torch.equal(part, multiply(x, weight)[5 : 5 + rows, 3 : 3 + columns])
+
+
+@given(rows=st.integers(1, 40), precision=st.sampled_from(["fp32", "bf16"]))
+def test_a_head_does_not_depend_on_the_rows_beside_it(rows, precision):
+    torch.manual_seed(0)
+    compute = Compute(precision, CPU, 1)
+    heads = PerHead(torch.randn(4, 96, 32), compute)
+    x = torch.randn(60, 4, 32, dtype=compute.dtype)
+    assert torch.equal(heads(x[7 : 7 + rows]), heads(x)[7 : 7 + rows])
+    plain = torch.einsum("nhi,hoi->nho", x.float(), heads._weight.float().transpose(1, 2))
+    torch.testing.assert_close(heads(x).float(), plain, rtol=0.02, atol=0.05)
+
+
+@given(rows=st.integers(1, 40), places=st.integers(1, 300), more=st.integers(0, 200))
+def test_zeros_behind_a_row_do_not_change_its_sum(rows, places, more):
+    torch.manual_seed(0)
+    x = torch.rand(rows, places)
+    with torch.inference_mode():
+        assert_sums_stay(x, more)
+
+
+def assert_sums_stay(x, more):
+    sums = row_sums(x)
+    assert torch.equal(row_sums(torch.nn.functional.pad(x, (0, more))), sums)
+    assert torch.equal(row_sums(x[:1]), sums[:1])
+    torch.testing.assert_close(sums, x.sum(1))
