@@ -24,10 +24,10 @@ from rankhouse.core.nouns import Document, FloatArray, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluate.measures import evaluate
+from rankhouse.evaluation.measures import evaluate
 from rankhouse.models import bundle
 from rankhouse.nn.compute import choose
-from rankhouse.nn.quick import SUPPORTED
+from rankhouse.nn.cpu.infer import SUPPORTED
 
 Encode = Callable[[Sequence[str], bool], FloatArray]
 MEASURES = "nDCG@10 RR@10 AP"

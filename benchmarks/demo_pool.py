@@ -24,10 +24,10 @@ from rankhouse.core.corpora import read_queries
 from rankhouse.core.nouns import Document, FloatArray, Query
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels
-from rankhouse.evaluate.measures import evaluate
-from rankhouse.index.build import build
-from rankhouse.index.catalogue import Index
-from rankhouse.index.retrieve import Search, retrieve
+from rankhouse.evaluation.measures import evaluate
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import build
+from rankhouse.index.lexical.search import Search, retrieve
 
 DEPTH = 15
 DEMO = Path(collection.__file__).parent

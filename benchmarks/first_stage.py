@@ -99,7 +99,7 @@ def bytes_under(folder: Path) -> int:
 def build_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
     """Build our index, documents stored as users get it."""
     from rankhouse.core.corpora import read_documents
-    from rankhouse.index.build import BuildOptions, build
+    from rankhouse.index.lexical.build import BuildOptions, build
 
     started = time.process_time()
     options = BuildOptions("english" if english else "whitespace", workers=1)
@@ -113,8 +113,8 @@ def search_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any
     """Search our index with every model."""
     del english
     from rankhouse.core.corpora import read_queries
-    from rankhouse.index.catalogue import Index
-    from rankhouse.index.retrieve import Search, retrieve
+    from rankhouse.index.index import Index
+    from rankhouse.index.lexical.search import Search, retrieve
 
     started = time.process_time()
     index = Index.open(out)

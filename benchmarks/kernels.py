@@ -26,10 +26,10 @@ from rankhouse.models.knrm import KNRM, KNRMDesign
 from rankhouse.models.samcnn import SamCNN, SamCNNDesign
 from rankhouse.models.tk import TK, TKDesign
 from rankhouse.nn.compute import Compute, choose
-from rankhouse.nn.encoder import sinusoids
-from rankhouse.nn.kernels import NORM_EPS
-from rankhouse.nn.ragged import TwoSided
-from rankhouse.train.optimise import OPTIMISERS, parameter_groups
+from rankhouse.nn.layers.match import NORM_EPS
+from rankhouse.nn.layers.ragged import TwoSided
+from rankhouse.nn.layers.tk_encoder import sinusoids
+from rankhouse.training.optimizer import OPTIMISERS, parameter_groups
 
 CLOCK = [time.perf_counter]
 WORDS, QUERY_WORDS, PASSAGE_WORDS, BATCH = 20_000, 6, 75, 64

@@ -36,20 +36,20 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
-from rankhouse.evaluate.compare import compare_scores
-from rankhouse.evaluate.measures import Scores, evaluate, scorer
-from rankhouse.index.build import BuildOptions, build
-from rankhouse.index.catalogue import Index
-from rankhouse.index.retrieve import Search, retrieve
+from rankhouse.evaluation.compare import compare_scores
+from rankhouse.evaluation.measures import Scores, evaluate, scorer
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.index.lexical.search import Search, retrieve
 from rankhouse.models.base import NeuralRanker
 from rankhouse.models.families import DESIGNS
 from rankhouse.nn.compute import choose
-from rankhouse.rank.fuse import linear, tune
-from rankhouse.rank.rerank import Plan, rerank
-from rankhouse.train.examples import from_judgements
-from rankhouse.train.fit import fit
-from rankhouse.train.settings import defaults
-from rankhouse.train.validate import Validation
+from rankhouse.ranking.fuse import linear, tune
+from rankhouse.ranking.rerank import Plan, rerank
+from rankhouse.training.examples import from_judgements
+from rankhouse.training.fit import fit
+from rankhouse.training.settings import defaults
+from rankhouse.training.validation import Validation
 
 MODELS = {"tk": "TK", "knrm": "KNRM", "conv_knrm": "Conv-KNRM"}
 DATA = ("nfcorpus", "wikiqa", "trecqa")

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluate.measures import evaluate
-from rankhouse.index.build import build
-from rankhouse.index.catalogue import Index
-from rankhouse.index.retrieve import Search, retrieve
+from rankhouse.evaluation.measures import evaluate
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import build
+from rankhouse.index.lexical.search import Search, retrieve
 
 MODELS = {"bm25": ("bm25", ""), "bm25_rm3": ("bm25", "rm3"), "ql": ("ql", ""), "ql_rm3": ("ql", "rm3")}
 

@@ -31,17 +31,17 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run, write_run
-from rankhouse.evaluate.compare import compare_scores
-from rankhouse.evaluate.measures import Scores, evaluate, scorer
+from rankhouse.evaluation.compare import compare_scores
+from rankhouse.evaluation.measures import Scores, evaluate, scorer
 from rankhouse.models.base import NeuralRanker
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.nn.compute import choose
-from rankhouse.rank.fuse import linear, tune
-from rankhouse.rank.rerank import Plan, rerank
-from rankhouse.train.examples import from_judgements
-from rankhouse.train.fit import fit
-from rankhouse.train.settings import defaults
-from rankhouse.train.validate import Validation
+from rankhouse.ranking.fuse import linear, tune
+from rankhouse.ranking.rerank import Plan, rerank
+from rankhouse.training.examples import from_judgements
+from rankhouse.training.fit import fit
+from rankhouse.training.settings import defaults
+from rankhouse.training.validation import Validation
 
 OTHER = {"2011": "2012", "2012": "2011"}
 MODELS = {

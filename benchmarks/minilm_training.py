@@ -28,8 +28,8 @@ import msgspec
 import numpy as np
 
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluate.compare import compare_scores
-from rankhouse.evaluate.measures import Scores, evaluate
+from rankhouse.evaluation.compare import compare_scores
+from rankhouse.evaluation.measures import Scores, evaluate
 
 DATA = ("wikiqa", "nfcorpus", "scifact")
 MODELS = ("crossencoder", "biencoder")

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rankhouse.core.files import numbered_lines
-from rankhouse.evaluate.parts import products
+from rankhouse.evaluation.group_split import products
 
 
 def read(files: list[Path]) -> Iterator[tuple[str, str, int]]:

@@ -33,8 +33,8 @@ from rerank_peers import Peer, peers_for
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.bundle import open_ranker
 from rankhouse.nn.compute import choose
-from rankhouse.nn.linear import Linear
-from rankhouse.nn.quick import SUPPORTED
+from rankhouse.nn.cpu.infer import SUPPORTED
+from rankhouse.nn.layers.linear import Linear
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -6,8 +6,8 @@ from pathlib import Path
 FLOORS = (
     {"core"},
     {"text", "nn"},
-    {"index", "models", "rank", "label", "evaluate"},
-    {"train", "explain"},
+    {"index", "models", "ranking", "labels", "evaluation"},
+    {"training"},
     {"app"},
 )
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
@@ -28,7 +28,7 @@ def rooms_entered(path: Path) -> set[str]:
 def test_every_room_has_a_floor():
     rooms = {p.name for p in HOUSE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert rooms <= set(LEVEL)
-    assert {"core", "text", "index", "evaluate", "rank", "app"} <= rooms
+    assert {"core", "text", "index", "evaluation", "ranking", "app"} <= rooms
 
 
 def test_doors_open_downwards():

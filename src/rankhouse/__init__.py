@@ -1,8 +1,98 @@
 """rankhouse: neural document ranking, from a person's own files to a better ranking.
 
-The rooms, from the ground floor up: ``core`` (what flows), ``text`` and ``nn`` (strings, tensors),
-``index``, ``models``, ``rank``, ``label`` and ``evaluate`` (the stations), ``train`` and ``explain``,
-``app`` (where everything meets people). A room imports only from lower floors.
+``import rankhouse as rh`` offers the whole of it under about twenty-five names. They are loaded when they
+are first used: importing the package costs a few milliseconds, and torch is imported by what needs it.
+
+>>> import rankhouse as rh
+>>> index = rh.Index.build([rh.Document("d1", "Pilots steer ships into the harbour.")], "doc.index")
+>>> index.search("who steers ships?", k=1).doc_ids
+('d1',)
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from rankhouse.app.api.index import Index as Index
+    from rankhouse.app.api.rankers import open_ranker as open_ranker
+    from rankhouse.app.api.verbs import compare as compare
+    from rankhouse.app.api.verbs import evaluate as evaluate
+    from rankhouse.app.api.verbs import fuse as fuse
+    from rankhouse.app.api.verbs import label as label
+    from rankhouse.app.api.verbs import rerank as rerank
+    from rankhouse.app.api.verbs import train as train
+    from rankhouse.core.corpora import read_documents as read_documents
+    from rankhouse.core.corpora import read_queries as read_queries
+    from rankhouse.core.errors import RankhouseError as RankhouseError
+    from rankhouse.core.errors import RankhouseWarning as RankhouseWarning
+    from rankhouse.core.nouns import Document as Document
+    from rankhouse.core.nouns import Pair as Pair
+    from rankhouse.core.nouns import Passage as Passage
+    from rankhouse.core.nouns import Query as Query
+    from rankhouse.core.nouns import Ranker as Ranker
+    from rankhouse.core.qrels import Qrels as Qrels
+    from rankhouse.core.run import Ranking as Ranking
+    from rankhouse.core.run import Run as Run
+    from rankhouse.core.trec import read_qrels as read_qrels
+    from rankhouse.core.trec import read_run as read_run
+    from rankhouse.core.trec import write_qrels as write_qrels
+    from rankhouse.core.trec import write_run as write_run
+
+_HOMES = {
+    "Index": "app.api.index",
+    "open_ranker": "app.api.rankers",
+    **dict.fromkeys(("rerank", "fuse", "label", "train", "evaluate", "compare"), "app.api.verbs"),
+    **dict.fromkeys(("read_documents", "read_queries"), "core.corpora"),
+    **dict.fromkeys(("read_qrels", "read_run", "write_qrels", "write_run"), "core.trec"),
+    **dict.fromkeys(("Query", "Document", "Passage", "Pair", "Ranker"), "core.nouns"),
+    **dict.fromkeys(("Run", "Ranking"), "core.run"),
+    "Qrels": "core.qrels",
+    **dict.fromkeys(("RankhouseError", "RankhouseWarning"), "core.errors"),
+}
+
+__all__ = [  # noqa: RUF022 - in the order in which people meet them
+    "Index",
+    "open_ranker",
+    "rerank",
+    "fuse",
+    "label",
+    "train",
+    "evaluate",
+    "compare",
+    "read_documents",
+    "read_queries",
+    "read_qrels",
+    "read_run",
+    "write_qrels",
+    "write_run",
+    "Query",
+    "Document",
+    "Passage",
+    "Pair",
+    "Ranker",
+    "Run",
+    "Ranking",
+    "Qrels",
+    "RankhouseError",
+    "RankhouseWarning",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+    """Import what a name stands for when it is first used (PEP 562)."""
+    if name not in _HOMES:
+        from difflib import get_close_matches  # noqa: PLC0415 - only for a name that is wrong
+
+        close = get_close_matches(name, _HOMES, 1)
+        guess = f"; did you mean {close[0]}?" if close else ""
+        raise AttributeError(f"module 'rankhouse' has no attribute '{name}'{guess}")
+    value = getattr(import_module(f"rankhouse.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rankhouse.app.demo.builtin_docstrings import PUBLISHED_AS, compiled
 from rankhouse.app.demo.collection import collect
-from rankhouse.app.demo.compiled import PUBLISHED_AS, compiled
-from rankhouse.app.demo.sources import documented, parse, static_all
+from rankhouse.app.demo.source_docstrings import documented, parse, static_all
 from rankhouse.core.errors import MissingInput
 
 

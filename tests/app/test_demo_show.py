@@ -11,15 +11,15 @@ from rankhouse.app import console
 from rankhouse.app.demo import show
 from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import minilm, neural_runs
-from rankhouse.app.demo.taught import Lesson, pseudo_queries, taught_runs
+from rankhouse.app.demo.trained import Lesson, pseudo_queries, taught_runs
 from rankhouse.app.rankers import Means
 from rankhouse.core.errors import OutputFailed
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluate.measures import evaluate
-from rankhouse.index.build import BuildOptions, build
-from rankhouse.index.catalogue import Index
-from rankhouse.index.retrieve import retrieve
+from rankhouse.evaluation.measures import evaluate
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.index.lexical.search import retrieve
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from rankhouse.app.commands.doctor import examine
 from rankhouse.core.checksums import BLOCK
 from rankhouse.core.errors import BadData, BadIndex, BadModel
 from rankhouse.core.nouns import Document, Pair, Passage, Query
-from rankhouse.index.build import BuildOptions, build
-from rankhouse.index.catalogue import Index
-from rankhouse.index.retrieve import Search, retrieve
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.index.lexical.search import Search, retrieve
 
 TRIALS = 120
 MODELS = (("bm25", ""), ("ql", "rm3"), ('bm25(lengths="exact")', ""))
@@ -62,8 +62,8 @@ class Hashed:
 
 
 def make_vectors(folder):
-    from rankhouse.index import dense_faiss
-    from rankhouse.index.dense_encode import Encoding, encode
+    from rankhouse.index.dense import faiss as dense_faiss
+    from rankhouse.index.dense.encode import Encoding, encode
 
     documents = collection()
     vectors = encode(Hashed(), documents, folder, Encoding(len(documents), "all"))
@@ -72,9 +72,9 @@ def make_vectors(folder):
 
 
 def ask_vectors(folder):
-    from rankhouse.index.dense import Vectors
-    from rankhouse.index.dense_faiss import FaissSearcher
-    from rankhouse.index.dense_search import Exact, search
+    from rankhouse.index.dense.exact import Exact, search
+    from rankhouse.index.dense.faiss import FaissSearcher
+    from rankhouse.index.dense.vectors import Vectors
 
     vectors = Vectors.open(folder)
     searchers = [Exact(vectors), *(FaissSearcher.open(vectors, s) for s in ("flat", "sq8", "hnsw", "ivf"))]
@@ -88,7 +88,7 @@ class Rows:
         self.kind, self.dtype, self.width, self.fingerprint = kind, dtype, width, kind
 
     def make(self, texts):
-        from rankhouse.index.keep import Made
+        from rankhouse.index.precomputed.write import Made
 
         lengths = np.array([len(text.split()) for text in texts], np.int64)
         rng, rows = np.random.default_rng(len(texts)), int(lengths.sum())
@@ -98,7 +98,7 @@ class Rows:
 
 
 def make_kept(folder):
-    from rankhouse.index.keep import Keeping, keep
+    from rankhouse.index.precomputed.write import Keeping, keep
 
     documents = collection()
     for rows in (Rows("vectors", "int8", 8), Rows("tokens", "uint16", 1)):
@@ -106,7 +106,7 @@ def make_kept(folder):
 
 
 def ask_kept(folder):
-    from rankhouse.index.kept import Kept
+    from rankhouse.index.precomputed.read import Kept
 
     found = []
     for part in sorted(path for path in folder.iterdir() if path.is_dir()):
@@ -130,7 +130,7 @@ PAIRS = [Pair(Query("q", "q"), Passage("d", 0, f"passage {i} {'x' * (i % 50)}"))
 
 
 def ask_cache(folder):
-    from rankhouse.rank.cache import CachedRanker
+    from rankhouse.ranking.cache import CachedRanker
 
     with CachedRanker(Ranks(), folder) as ranker:
         return ranker.score(PAIRS).tobytes()
@@ -155,7 +155,7 @@ def ask_bundle(folder):
 
 def make_checkpoint(folder):
     torch = pytest.importorskip("torch")
-    from rankhouse.train.checkpoint import save_tensors
+    from rankhouse.training.checkpoint import save_tensors
 
     folder.mkdir()
     shared = torch.arange(2_000.0).reshape(40, 50)
@@ -164,7 +164,7 @@ def make_checkpoint(folder):
 
 
 def ask_checkpoint(folder):
-    from rankhouse.train.checkpoint import load_tensors
+    from rankhouse.training.checkpoint import load_tensors
 
     tensors, note = load_tensors(folder / "c.safetensors")
     return {name: (t.dtype, t.shape, t.tolist()) for name, t in tensors.items()}, note
@@ -174,7 +174,7 @@ CHUNK = ([3, 2, -1, 4], np.arange(9, dtype=np.uint8), np.linspace(0, 1, 9, dtype
 
 
 def ask_journal(folder):
-    from rankhouse.label.journal import Journal
+    from rankhouse.labels.journal import Journal
 
     journal = Journal(folder, {"run": "a", "rules": "b"})
     while journal.rows < 160:
@@ -251,7 +251,7 @@ def test_a_changed_byte_is_refused_or_changes_nothing(kind, tmp_path):
 def test_an_index_of_version_1_opens_and_its_large_files_are_compared_whole(tmp_path):
     from msgspec.structs import replace
 
-    from rankhouse.index import manifest
+    from rankhouse.index.lexical import manifest
 
     make_index(tmp_path / "index")
     now = ask_index(tmp_path / "index")

@@ -6,9 +6,9 @@ import pytest
 
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
-from rankhouse.evaluate.measures import evaluate
-from rankhouse.rank.fuse import linear
-from rankhouse.train.afterwards import cut_at, mean_of
+from rankhouse.evaluation.measures import evaluate
+from rankhouse.ranking.fuse import linear
+from rankhouse.training.tuning import cut_at, mean_of
 
 RELEVANT = {f"q{i}": f"q{i}d{3 * (i % 3)}" for i in range(8)}
 

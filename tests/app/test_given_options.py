@@ -5,12 +5,12 @@ import json
 import pytest
 
 from rankhouse.app.commands.train import _graded
-from rankhouse.app.own_entry import own_entries
+from rankhouse.app.exclude_self import own_entries
 from rankhouse.app.rankers import Dense
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import from_grade
-from rankhouse.train.settings import Settings
+from rankhouse.training.settings import Settings
 
 SEARCH = ("search", "--index", "my.index")
 MANY = (*SEARCH, "--queries", "queries.tsv", "--out", "o.run")

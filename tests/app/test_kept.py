@@ -12,10 +12,10 @@ pytest.importorskip("transformers")
 
 import torch
 
-from rankhouse.app.kept import stored_for
+from rankhouse.app.precomputed import stored_for
 from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core.trec import read_run
-from rankhouse.index.catalogue import Index
+from rankhouse.index.index import Index
 from rankhouse.models import bundle
 from rankhouse.models.tk import TKDesign
 

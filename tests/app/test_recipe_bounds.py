@@ -6,7 +6,7 @@ import click
 import pytest
 
 from rankhouse.app import cli
-from rankhouse.app.recipes import stations
+from rankhouse.app.recipes.read import commands as stations
 
 GOOD = """title = "Two rankings"
 

@@ -8,9 +8,9 @@ import pytest
 from scipy.stats import t as student
 from scipy.stats import ttest_rel
 
-from rankhouse.app.recipes.numbers import Sample, over_passes, over_queries
+from rankhouse.app.recipes.show.values import Sample, over_passes, over_queries
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluate.measures import Scores, evaluate
+from rankhouse.evaluation.measures import Scores, evaluate
 
 NOTES = Path(__file__).parents[1] / "tiny" / "notes"
 RECIPE = f"""title = "Settings of BM25"

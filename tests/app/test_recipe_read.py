@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankhouse.app.recipes.references import fill
+from rankhouse.app.recipes.read.references import fill
 
 GOOD = """title = "A look"
 

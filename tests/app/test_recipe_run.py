@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rankhouse.app.recipes import work
-from rankhouse.app.recipes.layout import Recipe
-from rankhouse.app.recipes.read import read_recipe
+from rankhouse.app.recipes.execute import execute as work
+from rankhouse.app.recipes.read.parse import read_recipe
+from rankhouse.app.recipes.read.schema import Recipe
 from rankhouse.core.locks import only_writer
 
 NOTES = Path(__file__).parents[1] / "tiny" / "notes"

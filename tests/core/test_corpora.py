@@ -6,10 +6,10 @@ import json
 import pytest
 
 from rankhouse.core.corpora import read_documents, read_queries
+from rankhouse.core.duplicate_ids import SeenIds
 from rankhouse.core.errors import BadData, DuplicateId, MissingInput, WrongUse
 from rankhouse.core.files import Skips
 from rankhouse.core.nouns import Document, Query
-from rankhouse.core.seen import SeenIds
 
 
 def corpus(tmp_path, content, name="corpus.jsonl"):

@@ -8,9 +8,9 @@ import pytest
 
 from rankhouse.core import corpora
 from rankhouse.core.corpora import read_documents
+from rankhouse.core.duplicate_ids import SeenIds
 from rankhouse.core.errors import BadData, DuplicateId
 from rankhouse.core.files import Skips
-from rankhouse.core.seen import SeenIds
 
 HERE = Path("corpus.jsonl")
 

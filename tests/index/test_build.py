@@ -23,11 +23,11 @@ from rankhouse.core.errors import (
     WrongUse,
 )
 from rankhouse.core.nouns import Document, Query
-from rankhouse.index import build as building
-from rankhouse.index.analysts import Analysts
-from rankhouse.index.build import BuildOptions, append, build
-from rankhouse.index.catalogue import Index
-from rankhouse.index.retrieve import retrieve
+from rankhouse.index.index import Index
+from rankhouse.index.lexical import build as building
+from rankhouse.index.lexical.analysis import Analysts
+from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.index.lexical.search import retrieve
 
 ALONE = BuildOptions(workers=1)
 
@@ -189,7 +189,7 @@ def test_a_place_that_cannot_be_written_is_explained(tmp_path, documents):
 KILLED = """
 import sys, time
 from rankhouse.core.nouns import Document
-from rankhouse.index.build import BuildOptions, append, build
+from rankhouse.index.lexical.build import BuildOptions, append, build
 def slow():
     for i in range(10**6):
         if i == 150: print("reading", flush=True)
@@ -204,7 +204,9 @@ def test_a_killed_build_leaves_no_half_index_and_can_be_started_again(tmp_path, 
     place = tmp_path / "index"
     if verb == "append":
         build(documents[:20], place, ALONE)
-    code = KILLED.replace("{verb}", f"import rankhouse.index.build as b; b.CHUNK_DOCUMENTS = 10; {verb}")
+    code = KILLED.replace(
+        "{verb}", f"import rankhouse.index.lexical.build as b; b.CHUNK_DOCUMENTS = 10; {verb}"
+    )
     process = subprocess.Popen([sys.executable, "-c", code, place], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"reading\n"
@@ -231,7 +233,7 @@ APPENDER = """
 import sys
 from rankhouse.core.errors import RankhouseError
 from rankhouse.core.nouns import Document
-from rankhouse.index.build import BuildOptions, append
+from rankhouse.index.lexical.build import BuildOptions, append
 try:
     append([Document(f"new{i}", "some words") for i in range(300)], sys.argv[1], BuildOptions(workers=1))
 except RankhouseError as error:
@@ -287,7 +289,7 @@ def test_damage_is_found_when_opening(sound, name):
 
 
 def test_damage_in_a_large_file_is_found_by_verify(sound, monkeypatch):
-    from rankhouse.index import segment
+    from rankhouse.index.lexical import segment
 
     monkeypatch.setattr(segment, "CHECKED_AT_OPEN", 0)
     Index.open(sound).verify()
@@ -323,7 +325,7 @@ def test_memory_is_bounded_by_the_segment(tmp_path):
     code = """
 import resource, sys
 from rankhouse.core.nouns import Document
-from rankhouse.index.build import BuildOptions, build
+from rankhouse.index.lexical.build import BuildOptions, build
 many = (
     Document(str(i), " ".join(f"w{(i * 7919 + j * j) % 50000}" for j in range(60)))
     for i in range(int(sys.argv[2]))

@@ -30,10 +30,10 @@ from rankhouse.core.errors import (
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
-from rankhouse.index import growing
-from rankhouse.index.dense import Vectors, load_vectors_state, vectors_folder
-from rankhouse.index.dense_encode import Encoding, encode
-from rankhouse.index.dense_search import Exact, search
+from rankhouse.index import append_log as growing
+from rankhouse.index.dense.encode import Encoding, encode
+from rankhouse.index.dense.exact import Exact, search
+from rankhouse.index.dense.vectors import Vectors, load_vectors_state, vectors_folder
 
 
 class HashedWords:
@@ -322,7 +322,8 @@ CHILD = """
     import sys, time
     sys.path.insert(0, {tests!r})
     from pathlib import Path
-    from rankhouse.index import dense_encode, growing
+    from rankhouse.index.dense import encode as dense_encode
+    from rankhouse.index import append_log as growing
     import test_dense as here
 
     growing.JOURNAL_SECONDS = 0.0
@@ -677,7 +678,7 @@ def test_progress_of_a_search_counts_queries(encoded):
 
 def test_dense_never_enters_torch_or_faiss():
     code = (
-        "import sys, rankhouse.index.dense_search, rankhouse.index.dense_encode, rankhouse.index.dense_faiss;"
+        "import sys, rankhouse.index.dense.exact, rankhouse.index.dense.encode, rankhouse.index.dense.faiss;"
         "print([m for m in ('torch', 'faiss') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,9 +7,9 @@ pytest.importorskip("faiss")
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document
-from rankhouse.index.dense_check import measured_recall, structures
-from rankhouse.index.dense_encode import Encoding, encode
-from rankhouse.index.dense_faiss import build
+from rankhouse.index.dense.check import measured_recall, structures
+from rankhouse.index.dense.encode import Encoding, encode
+from rankhouse.index.dense.faiss import build
 
 
 class Drawn:

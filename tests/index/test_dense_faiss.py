@@ -11,10 +11,10 @@ from rankhouse.core.errors import BadIndex, MissingExtra, WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
-from rankhouse.index.dense import Vectors
-from rankhouse.index.dense_encode import Encoding, encode
-from rankhouse.index.dense_faiss import STRUCTURES, FaissSearcher, build, recall
-from rankhouse.index.dense_search import Exact, search
+from rankhouse.index.dense.encode import Encoding, encode
+from rankhouse.index.dense.exact import Exact, search
+from rankhouse.index.dense.faiss import STRUCTURES, FaissSearcher, build, recall
+from rankhouse.index.dense.vectors import Vectors
 
 faiss = pytest.importorskip("faiss", reason="the dense extra is not installed")
 
@@ -226,8 +226,8 @@ def test_a_full_disk_leaves_the_old_structure(small):
         import resource
         from pathlib import Path
         from rankhouse.core.errors import OutputFailed
-        from rankhouse.index.dense import Vectors
-        from rankhouse.index.dense_faiss import build
+        from rankhouse.index.dense.vectors import Vectors
+        from rankhouse.index.dense.faiss import build
         vectors = Vectors.open({str(small.folder)!r})
         resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
         try:

@@ -8,11 +8,11 @@ import pytest
 
 from rankhouse.core.errors import BadIndex, BadModel, MissingInput, WrongUse
 from rankhouse.core.nouns import Document, Passage
-from rankhouse.index import growing
-from rankhouse.index.build import BuildOptions, append, build
-from rankhouse.index.catalogue import Index
-from rankhouse.index.keep import Keeping, Made, keep
-from rankhouse.index.kept import FORMATS, Kept, KeptState, find, kept_folder, kept_in
+from rankhouse.index import append_log as growing
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.index.precomputed.read import FORMATS, Kept, KeptState, find, kept_folder, kept_in
+from rankhouse.index.precomputed.write import Keeping, Made, keep
 from rankhouse.text.split import Windows
 
 WORDS = ["red", "fox", "snow", "dog", "cat", "bird", "sea", "tree", "stone", "river", "wind", "sun", "moon"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.index import kernel
-from rankhouse.index.kernel import Columns, Part
+from rankhouse.index.lexical import kernel
+from rankhouse.index.lexical.kernel import Columns, Part
 
 needs_compiled = pytest.mark.skipif(not kernel.COMPILED, reason="the kernel was not compiled on this machine")
 
@@ -150,7 +150,7 @@ def test_the_kernel_can_be_switched_off():
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=20))
 def test_heads_of_strings_are_ordered_as_the_strings(strings):
     from rankhouse.core.checksums import Checked
-    from rankhouse.index.store import Strings
+    from rankhouse.index.lexical.store import Strings
 
     packed = Strings(*map(Checked, Strings.pack(strings)))
     rows = np.arange(len(strings), dtype=np.int64)

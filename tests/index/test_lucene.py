@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from rankhouse.core.corpora import read_documents, read_queries
-from rankhouse.index import build as building
-from rankhouse.index.build import BuildOptions, build
-from rankhouse.index.catalogue import Index
-from rankhouse.index.lengths import DECODED, codes_of
-from rankhouse.index.retrieve import Retriever, Search
+from rankhouse.index.index import Index
+from rankhouse.index.lexical import build as building
+from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.index.lexical.lengths import DECODED, codes_of
+from rankhouse.index.lexical.search import Retriever, Search
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lucene"
 LUCENE = json.loads((GOLDEN / "lucene_golden.json").read_text())

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.index import kernel
-from rankhouse.index.numbers import DROPPED, Numbers
+from rankhouse.index.lexical import kernel
+from rankhouse.index.lexical.term_ids import DROPPED, Numbers
 
 
 def normal(word):

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.trec import read_run, write_run
-from rankhouse.index import kernel
-from rankhouse.index.build import BuildOptions, append, build
-from rankhouse.index.catalogue import Index
-from rankhouse.index.retrieve import Search, retrieve, strictly_falling
+from rankhouse.index.index import Index
+from rankhouse.index.lexical import kernel
+from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.index.lexical.search import Search, retrieve, strictly_falling
 
 SEARCHES = [
     Search("bm25"),
@@ -124,8 +124,8 @@ def test_bad_choices_are_explained(one, search, complaint):
 
 def test_models_print_as_they_are_written():
     from rankhouse.core.notation import make
-    from rankhouse.index.feedback import FEEDBACKS
-    from rankhouse.index.weigh import WEIGHTINGS
+    from rankhouse.index.lexical.feedback import FEEDBACKS
+    from rankhouse.index.lexical.weighting import WEIGHTINGS
 
     for text in (
         "bm25(k1=0.9, b=0.4)",
@@ -144,7 +144,7 @@ def test_models_print_as_they_are_written():
 
 
 def test_tweets_have_their_own_limit_of_common_terms():
-    from rankhouse.index.feedback import RM3
+    from rankhouse.index.lexical.feedback import RM3
 
     assert RM3().common_share("english", 10**9) == 0.1
     assert RM3().common_share("tweet", 10**6) == 0.01
@@ -154,7 +154,7 @@ def test_tweets_have_their_own_limit_of_common_terms():
 
 def test_indri_feedback_weighs_by_likelihood(one):
     """Log probabilities are negative; as weights they would turn feedback upside down."""
-    from rankhouse.index.retrieve import Retriever
+    from rankhouse.index.lexical.search import Retriever
 
     retriever = Retriever(one, Search('ql(form="indri")', "rm3"))
     terms = retriever.terms("ships rivers")

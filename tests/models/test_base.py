@@ -14,7 +14,7 @@ from rankhouse.models.base import NeuralRanker
 from rankhouse.models.engine import Engine
 from rankhouse.models.families import open_model
 from rankhouse.nn.compute import Compute, choose, cpu_has_bf16
-from rankhouse.nn.ragged import Packed, Ragged
+from rankhouse.nn.layers.ragged import Packed, Ragged
 
 KINDS = {
     "t5": "monot5",

@@ -13,7 +13,7 @@ from rankhouse.models.base import NeuralRanker
 from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.conv_knrm import ConvKNRMDesign
 from rankhouse.models.crossencoder import open_crossencoder
-from rankhouse.models.dense import DenseRanker
+from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.drmm import DRMMDesign
 from rankhouse.models.knrm import KNRMDesign
 from rankhouse.models.matchpyramid import MatchPyramidDesign
@@ -22,9 +22,10 @@ from rankhouse.models.mp_hcnn import MPHCNNDesign
 from rankhouse.models.pacrr import PACRRDesign
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
-from rankhouse.nn import learn, quick
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.linear import Linear, PerHead, multiply, row_sums
+from rankhouse.nn.cpu import infer as quick
+from rankhouse.nn.cpu import train as learn
+from rankhouse.nn.layers.linear import Linear, PerHead, multiply, row_sums
 
 CPU = torch.device("cpu")
 READ = {"words": "whitespace(lower=True)", "min_count": 1, "width": 50}

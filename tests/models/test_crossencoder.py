@@ -8,8 +8,8 @@ from rankhouse.core.errors import BadModel, MissingInput, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.base import NeuralRanker
 from rankhouse.models.crossencoder import open_crossencoder
-from rankhouse.models.encoders import is_packable
-from rankhouse.nn.ragged import Packed, Ragged
+from rankhouse.models.transformer_encoders import is_packable
+from rankhouse.nn.layers.ragged import Packed, Ragged
 
 KINDS = ["bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert", "deberta", "modernbert"]
 PACKED = {"bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert"}

@@ -5,24 +5,25 @@ from contextlib import suppress
 
 import pytest
 
-from rankhouse.app import joining, rankers
+from rankhouse.app import fusion as joining
+from rankhouse.app import rankers
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.notation import Spec, make
-from rankhouse.index.dense_faiss import STRUCTURES
-from rankhouse.index.feedback import FEEDBACKS
-from rankhouse.index.weigh import WEIGHTINGS
-from rankhouse.label.negatives import NEGATIVES
-from rankhouse.label.reading import Openers, rules
+from rankhouse.index.dense.faiss import STRUCTURES
+from rankhouse.index.lexical.feedback import FEEDBACKS
+from rankhouse.index.lexical.weighting import WEIGHTINGS
+from rankhouse.labels.negative_sampling import NEGATIVES
+from rankhouse.labels.rule_notation import Openers, rules
 from rankhouse.models.families import DESIGNS, PUBLISHED
-from rankhouse.nn.encoder import SelfAttention
-from rankhouse.rank.fuse import FUSIONS
-from rankhouse.rank.pool import POOLS
+from rankhouse.nn.layers.tk_encoder import SelfAttention
+from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.ranking.pool import POOLS
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.split import SPLITTERS
 from rankhouse.text.words import WORDS
-from rankhouse.train.negatives import NEGATIVES as SOURCES
-from rankhouse.train.optimise import OPTIMISERS
-from rankhouse.train.schedule import SCHEDULES
+from rankhouse.training.learning_rate import SCHEDULES
+from rankhouse.training.negatives import NEGATIVES as SOURCES
+from rankhouse.training.optimizer import OPTIMISERS
 
 TABLES = {
     "model": WEIGHTINGS,

@@ -11,10 +11,10 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.base import NeuralRanker
 from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.crossencoder import open_crossencoder
-from rankhouse.models.dense import DenseRanker
+from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.monot5 import open_monot5
-from rankhouse.nn import quick
 from rankhouse.nn.compute import Compute
+from rankhouse.nn.cpu import infer as quick
 
 KINDS = ["wide_bert", "wide_electra", "wide_t5", "wide_t5_1_1"]
 PRECISIONS = ["bf16", "int8"]

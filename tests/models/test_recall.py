@@ -6,8 +6,8 @@ import torch
 
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.biencoder import compare, open_biencoder
-from rankhouse.models.dense import DenseRanker
-from rankhouse.models.recall import Encoded, Recall
+from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.encoding_cache import Encoded, Recall
 
 
 class Counting:

@@ -9,7 +9,7 @@ from rankhouse.models.conv_knrm import ConvKNRMDesign
 from rankhouse.models.knrm import KNRMDesign
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
-from rankhouse.nn import learn
+from rankhouse.nn.cpu import train as learn
 
 pytestmark = pytest.mark.skipif(not learn.SUPPORTED, reason="the compiled loops need AVX512")
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rankhouse.nn.convolve import ProductTable, WideFilters, following_sums
+from rankhouse.nn.layers.convolve import ProductTable, WideFilters, following_sums
 
 
 def straightforward(words, filters, lengths):

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.nn.encoder import Encoder, OuterEpsNorm, bag_of_rows, sinusoids
+from rankhouse.nn.layers.tk_encoder import Encoder, OuterEpsNorm, bag_of_rows, sinusoids
 
 
 def test_attention_first_equals_the_usual_transformer():

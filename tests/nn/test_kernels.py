@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.nn.kernels import (
+from rankhouse.nn.layers.match import (
     Kernels,
     cosines,
     log_counts,

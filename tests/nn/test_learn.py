@@ -5,11 +5,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from rankhouse.nn import learn, learned
-from rankhouse.nn.convolve import WideFilters
-from rankhouse.nn.encoder import OuterEpsNorm
-from rankhouse.nn.kernels import NORM_EPS, Kernels, unit
-from rankhouse.nn.linear import affine, multiplies
+from rankhouse.nn.cpu import train as learn
+from rankhouse.nn.layers import match_training as learned
+from rankhouse.nn.layers.convolve import WideFilters
+from rankhouse.nn.layers.linear import affine, multiplies
+from rankhouse.nn.layers.match import NORM_EPS, Kernels, unit
+from rankhouse.nn.layers.tk_encoder import OuterEpsNorm
 
 compiled = pytest.mark.skipif(not learn.SUPPORTED, reason="the compiled loops need AVX512")
 LENGTHS = torch.tensor([5, 0, 1, 16, 17, 70])

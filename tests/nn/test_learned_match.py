@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from rankhouse.nn.encoder import OuterEpsNorm
-from rankhouse.nn.kernels import NORM_EPS, cosines, dots, unit, word_cosines
+from rankhouse.nn.layers.match import NORM_EPS, cosines, dots, unit, word_cosines
+from rankhouse.nn.layers.tk_encoder import OuterEpsNorm
 
 
 def scaled(x):

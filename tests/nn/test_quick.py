@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.nn import quick
-from rankhouse.nn.attention import Lie, QuickAttention, SelfAttention, attention
 from rankhouse.nn.compute import Compute, choose
-from rankhouse.nn.linear import Linear, linear
-from rankhouse.nn.norm import PlainNorm, layer_norm, root_mean_square
+from rankhouse.nn.cpu import infer as quick
+from rankhouse.nn.layers.attention import Lie, QuickAttention, SelfAttention, attention
+from rankhouse.nn.layers.linear import Linear, linear
+from rankhouse.nn.layers.norm import PlainNorm, layer_norm, root_mean_square
 
 BF16, INT8 = Compute("bf16"), Compute("int8")
 ACTIVATIONS = {

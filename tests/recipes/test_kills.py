@@ -31,7 +31,7 @@ def starting():
     context.set_forkserver_preload(
         [
             *(f"rankhouse.app.commands.{name}" for name in stations),
-            "rankhouse.train.fit",
+            "rankhouse.training.fit",
             "rankhouse.models.bundle",
             "torch._dynamo",  # the optimiser would load it at its first step
             "ir_measures",

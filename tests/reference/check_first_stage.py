@@ -20,12 +20,12 @@ from rankhouse.core import notation
 from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.nouns import Document
 from rankhouse.core.run import Run
-from rankhouse.index.build import BuildOptions, build
-from rankhouse.index.catalogue import Index
-from rankhouse.index.lengths import DECODED, codes_of
-from rankhouse.index.retrieve import Retriever, Search
-from rankhouse.rank.fuse import linear
-from rankhouse.rank.pool import POOLS, weighted
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.index.lexical.lengths import DECODED, codes_of
+from rankhouse.index.lexical.search import Retriever, Search
+from rankhouse.ranking.fuse import linear
+from rankhouse.ranking.pool import POOLS, weighted
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.split import Sentences, Windows
 

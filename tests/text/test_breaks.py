@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.text import breaks
+from rankhouse.text import word_breaks as breaks
 from rankhouse.text.characters import RANGES, lower
 
 LUCENE = json.loads(

@@ -1,8 +1,8 @@
 """What a document is cut into does not depend on what was cut before it."""
 
 from rankhouse.core.nouns import Document, Passage
-from rankhouse.text.recut import CutOnce
 from rankhouse.text.split import Sentences, Windows
+from rankhouse.text.split_cache import CutOnce
 
 
 class Counting:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from rankhouse.rank.cache import cache_file
-from rankhouse.rank.score_file import ScoreFile
+from rankhouse.ranking.cache import cache_file
+from rankhouse.ranking.score_file import ScoreFile
 
 _MAGIC = b"SQLite format 3\0"
 

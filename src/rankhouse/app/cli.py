@@ -119,7 +119,7 @@ def main() -> None:
 
 
 def _is_memory(error: Exception) -> bool:
-    """Tell whether memory ran out; torch says so by a RuntimeError."""
+    """Return whether memory ran out; torch says so by a RuntimeError."""
     text = str(error)
     return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
 

@@ -15,7 +15,7 @@ _DEEPEST = 50  # brackets in brackets of a --set
 
 
 def was_given(name: str) -> bool:
-    """Tell whether an option of the command at work stands on its command line."""
+    """Return whether an option of the command at work stands on its command line."""
     context = click.get_current_context(silent=True)
     return context is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 

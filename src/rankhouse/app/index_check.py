@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rankhouse.core.errors import MissingExtra, RankhouseError
-from rankhouse.index.catalogue import Index
-from rankhouse.index.dense import Vectors
-from rankhouse.index.dense_check import measured_recall, structures
-from rankhouse.index.growing_state import MANIFEST
-from rankhouse.index.kept import kept_in
+from rankhouse.index.append_state import MANIFEST
+from rankhouse.index.dense.check import measured_recall, structures
+from rankhouse.index.dense.vectors import Vectors
+from rankhouse.index.index import Index
+from rankhouse.index.precomputed.read import kept_in
 
 
 def check_vectors(index: Index, facts: dict[str, str], faults: list[str]) -> None:

@@ -12,10 +12,10 @@ from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
-from rankhouse.index.catalogue import Index
-from rankhouse.index.dense import Vectors, vectors_folder
-from rankhouse.index.dense_faiss import FaissSearcher
-from rankhouse.index.dense_search import Exact, Searcher, search
+from rankhouse.index.dense.exact import Exact, Searcher, search
+from rankhouse.index.dense.faiss import FaissSearcher
+from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.index import Index
 
 if TYPE_CHECKING:
     from rankhouse.models.base import NeuralRanker
@@ -53,7 +53,7 @@ def open_ranker(spec: str, means: Means) -> NeuralRanker:
 
 
 def is_dense(model: str) -> bool:
-    """Tell whether a model's notation asks for vectors: ``dense(RANKER)``."""
+    """Return whether a model's notation asks for vectors: ``dense(RANKER)``."""
     return _DENSE.fullmatch(model) is not None
 
 

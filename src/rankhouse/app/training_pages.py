@@ -12,14 +12,14 @@ from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_run, write_run
-from rankhouse.evaluate import report
-from rankhouse.evaluate.compare import compare
-from rankhouse.index.catalogue import Index
-from rankhouse.rank.rerank import rerank
-from rankhouse.train.afterwards import interpolated
-from rankhouse.train.journal import read_log, write_curve
-from rankhouse.train.standing import CURVE, LOG, REPORT, UNTAUGHT, VALIDATION_RUN
-from rankhouse.train.validate import Validation
+from rankhouse.evaluation import report
+from rankhouse.evaluation.compare import compare
+from rankhouse.index.index import Index
+from rankhouse.ranking.rerank import rerank
+from rankhouse.training.log import read_log, write_curve
+from rankhouse.training.state import CURVE, LOG, REPORT, UNTAUGHT, VALIDATION_RUN
+from rankhouse.training.tuning import interpolated
+from rankhouse.training.validation import Validation
 
 _MEASURES = "AP nDCG@10 RR@10"
 

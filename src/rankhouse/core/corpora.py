@@ -10,11 +10,11 @@ import msgspec
 
 from rankhouse.core import markup
 from rankhouse.core.decoding import from_json, is_nested_too_deep, nested
+from rankhouse.core.duplicate_ids import SeenIds, checked_id
 from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse
 from rankhouse.core.files import Meter, Skips, as_text, kind_of, looks_like, numbered_lines
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.seen import SeenIds, checked_id
 
 T = TypeVar("T")
 
@@ -36,7 +36,13 @@ def read_documents(
     seen: SeenIds | None = None,
     meter: Meter | None = None,
 ) -> Iterator[Document]:
-    """Stream the documents of files, folders of files, and ``ir_datasets:NAME`` collections.
+    r"""Stream the documents of files, folders of files, and ``ir_datasets:NAME`` collections.
+
+    >>> import rankhouse as rh
+    >>> from pathlib import Path
+    >>> _ = Path("corpus.tsv").write_text("d1\tA lock lifts ships.\n")
+    >>> [document.text for document in rh.read_documents(["corpus.tsv"])]
+    ['A lock lifts ships.']
 
     Args:
         sources: ``.jsonl`` of {"id" or "_id", "title"?, "text"}, ``.tsv`` (id, text), TREC markup
@@ -162,7 +168,13 @@ def _tsv_document(raw: bytes, path: Path, line: int) -> Document:
 
 
 def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") -> list[Query]:
-    """Read queries from JSON lines, TSV or TREC topics, recognised by their content.
+    r"""Read queries from JSON lines, TSV or TREC topics, recognised by their content.
+
+    >>> import rankhouse as rh
+    >>> from pathlib import Path
+    >>> _ = Path("queries.tsv").write_text("q1\twho steers ships?\n")
+    >>> rh.read_queries("queries.tsv")
+    [Query(id='q1', text='who steers ships?')]
 
     Args:
         path: ``{"id", "text"}`` a line, or ``id <tab> text`` a line, or TREC ``<top>`` records.

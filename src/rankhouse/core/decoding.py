@@ -70,7 +70,7 @@ def nested(path: Path | str | None, line: int | None = None) -> BadData:
 
 
 def is_nested_too_deep(raw: bytes, value: object) -> bool:
-    """Tell whether decoded JSON is nested more than :data:`MOST_NESTED` deep.
+    """Return whether decoded JSON is nested more than :data:`MOST_NESTED` deep.
 
     What one stack of calls can still decode, a deeper one may not encode; so the limit is fixed.
     """

@@ -22,7 +22,15 @@ from pathlib import Path
 
 
 class RankhouseError(Exception):
-    """Any fault this house explains; the message says what, where and what to do next."""
+    """Any fault this house explains; the message says what, where and what to do next.
+
+    >>> import rankhouse as rh
+    >>> try:
+    ...     rh.read_run("absent.run")
+    ... except rh.RankhouseError as error:
+    ...     print(error)
+    absent.run: there is no such file...
+    """
 
 
 class WrongUse(RankhouseError, ValueError):
@@ -77,7 +85,11 @@ class OutputFailed(RankhouseError, OSError):
 
 
 class RankhouseWarning(UserWarning):
-    """Work goes on, but something the user should know was seen."""
+    """Work goes on, but something the user should know was seen.
+
+    >>> import rankhouse as rh, warnings
+    >>> warnings.simplefilter("error", rh.RankhouseWarning)  # stop at whatever would be a warning
+    """
 
 
 _REFUSALS = {

@@ -123,7 +123,7 @@ def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
 
 
 def is_packed(path: Path) -> bool:
-    """Tell by its content whether a file is compressed.
+    """Return by its content whether a file is compressed.
 
     Raises:
         MissingInput: It cannot be read.
@@ -216,7 +216,7 @@ def as_text(raw: bytes, path: Path, line: int) -> str:
 
 
 def looks_like(path: Path) -> str:
-    """Tell by its first character that is not white space what a text file holds: ``{``, ``<`` or other."""
+    """Return by its first character that is not white space what a text file holds: ``{``, ``<`` or other."""
     for _, raw in numbered_lines(path):
         if raw.strip():
             return chr(raw.lstrip()[0])

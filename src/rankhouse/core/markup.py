@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rankhouse.core.duplicate_ids import checked_id
 from rankhouse.core.errors import BadData
 from rankhouse.core.files import Meter, Skips, as_text, numbered_lines
 from rankhouse.core.limits import most_bytes, too_long
 from rankhouse.core.nouns import Document, Query
-from rankhouse.core.seen import checked_id
 
 # What TREC's newswire collections call a title and a text. Everything else of a record is markup about it.
 _TITLE_TAGS = "title|headline|head|ttl|ti|hl"

@@ -15,14 +15,24 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Query(NamedTuple):
-    """A question, as a person or a topic file asks it."""
+    """A question, as a person or a topic file asks it.
+
+    >>> import rankhouse as rh
+    >>> rh.Query("q1", "who steers ships?").text
+    'who steers ships?'
+    """
 
     id: str
     text: str
 
 
 class Document(NamedTuple):
-    """A text with an id. ``extra`` holds whatever else its record carried (url, date, price ...)."""
+    """A text with an id. ``extra`` holds whatever else its record carried (url, date, price ...).
+
+    >>> import rankhouse as rh
+    >>> rh.Document("d1", "It lifts ships.", title="Locks").full_text
+    'Locks It lifts ships.'
+    """
 
     id: str
     text: str
@@ -36,7 +46,12 @@ class Document(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """A stretch of a document. A document that was not split is a passage of one, index 0."""
+    """A stretch of a document. A document that was not split is a passage of one, index 0.
+
+    >>> import rankhouse as rh
+    >>> rh.Passage("d1", 0, "It lifts ships.").doc_id
+    'd1'
+    """
 
     doc_id: str
     index: int  # type: ignore[assignment]  # hides tuple.index, which no one asks of a passage
@@ -44,14 +59,29 @@ class Passage(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """The atom: scored by rankers, labelled by rules, learned from, explained."""
+    """The atom: scored by rankers, labelled by rules, learned from.
+
+    >>> import rankhouse as rh
+    >>> pair = rh.Pair(rh.Query("q1", "ships?"), rh.Passage("d1", 0, "It lifts ships."))
+    >>> pair.passage.text
+    'It lifts ships.'
+    """
 
     query: Query
     passage: Passage
 
 
 class Ranker(Protocol):
-    """Anything that says how well passages answer queries."""
+    """Anything that says how well passages answer queries.
+
+    >>> import numpy as np, rankhouse as rh
+    >>> class Longest:
+    ...     def score(self, pairs):
+    ...         return np.array([len(pair.passage.text) for pair in pairs], np.float32)
+    >>> ranker: rh.Ranker = Longest()
+    >>> ranker.score([rh.Pair(rh.Query("q", "?"), rh.Passage("d", 0, "four"))]).tolist()
+    [4.0]
+    """
 
     def score(self, pairs: Sequence[Pair]) -> FloatArray:
         """Score pairs: (n,) float32, higher is better, in the order given, each independent of the others."""

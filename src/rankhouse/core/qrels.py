@@ -1,4 +1,10 @@
-"""Qrels: what judges say. A plain nested mapping, and the few questions everybody asks of it."""
+"""Qrels: what judges say. A plain nested mapping, and the few questions everybody asks of it.
+
+>>> import rankhouse as rh
+>>> qrels: rh.Qrels = {"q1": {"d1": 2, "d2": 0}}
+>>> relevant(qrels, "q1")
+{'d1'}
+"""
 
 from __future__ import annotations
 
@@ -12,12 +18,12 @@ MOST_GRADE = 2**31 - 1
 
 
 def relevant(qrels: Qrels, query_id: str, at_least: int = 1) -> set[str]:
-    """Give the documents judged ``at_least`` this grade for a query; empty for an unknown query."""
+    """Return the documents judged ``at_least`` this grade for a query; empty for an unknown query."""
     return {doc_id for doc_id, grade in qrels.get(query_id, {}).items() if grade >= at_least}
 
 
 def from_grade(qrels: Qrels, least: int) -> Qrels:
-    """Give judgements in which only grades from ``least`` up are relevant, as 1; all others are 0."""
+    """Return judgements in which only grades from ``least`` up are relevant, as 1; all others are 0."""
     if least == 1:
         return qrels
     return {q: {d: int(grade >= least) for d, grade in judged.items()} for q, judged in qrels.items()}

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rankhouse.core.corpora import JSON_KINDS, PUBLIC, TREC_KINDS, read_documents
+from rankhouse.core.duplicate_ids import SeenIds
 from rankhouse.core.errors import DuplicateId, WrongUse
 from rankhouse.core.files import Meter, Skips
 from rankhouse.core.nouns import Document
-from rankhouse.core.seen import SeenIds
 
 RULES = ("refuse", "same", "first")
 """What becomes of a second record with an id: refused; passed over if its text is the same; passed over."""
@@ -31,7 +31,7 @@ class Repeats(SeenIds):
         self.prefix, self.passed = "", 0
 
     def takes(self, document: Document, path: Path, line: int) -> bool:
-        """Tell whether a document is new, its id behind :attr:`prefix`.
+        """Return whether a document is new, its id behind :attr:`prefix`.
 
         Raises:
             DuplicateId: Its id was given before, with another text, and the rule is "same".

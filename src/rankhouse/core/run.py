@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from html import escape
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.frames import frame, html_table
 from rankhouse.core.nouns import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 IntArray = NDArray[np.int64]
 
 
 class Ranking(NamedTuple):
-    """One query's documents, best first, with their scores, (k,) float32 descending."""
+    """One query's documents, best first, with their scores, (k,) float32 descending.
+
+    >>> import rankhouse as rh
+    >>> rh.Run.of({"q": {"a": 1.0, "b": 2.0}})["q"].doc_ids
+    ('b', 'a')
+    """
 
     doc_ids: tuple[str, ...]
     scores: FloatArray
@@ -23,6 +34,11 @@ class Ranking(NamedTuple):
 
 class Run(Mapping[str, Ranking]):
     """Immutable mapping of query id to Ranking, in the order the queries were given.
+
+    >>> import rankhouse as rh
+    >>> run = rh.Run.of({"q": {"a": 1.0, "b": 2.0}})
+    >>> run.top(1).to_dict()
+    {'q': {'b': 2.0}}
 
     Equal scores are ordered by document id, descending, as trec_eval does. Kept as columns: one table of
     distinct document ids, sorted, and per row a 4-byte code into it and a 4-byte score. A query may have
@@ -45,8 +61,10 @@ class Run(Mapping[str, Ranking]):
             column.flags.writeable = False
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[str, str, float]]) -> Run:
-        """Build from (query id, document id, score) rows in any order."""
+    def of(cls, rows: Iterable[tuple[str, str, float]] | Mapping[str, Mapping[str, float]]) -> Run:
+        """Build from (query id, document id, score) rows in any order, or from what :meth:`to_dict` gives."""
+        if isinstance(rows, Mapping):
+            return cls.from_rankings(rows)
         queries: dict[str, int] = {}
         codes: dict[str, int] = {}
         triples = [
@@ -160,6 +178,32 @@ class Run(Mapping[str, Ranking]):
     def nbytes(self) -> int:
         """Bytes the columns take, without the strings of the id table."""
         return sum(c.nbytes for c in (self._offsets, self._table, self._codes, self._scores))
+
+    def __str__(self) -> str:
+        heads = {query_id: self[query_id].doc_ids for query_id in list(self)[:10]}
+        shown = [f"{q}: {', '.join(ids[:5])}{' ...' if len(ids) > 5 else ''}" for q, ids in heads.items()]
+        more = [f"... and {len(self) - 10:,} queries more"] if len(self) > 10 else []
+        return "\n".join([repr(self), *shown, *more])
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Return query id -> document id -> score, best first."""
+        return {q: dict(zip(self[q].doc_ids, self[q].scores.tolist(), strict=True)) for q in self}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a document: query_id, doc_id, rank, score (needs pandas)."""
+        columns = ("query_id", "doc_id", "rank", "score")
+        return frame([dict(zip(columns, row, strict=True)) for row in self._rows()], columns)
+
+    def _rows(self) -> Iterator[tuple[str, str, int, float]]:
+        for query_id in self:
+            doc_ids, scores = self[query_id]
+            for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.tolist(), strict=True), 1):
+                yield query_id, doc_id, rank, score
+
+    def _repr_html_(self) -> str:
+        rows = [(escape(q), escape(d), str(r), f"{s:.4f}") for q, d, r, s in islice(self._rows(), 20)]
+        table = html_table(("query", "document", "rank", "score"), rows)
+        return f"<p>{escape(repr(self))}</p>{table}"
 
     def top(self, k: int) -> Run:
         """Keep the best k documents of every query."""

@@ -41,6 +41,11 @@ def _columns(path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[
 def read_run(path: Path | str, skips: Skips | None = None) -> Run:
     """Read a TREC run. The order is by score (ties by document id, descending), whatever the ranks say.
 
+    >>> import rankhouse as rh
+    >>> rh.write_run(rh.Run.of({"q": {"a": 1.5}}), "my.run")
+    >>> rh.read_run("my.run").to_dict()
+    {'q': {'a': 1.5}}
+
     Raises:
         BadData: A malformed line, a score that is not a number, a document twice for one query.
         MissingInput: No such file.
@@ -97,6 +102,12 @@ def _number(score: str, path: Path, line: int) -> float:
 def write_run(run: Run, path: Path | str, tag: str = "rankhouse") -> None:
     """Write a TREC run; scores in the fewest digits that read back as the same float32.
 
+    >>> import rankhouse as rh
+    >>> rh.write_run(rh.Run.of({"q": {"a": 1.5}}), "my.run", tag="mine")
+    >>> from pathlib import Path
+    >>> print(Path("my.run").read_text(), end="")
+    q Q0 a 1 1.5 mine
+
     Raises:
         WrongUse: The tag has white space in it.
         OutputFailed: The file cannot be written; whatever stood there before still does.
@@ -120,6 +131,11 @@ _BEIR_HEADER = ["query-id", "corpus-id", "score"]
 
 def read_qrels(path: Path | str, skips: Skips | None = None) -> Qrels:
     """Read TREC qrels (query, iteration, document, grade), or BEIR's three columns with their header.
+
+    >>> import rankhouse as rh
+    >>> rh.write_qrels({"q": {"a": 1}}, "qrels.txt")
+    >>> rh.read_qrels("qrels.txt")
+    {'q': {'a': 1}}
 
     Args:
         path: The file, or ``ir_datasets:NAME`` for the judgements of a public collection.
@@ -166,6 +182,13 @@ def _grade(text: str, path: Path, line: int) -> int:
 
 def write_qrels(qrels: Qrels, path: Path | str) -> None:
     """Write TREC qrels.
+
+    >>> import rankhouse as rh
+    >>> rh.write_qrels({"q": {"a": 1, "b": 0}}, "qrels.txt")
+    >>> from pathlib import Path
+    >>> print(Path("qrels.txt").read_text(), end="")
+    q 0 a 1
+    q 0 b 0
 
     Raises:
         OutputFailed: The file cannot be written; whatever stood there before still does.

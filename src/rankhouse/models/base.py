@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 from rankhouse.core.errors import BadModel
-from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
+from rankhouse.core.results import SearchResult
+from rankhouse.core.run import Ranking
 from rankhouse.models.engine import Batch, Engine
 from rankhouse.nn.compute import Compute
 
@@ -53,11 +55,11 @@ class Model(Protocol[B]):
         ...
 
     def loss(self, batch: B, labels: Tensor) -> Tensor:
-        """Give the family's loss, (), of a batch of n = g * s pairs with labels (g, s)."""
+        """Return the family's loss, (), of a batch of n = g * s pairs with labels (g, s)."""
         ...
 
     def scorer(self, compute: Compute) -> Callable[[B], Tensor]:
-        """Give the quickest form of ``forward`` on this device; else :func:`plain_scorer`.
+        """Return the quickest form of ``forward`` on this device; else :func:`plain_scorer`.
 
         It may hold its own copy of the weights: ask again after training.
         """
@@ -69,16 +71,16 @@ class Model(Protocol[B]):
         ...
 
     def assets(self) -> Mapping[str, bytes]:
-        """Give the files besides weights and policy that scoring needs: name -> content (tokenizer ...)."""
+        """Return the files besides weights and policy that scoring needs: name -> content (tokenizer ...)."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Give the weights by name (torch.nn.Module has it)."""
+        """Return the weights by name (torch.nn.Module has it)."""
         ...
 
 
 def plain_scorer(model: torch.nn.Module, compute: Compute) -> Callable[[Any], Tensor]:
-    """Give ``forward`` itself, in eval mode on the chosen device, always in fp32: for small models."""
+    """Return ``forward`` itself, in eval mode on the chosen device, always in fp32: for small models."""
     model = model.eval().to(compute.device)
 
     def score(batch: Batch) -> Tensor:
@@ -128,6 +130,25 @@ class NeuralRanker:
     def _scorer(self) -> Callable[[Any], Tensor]:
         return self.model.scorer(self.compute)
 
+    def rank(
+        self, query: str, texts: Sequence[str | Document | Passage], k: int | None = None
+    ) -> SearchResult:
+        """Order texts by how well they answer a query.
+
+        Args:
+            query: The question.
+            texts: Texts, documents or passages, each read whole; a bare text's id is its place, from "0".
+            k: How many of the best are kept; None keeps all.
+
+        Raises:
+            BadModel: A score is not a number.
+        """
+        passages = [_as_passage(text, place) for place, text in enumerate(texts)]
+        scores = self.score([Pair(Query("query", query), passage) for passage in passages])
+        order = np.argsort(-scores, kind="stable")[:k]
+        ranking = Ranking(tuple(passages[i].doc_id for i in order), scores[order])
+        return SearchResult(ranking, [("", passages[i].text, ()) for i in order])
+
     def score(self, pairs: Sequence[Pair]) -> FloatArray:
         """Score n pairs: (n,) float32, higher is better, in the order given.
 
@@ -141,6 +162,16 @@ class NeuralRanker:
         if (bad := np.flatnonzero(np.isnan(scores))).size:
             raise BadModel(_not_a_number(pairs[bad[0]], bad.size, len(pairs), self.compute.precision))
         return scores
+
+
+def _as_passage(text: str | Document | Passage, place: int) -> Passage:
+    match text:
+        case Passage():
+            return text
+        case Document():
+            return Passage(text.id, 0, text.full_text)
+        case _:
+            return Passage(str(place), 0, text)
 
 
 def fingerprint(model: Model[Any]) -> str:

@@ -25,12 +25,12 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.models.base import Lesson
 from rankhouse.models.checkpoint import SEQ2SEQ, find, load_network, load_tokenizer, network_of, read_config
-from rankhouse.models.encoders import encoder_of, length_limit, padded
-from rankhouse.models.sentences import Pooling, Settings, read_dense, read_settings
-from rankhouse.models.tokens import TextIds, TextReader, plain, text_layout
+from rankhouse.models.pair_encoding import TextIds, TextReader, plain, text_layout
+from rankhouse.models.sentence_transformers import Pooling, Settings, read_dense, read_settings
+from rankhouse.models.transformer_encoders import encoder_of, length_limit, padded
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.linear import settled
-from rankhouse.nn.ragged import Packed
+from rankhouse.nn.layers.linear import settled
+from rankhouse.nn.layers.ragged import Packed
 
 Similarity = Literal["dot", "cosine", "l2"]
 SIMILARITIES: tuple[Similarity, ...] = ("dot", "cosine", "l2")
@@ -66,7 +66,7 @@ class Sides:
         return self.passages.lost + self.queries.lost[self.which]
 
     def take(self, rows: Tensor) -> Sides:
-        """Give these rows, (m,) int64, in this order."""
+        """Return these rows, (m,) int64, in this order."""
         used, which = torch.unique(self.which[rows], return_inverse=True)
         return Sides(self.queries.take(used), which, self.passages.take(rows))
 
@@ -133,7 +133,7 @@ class BiEncoder(nn.Module):
         return self._read(self.policy["passage_prompt"] + text for text in texts)
 
     def vectors(self, batch: Packed) -> Tensor:
-        """Give vectors (n, d), with gradients where they are on."""
+        """Return vectors (n, d), with gradients where they are on."""
         net: Any = self.network
         batch = batch.to(net.device)
         states = net(**padded(batch, net.config.pad_token_id or 0)).last_hidden_state
@@ -164,7 +164,7 @@ class BiEncoder(nn.Module):
         return in_batch_loss(scores.masked_fill(right, -torch.inf), own)
 
     def vector_scorer(self, compute: Compute) -> Callable[[Packed], Tensor]:
-        """Give the quickest way from ids to vectors (n, d)."""
+        """Return the quickest way from ids to vectors (n, d)."""
         first = self.policy["pooling"] == "cls"
         encoder = encoder_of(self.network, compute, first_only=first)
         dense = settled(deepcopy(self.dense).to(compute.device).eval(), compute._replace(precision="fp32"))
@@ -177,7 +177,7 @@ class BiEncoder(nn.Module):
         return vectors
 
     def scorer(self, compute: Compute) -> Callable[[Sides], Tensor]:
-        """Give the quickest way from ids to scores (n,)."""
+        """Return the quickest way from ids to scores (n,)."""
         vectors, similarity = self.vector_scorer(compute), self.policy["similarity"]
 
         def score(batch: Sides) -> Tensor:
@@ -191,7 +191,7 @@ class BiEncoder(nn.Module):
         self._read.texts.forget()
 
     def assets(self) -> dict[str, bytes]:
-        """Give tokenizer.json and config.json."""
+        """Return tokenizer.json and config.json."""
         return {
             "tokenizer.json": self._tokenizer.to_str().encode(),
             "config.json": json.dumps(self._config, sort_keys=True).encode(),
@@ -306,7 +306,7 @@ def _means(states: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _also_right(batch: Sides, own: Tensor, which: Tensor) -> Tensor:
-    """Tell which passages are a query's right answer besides its own: (g, n) bool, to be left out.
+    """Return which passages are a query's right answer besides its own: (g, n) bool, to be left out.
 
     They are the same text as its own passage or as the query itself (the query is an entry of the catalogue),
     or the right passage of the same query asked in another group.

@@ -22,7 +22,7 @@ _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*/config.json", "*/*.s
 
 
 def find(name: str, allow_pickle: bool = False) -> Path:
-    """Give the folder of a checkpoint, fetched from the hub if it is no folder here.
+    """Return the folder of a checkpoint, fetched from the hub if it is no folder here.
 
     Args:
         name: A folder, or a hub name "owner/model", optionally "owner/model@revision".

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.base import Lesson, plain_scorer
-from rankhouse.models.wordpair import (
+from rankhouse.models.word_models import (
     Evidence,
     Reading,
     WordReader,
@@ -32,12 +32,13 @@ from rankhouse.models.wordpair import (
     policy_of,
     seeded,
 )
-from rankhouse.nn import learn, learned
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.convolve import following_sums
-from rankhouse.nn.kernels import NORM_EPS, Kernels, dots, log_counts, soft_counts, unit
-from rankhouse.nn.linear import affine, through
-from rankhouse.nn.ragged import Ragged, TwoSided
+from rankhouse.nn.cpu import train as learn
+from rankhouse.nn.layers import match_training as learned
+from rankhouse.nn.layers.convolve import following_sums
+from rankhouse.nn.layers.linear import affine, through
+from rankhouse.nn.layers.match import NORM_EPS, Kernels, dots, log_counts, soft_counts, unit
+from rankhouse.nn.layers.ragged import Ragged, TwoSided
 
 LOG_FACTOR = 0.01
 FIRST_SPREAD = 0.014
@@ -100,7 +101,7 @@ class ConvKNRM(nn.Module):
         return cls(design, reader, blank_table(reader, policy["width"]))
 
     def assets(self) -> Mapping[str, bytes]:
-        """Give the vocabulary's file."""
+        """Return the vocabulary's file."""
         return self.reader.assets()
 
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
@@ -118,7 +119,7 @@ class ConvKNRM(nn.Module):
         return [unit(grams.transpose(1, 2)) for grams in made]
 
     def matches(self, batch: TwoSided) -> dict[str, Tensor]:
-        """Give a match matrix (n, q, p) for every pair of lengths; "2-3": query 2-grams, passage 3-grams."""
+        """Return a match matrix (n, q, p) a pair of lengths; "2-3": query 2-grams, passage 3-grams."""
         query, passage = self.grams(batch.query), self.grams(batch.passage)
         return {
             f"{i}-{j}": dots(asked, said)
@@ -130,7 +131,7 @@ class ConvKNRM(nn.Module):
         return log_counts(counts, query_mask) * LOG_FACTOR
 
     def _learned_features(self, batch: TwoSided) -> Tensor:
-        """Give the same features in training: each distinct word is multiplied once, all lengths at once."""
+        """Return the features in training: each distinct word is multiplied once, all lengths at once."""
         sides, m = (batch.query, batch.passage), len(self.convolutions)
         distinct, at = torch.unique(torch.cat([side.values for side in sides]), return_inverse=True)
         words = self.embedding(F.pad(distinct, (0, learn.rounded(len(distinct) + 1) - len(distinct))))
@@ -163,11 +164,11 @@ class ConvKNRM(nn.Module):
         return through(self.weight, features).squeeze(1)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Give the hinge loss with margin 1 of contrasts (g, s)."""
+        """Return the hinge loss with margin 1 of contrasts (g, s)."""
         return hinge(self(batch), labels)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Give ``forward`` on this device, in fp32."""
+        """Return ``forward`` on this device, in fp32."""
         return plain_scorer(self, compute)
 
     @torch.inference_mode()

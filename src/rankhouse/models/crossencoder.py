@@ -31,7 +31,8 @@ from rankhouse.models.checkpoint import (
     network_of,
     read_config,
 )
-from rankhouse.models.encoders import (
+from rankhouse.models.pair_encoding import PairReader, TextIds, pair_layout, plain
+from rankhouse.models.transformer_encoders import (
     by_length,
     encoder_of,
     is_packable,
@@ -39,11 +40,10 @@ from rankhouse.models.encoders import (
     padded,
     reads_segments,
 )
-from rankhouse.models.tokens import PairReader, TextIds, pair_layout, plain
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.linear import settled
-from rankhouse.nn.quick import require_int8
-from rankhouse.nn.ragged import Packed
+from rankhouse.nn.cpu.infer import require_int8
+from rankhouse.nn.layers.linear import settled
+from rankhouse.nn.layers.ragged import Packed
 
 Scale = Literal["logit", "probability", "logprob"]
 SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob")
@@ -97,7 +97,7 @@ class CrossEncoder(nn.Module):
         return self._read(pairs)
 
     def logits(self, batch: Packed) -> Tensor:
-        """Give the head's numbers (n, c), with gradients where they are on.
+        """Return the head's numbers (n, c), with gradients where they are on.
 
         Rows of about one length go through the network together, since padding costs as much as text. On CUDA
         a batch stays whole: there, many small calls cost more.
@@ -129,7 +129,7 @@ class CrossEncoder(nn.Module):
         return F.cross_entropy(logits, (labels > 0.5).long())
 
     def scorer(self, compute: Compute) -> Callable[[Packed], Tensor]:
-        """Give the packed forward pass for BERT's kin; else the network by rows of equal length."""
+        """Return the packed forward pass for BERT's kin; else the network by rows of equal length."""
         classify = _packed(self.network, compute) or _by_length(self.network, compute)
         scale = self.policy["scale"]
 
@@ -148,7 +148,7 @@ class CrossEncoder(nn.Module):
         self._read.texts.forget()
 
     def assets(self) -> dict[str, bytes]:
-        """Give tokenizer.json and config.json."""
+        """Return tokenizer.json and config.json."""
         return {
             "tokenizer.json": self._tokenizer.to_str().encode(),
             "config.json": json.dumps(self._config, sort_keys=True).encode(),
@@ -217,7 +217,7 @@ def open_crossencoder(
 
 
 def _head_kind(path: str, raw: Mapping[str, Any]) -> str:
-    """Tell by its configuration which head a checkpoint has; refuse what answers with words."""
+    """Return by its configuration which head a checkpoint has; refuse what answers with words."""
     if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
         raise BadModel(
             f'"{path}" is a {raw["model_type"]} checkpoint, which answers with words; '
@@ -228,7 +228,7 @@ def _head_kind(path: str, raw: Mapping[str, Any]) -> str:
 
 
 def _packed(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor] | None:
-    """Give the packed encoder with the network's own head behind it, (n, c); None where there is none."""
+    """Return the packed encoder with the network's own head behind it, (n, c); None where there is none."""
     net: Any = network
     if not is_packable(net.config):
         return None
@@ -255,7 +255,7 @@ class _AsFirst(nn.Module):
 
 
 def _by_length(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor]:
-    """Give the whole network called with rows of one length only, (n, c)."""
+    """Return the whole network called with rows of one length only, (n, c)."""
     require_int8(compute, type(network).__name__)
     net: Any = settled(deepcopy(network).to(compute.device, compute.dtype).eval(), compute)
     return lambda batch: torch.cat([net(**given).logits for given in by_length(batch)])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.base import Lesson, plain_scorer
-from rankhouse.models.wordpair import (
+from rankhouse.models.word_models import (
     Evidence,
     Reading,
     WordReader,
@@ -32,9 +32,9 @@ from rankhouse.models.wordpair import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.kernels import shares, word_cosines
-from rankhouse.nn.linear import query_sums, through
-from rankhouse.nn.ragged import TwoSided
+from rankhouse.nn.layers.linear import query_sums, through
+from rankhouse.nn.layers.match import shares, word_cosines
+from rankhouse.nn.layers.ragged import TwoSided
 from rankhouse.text.vocabulary import UNKNOWN
 
 
@@ -95,7 +95,7 @@ class DRMM(nn.Module):
         return cls(design, reader, blank_table(reader, policy["width"]))
 
     def assets(self) -> Mapping[str, bytes]:
-        """Give the vocabulary's file."""
+        """Return the vocabulary's file."""
         return self.reader.assets()
 
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
@@ -117,7 +117,7 @@ class DRMM(nn.Module):
         return counts.scatter_add_(2, bins, seen).log1p_()
 
     def votes(self, batch: TwoSided, histograms: Tensor) -> Tensor:
-        """Give each query word's score times its gate: (n, q), summing to the score; eq. 2-3."""
+        """Return each query word's score times its gate: (n, q), summing to the score; eq. 2-3."""
         mask = batch.query.mask(at_least=1)
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
         said = through(self.out, through(self.hidden, histograms).tanh()).tanh()
@@ -128,11 +128,11 @@ class DRMM(nn.Module):
         return query_sums(self.votes(batch, self.histograms(batch)))
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Give the hinge loss with margin 1 of contrasts (g, s)."""
+        """Return the hinge loss with margin 1 of contrasts (g, s)."""
         return hinge(self(batch), labels)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Give ``forward`` on this device, in fp32."""
+        """Return ``forward`` on this device, in fp32."""
         return plain_scorer(self, compute)
 
     @torch.inference_mode()

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rankhouse.core.nouns import FloatArray
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.ragged import within_budget
+from rankhouse.nn.layers.ragged import within_budget
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Batch(Protocol):
         ...
 
     def take(self, rows: Tensor) -> Self:
-        """Give these rows, (m,) int64, in this order."""
+        """Return these rows, (m,) int64, in this order."""
         ...
 
     def to(self, device: torch.device) -> Self:
@@ -134,7 +134,7 @@ class Engine:
                 yield start, batch
 
     def _share(self, lengths: Tensor) -> int:
-        """Give a budget that leaves every worker several batches of a small window."""
+        """Return a budget that leaves every worker several batches of a small window."""
         parts = 3 * self._threads if self._threads > 1 else 1
         return max(min(self.budget, int(lengths.sum()) // parts), min(self.budget, _LEAST_BUDGET))
 
@@ -161,7 +161,7 @@ class Engine:
 
     @contextmanager
     def _workers(self) -> Iterator[Callable[..., Future[None]]]:
-        """Give what takes work: threads that compute alone, or this very thread if one is enough."""
+        """Return what takes work: threads that compute alone, or this very thread if one is enough."""
         if self._threads == 1:
             with self.compute.active():
                 yield _at_once

@@ -12,7 +12,7 @@ from rankhouse.models.base import Model, NeuralRanker
 from rankhouse.models.biencoder import BiEncoder, open_biencoder
 from rankhouse.models.conv_knrm import ConvKNRM, ConvKNRMDesign
 from rankhouse.models.crossencoder import CrossEncoder, open_crossencoder
-from rankhouse.models.dense import DenseRanker
+from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.drmm import DRMM, DRMMDesign
 from rankhouse.models.knrm import KNRM, KNRMDesign
 from rankhouse.models.matchpyramid import MatchPyramid, MatchPyramidDesign

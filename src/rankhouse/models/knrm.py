@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.base import Lesson, plain_scorer
-from rankhouse.models.wordpair import (
+from rankhouse.models.word_models import (
     Evidence,
     Reading,
     WordReader,
@@ -30,9 +30,9 @@ from rankhouse.models.wordpair import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.kernels import Kernels, log_counts, soft_counts, word_cosines
-from rankhouse.nn.linear import through
-from rankhouse.nn.ragged import TwoSided
+from rankhouse.nn.layers.linear import through
+from rankhouse.nn.layers.match import Kernels, log_counts, soft_counts, word_cosines
+from rankhouse.nn.layers.ragged import TwoSided
 
 LOG_FACTOR = 0.01
 FIRST_SPREAD = 0.014
@@ -79,7 +79,7 @@ class KNRM(nn.Module):
         return cls(design, reader, blank_table(reader, policy["width"]))
 
     def assets(self) -> Mapping[str, bytes]:
-        """Give the vocabulary's file."""
+        """Return the vocabulary's file."""
         return self.reader.assets()
 
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
@@ -87,7 +87,7 @@ class KNRM(nn.Module):
         return self.reader.encode(pairs)
 
     def match(self, batch: TwoSided) -> Tensor:
-        """Give the cosines of all word pairs, (n, q, p)."""
+        """Return the cosines of all word pairs, (n, q, p)."""
         return word_cosines(self.embedding, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
 
     def features(self, counts: Tensor, query_mask: Tensor) -> Tensor:
@@ -100,11 +100,11 @@ class KNRM(nn.Module):
         return through(self.weight, self.features(counts, batch.query.mask(at_least=1))).squeeze(1)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Give the hinge loss with margin 1 of contrasts (g, s); eq. 6."""
+        """Return the hinge loss with margin 1 of contrasts (g, s); eq. 6."""
         return hinge(self(batch), labels)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Give ``forward`` on this device, in fp32."""
+        """Return ``forward`` on this device, in fp32."""
         return plain_scorer(self, compute)
 
     @torch.inference_mode()

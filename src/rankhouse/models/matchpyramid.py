@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.base import Lesson, plain_scorer
-from rankhouse.models.wordpair import (
+from rankhouse.models.word_models import (
     Evidence,
     Reading,
     WordReader,
@@ -32,9 +32,9 @@ from rankhouse.models.wordpair import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.kernels import dots, word_cosines
-from rankhouse.nn.linear import through
-from rankhouse.nn.ragged import TwoSided
+from rankhouse.nn.layers.linear import through
+from rankhouse.nn.layers.match import dots, word_cosines
+from rankhouse.nn.layers.ragged import TwoSided
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class MatchPyramid(nn.Module):
         return cls(design, reader, blank_table(reader, policy["width"]))
 
     def assets(self) -> Mapping[str, bytes]:
-        """Give the vocabulary's file."""
+        """Return the vocabulary's file."""
         return self.reader.assets()
 
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
@@ -115,7 +115,7 @@ class MatchPyramid(nn.Module):
         return self.reader.encode(pairs)
 
     def match(self, batch: TwoSided) -> Tensor:
-        """Give the similarities of all word pairs, (n, q, p); zero for padding."""
+        """Return the similarities of all word pairs, (n, q, p); zero for padding."""
         query, passage = batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
         if self.design.similarity == "indicator":
             same = (query[:, :, None] == passage[:, None, :]) & (query != 0)[:, :, None]
@@ -139,11 +139,11 @@ class MatchPyramid(nn.Module):
         return through(self.out, through(self.hidden, grid.flatten(1)).relu()).squeeze(1)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Give the hinge loss with margin 1 of contrasts (g, s)."""
+        """Return the hinge loss with margin 1 of contrasts (g, s)."""
         return hinge(self(batch), labels)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Give ``forward`` on this device, in fp32."""
+        """Return ``forward`` on this device, in fp32."""
         return plain_scorer(self, compute)
 
     @torch.inference_mode()

@@ -33,10 +33,10 @@ from rankhouse.models.checkpoint import (
     read_config,
     read_tensor,
 )
-from rankhouse.models.tokens import Layout, PairReader, TextIds, plain
+from rankhouse.models.pair_encoding import Layout, PairReader, TextIds, plain
 from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.ragged import Packed
-from rankhouse.nn.t5 import T5FirstStep, T5Sizes
+from rankhouse.nn.layers.ragged import Packed
+from rankhouse.nn.layers.t5 import T5FirstStep, T5Sizes
 
 PROMPT = ("Query:", "Document:", "Relevant:")
 MAX_LENGTH = 512
@@ -126,7 +126,7 @@ class MonoT5(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), to_say.flatten())
 
     def scorer(self, compute: Compute) -> Callable[[Packed], Tensor]:
-        """Give the packed forward pass: encoder once, one decoder step, two rows of the output layer."""
+        """Return the packed forward pass: encoder once, one decoder step, two rows of the output layer."""
         head = self._head().weight[self._words]
         first_step = T5FirstStep(
             self.network.state_dict(), head, self.policy["start"], _sizes(self._config, self.policy), compute
@@ -147,14 +147,14 @@ class MonoT5(nn.Module):
         self._read.texts.forget()
 
     def assets(self) -> dict[str, bytes]:
-        """Give tokenizer.json and config.json."""
+        """Return tokenizer.json and config.json."""
         return {
             "tokenizer.json": self._tokenizer.to_str().encode(),
             "config.json": json.dumps(self._config, sort_keys=True).encode(),
         }
 
     def _decode(self, batch: Packed, said: Tensor) -> Tensor:
-        """Give the decoder's states (n, words said, w) before the output layer."""
+        """Return the decoder's states (n, words said, w) before the output layer."""
         batch = batch.to(self._device)
         mask = batch.ids.mask()
         network: Any = self.network
@@ -224,7 +224,7 @@ def open_monot5(
 
 
 def known_targets(name: str) -> tuple[str, str]:
-    """Give the words a checkpoint was trained with, by the last part of its name."""
+    """Return the words a checkpoint was trained with, by the last part of its name."""
     last = name.partition("@")[0].rstrip("/").split("/")[-1].lower()
     return next(words for pattern, words in KNOWN_TARGETS.items() if re.search(pattern, last))
 
@@ -241,7 +241,7 @@ def is_scaled(config: Mapping[str, Any]) -> bool:
 
 
 def target_id(tokenizer: Tokenizer, word: str) -> int:
-    """Give the one token a target word is.
+    """Return the one token a target word is.
 
     Raises:
         WrongUse: It is split into several; says how.
@@ -309,7 +309,7 @@ def _shared(network: nn.Module) -> Tensor:
 
 
 def _untie(network: nn.Module, head: Tensor) -> None:
-    """Give the network an output layer of its own."""
+    """Return the network an output layer of its own."""
     layer = nn.Linear(head.shape[1], head.shape[0], bias=False, device="meta")
     layer.weight = nn.Parameter(head)
     network.lm_head = layer

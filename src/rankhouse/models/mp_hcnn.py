@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.base import Lesson, plain_scorer
-from rankhouse.models.wordpair import (
+from rankhouse.models.word_models import (
     Evidence,
     Reading,
     WordReader,
@@ -37,10 +37,10 @@ from rankhouse.models.wordpair import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.convolve import convolved
-from rankhouse.nn.kernels import dots
-from rankhouse.nn.linear import row_sums, through
-from rankhouse.nn.ragged import Ragged, TwoSided
+from rankhouse.nn.layers.convolve import convolved
+from rankhouse.nn.layers.linear import row_sums, through
+from rankhouse.nn.layers.match import dots
+from rankhouse.nn.layers.ragged import Ragged, TwoSided
 from rankhouse.text.vectors import random_table, uniform
 from rankhouse.text.vocabulary import Tally, Vocabulary
 
@@ -50,13 +50,13 @@ _UNKNOWN_BOUND = 0.05
 
 
 def trigrams(text: str) -> list[str]:
-    """Give the character trigrams of a text in lower case, its words joined by single spaces."""
+    """Return the character trigrams of a text in lower case, its words joined by single spaces."""
     line = f" {' '.join(text.lower().split())} "
     return [line[i : i + 3] for i in range(len(line) - 2)]
 
 
 def links(text: str) -> str:
-    """Give the links of a post without their protocol, joined by spaces; "" where there are none."""
+    """Return the links of a post without their protocol, joined by spaces; "" where there are none."""
     return " ".join(_LINK.findall(text))
 
 
@@ -148,7 +148,7 @@ class ThreeInputs:
         return self.words.lost
 
     def take(self, rows: Tensor) -> ThreeInputs:
-        """Give these rows, (m,) int64, in this order."""
+        """Return these rows, (m,) int64, in this order."""
         return ThreeInputs(self.words.take(rows), self.characters.take(rows), self.links.take(rows))
 
     def to(self, device: torch.device) -> ThreeInputs:
@@ -172,7 +172,7 @@ class Hierarchy(nn.Module):
         return 2 * self.most * len(self.layers)
 
     def climb(self, side: Ragged) -> list[Tensor]:
-        """Give what each layer makes of a side: l tensors (n, t, f), zero beyond a text's length."""
+        """Return what each layer makes of a side: l tensors (n, t, f), zero beyond a text's length."""
         mask = side.mask(at_least=1)[:, :, None]
         made = [self.embedding(side.pad(at_least=1))]
         for layer in self.layers:
@@ -246,7 +246,7 @@ class MPHCNN(nn.Module):
         return cls(design, reader, grams, blank_table(reader, policy["width"]), blank)
 
     def assets(self) -> Mapping[str, bytes]:
-        """Give the files of both vocabularies."""
+        """Return the files of both vocabularies."""
         return {**self.reader.assets(), _TRIGRAMS_FILE: self.grams.to_json()}
 
     def _characters(self, texts: Sequence[str], most: int) -> Ragged:
@@ -280,7 +280,7 @@ class MPHCNN(nn.Module):
         }
 
     def log_probabilities(self, batch: ThreeInputs) -> Tensor:
-        """Give the logarithms of P(not relevant) and P(relevant): (n, 2)."""
+        """Return the logarithms of P(not relevant) and P(relevant): (n, 2)."""
         evidence = torch.cat([features for features, _ in self.compare(batch).values()], dim=1)
         hidden = self.dropout(through(self.hidden, evidence).relu())
         return through(self.decide, hidden).log_softmax(1)
@@ -290,11 +290,11 @@ class MPHCNN(nn.Module):
         return self.log_probabilities(batch)[:, 1]
 
     def loss(self, batch: ThreeInputs, labels: Tensor) -> Tensor:
-        """Give the negative log likelihood of points (g, 1) labelled 0 or 1."""
+        """Return the negative log likelihood of points (g, 1) labelled 0 or 1."""
         return F.nll_loss(self.log_probabilities(batch), labels.flatten().long())
 
     def scorer(self, compute: Compute) -> Callable[[ThreeInputs], Tensor]:
-        """Give ``forward`` on this device, in fp32."""
+        """Return ``forward`` on this device, in fp32."""
         return plain_scorer(self, compute)
 
     @torch.inference_mode()

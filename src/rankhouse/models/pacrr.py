@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.base import Lesson, plain_scorer
-from rankhouse.models.wordpair import (
+from rankhouse.models.word_models import (
     Evidence,
     Reading,
     WordReader,
@@ -35,9 +35,9 @@ from rankhouse.models.wordpair import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.kernels import cosines, shares, word_cosines
-from rankhouse.nn.linear import query_sums, through
-from rankhouse.nn.ragged import TwoSided
+from rankhouse.nn.layers.linear import query_sums, through
+from rankhouse.nn.layers.match import cosines, shares, word_cosines
+from rankhouse.nn.layers.ragged import TwoSided
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class PACRR(nn.Module):
         return cls(design, reader, blank_table(reader, policy["width"]))
 
     def assets(self) -> Mapping[str, bytes]:
-        """Give the vocabulary's file."""
+        """Return the vocabulary's file."""
         return self.reader.assets()
 
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
@@ -128,7 +128,7 @@ class PACRR(nn.Module):
         return self.reader.encode(pairs)
 
     def match(self, batch: TwoSided) -> Tensor:
-        """Give the cosines of all word pairs, (n, q, p); zero for padding."""
+        """Return the cosines of all word pairs, (n, q, p); zero for padding."""
         query, passage = batch.query.pad(at_least=1), batch.passage.pad(at_least=1)
         if self.design.tune_vectors and torch.is_grad_enabled():
             return cosines(self.embedding(query), self.embedding(passage))
@@ -136,7 +136,7 @@ class PACRR(nn.Module):
             return word_cosines(self.embedding, query, passage)
 
     def features(self, batch: TwoSided, match: Tensor) -> Tensor:
-        """Give what each query word found: best matches of each n-gram length and its idf, (n, q, m)."""
+        """Return what each query word found: best matches of each n-gram length and its idf, (n, q, m)."""
         asked, said = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
         maps = [match]
         for size, square in enumerate(self.squares, 2):
@@ -155,7 +155,7 @@ class PACRR(nn.Module):
         return top.masked_fill(top == -torch.inf, 0.0)
 
     def votes(self, batch: TwoSided, features: Tensor) -> Tensor:
-        """Give PACRR-DRMM's gated vote of each query word: (n, q), summing to the score."""
+        """Return PACRR-DRMM's gated vote of each query word: (n, q), summing to the score."""
         mask = batch.query.mask(at_least=1)
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
         return shares(cast(Tensor, self.gate) * idf, mask) * self._weigh(features).squeeze(2)
@@ -178,11 +178,11 @@ class PACRR(nn.Module):
         return self.score_features(batch, self.features(batch, self.match(batch)))
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Give the hinge loss with margin 1 of contrasts (g, s)."""
+        """Return the hinge loss with margin 1 of contrasts (g, s)."""
         return hinge(self(batch), labels)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Give ``forward`` on this device, in fp32."""
+        """Return ``forward`` on this device, in fp32."""
         return plain_scorer(self, compute)
 
     @torch.inference_mode()

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.base import Lesson
-from rankhouse.models.wordpair import (
+from rankhouse.models.word_models import (
     Evidence,
     Reading,
     WordReader,
@@ -34,12 +34,12 @@ from rankhouse.models.wordpair import (
     policy_of,
     seeded,
 )
-from rankhouse.nn import learn
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.convolve import ProductTable, WideFilters
-from rankhouse.nn.kernels import cosines, row_dots, unit, word_cosines
-from rankhouse.nn.linear import query_sums, through
-from rankhouse.nn.ragged import TwoSided
+from rankhouse.nn.cpu import train as learn
+from rankhouse.nn.layers.convolve import ProductTable, WideFilters
+from rankhouse.nn.layers.linear import query_sums, through
+from rankhouse.nn.layers.match import cosines, row_dots, unit, word_cosines
+from rankhouse.nn.layers.ragged import TwoSided
 from rankhouse.text.vectors import like_the_known
 from rankhouse.text.vocabulary import UNKNOWN, Vocabulary
 
@@ -125,7 +125,7 @@ class PostReader(WordReader):
         return len(self.vocabulary) + self.unknown - 1
 
     def ids(self, words: Sequence[str]) -> list[int]:
-        """Give each word's number; unknown words have 1 and those behind the vocabulary."""
+        """Return each word's number; unknown words have 1 and those behind the vocabulary."""
         found = self.vocabulary.ids(words)
         if self.unknown > 1:
             for at, number in enumerate(found):
@@ -166,14 +166,14 @@ class _Distinct:
         return unit(self.vectors)
 
     def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
-        """Give the match matrix (n, q, p) of word numbers."""
+        """Return the match matrix (n, q, p) of word numbers."""
         if learn.fits(self.vectors):
             return row_dots(self._units, self.places(query), self.places(passage))
         asked, said = (F.embedding(self.places(ids), self.vectors) for ids in (query, passage))
         return cosines(asked, said)
 
     def places(self, ids: Tensor) -> Tensor:
-        """Give the rows of ``vectors`` where these words stand, of the same shape."""
+        """Return the rows of ``vectors`` where these words stand, of the same shape."""
         return torch.searchsorted(self._ids, ids)
 
 
@@ -184,11 +184,11 @@ class _Memory:
         self.words, self.tables = words, dict[str | int, ProductTable]()
 
     def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
-        """Give the match matrix (n, q, p) of word numbers."""
+        """Return the match matrix (n, q, p) of word numbers."""
         return word_cosines(self.words, query, passage)
 
     def table(self, name: str | int, filters: WideFilters, factor: Tensor | None = None) -> ProductTable:
-        """Give the table of this name, made if it is new."""
+        """Return the table of this name, made if it is new."""
         if name not in self.tables:
             self.tables[name] = ProductTable(self.words.weight.detach(), filters, factor)
         return self.tables[name]
@@ -238,7 +238,7 @@ class SamCNN(nn.Module):
         return cls(design, reader, np.zeros((len(reader), policy["width"]), np.float32))
 
     def assets(self) -> Mapping[str, bytes]:
-        """Give the vocabulary's file."""
+        """Return the vocabulary's file."""
         return self.reader.assets()
 
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
@@ -294,11 +294,11 @@ class SamCNN(nn.Module):
         return out
 
     def _words(self, batch: TwoSided) -> _Distinct | _Memory:
-        """Give the batch's words as training needs them, or a memory to score with."""
+        """Return the batch's words as training needs them, or a memory to score with."""
         return _Distinct(self.embedding, batch) if torch.is_grad_enabled() else _Memory(self.embedding)
 
     def features(self, batch: TwoSided, words: _Distinct | _Memory | None = None) -> Tensor:
-        """Give query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h)."""
+        """Return query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h)."""
         words = words or self._words(batch)
         parts = self._vectors(batch, words)
         if self.attended is not None:
@@ -312,7 +312,7 @@ class SamCNN(nn.Module):
         return weights / query_sums(weights).clamp_min(1e-6).unsqueeze(1)
 
     def _overlap(self, batch: TwoSided, words: _Distinct | _Memory) -> Tensor:
-        """Give how much of each query its post holds: (n, 4).
+        """Return how much of each query its post holds: (n, 4).
 
         The share of the query's words, and the mean of their best cosines, each once equally weighed and once
         by idf.
@@ -325,7 +325,7 @@ class SamCNN(nn.Module):
         return torch.stack([query_sums(each * weight) for each in (held, best) for weight in weights], dim=1)
 
     def log_probabilities(self, batch: TwoSided, memory: _Memory | None = None) -> Tensor:
-        """Give the logarithms of P(not relevant) and P(relevant): (n, 2)."""
+        """Return the logarithms of P(not relevant) and P(relevant): (n, 2)."""
         words = memory or self._words(batch)
         final = self._normalised(self.norm, through(self.final, self.features(batch, words)))
         hidden = self.dropout(final.tanh())
@@ -344,12 +344,12 @@ class SamCNN(nn.Module):
         return self.log_probabilities(batch)[:, 1]
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Give the negative log likelihood of points (g, 1) labelled 0 or 1."""
+        """Return the negative log likelihood of points (g, 1) labelled 0 or 1."""
         weights = torch.tensor(self.design.class_weights or (1.0, 1.0), device=labels.device)
         return F.nll_loss(self.log_probabilities(batch), labels.flatten().long(), weights)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Give ``forward`` on this device, in fp32, remembering what each word's filters gave."""
+        """Return ``forward`` on this device, in fp32, remembering what each word's filters gave."""
         model = self.eval().to(compute.device)
         memory = _Memory(model.embedding)
 

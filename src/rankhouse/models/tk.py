@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
 from rankhouse.models.base import Lesson, plain_scorer
-from rankhouse.models.wordpair import (
+from rankhouse.models.word_models import (
     Evidence,
     Reading,
     WordReader,
@@ -35,10 +35,11 @@ from rankhouse.models.wordpair import (
     policy_of,
     seeded,
 )
-from rankhouse.nn import learn, learned
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.encoder import Encoder, Order
-from rankhouse.nn.kernels import (
+from rankhouse.nn.cpu import train as learn
+from rankhouse.nn.layers import match_training as learned
+from rankhouse.nn.layers.linear import query_sums, through
+from rankhouse.nn.layers.match import (
     Kernels,
     cosines,
     log_counts,
@@ -47,8 +48,8 @@ from rankhouse.nn.kernels import (
     unit,
     windowed_counts,
 )
-from rankhouse.nn.linear import query_sums, through
-from rankhouse.nn.ragged import Ragged, TwoSided, within_budget
+from rankhouse.nn.layers.ragged import Ragged, TwoSided, within_budget
+from rankhouse.nn.layers.tk_encoder import Encoder, Order
 
 WINDOWS = (20, 30, 50, 80, 100, 120, 150)
 """The window sizes of the authors' code for TUW19-d3, in tokens."""
@@ -119,7 +120,7 @@ class KernelHead(nn.Module):
             nn.init.uniform_(layer.weight, -_FIRST_SPREAD, _FIRST_SPREAD)
 
     def paths(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the log path (eq. 7) and the length path (eq. 8), (n, k) each.
+        """Return the log path (eq. 7) and the length path (eq. 8), (n, k) each.
 
         Args:
             counts: (n, q, k) soft counts.
@@ -257,7 +258,7 @@ class TK(nn.Module):
         return cls(design, reader, blank_table(reader, policy["width"]))
 
     def assets(self) -> Mapping[str, bytes]:
-        """Give the vocabulary's file."""
+        """Return the vocabulary's file."""
         return self.reader.assets()
 
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
@@ -296,7 +297,7 @@ class TK(nn.Module):
         return mixed, torch.arange(len(values), device=values.device)
 
     def _match_along(self, batch: TwoSided) -> Tensor:
-        """Give the matrix by the compiled loops: all rows of both sides end to end, equal queries once."""
+        """Return the matrix by the compiled loops: all rows of both sides end to end, equal queries once."""
         queries, which = batch.query, None
         if not torch.is_grad_enabled():
             ids, which = torch.unique(queries.pad(at_least=1), dim=0, return_inverse=True)
@@ -315,7 +316,7 @@ class TK(nn.Module):
         return learned.match(unit(vectors), query, passage)
 
     def match(self, batch: TwoSided) -> Tensor:
-        """Give the one matrix all evidence passes through, (n, q, p), eq. 4."""
+        """Return the one matrix all evidence passes through, (n, q, p), eq. 4."""
         if self.encoder.goes_along(self.embedding.weight):
             return self._match_along(batch)
         if torch.is_grad_enabled():
@@ -332,11 +333,11 @@ class TK(nn.Module):
         return cast(Tensor, self.head(self.match(batch), *masks))
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Give the hinge loss with margin 1 of contrasts (g, s)."""
+        """Return the hinge loss with margin 1 of contrasts (g, s)."""
         return hinge(self(batch), labels)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Give ``forward`` on this device, in fp32."""
+        """Return ``forward`` on this device, in fp32."""
         return plain_scorer(self, compute)
 
     @torch.inference_mode()

@@ -73,7 +73,7 @@ def choose(precision: str = "auto", device: str = "auto", threads: int | None = 
     if precision == "auto":
         precision = "bf16" if where.type == "cuda" or cpu_has_bf16() else "fp32"
     if precision == "int8":
-        from rankhouse.nn import quick  # noqa: PLC0415  # it stands on this module
+        from rankhouse.nn.cpu import infer as quick  # noqa: PLC0415  # it stands on this module
 
         quick.require_machine(where)
     settled: Precision = "bf16" if precision == "bf16" else "int8" if precision == "int8" else "fp32"
@@ -81,12 +81,12 @@ def choose(precision: str = "auto", device: str = "auto", threads: int | None = 
 
 
 def cpu_has_bf16() -> bool:
-    """Tell whether this processor has instructions for products of bf16 numbers (AVX512_BF16 or AMX)."""
+    """Return whether this processor has instructions for products of bf16 numbers (AVX512_BF16 or AMX)."""
     return any(flag in _cpu_flags() for flag in _FAST_BF16)
 
 
 def cpu_has_amx() -> bool:
-    """Tell whether this processor has AMX, whose bf16 products only oneDNN uses."""
+    """Return whether this processor has AMX, whose bf16 products only oneDNN uses."""
     return "amx_bf16" in _cpu_flags()
 
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from rankhouse.text import breaks, tweets
+from rankhouse.text import tweets
+from rankhouse.text import word_breaks as breaks
 from rankhouse.text.characters import lower
 from rankhouse.text.porter import stem
 
@@ -89,11 +90,11 @@ class Analyzer:
         return self._split(text)
 
     def term(self, word: str) -> str:
-        """Give the term of one raw word, or "" where the word is dropped."""
+        """Return the term of one raw word, or "" where the word is dropped."""
         return self._terms[word]
 
     def __call__(self, text: str) -> list[str]:
-        """Give the terms of a text, in order."""
+        """Return the terms of a text, in order."""
         return list(filter(None, map(self._terms.__getitem__, self._split(text))))
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
@@ -135,7 +136,7 @@ def locate_tokens(text: str) -> list[Located]:
 
 
 def as_it_is(word: str) -> str:
-    """Give the word itself: the normal form of text that was analysed elsewhere."""
+    """Return the word itself: the normal form of text that was analysed elsewhere."""
     return word
 
 

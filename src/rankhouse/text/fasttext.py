@@ -96,7 +96,7 @@ class FastText:
         return np.frombuffer(self._bytes, np.float32, rows * width, self._at).reshape(rows, width)
 
     def rows(self, word: str) -> NDArray[np.int64]:
-        """Give the rows of a word: its own, if it is listed, and its subwords'; (r,), maybe empty."""
+        """Return the rows of a word: its own, if it is listed, and its subwords'; (r,), maybe empty."""
         own = [self.words[word]] if word in self.words else []
         first_bucket = len(self.table) - self._buckets
         if not self.max_n or not self._buckets or word == _END_OF_LINE:
@@ -105,7 +105,7 @@ class FastText:
         return np.array([*own, *(first_bucket + _hash(gram) % self._buckets for gram in grams)], np.int64)
 
     def vector(self, word: str) -> FloatArray:
-        """Give the mean of a word's rows, (d,); zero for a word without any (too short and not listed)."""
+        """Return the mean of a word's rows, (d,); zero for a word without any (too short and not listed)."""
         rows = self.rows(word)
         if not rows.size:
             return np.zeros(self.width, np.float32)
@@ -114,7 +114,7 @@ class FastText:
 
 
 def subwords(word: str, min_n: int, max_n: int) -> Iterator[str]:
-    """Give the character n-grams of ``<word>``, n from ``min_n`` to ``max_n``, without lone brackets."""
+    """Return the character n-grams of ``<word>``, n from ``min_n`` to ``max_n``, without lone brackets."""
     marked = f"<{word}>"
     for start in range(len(marked)):
         for size in range(max(1, min_n), min(max_n, len(marked) - start) + 1):

@@ -71,7 +71,7 @@ class Whole:
     """The document as one passage: title and text joined by a space."""
 
     def __call__(self, document: Document) -> list[Passage]:
-        """Give the document itself."""
+        """Return the document itself."""
         return [Passage(document.id, 0, document.full_text)]
 
     def dropped(self, document: Document) -> int:  # noqa: ARG002 - the same question to every splitter
@@ -115,7 +115,7 @@ class Sentences:
         _check_finder(self, self.find)
 
     def __call__(self, document: Document) -> list[Passage]:
-        """Give the windows, in order."""
+        """Return the windows, in order."""
         found = [s for sentence in self.find(document.text[: self.max_chars]) if (s := sentence.strip())]
         texts = [" ".join(found[start:end]) for start, end in _windows(len(found), self.size, self.stride)]
         return _titled(document, texts, ". " if self.title else None)
@@ -160,7 +160,7 @@ class Words:
         _check_finder(self, self.find)
 
     def __call__(self, document: Document) -> list[Passage]:
-        """Give the blocks, in order."""
+        """Return the blocks, in order."""
         return _titled(document, self._blocks(document.text), " ")
 
     def _blocks(self, text: str) -> list[str]:
@@ -222,7 +222,7 @@ class Windows:
         _check_stride(self, self.size, self.stride)
 
     def __call__(self, document: Document) -> list[Passage]:
-        """Give the windows, or the first, a sample and the last, in order."""
+        """Return the windows, or the first, a sample and the last, in order."""
         words = document.text.split()
         texts = [" ".join(words[start:end]) for start, end in self._kept(document.id, len(words))]
         return _titled(document, texts, " " if self.title else None)

@@ -24,10 +24,10 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from rankhouse.text.breaks import MAX_WORD_UNITS
 from rankhouse.text.characters import lower
-from rankhouse.text.domains import TOP_LEVEL_DOMAINS
 from rankhouse.text.porter import stem
+from rankhouse.text.top_level_domains import TOP_LEVEL_DOMAINS
+from rankhouse.text.word_breaks import MAX_WORD_UNITS
 
 KEPT = " "
 
@@ -87,7 +87,7 @@ def locate(text: str) -> Iterator[Located]:
 
 
 def term(word: str) -> str:
-    """Give the term of a raw word: kept, or lower-cased, freed of all but letters and digits, and stemmed."""
+    """Return the term of a raw word: as it is, or lower-cased, stripped to letters and digits, stemmed."""
     if word.startswith(KEPT):
         return word[1:]
     return stem(_letters_and_digits(_lower_units(word)))

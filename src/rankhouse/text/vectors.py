@@ -124,7 +124,7 @@ def start_table(
 
 
 def _find(source: str, vocabulary: Vocabulary, fold_case: bool) -> dict[int, FloatArray]:
-    """Give row number -> vector for the words a source knows."""
+    """Return row number -> vector for the words a source knows."""
     name, _, member = source.partition("#")
     path = Path(name)
     if path.is_dir():
@@ -202,7 +202,7 @@ def read_text_vectors(
 
 
 def _first_line(row: bytes, path: Path, number: int) -> tuple[int, int]:
-    """Give (words declared or -1, width) as the first line tells them."""
+    """Return (words declared or -1, width) as the first line tells them."""
     fields = row.split()
     if len(fields) == 2 and all(field.isdigit() for field in fields):
         if len(fields[0]) > 18 or len(fields[1]) > 18:
@@ -232,7 +232,7 @@ def _is_number(field: bytes) -> bool:
 
 
 def _word(row: bytes, width: int, path: Path, number: int, headed: bool) -> bytes:
-    """Give the word of a row and check that ``width`` numbers follow it, and that it is UTF-8."""
+    """Return the word of a row and check that ``width`` numbers follow it, and that it is UTF-8."""
     spaces = row.count(b" ")
     if spaces == width:
         word = row[: row.index(b" ")]
@@ -282,7 +282,7 @@ def _zip_lines(path: Path, member: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _from_token_table(folder: Path, vocabulary: Vocabulary) -> dict[int, FloatArray]:
-    """Give each word the mean of its pieces' rows; a word with an unknown piece gets none."""
+    """Return each word the mean of its pieces' rows; a word with an unknown piece gets none."""
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415 - optional packages, needed only here
     except ImportError as error:

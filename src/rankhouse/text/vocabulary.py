@@ -103,7 +103,7 @@ class Vocabulary:
         return tuple(entry.word for entry in self.entries)
 
     def ids(self, words: Sequence[str]) -> list[int]:
-        """Give each word's number; a word that is not listed gets 1."""
+        """Return each word's number; a word that is not listed gets 1."""
         get = self._ids.get
         return [get(word, UNKNOWN) for word in words]
 
@@ -176,7 +176,7 @@ class Tally:
         self._documents += 1
 
     def vocabulary(self, min_count: int) -> Vocabulary:
-        """Give the words counted ``min_count`` times or more; see :meth:`Vocabulary.count`."""
+        """Return the words counted ``min_count`` times or more; see :meth:`Vocabulary.count`."""
         if min_count < 1:
             raise WrongUse(f"min_count={min_count}: a listed word occurs at least 1 time; use 1 or more")
         kept = sorted((-count, word) for word, count in self._counts.items() if count >= min_count)

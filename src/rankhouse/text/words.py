@@ -16,7 +16,7 @@ Splitter = Callable[[str], list[str]]
 
 
 def blingfire(lower: bool = True) -> Splitter:
-    """Give the splitter of the TK authors: BlingFire's words, punctuation apart, then in lower case.
+    """Return the splitter of the TK authors: BlingFire's words, punctuation apart, then in lower case.
 
     Lower case comes after splitting, as in their indexing. Signs that BlingFire drops (control and
     zero-width characters) are no words. Lone surrogates, which no UTF-8 file holds, count as spaces.
@@ -37,7 +37,7 @@ def blingfire(lower: bool = True) -> Splitter:
 
 
 def whitespace(lower: bool = False) -> Splitter:
-    """Give the splitter of the samCNN authors for social media posts: split at white space, case kept."""
+    """Return the splitter of the samCNN authors for social media posts: split at white space, case kept."""
 
     def split(text: str) -> list[str]:
         text = _encodable(text)

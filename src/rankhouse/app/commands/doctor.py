@@ -22,8 +22,8 @@ from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.files import Skips, as_text, kind_of, looks_like, numbered_lines
 from rankhouse.core.pairs import Contradictions, numbered_pairs
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.index import kernel, manifest
-from rankhouse.index.catalogue import Index
+from rankhouse.index.index import Index
+from rankhouse.index.lexical import kernel, manifest
 
 MOST_FAULTS = 1_000_000
 
@@ -102,7 +102,7 @@ def _is_ranker(thing: str) -> bool:
 
 
 def recognise(path: Path) -> str:
-    """Tell what a file or folder is: index, score cache, run, qrels, queries, corpus or pairs.
+    """Return what a file or folder is: index, score cache, run, qrels, queries, corpus or pairs.
 
     Raises:
         WrongUse: It is none of these.

@@ -10,18 +10,18 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
-from rankhouse.app.kept import TokenMaker, VectorMaker
 from rankhouse.app.options import PATH, as_json, computing
+from rankhouse.app.precomputed import TokenMaker, VectorMaker
 from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.index import dense_faiss
-from rankhouse.index.catalogue import Index
-from rankhouse.index.dense import Encoder, vectors_folder
-from rankhouse.index.dense_encode import Encoding, encode
-from rankhouse.index.keep import Keeping, keep
-from rankhouse.index.kept import kept_folder
-from rankhouse.rank.pool import POOLS
+from rankhouse.index.dense import faiss as dense_faiss
+from rankhouse.index.dense.encode import Encoding, encode
+from rankhouse.index.dense.vectors import Encoder, vectors_folder
+from rankhouse.index.index import Index
+from rankhouse.index.precomputed.read import kept_folder
+from rankhouse.index.precomputed.write import Keeping, keep
+from rankhouse.ranking.pool import POOLS
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class _Asked(NamedTuple):
 def _dense(
     index: Index, encoder: Encoder, asked: _Asked, name: str, vectors: str
 ) -> tuple[dict[str, object], str]:
-    """Give every passage a vector; build a structure over them if one is named."""
+    """Return every passage a vector; build a structure over them if one is named."""
     if asked.dtype == "int8":
         raise WrongUse('--dtype int8: a bi-encoder\'s vectors are float32 or float16; see --vectors "sq8"')
     splitter = notation.make(asked.split, SPLITTERS, "splitter")

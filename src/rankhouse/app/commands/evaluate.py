@@ -15,10 +15,10 @@ from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.files import Skips
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluate import report
-from rankhouse.evaluate.charts import write_chart
-from rankhouse.evaluate.compare import Comparison, compare
-from rankhouse.evaluate.report import Table
+from rankhouse.evaluation import report
+from rankhouse.evaluation.charts import write_chart
+from rankhouse.evaluation.compare import Comparison, compare
+from rankhouse.evaluation.report import Table
 
 DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 

@@ -12,7 +12,7 @@ from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.trec import read_qrels
-from rankhouse.evaluate.folds import Folds, deal, read_folds, write_folds
+from rankhouse.evaluation.folds import Folds, deal, read_folds, write_folds
 
 
 @click.command(

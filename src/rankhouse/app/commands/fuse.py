@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
+from rankhouse.app.fusion import Tuning, way
 from rankhouse.app.given import idle
-from rankhouse.app.joining import Tuning, way
 from rankhouse.app.options import COUNT, FINITE, OUTPUT_FILE, PATH, as_json
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.trec import read_qrels, read_run, write_run
-from rankhouse.rank.fuse import FUSIONS
+from rankhouse.ranking.fuse import FUSIONS
 
 
 @click.command(

@@ -17,9 +17,9 @@ from rankhouse.core.corpora import corpus_files
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.files import Meter, Skips
 from rankhouse.core.repeats import RULES, Repeats, Source, named_sources, read_sources
-from rankhouse.index import build, manifest
-from rankhouse.index.build import BuildOptions, BuildReport
-from rankhouse.index.catalogue import Index
+from rankhouse.index.index import Index
+from rankhouse.index.lexical import build, manifest
+from rankhouse.index.lexical.build import BuildOptions, BuildReport
 
 
 @click.command(

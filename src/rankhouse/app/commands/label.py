@@ -19,15 +19,15 @@ from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.index.catalogue import Index
-from rankhouse.label import report
-from rankhouse.label.guard import Overlap, Part, keep_apart, overlap
-from rankhouse.label.labelling import Labelling, Plan, label
-from rankhouse.label.negatives import NEGATIVES
-from rankhouse.label.passages import Given, check_passages, read_passages
-from rankhouse.label.reading import Openers, read
-from rankhouse.label.rules import Rule, judged, judges
-from rankhouse.rank.cache import CachedRanker
+from rankhouse.index.index import Index
+from rankhouse.labels import report
+from rankhouse.labels.label import Labelling, Plan, label
+from rankhouse.labels.leakage import Overlap, Part, keep_apart, overlap
+from rankhouse.labels.negative_sampling import NEGATIVES
+from rankhouse.labels.passage_files import Given, check_passages, read_passages
+from rankhouse.labels.rule_notation import Openers, read
+from rankhouse.labels.rules import Rule, judged, judges
+from rankhouse.ranking.cache import CachedRanker
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:

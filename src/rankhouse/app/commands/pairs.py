@@ -12,7 +12,7 @@ from rankhouse.app.options import PATH, as_json, relevant_from
 from rankhouse.core.pairs import read_pairs
 from rankhouse.core.qrels import from_grade
 from rankhouse.core.trec import read_qrels
-from rankhouse.label.contents import Contents, contents
+from rankhouse.labels.pairs_summary import Contents, contents
 
 
 @click.command(

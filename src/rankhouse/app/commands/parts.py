@@ -21,8 +21,8 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels, from_grade, relevant, restrict
 from rankhouse.core.trec import read_qrels, write_qrels
-from rankhouse.evaluate.parts import divide
-from rankhouse.text.width import WIDTHS
+from rankhouse.evaluation.group_split import divide
+from rankhouse.text.normalisation import WIDTHS
 
 SHARES = "first=0.25, second=0.25, third=0.25, test=0.25"
 
@@ -167,7 +167,7 @@ def _matches(qrels: Qrels, queries: list[Query], own: Mapping[str, str]) -> dict
 def _keys(
     queries: list[Query], judged: Mapping[str, Mapping[str, int]], own: Mapping[str, str]
 ) -> dict[str, list[str]]:
-    """Give what joins queries to products: common matches, common words, being a match itself."""
+    """Return what joins queries to products: common matches, common words, being a match itself."""
     return {
         query.id: [
             " ".join(["text", *query.text.casefold().split()]),

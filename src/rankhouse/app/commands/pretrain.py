@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from rankhouse.models.monot5 import MonoT5
-    from rankhouse.train.pretrain import Pretraining
-    from rankhouse.train.pretrain_standing import Pretrained
-    from rankhouse.train.t5 import T5Shape
+    from rankhouse.training.pretrain import Pretraining
+    from rankhouse.training.pretrain_state import Pretrained
+    from rankhouse.training.t5_pretraining import T5Shape
 
 
 @click.command(
@@ -72,7 +72,7 @@ def command(
     in T5 1.1.
     """
     try:
-        from rankhouse.train.pretrain import pretrain
+        from rankhouse.training.pretrain import pretrain
     except ImportError as error:
         raise MissingExtra("pre-training", "neural") from error
     if init is not None:
@@ -95,7 +95,7 @@ def _start(
 ) -> MonoT5 | tuple[T5Shape, Tokenizer]:
     """Open a T5 to go on with, or say what a fresh one is like."""
     from rankhouse.models.monot5 import open_monot5
-    from rankhouse.train.t5 import SIZES, T5Shape, read_tokenizer
+    from rankhouse.training.t5_pretraining import SIZES, T5Shape, read_tokenizer
 
     if (vocabulary is None) == (init is None):
         raise WrongUse("give either --vocabulary (T5's spiece.model) for a fresh T5, or --init DIR to go on")
@@ -112,7 +112,7 @@ def _start(
 
 
 def _settings(wanted: dict[str, object]) -> Pretraining:
-    from rankhouse.train.pretrain import Pretraining
+    from rankhouse.training.pretrain import Pretraining
 
     for name in wanted:
         notation.choose(name, dict.fromkeys(Pretraining.__struct_fields__), "setting of a pre-training")

@@ -12,17 +12,17 @@ import click
 import numpy as np
 
 from rankhouse.app import console
-from rankhouse.app.kept import stored_for
 from rankhouse.app.options import FROM_ZERO, OUTPUT_FILE, PATH, as_json, computing
+from rankhouse.app.precomputed import stored_for
 from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.trec import read_run, write_run
-from rankhouse.index.catalogue import Index
-from rankhouse.rank.cache import CachedRanker
-from rankhouse.rank.pool import POOLS
-from rankhouse.rank.rerank import Documents, Plan, Report, rerank
+from rankhouse.index.index import Index
+from rankhouse.ranking.cache import CachedRanker
+from rankhouse.ranking.pool import POOLS
+from rankhouse.ranking.rerank import Documents, Plan, Report, rerank
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:

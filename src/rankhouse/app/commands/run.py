@@ -9,20 +9,20 @@ from rich.text import Text
 
 from rankhouse.app import console
 from rankhouse.app.options import PATH, as_json
-from rankhouse.app.recipes.content import Contents
-from rankhouse.app.recipes.figures import check_figures, make_figures
-from rankhouse.app.recipes.manifest import make_manifest, write_manifest
-from rankhouse.app.recipes.numbers import Results
-from rankhouse.app.recipes.pages import Result, checks_table, record, write_results
-from rankhouse.app.recipes.plan import Plan, make_plan
-from rankhouse.app.recipes.read import read_recipe
-from rankhouse.app.recipes.sources import Sources
-from rankhouse.app.recipes.tables import check_tables, make_tables
-from rankhouse.app.recipes.work import HASHES, carry_out, standing
+from rankhouse.app.recipes.execute.execute import HASHES, carry_out, standing
+from rankhouse.app.recipes.execute.file_hashes import Contents
+from rankhouse.app.recipes.execute.manifest import make_manifest, write_manifest
+from rankhouse.app.recipes.read.parse import read_recipe
+from rankhouse.app.recipes.read.plan import Plan, make_plan
+from rankhouse.app.recipes.read.sources import Sources
+from rankhouse.app.recipes.show.figures import check_figures, make_figures
+from rankhouse.app.recipes.show.report import Result, checks_table, record, write_results
+from rankhouse.app.recipes.show.tables import check_tables, make_tables
+from rankhouse.app.recipes.show.values import Results
 from rankhouse.core.errors import MissingInput
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import tidy
-from rankhouse.evaluate.report import Table
+from rankhouse.evaluation.report import Table
 
 
 @click.command(

@@ -12,9 +12,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rankhouse.app import console
+from rankhouse.app.exclude_self import own_entries, without
 from rankhouse.app.given import idle
 from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, as_json, computing, skip_bad
-from rankhouse.app.own_entry import own_entries, without
 from rankhouse.app.rankers import Dense, Means, dense_run, is_dense
 from rankhouse.app.reports import report_skips
 from rankhouse.core import notation
@@ -24,9 +24,9 @@ from rankhouse.core.files import Skips
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
-from rankhouse.index.catalogue import Index
-from rankhouse.index.retrieve import Search, retrieve
-from rankhouse.rank.fuse import FUSIONS
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.search import Search, retrieve
+from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.text.snippets import Snippet, snippet
 
 

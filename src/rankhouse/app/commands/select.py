@@ -25,8 +25,8 @@ from rankhouse.core.pairs import LabelledPair, read_pairs, write_pairs
 from rankhouse.core.qrels import judgements, restrict
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
-from rankhouse.evaluate.folds import deal, read_folds
-from rankhouse.label.guard import normalised
+from rankhouse.evaluation.folds import deal, read_folds
+from rankhouse.labels.leakage import normalised
 
 Side = Literal["train", "valid", "test", "rest"]
 
@@ -232,7 +232,7 @@ def _within(run: Run, other: Run) -> Run:
 
 
 def _tag(path: Path) -> str:
-    """Give the tag of a run's first line."""
+    """Return the tag of a run's first line."""
     with suppress(StopIteration):
         return next(as_text(raw, path, n).split()[5] for n, raw in numbered_lines(path) if raw.strip())
     return "rankhouse"

@@ -18,18 +18,18 @@ from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluate.notation import graded
-from rankhouse.index.catalogue import Index
-from rankhouse.rank.pool import POOLS
-from rankhouse.rank.rerank import Plan
+from rankhouse.evaluation.measure_notation import graded
+from rankhouse.index.index import Index
+from rankhouse.ranking.pool import POOLS
+from rankhouse.ranking.rerank import Plan
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
     from rankhouse.models.base import Model
-    from rankhouse.train.examples import Examples
-    from rankhouse.train.settings import Settings
-    from rankhouse.train.standing import Outcome
-    from rankhouse.train.validate import Validation
+    from rankhouse.training.examples import Examples
+    from rankhouse.training.settings import Settings
+    from rankhouse.training.state import Outcome
+    from rankhouse.training.validation import Validation
 
 
 @click.command(
@@ -90,8 +90,8 @@ def command(
     """Train a ranker on judgements; the folder made is a ranker that rerank takes at once."""
     try:
         from rankhouse.app.training_pages import write_pages
-        from rankhouse.train.fit import fit
-        from rankhouse.train.settings import defaults
+        from rankhouse.training.fit import fit
+        from rankhouse.training.settings import defaults
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
     first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
@@ -162,7 +162,7 @@ def _examples(
     pairs: tuple[Path, ...],
     relevant_from: int,
 ) -> Examples:
-    from rankhouse.train.examples import from_judgements, read_pairs
+    from rankhouse.training.examples import from_judgements, read_pairs
 
     if pairs:
         if queries or qrels or run_path:
@@ -179,7 +179,7 @@ def _examples(
 def _validation(
     index: Index, queries: str | None, qrels: Path | None, run_path: Path | None, plan: Plan
 ) -> Validation | None:
-    from rankhouse.train.validate import Validation
+    from rankhouse.training.validation import Validation
 
     if queries is None and qrels is None and run_path is None:
         console.warn("no validation was given, so the last model is kept, good or bad")

@@ -10,7 +10,7 @@ from rankhouse.app import console
 from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, relevant_from
 from rankhouse.core.qrels import from_grade
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluate.versus import counts_table, ranges_table, record, versus
+from rankhouse.evaluation.paired_wins import counts_table, ranges_table, record, versus
 
 
 @click.command(
@@ -43,7 +43,7 @@ def command(
         read_run(first), read_run(second), from_grade(read_qrels(qrels), relevant_from), called, ranges
     )
     if chart is not None:
-        from rankhouse.evaluate.versus_chart import write_versus_chart
+        from rankhouse.evaluation.paired_wins_chart import write_versus_chart
 
         write_versus_chart(found, chart)
     if as_json:

@@ -13,8 +13,8 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rankhouse.app.demo.compiled import PUBLISHED_AS, UNNAMED, compiled
-from rankhouse.app.demo.sources import Definition, aliases, documented, is_public, parse, static_all
+from rankhouse.app.demo.builtin_docstrings import PUBLISHED_AS, UNNAMED, compiled
+from rankhouse.app.demo.source_docstrings import Definition, aliases, documented, is_public, parse, static_all
 from rankhouse.core.errors import MissingInput
 from rankhouse.core.nouns import Document
 
@@ -61,7 +61,7 @@ def collect(library: Path | None = None) -> Iterator[Document]:
 
 
 def _topics() -> Iterator[Document]:
-    """Give pydoc's topics of the language; the data module holds one dictionary and no code."""
+    """Return pydoc's topics of the language; the data module holds one dictionary and no code."""
     from pydoc_data.topics import topics
 
     for name in sorted(topics):
@@ -94,7 +94,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _family(files: list[tuple[str, Path]], family: str) -> Iterator[Definition]:
-    """Give what is documented under one top-level name: from its sources, then from C."""
+    """Return what is documented under one top-level name: from its sources, then from C."""
     sources = [parse(path, name) for name, path in files]
     yield from documented(sources)
     renamed = aliases(sources)

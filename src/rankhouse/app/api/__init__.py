@@ -1,0 +1,1 @@
+"""The front door for Python: what ``import rankhouse as rh`` offers."""

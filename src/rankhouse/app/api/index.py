@@ -1,0 +1,161 @@
+"""The index as people meet it: built from files or documents, asked one question or many, given vectors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from rankhouse.app.api.inputs import DocumentsLike, QueriesLike, as_documents, as_queries
+from rankhouse.app.api.rankers import open_ranker
+from rankhouse.app.rankers import Means
+from rankhouse.app.searching import SearchOptions, search_with
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.results import SearchResult
+from rankhouse.core.run import Run
+from rankhouse.index import index as stored
+from rankhouse.index.dense import faiss
+from rankhouse.index.dense.encode import Encoding, encode
+from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.text.snippets import snippet
+from rankhouse.text.split import SPLITTERS
+
+
+class Index(stored.Index):
+    """A collection that can be searched.
+
+    >>> import rankhouse as rh
+    >>> index = rh.Index.build([{"id": "d1", "text": "A lock lifts ships."}], "locks.index")
+    >>> print(index.search("lifting ships"))
+      1  d1  0.3028
+         A lock lifts ships.
+    """
+
+    @classmethod
+    def build(
+        cls,
+        documents: DocumentsLike,
+        path: str | os.PathLike[str],
+        *,
+        analyzer: str = "english",
+        workers: int = 0,
+        overwrite: bool = False,
+    ) -> Self:
+        """Build an index and open it.
+
+        Args:
+            documents: A corpus file, several, or any iterable of documents (:class:`Document`, or mappings
+                with "id" and "text"); streamed once.
+            path: The folder to make.
+            analyzer: "english", "tweet" or "whitespace".
+            workers: Analysis processes; 0 takes one a processor.
+            overwrite: Replace an index that is there.
+
+        Raises:
+            WrongUse: The folder exists, or the analyzer is unknown.
+            BadData: No documents, or a faulty one.
+            OutputFailed: The index cannot be written.
+        """
+        options = BuildOptions(analyzer=analyzer, workers=workers, overwrite=overwrite)
+        build(as_documents(documents), Path(path), options)
+        return cls.open(Path(path))
+
+    def append(self, documents: DocumentsLike, *, workers: int = 0) -> Self:
+        """Add documents and return the index opened anew; this object keeps seeing the old ones.
+
+        Args:
+            documents: As for :meth:`build`.
+            workers: Analysis processes; 0 takes one a processor.
+
+        Raises:
+            DuplicateId: An id that the index has already; nothing is added.
+        """
+        append(as_documents(documents), self.path, BuildOptions(workers=workers))
+        return type(self).open(self.path)
+
+    def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
+        """Answer one question: a ranking with titles and snippets that prints as a table.
+
+        Args:
+            query: The question.
+            model: ``bm25(k1=0.9, b=0.4)``, ``ql(mu=1000)``, ``jm``, or ``dense(RANKER)`` once vectors exist.
+            k: How many documents.
+            feedback: ``rm3`` or "".
+
+        Raises:
+            WrongUse: An unknown model, feedback or argument.
+        """
+        ranking = self.retrieve({"query": query}, model, k=k, feedback=feedback)["query"]
+        weights = {t: 1 / (1 + self.counts(t).documents) ** 0.5 for t in dict.fromkeys(self.analyzer(query))}
+        documents = self.documents.fetch(ranking.doc_ids)
+        shown = [(d.title, *snippet(d.text, weights, self.analyzer)) for d in documents]
+        return SearchResult(ranking, shown)
+
+    def retrieve(
+        self,
+        queries: QueriesLike,
+        model: str | Sequence[str] = "bm25",
+        *,
+        k: int = 1000,
+        feedback: str = "",
+        fusion: str = "rrf",
+        threads: int = 0,
+    ) -> Run:
+        """Rank the documents for many queries.
+
+        Args:
+            queries: A file, queries, or query id -> text.
+            model: A model, or several to be fused.
+            k: How many documents a query.
+            feedback: ``rm3(terms=10, docs=10, weight=0.5)`` or "", for the lexical models.
+            fusion: How several models become one run.
+            threads: Queries at a time; 0 takes one a processor.
+
+        Raises:
+            WrongUse: An unknown model, feedback, fusion or argument.
+            MissingInput: ``dense(...)`` without vectors; make them with :meth:`encode`.
+        """
+        models = (model,) if isinstance(model, str) else tuple(model)
+        options = SearchOptions(models, feedback, fusion, k, Means(threads=threads))
+        return search_with(self, as_queries(queries), options)
+
+    def encode(
+        self,
+        ranker: str | os.PathLike[str] | Any,  # noqa: ANN401 - anything that encodes texts
+        *,
+        split: str = "whole",
+        structure: str = "",
+        name: str = "default",
+        dtype: Literal["float32", "float16"] = "float32",
+        overwrite: bool = False,
+    ) -> Vectors:
+        """Give every passage a vector, for ``retrieve(..., "dense(RANKER)")``; a killed call goes on.
+
+        Args:
+            ranker: A bi-encoder, or what :func:`open_ranker` opens.
+            split: How documents are cut into passages, for example ``sentences(10, 5)``.
+            structure: A FAISS structure to build over the vectors: ``flat``, ``sq8``, ``hnsw`` ... or "".
+            name: Keeps several encoders' vectors apart.
+            dtype: Number format.
+            overwrite: Throw away vectors of this name that another encoder made.
+
+        Raises:
+            WrongUse: The ranker encodes no texts, or other vectors of this name are there.
+        """
+        encoder: Any = open_ranker(ranker) if isinstance(ranker, str | os.PathLike) else ranker
+        if not hasattr(encoder, "encode_passages"):
+            raise WrongUse(f"{ranker}: encodes no texts; dense search needs a bi-encoder")
+        splitter = notation.make(split, SPLITTERS, "splitter")
+        job = Encoding(len(self), self.fingerprint, splitter, dtype=dtype, overwrite=overwrite)
+        vectors = encode(encoder, self.documents.stream(), vectors_folder(self.path, name), job)
+        if structure:
+            faiss.build(vectors, structure)
+        return vectors
+
+
+def as_index(given: stored.Index | str | os.PathLike[str]) -> stored.Index:
+    """Return an index: itself, or opened from its folder."""
+    return Index.open(Path(given)) if isinstance(given, str | os.PathLike) else given

@@ -1,0 +1,47 @@
+"""Rankers for Python: opened from a folder, a checkpoint or their notation, on the device at hand."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rankhouse.app.rankers import Means
+from rankhouse.app.rankers import open_ranker as _open
+from rankhouse.core.nouns import Ranker
+
+if TYPE_CHECKING:
+    from rankhouse.models.base import NeuralRanker
+
+
+def open_ranker(
+    spec: str | os.PathLike[str], *, precision: str = "auto", device: str = "auto", threads: int = 0
+) -> NeuralRanker:
+    """Open a ranker: a bundle, the folder of a training, or a published checkpoint by its family.
+
+    >>> import rankhouse as rh
+    >>> index = rh.Index.build([{"id": "a", "text": "ships sail"}, {"id": "b", "text": "ships sink"}], "i")
+    >>> queries, qrels = {"q": "sail"}, {"q": {"a": 1, "b": 0}}
+    >>> _ = rh.train("knrm(width=8, min_count=1)", index, out="trained", queries=queries, qrels=qrels)
+    >>> ranker = rh.open_ranker("trained")
+    >>> len(ranker.rank("sail", ["ships sail", "ships sink"], k=1).doc_ids)
+    1
+
+    Args:
+        spec: A folder, or the notation ``monot5("castorini/monot5-base-msmarco")``, ``crossencoder("DIR")``,
+            ``biencoder("DIR")``.
+        precision: "auto", "fp32", "bf16" or "int8".
+        device: "auto", "cpu" or "cuda".
+        threads: Processor threads; 0 for all.
+
+    Raises:
+        MissingExtra: torch is not installed.
+        MissingInput: There is no such folder.
+        BadModel: The folder or checkpoint cannot be used.
+        WrongUse: An unknown family or argument.
+    """
+    return _open(os.fspath(spec), Means(precision, device, threads))
+
+
+def as_ranker(given: str | os.PathLike[str] | Ranker) -> Ranker:
+    """Return a ranker: itself, or opened from its notation with everything chosen by default."""
+    return open_ranker(given) if isinstance(given, str | os.PathLike) else given

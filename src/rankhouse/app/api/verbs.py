@@ -1,0 +1,288 @@
+"""The verbs: rerank, fuse, label, train, evaluate, compare. Each takes the thing or its notation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rankhouse.app.api.index import as_index
+from rankhouse.app.api.inputs import (
+    PathLike,
+    QrelsLike,
+    QueriesLike,
+    RunLike,
+    as_qrels,
+    as_queries,
+    as_run,
+)
+from rankhouse.app.api.rankers import as_ranker, open_ranker
+from rankhouse.app.fusion import Tuning, way
+from rankhouse.app.reranking import RerankOptions, rerank_with
+from rankhouse.core import notation
+from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.nouns import Ranker
+from rankhouse.core.run import Run
+from rankhouse.evaluation import compare as comparing
+from rankhouse.evaluation import measures as measuring
+from rankhouse.evaluation.compare import Comparison
+from rankhouse.evaluation.measures import Scores
+from rankhouse.index.index import Index
+from rankhouse.labels import label as labelling
+from rankhouse.labels.label import Labelling
+from rankhouse.labels.negative_sampling import NEGATIVES
+from rankhouse.labels.rule_notation import Openers, read
+from rankhouse.labels.rules import Rule
+from rankhouse.text.split import SPLITTERS
+
+if TYPE_CHECKING:
+    from rankhouse.models.base import NeuralRanker
+
+
+def rerank(
+    ranker: str | os.PathLike[str] | Ranker,
+    run: RunLike,
+    queries: QueriesLike,
+    index: Index | PathLike,
+    *,
+    split: str = "",
+    pool: str = "",
+    depth: int = 1000,
+    tail: Literal["keep", "drop"] = "keep",
+    cache: PathLike | None = None,
+) -> Run:
+    """Let a ranker read the documents of a run and order them anew.
+
+    >>> import numpy as np, rankhouse as rh
+    >>> class Shortest:
+    ...     fingerprint, scale = "shortest", "score"
+    ...     def score(self, pairs):
+    ...         return np.array([-len(pair.passage.text) for pair in pairs], np.float32)
+    >>> index = rh.Index.build([{"id": "a", "text": "ships, ships"}, {"id": "b", "text": "ships"}], "i")
+    >>> run = index.retrieve({"q": "ships"})
+    >>> rh.rerank(Shortest(), run, {"q": "ships"}, index)["q"].doc_ids
+    ('b', 'a')
+
+    Args:
+        ranker: A ranker, or what :func:`open_ranker` opens.
+        run: The first stage.
+        queries: Texts of its queries.
+        index: Where the documents are.
+        split: How long documents are cut, for example ``sentences(10, 5)``; "" reads them whole, or
+            as what the index stores for this ranker was cut.
+        pool: What makes one score of a document's passages: ``max``, ``first``, ``sum``, ``mean`` ...; "" for
+            max, or as stored.
+        depth: How many documents a query are read.
+        tail: Whether documents below the depth are kept, in their order.
+        cache: A folder in which scores are kept for the next time.
+
+    Raises:
+        WrongUse: An unknown splitter, pool or family.
+        BadData: A query of the run without a text.
+    """
+    options = RerankOptions(split, pool, depth, tail, cache=Path(cache) if cache else None)
+    return rerank_with(as_ranker(ranker), as_run(run), as_queries(queries), as_index(index), options).run
+
+
+def fuse(
+    runs: Sequence[RunLike],
+    method: str = "linear",
+    *,
+    weights: Sequence[float] | None = None,
+    tune: QrelsLike | None = None,
+    measure: str = "AP",
+    apply: Sequence[RunLike] | None = None,
+) -> Run:
+    """Join several runs into one.
+
+    >>> import rankhouse as rh
+    >>> first, second = rh.Run.of({"q": {"a": 2.0, "b": 1.0}}), rh.Run.of({"q": {"b": 9.0, "c": 8.0}})
+    >>> rh.fuse([first, second], "rrf(k=60)")["q"].doc_ids
+    ('b', 'a', 'c')
+
+    Args:
+        runs: The runs.
+        method: ``linear``, ``linear("z-score")``, ``rrf(k=60)``, ``combsum``, ``combmnz``, ``mean``,
+            ``best``, ``greedy``, ``sentences``, ``depth``.
+        weights: One a run, for the weighted methods.
+        tune: Judgements to settle weights, choice or depth by.
+        measure: What tuning makes large.
+        apply: Runs of the same systems on other queries, to be joined as settled on ``runs``.
+
+    Raises:
+        WrongUse: An unknown method, or weights where they have no meaning.
+    """
+    if weights is not None and tune is not None:
+        raise WrongUse("give either weights or tune, not both")
+    if apply is not None and len(apply) != len(runs):
+        raise WrongUse(f"{len(apply)} runs to apply to for {len(runs)} runs; give one for each, in order")
+    read_runs = [as_run(run) for run in runs]
+    settle = way(method, None if weights is None else tuple(weights))
+    tuning = None if tune is None else Tuning(as_qrels(tune), measure)
+    joined = settle([f"run {number}" for number in range(1, len(runs) + 1)], read_runs, tuning)
+    return joined.join(read_runs if apply is None else [as_run(run) for run in apply])
+
+
+def evaluate(run: RunLike, qrels: QrelsLike, measures: str | Iterable[str] = "AP nDCG@10") -> Scores:
+    """Measure a run against judgements; every judged query counts.
+
+    >>> import rankhouse as rh
+    >>> print(rh.evaluate({"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 1}}, "AP RR@10"))
+    AP     0.5000
+    RR@10  0.5000
+
+    Args:
+        run: What the system says.
+        qrels: What the judges say.
+        measures: In ir_measures' notation.
+
+    Raises:
+        WrongUse: An unknown measure.
+        BadData: No query is in both.
+    """
+    return measuring.evaluate(as_run(run), as_qrels(qrels), measures)
+
+
+def compare(
+    runs: Mapping[str, RunLike],
+    qrels: QrelsLike,
+    measures: str | Iterable[str] = "AP nDCG@10",
+    *,
+    baseline: str | None = None,
+    test: str = "t",
+    correction: str | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Evaluate systems side by side and test their differences to a baseline.
+
+    >>> import rankhouse as rh
+    >>> old, new = {"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 2.0, "a": 1.0}}
+    >>> found = rh.compare({"old": old, "new": new}, {"q": {"b": 1}}, "AP", baseline="old")
+    >>> found.cell("new", "AP").mean
+    1.0
+
+    Args:
+        runs: System name -> its run.
+        qrels: What the judges say.
+        measures: In ir_measures' notation.
+        baseline: The system that the others are compared with.
+        test: "t" or "randomization".
+        correction: None, "bonferroni" or "holm".
+        seed: Of the randomization test.
+
+    Raises:
+        WrongUse: An unknown baseline, test, correction or measure.
+    """
+    systems = {name: as_run(run) for name, run in runs.items()}
+    return comparing.compare(systems, as_qrels(qrels), measures, baseline, test, correction, seed)
+
+
+def label(
+    rule: str | Rule,
+    run: RunLike,
+    queries: QueriesLike,
+    index: Index | PathLike,
+    *,
+    out: PathLike,
+    split: str = "whole",
+    negatives: str = "random",
+    depth: int = 1000,
+) -> Labelling:
+    """Label the pairs of a run by a rule and write them as a PAIRS file; a killed call goes on.
+
+    >>> import rankhouse as rh
+    >>> index = rh.Index.build([{"id": "a", "text": "ships"}, {"id": "b", "text": "ships sail"}], "i")
+    >>> rh.write_qrels({"q": {"a": 1}}, "qrels.txt")
+    >>> run = index.retrieve({"q": "ships"})
+    >>> labels = rh.label("judged('qrels.txt')", run, {"q": "ships"}, index, out="pairs.jsonl")
+    >>> labels.relevant, labels.non_relevant
+    (1, 1)
+
+    Args:
+        rule: ``judged("qrels.txt") & taught("DIR", threshold=0.5)``, or rules joined in Python.
+        run: The candidates.
+        queries: Texts of the run's queries.
+        index: Where the documents are.
+        out: The PAIRS file to write.
+        split: How documents are cut into passages.
+        negatives: Which non-relevant pairs are written: ``random(per=1)``, ``all``, ``none``.
+        depth: How many documents a query are looked at.
+
+    Raises:
+        WrongUse: A rule that cannot be read, or another process writes the file.
+        BadModel: A teacher gave something that is no score.
+    """
+    stored = as_index(index)
+    plan = labelling.Plan(
+        split=notation.make(split, SPLITTERS, "splitter"),
+        negatives=notation.make(negatives, NEGATIVES, "way to choose negatives"),
+        depth=depth,
+        collection=stored.fingerprint,
+    )
+    made = read(rule, Openers(ranker=as_ranker)) if isinstance(rule, str) else rule
+    return labelling.label(made, as_run(run), as_queries(queries), stored.documents, Path(out), plan)
+
+
+def train(
+    ranker: str | os.PathLike[str],
+    index: Index | PathLike,
+    *,
+    out: PathLike,
+    queries: QueriesLike | None = None,
+    qrels: QrelsLike | None = None,
+    run: RunLike | None = None,
+    pairs: Sequence[PathLike] | PathLike = (),
+    validation: tuple[QueriesLike, QrelsLike, RunLike] | None = None,
+    split: str = "whole",
+    pool: str = "max",
+    depth: int = 100,
+    settings: Mapping[str, object] | None = None,
+) -> NeuralRanker:
+    """Train a ranker on judgements or labelled pairs, and open the best of it.
+
+    >>> import rankhouse as rh
+    >>> index = rh.Index.build([{"id": "a", "text": "ships sail"}, {"id": "b", "text": "ships sink"}], "i")
+    >>> queries, qrels = {"q": "sail"}, {"q": {"a": 1, "b": 0}}
+    >>> design = "knrm(width=8, min_count=1)"
+    >>> ranker = rh.train(design, index, out="trained", queries=queries, qrels=qrels)
+    >>> sorted(ranker.rank("sail", ["ships sail", "ships sink"]).doc_ids)
+    ['0', '1']
+
+    Args:
+        ranker: A model to begin, ``tk(vectors="glove.txt")``, or a checkpoint, ``crossencoder("DIR")``.
+        index: Where the documents are.
+        out: The training's folder; given again, a killed training goes on from there.
+        queries: Texts to learn from, with ``qrels`` and, for negatives, ``run``.
+        qrels: Their judgements.
+        run: A first stage.
+        pairs: PAIRS files in place of the three.
+        validation: (queries, qrels, run) by which the best is chosen.
+        split: How documents are cut for validation and use.
+        pool: What makes one score of the passages.
+        depth: How deep validation re-ranks.
+        settings: What differs from the family's defaults: ``{"epochs": 3, "rate": 1e-4, "seed": 1}``.
+
+    Raises:
+        MissingExtra: torch is not installed.
+        WrongUse: Neither judgements nor pairs, or both; the folder holds another training.
+        BadData: Nothing to learn from.
+    """
+    try:
+        from rankhouse.app.teaching import TrainingData, TrainOptions, begin, train_with
+    except ImportError as error:
+        raise MissingExtra("training", "neural") from error
+    stored = as_index(index)
+    data = TrainingData(
+        queries=None if queries is None else as_queries(queries),
+        qrels=None if qrels is None else as_qrels(qrels),
+        run=None if run is None else as_run(run),
+        pairs=tuple(Path(path) for path in ((pairs,) if isinstance(pairs, str | os.PathLike) else pairs)),
+        validation=None
+        if validation is None
+        else (as_queries(validation[0]), as_qrels(validation[1]), as_run(validation[2])),
+    )
+    options = TrainOptions(split, pool, depth, dict(settings or {}))
+    seed = int(str(options.settings.get("seed", 0)))
+    train_with(begin(os.fspath(ranker), stored, seed), stored, data, Path(out), options)
+    return open_ranker(out)

@@ -1,0 +1,218 @@
+"""Ways to make one run of several, each settled on judgements where something is to be settled.
+
+A way takes runs and, for tuning, judgements; it gives what joins these runs or others that stand for the same
+systems on other queries. Weighted sums are in ``rank/fuse``, the rest in ``train/afterwards``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.evaluation.measures import scorer
+from rankhouse.ranking.fuse import FUSIONS, Fusion, Tuned, interpolations, linear, tune
+from rankhouse.training.tuning import cut_at, greedy_ensemble, mean_of, tune_depth
+
+DEPTHS = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000)
+"""Depths that are tried where none are named."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What to settle on.
+
+    Attributes:
+        qrels: Judgements.
+        measure: What to make large.
+        step: Steps of weights.
+        refine: Whether to try steps a tenth as large around the best.
+        depths: Depths to try; none: the usual ones.
+    """
+
+    qrels: Qrels
+    measure: str = "AP"
+    step: float = 0.05
+    refine: bool = False
+    depths: tuple[int, ...] = ()
+
+
+class Joined(NamedTuple):
+    """A way settled.
+
+    Attributes:
+        join: Makes one run of runs, given in the order of those it was settled on.
+        said: What was settled, for machines.
+        sentence: The same for people; "" where nothing was.
+    """
+
+    join: Callable[[Sequence[Run]], Run]
+    said: dict[str, object]
+    sentence: str
+
+
+Way = Callable[[Sequence[str], Sequence[Run], Tuning | None], Joined]
+"""Settles (names, runs, tuning or None)."""
+
+
+def way(text: str, weights: tuple[float, ...] | None = None) -> Way:
+    """Find a way by its notation: ``linear("raw")``, ``rrf``, ``mean``, ``greedy``, ``depth``, ``depth(40)``.
+
+    Raises:
+        WrongUse: No such way, or weights where they have no meaning.
+    """
+    name = notation.parse(text).name
+    table = {**dict.fromkeys(FUSIONS), **_OTHERS}
+    notation.choose(name, table, "method of fusion")
+    if name in FUSIONS:
+        fusion = notation.make(text, FUSIONS, "method of fusion")
+        return lambda names, runs, tuning: _by_weights(fusion, weights, names, runs, tuning)
+    if weights is not None:
+        raise WrongUse(f"--method {text}: takes no weights; {', '.join(FUSIONS)} do")
+    return notation.make(text, _OTHERS, "method of fusion")
+
+
+def _by_weights(
+    fusion: Fusion,
+    weights: tuple[float, ...] | None,
+    names: Sequence[str],
+    runs: Sequence[Run],
+    tuning: Tuning | None,
+) -> Joined:
+    if tuning is None:
+        chosen = dict(zip(names, weights, strict=False)) if weights else {}
+        said: dict[str, object] = {"weights": chosen, "tuned": None}
+        return Joined(lambda given: fusion(given, weights), said, "")
+    found = tune(runs, scorer(tuning.qrels, tuning.measure), fusion, step=tuning.step, refine=tuning.refine)
+    return _weighed(fusion, found, names, tuning)
+
+
+def _weighed(fusion: Fusion, found: Tuned, names: Sequence[str], tuning: Tuning) -> Joined:
+    shown = ", ".join(f"{name} {weight:g}" for name, weight in zip(names, found.weights, strict=True))
+    again = ",".join(f"{weight:g}" for weight in found.weights)
+    best = {"measure": tuning.measure, "value": found.score, "tried": len(found.tried)}
+    return Joined(
+        lambda given: fusion(given, found.weights),
+        {"weights": dict(zip(names, found.weights, strict=True)), "tuned": best},
+        f"best of {len(found.tried)} weightings: {shown}; {tuning.measure} {found.score:.4f}; for other "
+        f"runs of these systems:  --weights {again}",
+    )
+
+
+def _sentences(step: float = 0.1) -> Way:
+    """Interpolate a first stage with the scores of a document's best, second best ... sentence: birch."""
+    interpolations(2, step)  # says what is wrong with a step
+
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+        if tuning is None:
+            raise WrongUse(
+                "--method sentences: finds its weights by judgements; give them with --tune QRELS, or "
+                'known already with --method linear("raw") --weights'
+            )
+        raw, grid = linear("raw"), interpolations(len(runs), step)
+        return _weighed(raw, tune(runs, scorer(tuning.qrels, tuning.measure), raw, grid), names, tuning)
+
+    return settle
+
+
+def _mean() -> Way:
+    """Return the mean of raw scores of any number of runs."""
+
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+        del names, runs
+        if tuning is not None:
+            raise WrongUse("--method mean: there is nothing to tune; greedy chooses runs, linear weighs them")
+        return Joined(mean_of, {}, "")
+
+    return settle
+
+
+def _best() -> Way:
+    """Keep the run that is best on judgements: a pool, a model, a setting among several."""
+
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+        if tuning is None:
+            raise WrongUse("--method best: chooses a run by judgements; give them with --tune QRELS")
+        value_of = scorer(tuning.qrels, tuning.measure)
+        values = [value_of(run) for run in runs]
+        place = max(range(len(runs)), key=values.__getitem__)  # of equally good ones the first
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in zip(names, values, strict=True))
+        best = {"measure": tuning.measure, "value": values[place], "tried": len(runs)}
+        return Joined(
+            lambda given: given[place],
+            {"chosen": names[place], "place": place + 1, "values": values, "tuned": best},
+            f"{names[place]}, number {place + 1}, is best by {tuning.measure} ({shown})",
+        )
+
+    return settle
+
+
+def _greedy() -> Way:
+    """Return the mean of those runs that help, chosen one after the other."""
+
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+        if tuning is None:
+            raise WrongUse("--method greedy: chooses runs by judgements; give them with --tune QRELS")
+        # By number: one file may be given twice.
+        found = greedy_ensemble({f"{i:06}": run for i, run in enumerate(runs)}, tuning.qrels, tuning.measure)
+        places = [int(name) for name in found.names]
+        chosen = [names[place] for place in places]
+        alone = {names[int(name)]: value for name, value in found.alone.items()}
+        best = {"measure": tuning.measure, "value": found.value}
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in alone.items())
+        return Joined(
+            lambda given: mean_of([given[place] for place in places]),
+            {"chosen": chosen, "alone": alone, "tuned": best},
+            f"the mean of {', '.join(chosen)}; {tuning.measure} {found.value:.4f} (alone: {shown})",
+        )
+
+    return settle
+
+
+def _depth(depth: int | None = None) -> Way:
+    """Re-rank the first ``depth`` documents only; the rest stay below in first-stage order."""
+    if depth is not None and depth < 0:
+        raise WrongUse(f"depth({depth}): how many documents are re-ranked, 0 or more, like depth(40)")
+
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+        _need_two(names)
+        if (depth is None) == (tuning is None):
+            raise WrongUse("--method depth: either name it, depth(40), or find it with --tune QRELS")
+        if tuning is None:
+            return Joined(lambda given: cut_at(given[1], given[0], depth or 0), {"depth": depth}, "")
+        first, reranked = runs
+        deepest = max((len(ranking.doc_ids) for ranking in first.values()), default=0)
+        tried = tuning.depths or tuple(d for d in DEPTHS if d <= deepest)
+        found = tune_depth(reranked, first, tuning.qrels, tried, tuning.measure)
+        values = ", ".join(f"{d}: {value:.4f}" for d, value in found.tried.items())
+        best = {"measure": tuning.measure, "value": found.value, "tried": len(found.tried)}
+        by_depth = {str(d): value for d, value in found.tried.items()}
+        return Joined(
+            lambda given: cut_at(given[1], given[0], found.depth),
+            {"depth": found.depth, "tuned": best, "values": by_depth},
+            f"best depth {found.depth}; {tuning.measure} {found.value:.4f} (by depth: {values}); for other "
+            f'queries:  rankhouse rerank --depth {found.depth}, or --method "depth({found.depth})"',
+        )
+
+    return settle
+
+
+def _need_two(names: Sequence[str]) -> None:
+    if len(names) != 2:
+        raise WrongUse(
+            f"--method depth: takes two runs, the first stage and its re-ranking, in this order; "
+            f"{len(names)} were given"
+        )
+
+
+_OTHERS: dict[str, Callable[..., Way]] = {
+    "mean": _mean,
+    "best": _best,
+    "greedy": _greedy,
+    "depth": _depth,
+    "sentences": _sentences,
+}

@@ -1,0 +1,209 @@
+"""Carrying a plan out: what is done is kept, what was killed goes on, what changed is made again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from rankhouse import __version__
+from rankhouse.app.recipes.execute.file_hashes import Contents
+from rankhouse.app.recipes.read import commands as stations
+from rankhouse.app.recipes.read.plan import SAID, Plan, Task
+from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUse
+from rankhouse.core.outputs import replacing_folder, writing
+
+DONE = "step.json"
+HASHES = ".hashes.json"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done, as it stands in the step's folder.
+
+    Attributes:
+        step: Its name.
+        loop: Loop variable -> value.
+        station: The command.
+        command: Its command line, for the result's folder.
+        options: All options that can change the result, defaults too.
+        key: The hash of station, options and inputs.
+        inputs: Reference -> identity.
+        output: What other steps refer to.
+        files: Files in the step's folder -> hash.
+        started: When, in UTC.
+        seconds: How long it took, of the last sitting.
+        rankhouse: The version that did it.
+    """
+
+    step: str
+    loop: dict[str, str]
+    station: str
+    command: str
+    options: dict[str, str]
+    key: str
+    inputs: dict[str, str]
+    output: str
+    files: dict[str, str]
+    started: str
+    seconds: float
+    rankhouse: str = __version__
+
+
+class State(msgspec.Struct, frozen=True):
+    """How a task stands: "kept", "made", "to do", or "data absent"."""
+
+    task: Task
+    state: str
+    record: Record | None = None
+
+
+def standing(task: Task, out: Path, contents: Contents) -> State:
+    """Return how a task stands, without doing anything."""
+    record = _finished(task, out, contents)
+    if record is not None:
+        return State(task, "kept", record)
+    return State(task, "data absent" if task.absent else "to do")
+
+
+def carry_out(plan: Plan, out: Path, contents: Contents, say: Callable[[str], None]) -> list[State]:
+    """Do every task that is not done.
+
+    Args:
+        plan: The tasks.
+        out: The result's folder; commands run inside it.
+        contents: Hashes files.
+        say: Told what is done.
+
+    Raises:
+        RankhouseError: A command failed; says which step and its line.
+        BadData: An input changed while a step read it.
+    """
+    states: list[State] = []
+    tasks = list(plan.tasks.values())
+    for number, task in enumerate(tasks, 1):
+        now = standing(task, out, contents)
+        where = f"[{number}/{len(tasks)}] {task.title}"
+        if now.state == "to do":
+            say(f"{where}: rankhouse {task.station}")
+            record = _run(plan, task, out, contents)
+            say(f"{where}: done in {record.seconds:.1f} s")
+            now = State(task, "made", record)
+            contents.save()
+        else:
+            say(f"{where}: {now.state}")
+        states.append(now)
+    return states
+
+
+def _finished(task: Task, out: Path, contents: Contents) -> Record | None:
+    """Return the record of a finished task whose files are as they were left; None if it has to be done."""
+    path = out / task.folder / DONE
+    if not path.exists():
+        return None
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=Record)
+    except msgspec.DecodeError:
+        return None
+    there = {name: digest for name, digest in contents.files(out / task.folder).items() if name != DONE}
+    return record if there == record.files else None
+
+
+def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
+    """Run one command and write its record."""
+    _make_ready(task, out)
+    started, clock = datetime.now(UTC), time.perf_counter()
+    try:
+        said = _call(task, out)
+    except (RankhouseError, click.ClickException) as error:
+        raise _of_step(plan, task, error) from error
+    except Exception as error:
+        error.add_note(f"in step {task.title}, {plan.written.lines.where(('steps', task.step))}")
+        raise
+    seconds = time.perf_counter() - clock
+    if said:
+        with writing(out / task.folder / SAID) as file:
+            file.write(said)
+    for found in task.sources:
+        if not found.unchanged:
+            raise BadData(
+                f"changed during the run, so what step {task.title} made may be of neither state; "
+                "run again to do the step with what is there now",
+                found.path,
+            )
+    _require_output(plan, task, out)
+    files = {name: digest for name, digest in contents.files(out / task.folder).items() if name != DONE}
+    record = Record(
+        step=task.step,
+        loop=dict(task.labels),
+        station=task.station,
+        command=task.command,
+        options=dict(task.options),
+        key=task.key,
+        inputs=dict(task.inputs),
+        output=str(task.output),
+        files=files,
+        started=started.isoformat(timespec="seconds"),
+        seconds=round(seconds, 3),
+    )
+    with writing(out / task.folder / DONE) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n")
+    return record
+
+
+def _make_ready(task: Task, out: Path) -> None:
+    """Clear away what a kill left, unless the command goes on in it; copy what it adds to."""
+    folder, output = out / task.folder, out / task.output
+    if folder.exists() and (not task.habits.resumes or (folder / DONE).exists()):
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if task.copied and not output.exists():
+        with replacing_folder(output, lambda there: [there.name]) as temporary:
+            shutil.copytree(out / task.copied, temporary, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    """Link a file, or copy it where the file system cannot."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _call(task: Task, out: Path) -> str:
+    """Call the command in the result's folder; give what it wrote to standard output."""
+    command = stations.open_command(task.station)
+    arguments = list(task.arguments)
+    if stations.takes(command, "json"):
+        arguments.insert(0, "--json")
+    heard = io.StringIO()
+    with contextlib.chdir(out), contextlib.redirect_stdout(heard):
+        code: Any = command.main(arguments, prog_name=f"rankhouse {task.station}", standalone_mode=False)
+    if isinstance(code, int) and code:
+        raise RankhouseError(f"it ended with exit code {code}")
+    return heard.getvalue()
+
+
+def _of_step(plan: Plan, task: Task, error: Exception) -> RankhouseError:
+    """Say which step failed, and where it stands."""
+    lines = plan.written.lines
+    said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    wrong = isinstance(error, WrongUse | MissingExtra | click.ClickException)
+    text = f"{lines.where(('steps', task.step))}: step {task.title}: {said}"
+    return WrongUse(text) if wrong else RankhouseError(text)
+
+
+def _require_output(plan: Plan, task: Task, out: Path) -> None:
+    if not (out / task.output).exists():
+        raise plan.written.lines.fault(
+            ("steps", task.step),
+            f"step {task.title}: {task.station} wrote no {task.output}, which others would refer to",
+        )

@@ -1,0 +1,1 @@
+"""From TOML to a plan of tasks."""

@@ -1,0 +1,337 @@
+"""From a recipe to tasks: every pass of every step with its command line, its key and its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from rankhouse import __version__
+from rankhouse.app.recipes.read import commands as stations
+from rankhouse.app.recipes.read.bounds import OWN_FILE, Bounds
+from rankhouse.app.recipes.read.lines import RecipeFault
+from rankhouse.app.recipes.read.loops import Pass, Weave, labels_of, said
+from rankhouse.app.recipes.read.parse import Written, label
+from rankhouse.app.recipes.read.references import Reference, references, resolve
+from rankhouse.app.recipes.read.schema import Step
+from rankhouse.app.recipes.read.sources import Found, Sources
+from rankhouse.core.errors import WrongUse
+
+WORK = "work"
+SAID = "said.json"
+_PLAIN = re.compile(r"[^\w.=+-]+")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One pass of a step.
+
+    Attributes:
+        step: Its name.
+        labels: (loop variable, short name of its value), in the order of [loop].
+        station: The command.
+        arguments: The command's words, with paths relative to the result's folder.
+        options: Every option that can change the result, with its value; inputs as hashes.
+        key: Ten hexadecimal digits: the hash of station, options and inputs.
+        folder: Where it works, relative to the result's folder.
+        output: What others refer to, relative as well.
+        inputs: Reference -> its identity.
+        sources: Data it reads.
+        needs: The tasks it reads, by pass.
+        absent: Why it cannot run; empty if it can.
+        habits: How its command behaves.
+        copied: The folder it adds to a copy of; "" for commands that write anew.
+    """
+
+    step: str
+    labels: tuple[tuple[str, str], ...]
+    station: str
+    arguments: tuple[str, ...]
+    options: Mapping[str, str]
+    key: str
+    folder: Path
+    output: Path
+    inputs: Mapping[str, str]
+    sources: tuple[Found, ...]
+    needs: tuple[Pass, ...]
+    absent: tuple[str, ...]
+    habits: stations.Habits
+    copied: str = ""
+
+    @property
+    def which(self) -> Pass:
+        """Step and labels."""
+        return (self.step, self.labels)
+
+    @property
+    def title(self) -> str:
+        """Step and labels for people."""
+        return f"{self.step} {said(self.labels)}".strip()
+
+    @property
+    def command(self) -> str:
+        """The command line as one would type it in the result's folder."""
+        line = stations.shown(self.station, list(self.arguments))
+        return f"cp -al {self.copied} {self.output} && {line}" if self.copied else line
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All tasks, in the order of work: those that others need first, one value of a loop after the other.
+
+    Attributes:
+        written: The recipe.
+        weave: Its loops.
+        sources: Its data.
+        tasks: Pass -> task.
+    """
+
+    written: Written
+    weave: Weave
+    sources: Sources
+    tasks: Mapping[Pass, Task]
+
+    @property
+    def absent(self) -> list[str]:
+        """What is not there, each said once."""
+        return list(dict.fromkeys(reason for task in self.tasks.values() for reason in task.absent))
+
+
+def make_plan(written: Written, sources: Sources, out: Path) -> Plan:
+    """Make the tasks of a recipe; reads data to hash it, runs nothing.
+
+    Args:
+        written: The recipe.
+        sources: Its data.
+        out: The result's folder, which nothing that a step writes may leave.
+
+    Raises:
+        WrongUse: Whatever is wrong with a step, with its line.
+    """
+    weave = Weave(written)
+    maker = _Maker(written, weave, sources, out)
+    for step in written.recipe.steps:
+        maker.make(step)
+    return Plan(written, weave, sources, _depth_first(maker.tasks, written.recipe.loop))
+
+
+def _depth_first(tasks: Mapping[Pass, Task], loops: Mapping[str, Sequence[Any]]) -> dict[Pass, Task]:
+    """Order tasks so that a stopped run has finished values of its outer loops, not a bit of every value.
+
+    What nobody needs comes in the order of the loops, the first variable of [loop] the outermost, each after
+    all that it needs.
+
+    Args:
+        tasks: All tasks by pass.
+        loops: Loop variable -> its values.
+    """
+    places = {name: {label(value): i for i, value in enumerate(values)} for name, values in loops.items()}
+
+    def place(which: Pass) -> tuple[int, ...]:
+        labels = dict(which[1])
+        return tuple(own[labels[name]] if name in labels else len(own) for name, own in places.items())
+
+    ordered: dict[Pass, Task] = {}
+
+    def take(which: Pass) -> None:
+        if which not in ordered:
+            for need in sorted(tasks[which].needs, key=place):
+                take(need)
+            ordered[which] = tasks[which]
+
+    needed = {need for task in tasks.values() for need in task.needs}
+    for which in sorted((which for which in tasks if which not in needed), key=place):
+        take(which)
+    return ordered
+
+
+class _Maker:
+    def __init__(self, written: Written, weave: Weave, sources: Sources, out: Path) -> None:
+        self._written, self._lines, self._weave, self._sources = written, written.lines, weave, sources
+        self._bounds = Bounds(written.lines, out)
+        self._made: set[str] = set()
+        self.tasks: dict[Pass, Task] = {}
+
+    def make(self, name: str) -> None:
+        """Make all passes of a step, after those of the steps it needs."""
+        if name in self._made:
+            return
+        self._made.add(name)
+        step = self._written.recipe.steps[name]
+        command = self._opened(name, step)
+        for bindings in self._weave.passes(self._weave.members(name)):
+            filled = {
+                key: self._weave.fill(value, bindings, ("steps", name, key))
+                for key, value in step.options.items()
+            }
+            for reference in references(filled):
+                if reference.name not in self._sources:
+                    self.make(reference.name)
+            task = self._task(name, step, command, filled, bindings)
+            self.tasks[task.which] = task
+
+    def _opened(self, name: str, step: Step) -> click.Command:
+        try:
+            command = stations.open_command(step.station)
+        except WrongUse as error:
+            raise self._lines.fault(("steps", name, "station"), str(error)) from error
+        for key in step.options:
+            try:
+                stations.parameter_of(command, key)
+            except WrongUse as error:
+                raise self._lines.fault(("steps", name, key), str(error)) from error
+        return command
+
+    def _task(
+        self, name: str, step: Step, command: click.Command, filled: dict[str, Any], bindings: dict[str, Any]
+    ) -> Task:
+        habits = stations.habits(step.station, filled)
+        gathered = _Gathered()
+        self._refuse_literal_paths(name, command, filled)
+        # First with hashes in place of paths: that is what the key is made of, and the key names the folder.
+        hashed = _placed(self._resolved(name, filled, bindings, gathered, hashes=True), Path())
+        options = stations.telling(command, self._check(name, command, hashed))
+        key = _key(step.station, options)
+        which = "".join(f".{_PLAIN.sub('-', f'{n}={v}')[:40]}" for n, v in labels_of(bindings))
+        folder = Path(WORK) / f"{name}{which}-{key}"
+        output = folder / (step.out or f"{name}{habits.suffix}")
+        if not stations.takes(command, "out") and not habits.adds_to:
+            output = folder / SAID
+        self._bounds.check(name, command, filled, folder)
+        real = _placed(self._resolved(name, filled, bindings, _Gathered()), folder)
+        copied = ""
+        if habits.adds_to:
+            copied, real[habits.adds_to] = str(real[habits.adds_to]), str(output)
+        arguments = self._arguments(name, command, real, output)
+        return Task(
+            step=name,
+            labels=labels_of(bindings),
+            station=step.station,
+            arguments=tuple(arguments),
+            options=options,
+            key=key,
+            folder=folder,
+            output=output,
+            inputs=gathered.inputs,
+            sources=tuple(gathered.sources),
+            needs=tuple(gathered.needs),
+            absent=tuple(dict.fromkeys(gathered.absent)),
+            habits=habits,
+            copied=copied,
+        )
+
+    def _resolved(
+        self,
+        name: str,
+        filled: dict[str, Any],
+        bindings: dict[str, Any],
+        gathered: _Gathered,
+        hashes: bool = False,
+    ) -> dict[str, Any]:
+        """Put paths, or hashes, in for references."""
+
+        def look_up(reference: Reference) -> list[str]:
+            if reference.name in self._sources:
+                found = self._sources.find(reference.name, reference.inner)
+                gathered.source(reference, found)
+                return [found.identity if hashes else found.word]
+            tasks = [self.tasks[one] for one in self._weave.targets(reference, bindings)]
+            for task in tasks:
+                gathered.task(reference, task)
+            where = [f"step {task.key}" if hashes else str(task.output) for task in tasks]
+            return [f"{one}/{reference.inner}" if reference.inner else one for one in where]
+
+        made = {}
+        for key, value in filled.items():
+            try:
+                made[key] = resolve(value, look_up)
+            except RecipeFault:
+                raise
+            except WrongUse as error:
+                raise self._lines.fault(("steps", name, key), str(error)) from error
+        return made
+
+    def _check(self, name: str, command: click.Command, options: dict[str, Any]) -> dict[str, Any]:
+        arguments = self._arguments(name, command, options, Path(name))
+        try:
+            return stations.check(command, arguments)
+        except click.UsageError as error:
+            key = stations.key_of(command, error)
+            accepted = ", ".join(stations.named(command))
+            place = ("steps", name, *self._written_as(name, key))
+            raise self._lines.fault(
+                place, f'step "{name}": {error.format_message()} (options of {command.name}: {accepted})'
+            ) from error
+
+    def _arguments(self, name: str, command: click.Command, options: dict[str, Any], out: Path) -> list[str]:
+        """Write a step's options as words; a fault says the line of its key."""
+        for key, value in options.items():
+            try:
+                stations.words(command, {key: value})
+            except WrongUse as error:
+                raise self._lines.fault(("steps", name, *self._written_as(name, key)), str(error)) from error
+        made = stations.words(command, options)
+        return ["--out", str(out), *made] if stations.takes(command, "out") else made
+
+    def _written_as(self, name: str, key: str) -> tuple[str, ...]:
+        """Return a key as the recipe writes it, with dashes perhaps."""
+        options = self._written.recipe.steps[name].options
+        return next(((said,) for said in options if said.replace("-", "_") == key), ())
+
+    def _refuse_literal_paths(self, name: str, command: click.Command, filled: dict[str, Any]) -> None:
+        for key, value in filled.items():
+            parameter = stations.parameter_of(command, key)
+            for text in value if isinstance(value, list) else [value]:
+                free = not isinstance(text, str) or text.startswith(OWN_FILE) or stations.writes(parameter)
+                if free or references(text):
+                    continue
+                if stations.names_a_file(parameter, text, self._written.folder):
+                    raise self._lines.fault(
+                        ("steps", name, key),
+                        f'"{text}" comes from outside; name it under [data] and refer to it as "@name" '
+                        '(a file the step writes beside its output is "./name")',
+                    )
+
+
+class _Gathered:
+    """What a task turned out to read."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, str] = {}
+        self.sources: list[Found] = []
+        self.needs: list[Pass] = []
+        self.absent: list[str] = []
+
+    def source(self, reference: Reference, found: Found) -> None:
+        self.inputs[reference.text] = found.identity
+        self.sources.append(found)
+        if found.absent:
+            self.absent.append(found.absent)
+
+    def task(self, reference: Reference, task: Task) -> None:
+        named = f"@{task.title}" if reference.collects else reference.text
+        self.inputs[named] = f"step {task.key}"
+        self.needs.append(task.which)
+        self.absent += task.absent
+
+
+def _placed(value: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Put a step's own files, "./name", into its folder."""
+
+    def one(text: Any) -> Any:  # noqa: ANN401 - anything TOML holds
+        own = isinstance(text, str) and text.startswith(OWN_FILE)
+        return str(folder / text.removeprefix(OWN_FILE)) if own else text
+
+    return {k: [one(v) for v in text] if isinstance(text, list) else one(text) for k, text in value.items()}
+
+
+def _key(station: str, options: Mapping[str, str]) -> str:
+    """Hash what decides a result; another version of this package may decide otherwise."""
+    said_all = msgspec.json.encode([__version__, station, sorted(options.items())])
+    return hashlib.sha256(said_all).hexdigest()[:10]

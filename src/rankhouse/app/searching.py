@@ -1,0 +1,66 @@
+"""Search with lexical and dense models, fused where there are several: what the command and Python share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rankhouse.app.rankers import Dense, Means, dense_run, is_dense
+from rankhouse.core import notation
+from rankhouse.core.nouns import Query
+from rankhouse.core.run import Run
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.search import Search, retrieve
+from rankhouse.ranking.fuse import FUSIONS
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search.
+
+    Attributes:
+        models: In notation; several are fused.
+        feedback: Of the lexical models, in notation; "" for none.
+        fusion: How several runs become one, in notation.
+        k: Documents a query.
+        means: How to compute.
+    """
+
+    models: tuple[str, ...] = ("bm25",)
+    feedback: str = ""
+    fusion: str = "rrf"
+    k: int = 1000
+    means: Means = field(default_factory=Means)
+
+
+def search_with(
+    index: Index,
+    queries: Sequence[Query],
+    options: SearchOptions,
+    progress: Callable[[str, int], None] | None = None,
+) -> Run:
+    """Search with every model, and fuse where there are several.
+
+    Args:
+        index: The index.
+        queries: What is asked.
+        options: Models, feedback, fusion, depth.
+        progress: Told (model, queries done).
+
+    Raises:
+        WrongUse: An unknown model, feedback or fusion.
+    """
+    fusion = notation.make(options.fusion, FUSIONS, "method of fusion")
+    runs = []
+    for model in options.models:
+
+        def tell(done: int, model: str = model) -> None:
+            if progress is not None:
+                progress(model, done)
+
+        if is_dense(model):
+            runs.append(dense_run(index, Dense.parse(model), queries, options.k, options.means, tell))
+        else:
+            how = Search(model, options.feedback, options.k, options.means.threads)
+            runs.append(retrieve(index, queries, how, tell))
+    return runs[0] if len(runs) == 1 else fusion(runs).top(options.k)

@@ -1,0 +1,178 @@
+"""Training with everything that goes with it: the model to begin, its examples, validation, pages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.app.training_pages import write_pages
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.locks import only_writer
+from rankhouse.core.nouns import Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.index.index import Index
+from rankhouse.models.families import DESIGNS, FAMILIES, open_model
+from rankhouse.ranking.pool import POOLS
+from rankhouse.ranking.rerank import Plan
+from rankhouse.text.split import SPLITTERS
+from rankhouse.training.examples import Examples, from_judgements, read_pairs
+from rankhouse.training.fit import fit
+from rankhouse.training.settings import Settings, defaults
+from rankhouse.training.state import Outcome
+from rankhouse.training.validation import Validation
+
+if TYPE_CHECKING:
+    from rankhouse.models.base import Model
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What to learn from, and what to choose the best by.
+
+    Attributes:
+        queries: Texts to learn from.
+        qrels: Their judgements.
+        run: A first stage, for negatives.
+        pairs: PAIRS files in place of the three.
+        relevant_from: The lowest grade or label that means relevant.
+        validation: (queries, qrels, run); None keeps the last model.
+    """
+
+    queries: Sequence[Query] | None = None
+    qrels: Qrels | None = None
+    run: Run | None = None
+    pairs: tuple[Path, ...] = ()
+    relevant_from: int = 1
+    validation: tuple[Sequence[Query], Qrels, Run] | None = None
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How to train and how the ranker is meant to be used.
+
+    Attributes:
+        split: How documents are cut for validation and use, in notation.
+        pool: What makes one score of passages, in notation.
+        depth: How deep validation re-ranks.
+        settings: What differs from the family's defaults.
+    """
+
+    split: str = "whole"
+    pool: str = "max"
+    depth: int = 100
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
+    """Return a model to train: a fresh one, a published checkpoint, or one that was trained before.
+
+    Args:
+        ranker: ``tk(vectors="glove.txt")``, ``crossencoder("DIR")``, or the folder of a ranker.
+        index: The collection whose words a fresh model counts.
+        seed: Of a fresh model's weights.
+
+    Raises:
+        WrongUse: An unknown family or argument.
+        BadModel: The checkpoint cannot be used.
+    """
+    if Path(ranker).is_dir():
+        return open_ranker(ranker, Means("fp32", "cpu")).model
+    name = ranker.partition("(")[0].strip()
+    notation.choose(name, FAMILIES, "family of rankers")
+    if name not in DESIGNS:
+        return open_model(ranker)
+
+    def texts() -> Iterator[str]:
+        return (document.full_text for document in index.documents.stream())
+
+    return notation.make(ranker, DESIGNS, "ranker").fresh(texts(), seed=seed)
+
+
+def examples_of(data: TrainingData, index: Index) -> Examples:
+    """Lay out what is to be learned.
+
+    Args:
+        data: Judgements or PAIRS files.
+        index: Where the documents are.
+
+    Raises:
+        WrongUse: Neither judgements nor pairs were given, or both.
+        BadData: Nothing to learn from.
+    """
+    if data.pairs:
+        if data.queries or data.qrels or data.run:
+            raise WrongUse("pairs hold queries and labels already; leave out queries, qrels and run")
+        return read_pairs(*data.pairs, relevant_from=data.relevant_from)
+    if data.queries is None or data.qrels is None:
+        raise WrongUse("give queries and qrels (and a run for negatives), or pairs")
+    return from_judgements(
+        data.queries, data.qrels, index.documents, data.run, relevant_from=data.relevant_from
+    )
+
+
+def train_with(
+    model: Model[Any],
+    index: Index,
+    data: TrainingData,
+    out: Path,
+    options: TrainOptions,
+    progress: Callable[[int, int], None] | None = None,
+) -> Outcome:
+    """Train a model, and write its curve, its validation run and its report.
+
+    Args:
+        model: What to teach.
+        index: Where the documents are.
+        data: What to learn from.
+        out: The training's folder; given again, a killed training goes on from there.
+        options: How.
+        progress: Told (steps done, steps in all).
+
+    Raises:
+        WrongUse: Another process trains there, or the folder holds another training.
+        BadData: Nothing to learn from.
+    """
+    if os.environ.get("RANK", "0") != "0":  # torchrun's other processes neither lock nor make pages
+        return _fitted(model, index, data, out, options, progress)
+    with only_writer(out):
+        outcome = _fitted(model, index, data, out, options, progress)
+        write_pages(out, index, _validation(index, data, options), _settings(model, options).measure)
+    return outcome
+
+
+def _settings(model: Model[Any], options: TrainOptions) -> Settings:
+    return defaults(model.family).but(**options.settings)
+
+
+def _validation(index: Index, data: TrainingData, options: TrainOptions) -> Validation | None:
+    if data.validation is None:
+        return None
+    queries, qrels, run = data.validation
+    split = notation.make(options.split, SPLITTERS, "splitter")
+    plan = Plan(split, notation.make(options.pool, POOLS, "pool"), options.depth)
+    return Validation(run, queries, qrels, index.documents, plan)
+
+
+def _fitted(
+    model: Model[Any],
+    index: Index,
+    data: TrainingData,
+    out: Path,
+    options: TrainOptions,
+    progress: Callable[[int, int], None] | None,
+) -> Outcome:
+    return fit(
+        model,
+        examples_of(data, index),
+        _settings(model, options),
+        out,
+        _validation(index, data, options),
+        use={"split": options.split, "pool": options.pool},
+        progress=None if progress is None else lambda now: progress(now.step, now.steps),
+    )

@@ -1,0 +1,41 @@
+"""Rows as an HTML table for notebooks, and as a pandas DataFrame where pandas is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from rankhouse.core.errors import RankhouseError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Write an HTML table.
+
+    Args:
+        columns: The heads, as text.
+        rows: Cells that are HTML already.
+    """
+    heads = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pd.DataFrame:
+    """Return a pandas DataFrame.
+
+    Args:
+        rows: Column -> value; other keys are left out.
+        columns: Their order; an empty frame has them too.
+
+    Raises:
+        RankhouseError: pandas is not installed.
+    """
+    try:
+        import pandas as pd  # noqa: PLC0415 - optional, and slow to load
+    except ImportError as error:
+        raise RankhouseError("to_frame() needs pandas: run  pip install pandas") from error
+    return pd.DataFrame(list(rows), columns=list(columns))

@@ -1,0 +1,220 @@
+"""The measures' notation, ir_measures' own: ``AP``, ``P@30``, ``nDCG(gains={1: 1, 2: 3})@10``.
+
+Reads it, says what can be computed on this machine, and refuses with a suggestion what cannot. The checks
+come first because the C code behind some measures ends the whole process on a cutoff of 0.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Protocol
+
+from rankhouse.core.errors import WrongUse
+
+EXAMPLES = "AP  P@30  nDCG@20  RR@10  R@1000  Success@1  Judged@10  AP(rel=2)"
+
+# The library's programs, tried in this order. Left out: "accuracy" (it leaves queries without a value) and
+# those that need packages of their own.
+PROVIDERS = ("pytrec_eval", "judged", "msmarco", "compat", "gdeval")
+_SAY_NOTHING_ABOUT_A_RUN = ("NumQ", "NumRel")
+_LARGEST = 2**31 - 1  # the C code counts ranks in ints
+_RANGES = {"cutoff": (1, _LARGEST), "rel": (1, _LARGEST), "recall": (0, 1), "beta": (0, math.inf)}
+
+# What people type out of habit: trec_eval's names and the field's nicknames.
+_HABITS = {
+    "map": "AP",
+    "map_cut": "AP",
+    "recip_rank": "RR",
+    "mrr": "RR",
+    "ndcg": "nDCG",
+    "ndcg_cut": "nDCG",
+    "recall": "R",
+    "precision": "P",
+    "hit": "Success",
+    "hits": "Success",
+    "hit_rate": "Success",
+    "hole": "Judged",
+    "iprec_at_recall": "IPrec",
+    "num_ret": "NumRet",
+    "num_rel_ret": "NumRelRet",
+    "set_p": "SetP",
+    "set_recall": "SetR",
+    "set_f": "SetF",
+    "set_map": "SetAP",
+}
+
+
+class Measure(Protocol):
+    """What we use of ir_measures' measures; ``str`` of one is its name and reads back."""
+
+    NAME: str
+    __name__: str
+    AT_PARAM: str
+    SUPPORTED_PARAMS: Mapping[str, Any]
+    params: Mapping[str, Any]
+
+    def __call__(self, **params: object) -> Measure:
+        """Return the same measure with these parameters."""
+        ...
+
+    def validate_params(self) -> None:
+        """Assert that names and types of the parameters are right."""
+        ...
+
+
+def parse(measures: str | Iterable[str]) -> tuple[Measure, ...]:
+    """Read measures: ``"AP P@30"``, ``"AP, P@30"`` or ``["AP", "P(rel=2)@30"]``; each is kept once.
+
+    Raises:
+        WrongUse: Unknown name, wrong argument, or a measure that nothing here can compute.
+    """
+    texts = [measures] if isinstance(measures, str) else list(measures)
+    parsed = {str(m): m for text in texts for piece in _pieces(text) for m in [_parse_one(piece)]}
+    if not parsed:
+        raise WrongUse(f"no measure was given; name one or more, like  {EXAMPLES}")
+    return tuple(parsed.values())
+
+
+def graded(measures: str | Iterable[str], least: int) -> tuple[Measure, ...]:
+    """Read measures, and let grades from ``least`` up be relevant in those that do not say it themselves.
+
+    Measures that count no relevant documents, like nDCG, stay as they are.
+    """
+    return tuple(
+        measure(rel=least) if "rel" in measure.SUPPORTED_PARAMS and "rel" not in measure.params else measure
+        for measure in parse(measures)
+    )
+
+
+def known() -> tuple[str, ...]:
+    """List the names that can be computed here (what the library's programs on this machine provide)."""
+    available = [registry()[name] for name in PROVIDERS if registry()[name].is_available()]
+    offered = {str(measure.__name__) for provider in available for measure in provider.SUPPORTED_MEASURES}
+    names = (offered | {"NumRelRet", "SetRelP"}) - set(_SAY_NOTHING_ABOUT_A_RUN)
+    return tuple(sorted(names, key=str.lower))
+
+
+def provider_of(measure: Measure) -> str:
+    """Name the program of the library that computes a measure.
+
+    Raises:
+        WrongUse: None of those on this machine does.
+    """
+    for name in PROVIDERS:
+        if registry()[name].is_available() and registry()[name].supports(measure):
+            return name
+    bare = measure.__name__
+    hint = "" if "cutoff" in measure.params else f" (perhaps with a cutoff: {bare}@10)"
+    raise WrongUse(f'"{measure}" cannot be computed on this machine in this form{hint}; {_choices()}')
+
+
+@cache
+def registry() -> dict[str, Any]:
+    """Return the library's programs by name."""
+    from ir_measures.providers import registry as programs  # noqa: PLC0415 - only evaluation pays for it
+
+    return dict(programs)
+
+
+@cache
+def _names() -> dict[str, Measure]:
+    """Return every name of the library that is computable here, aliases too, with its measure."""
+    from ir_measures.measures import registry as measures  # noqa: PLC0415 - only evaluation pays for it
+
+    kept = set(known())
+    return {name: m for name, m in measures.items() if m.__name__ in kept or name in kept}
+
+
+def _pieces(text: str) -> list[str]:
+    """Split at white space and commas outside brackets."""
+    pieces, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        if depth <= 0 and (letter.isspace() or letter == ","):
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return [piece for piece in pieces if piece]
+
+
+def _parse_one(text: str) -> Measure:
+    """Read one measure. The library's own reader leans on parts of ``ast`` that Python 3.14 drops."""
+    name, arguments, at = _taken_apart(text)
+    if name not in _names():
+        cutoff = "" if at is None else str(at)
+        raise WrongUse(f'"{text}" is no measure known here{_guess(name, cutoff)}; {_choices()}')
+    measure = _names()[name]
+    if at is not None:
+        arguments[measure.AT_PARAM] = at
+    for key, value in arguments.items():
+        info = measure.SUPPORTED_PARAMS.get(key)
+        if info is not None and info.dtype is float and type(value) is int:
+            arguments[key] = float(value)
+    measure = measure(**arguments)
+    _check(text, measure)
+    return measure
+
+
+def _taken_apart(text: str) -> tuple[str, dict[str, Any], float | None]:
+    """Take ``Name(key=value)@at`` apart; ``at`` is None where it is not written."""
+    at = None
+    try:
+        node = ast.parse(text, mode="eval").body
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            at, node = ast.literal_eval(node.right), node.left
+        arguments: dict[str, Any] = {}
+        if isinstance(node, ast.Call) and not node.args:
+            arguments = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
+            node = node.func
+        if isinstance(node, ast.Name):
+            return node.id, arguments, at
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        pass
+    raise WrongUse(f'"{text}" cannot be read as a measure; {_choices()}')
+
+
+def _check(text: str, measure: Measure) -> None:
+    """Refuse what the library would not compute, or would compute wrongly, or would crash on."""
+    name, accepted = measure.__name__, ", ".join(measure.SUPPORTED_PARAMS) or "none"
+    if unknown := [key for key in measure.params if key not in measure.SUPPORTED_PARAMS]:
+        raise WrongUse(f'"{text}": {name} has no parameter "{unknown[0]}"; it has: {accepted}')
+    needed = [k for k, info in measure.SUPPORTED_PARAMS.items() if info.required and k not in measure.params]
+    if needed:
+        number = 0.5 if needed[0] == "recall" else 10
+        raise WrongUse(f'"{text}": {name} needs a {needed[0]}, like  {name}@{number}')
+    try:
+        measure.validate_params()
+    except AssertionError as error:
+        raise WrongUse(f'"{text}": {error}; {name} takes: {accepted}; like  {EXAMPLES}') from None
+    for key, (least, most) in _RANGES.items():
+        value = measure.params.get(key, least)
+        if isinstance(value, bool) or not least <= value <= most:
+            raise WrongUse(f'"{text}": {key} = {value} was given; it must be from {least} to {most}')
+    recall = measure.params.get("recall", 0.0)
+    if round(recall, 2) != recall:
+        raise WrongUse(f'"{text}": recall levels are given in hundredths, like  {name}@{recall:.2f}')
+    gains = measure.params.get("gains", {})
+    if any(type(number) is not int or number < 0 for pair in gains.items() for number in pair):
+        raise WrongUse(f'"{text}": gains map grades to whole numbers of 0 or more, like  {{1: 1, 2: 3}}')
+    provider_of(measure)
+
+
+def _choices() -> str:
+    return f"choose from: {', '.join(known())}; written like  {EXAMPLES}"
+
+
+def _guess(name: str, cutoff: str) -> str:
+    """Say what may have been meant: habits of trec_eval, other capitals, a slip of the finger."""
+    stem = re.sub(r"_?[\d.]+$", "", name)
+    cutoff = cutoff or name[len(stem) :].lstrip("_")
+    folded = {key.lower(): key for key in _names()} | _HABITS
+    close = get_close_matches(stem.lower(), folded, 1, cutoff=0.7)
+    meant = folded.get(name.lower()) or folded.get(stem.lower()) or (folded[close[0]] if close else "")
+    if not meant:
+        return ""
+    return f' (did you mean "{meant}@{cutoff}"?)' if cutoff else f' (did you mean "{meant}"?)'

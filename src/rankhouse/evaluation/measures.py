@@ -1,0 +1,231 @@
+"""Measures of a run against judgements, in ir_measures' notation: ``AP P@30 nDCG@20 RR@10 Judged@10``.
+
+The numbers are trec_eval's to the last digit. The library hands each measure to a program of its own, and
+not all of those break ties alike (MS MARCO's RR@k and Judged@k take the smaller document id first). A Run is
+already in trec_eval's order, so its scores are replaced by strictly falling whole numbers on the way, and no
+ties are left to break. Queries are handed over under plain numbers, since one of the programs accepts no
+other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.evaluation.measure_notation import Measure, parse, provider_of, registry
+
+_GDEVAL_LARGEST_GRADE = 4
+
+Judgements = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a run is worth, query by query.
+
+    Attributes:
+        measures: The measures' names, as ir_measures writes them.
+        query_ids: Every judged query, in the order of the judgements.
+        values: (measures, queries) float64, one value of a measure for a query.
+        without_results: Judged queries for which the run has nothing; each counts as 0.
+        without_judgements: Queries of the run that nobody judged; left out.
+        nothing_judged: True if not one of the documents in the run was judged.
+    """
+
+    measures: tuple[str, ...]
+    query_ids: tuple[str, ...]
+    values: NDArray[np.float64]
+    without_results: tuple[str, ...] = ()
+    without_judgements: tuple[str, ...] = ()
+    nothing_judged: bool = False
+
+    def of(self, measure: str) -> NDArray[np.float64]:
+        """Return the values of one measure, (queries,) float64, in the order of ``query_ids``.
+
+        Raises:
+            WrongUse: The measure was not asked for.
+        """
+        name = measure if measure in self.measures else str(parse(measure)[0])
+        if name not in self.measures:
+            raise WrongUse(
+                f'"{measure}" was not computed; computed are: {" ".join(self.measures)}; '
+                "name it when evaluating"
+            )
+        row: NDArray[np.float64] = self.values[self.measures.index(name)]
+        return row
+
+    def mean(self, measure: str) -> float:
+        """Average one measure over all judged queries (as trec_eval does with ``-c``).
+
+        The values are added one by one in the order of the query ids, as trec_eval does: the last digit can
+        depend on it.
+        """
+        by_id = np.argsort(np.array(self.query_ids, dtype=object), kind="stable")
+        return float(np.cumsum(self.of(measure)[by_id])[-1] / len(self.query_ids))
+
+    @cached_property
+    def means(self) -> dict[str, float]:
+        """Measure -> mean over all judged queries."""
+        return {measure: self.mean(measure) for measure in self.measures}
+
+    @cached_property
+    def per_query(self) -> dict[str, dict[str, float]]:
+        """Query id -> measure -> value."""
+        columns: list[list[float]] = self.values.T.tolist()
+        named = [dict(zip(self.measures, column, strict=True)) for column in columns]
+        return dict(zip(self.query_ids, named, strict=True))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader of the numbers must know, one sentence each; empty if all is well."""
+        said = []
+        if missing := len(self.without_results):
+            said.append(
+                f"{missing} of {len(self.query_ids)} judged queries without results, counted as 0: "
+                f"{_some(self.without_results)}"
+            )
+        if unjudged := len(self.without_judgements):
+            said.append(
+                f"{unjudged} queries with results but without judgements, left out: "
+                f"{_some(self.without_judgements)}"
+            )
+        if self.nothing_judged:
+            said.append("not one document of the run was judged; do run and judgements name documents alike?")
+        return tuple(said)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.measures)) + 2
+        lines = [f"{measure:<{width}}{mean:.4f}" for measure, mean in self.means.items()]
+        return "\n".join([*lines, *self.remarks])
+
+
+def evaluate(run: Run, qrels: Qrels, measures: str | Iterable[str]) -> Scores:
+    """Measure a run against judgements.
+
+    Every judged query counts; one without results counts as 0 and is listed. To average over the queries
+    that both sides have, as trec_eval does without ``-c``, pass ``restrict(qrels, run)`` as judgements.
+
+    Args:
+        run: What the system says.
+        qrels: What the judges say; grades below 0 count as not judged, as in trec_eval.
+        measures: Names in ir_measures' notation, in one text or several.
+
+    Raises:
+        WrongUse: A measure that does not exist or cannot be computed here.
+        BadData: No query is in both run and judgements.
+    """
+    return Examiner(qrels, measures)(run)
+
+
+def scorer(qrels: Qrels, measure: str) -> Callable[[Run], float]:
+    """Return a function from run to the mean of one measure, for tuning; judgements are prepared once."""
+    examiner = Examiner(qrels, measure)
+    if len(examiner.measures) != 1:
+        raise WrongUse(f'"{measure}" names {len(examiner.measures)} measures; tuning takes one, like  AP')
+    return lambda run: examiner(run).mean(examiner.measures[0])
+
+
+class Examiner:
+    """Judgements and measures made ready once, to measure any number of runs.
+
+    Args:
+        qrels: What the judges say.
+        measures: Names in ir_measures' notation, in one text or several.
+
+    Raises:
+        WrongUse: A measure that does not exist or cannot be computed here.
+        BadData: There are no judgements, or a grade is too large for a measure.
+    """
+
+    def __init__(self, qrels: Qrels, measures: str | Iterable[str]) -> None:
+        parsed = parse(measures)
+        self.measures = tuple(map(str, parsed))
+        self._judged = {q: {d: int(g) for d, g in judged.items()} for q, judged in qrels.items() if judged}
+        if not self._judged:
+            raise BadData("there are no judgements; lines of  query iteration document grade  are needed")
+        self._number = {q: str(i) for i, q in enumerate(self._judged)}
+        numbered = dict(zip(self._number.values(), self._judged.values(), strict=True))
+        groups: dict[str, list[Measure]] = {}
+        for measure in parsed:
+            groups.setdefault(provider_of(measure), []).append(measure)
+        self._evaluators = [
+            (registry()[name].evaluator(group, _as_accepted(name, numbered)), _depth(group))
+            for name, group in groups.items()
+        ]
+
+    def __call__(self, run: Run) -> Scores:
+        """Measure a run.
+
+        Raises:
+            BadData: No query is in both run and judgements.
+        """
+        ranked = {q: run[q].doc_ids for q in self._judged if q in run}
+        ranked = {q: doc_ids for q, doc_ids in ranked.items() if doc_ids}
+        if not ranked:
+            raise BadData(_no_overlap(run, self._judged))
+        numbered = {self._number[q]: doc_ids for q, doc_ids in ranked.items()}
+        place = {name: row for row, name in enumerate(self.measures)}
+        values = np.zeros((len(self.measures), len(self._judged)))
+        for evaluator, depth in self._evaluators:
+            for metric in evaluator.iter_calc(_as_falling(numbered, depth)):
+                values[place[str(metric.measure)], int(metric.query_id)] = metric.value
+        values.flags.writeable = False
+        return Scores(
+            self.measures,
+            tuple(self._judged),
+            values,
+            tuple(q for q in self._judged if q not in ranked),
+            tuple(q for q in run if q not in self._judged),
+            all(self._judged[q].keys().isdisjoint(doc_ids) for q, doc_ids in ranked.items()),
+        )
+
+
+def _as_falling(ranked: Mapping[str, tuple[str, ...]], depth: int | None) -> dict[str, dict[str, float]]:
+    """Turn rankings into the library's form, with whole scores k, k - 1 ... that leave no ties."""
+    longest = max(map(len, ranked.values()))
+    longest = longest if depth is None else min(depth, longest)
+    falling = [float(score) for score in range(longest, 0, -1)]
+    return {q: dict(zip(doc_ids, falling, strict=False)) for q, doc_ids in ranked.items()}
+
+
+def _depth(measures: Sequence[Measure]) -> int | None:
+    """Return the rank below which these measures do not look; None if one of them reads to the end."""
+    cutoffs = [None if m.params.get("judged_only") else m.params.get("cutoff") for m in measures]
+    known = [cutoff for cutoff in cutoffs if cutoff is not None]
+    return max(known) if len(known) == len(cutoffs) else None
+
+
+def _as_accepted(provider: str, qrels: Judgements) -> Judgements:
+    """Bring judgements into the form that a program of the library treats as trec_eval would."""
+    if provider == "judged":  # it would count a grade below 0, which means "not in the pool"
+        return {q: {d: grade for d, grade in judged.items() if grade >= 0} for q, judged in qrels.items()}
+    largest = max(grade for judged in qrels.values() for grade in judged.values())
+    if provider == "gdeval" and largest > _GDEVAL_LARGEST_GRADE:
+        raise BadData(
+            f"a grade of {largest} is in the judgements; ERR and nDCG(dcg='exp-log2') take grades up to "
+            f"{_GDEVAL_LARGEST_GRADE}; map the grades down, or give gains: nDCG(gains={{1: 1, 2: 3}})@10"
+        )
+    return qrels
+
+
+def _no_overlap(run: Run, judged: Mapping[str, object]) -> str:
+    if not len(run):
+        return "the run is empty, so there is nothing to evaluate"
+    if any(q in run for q in judged):
+        return "the run has no results for any judged query, so there is nothing to evaluate"
+    return (
+        f"run and judgements have no query in common: the run has {_some(tuple(run))}; "
+        f"the judgements have {_some(tuple(judged))}; give the judgements of the same topics"
+    )
+
+
+def _some(ids: Sequence[str], most: int = 5) -> str:
+    rest = f" ... ({len(ids):,} in all)" if len(ids) > most else ""
+    return ", ".join(ids[:most]) + rest

@@ -1,0 +1,181 @@
+"""Two systems, one question: who finds a right document first where the other does not, and how far away.
+
+The annotation paper (Chiu, Shinzato, section 5.2) counts for how many test queries only one of two models has
+a right document on top (its table 6), and cuts the queries into five ranges of equal size by the distance at
+which the first model finds its top document (its figure 2). Here likewise, for any two runs.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.qrels import Qrels, relevant
+from rankhouse.core.run import Run
+from rankhouse.evaluation.report import Table
+
+
+class Counts(NamedTuple):
+    """Queries by who is right.
+
+    Attributes:
+        neither: Both wrong.
+        only_first: The first system alone.
+        only_second: The second alone.
+        both: Both right.
+    """
+
+    neither: int
+    only_first: int
+    only_second: int
+    both: int
+
+    @property
+    def queries(self) -> int:
+        """How many there are."""
+        return sum(self)
+
+    @property
+    def p(self) -> float:
+        """Return the two-sided exact probability of so uneven a split by chance (sign test, McNemar's exact).
+
+        1 where the two never differ.
+        """
+        fewer, split = min(self.only_first, self.only_second), self.only_first + self.only_second
+        tail = sum(math.comb(split, count) for count in range(fewer + 1))
+        return min(1.0, float(Fraction(tail, 2**split)) * 2)
+
+
+class Range(NamedTuple):
+    """One of the ranges that queries are cut into.
+
+    Attributes:
+        nearest: Highest score of the first system's top document in it.
+        farthest: Lowest.
+        counts: Who is right.
+    """
+
+    nearest: float
+    farthest: float
+    counts: Counts
+
+
+class Versus(NamedTuple):
+    """What was found.
+
+    Attributes:
+        first: Name of the first system.
+        second: Of the second.
+        counts: Who is right, over all queries.
+        ranges: The same by the score of the first system's top document, highest first.
+    """
+
+    first: str
+    second: str
+    counts: Counts
+    ranges: tuple[Range, ...]
+
+
+def versus(first: Run, second: Run, qrels: Qrels, names: tuple[str, str], ranges: int = 5) -> Versus:
+    """Compare the top documents of two runs.
+
+    Only queries that have a relevant document count. A query that a run does not have is wrong there; one
+    that the first run does not have is farthest of all. Equal scores are ordered by query id.
+
+    Args:
+        first: By whose scores the ranges are cut: the higher the nearer.
+        second: The other.
+        qrels: What is right.
+        names: Of the two.
+        ranges: How many, of equal size or one more.
+
+    Raises:
+        WrongUse: Fewer than one range.
+        BadData: Fewer judged queries than ranges.
+    """
+    if ranges < 1:
+        raise WrongUse(f"ranges={ranges}: one or more are possible")
+    judged = sorted(query_id for query_id in qrels if relevant(qrels, query_id))
+    if len(judged) < ranges:
+        raise BadData(
+            f"{len(judged):,} queries have a relevant document, too few for {ranges} ranges; give fewer "
+            "ranges, or the judgements that belong to the runs"
+        )
+    scores = {query_id: _top_score(first, query_id) for query_id in judged}
+    order = sorted(judged, key=lambda query_id: -scores[query_id])
+    right = [[_is_right(run, query_id, qrels) for query_id in order] for run in (first, second)]
+    cut = [
+        Range(scores[order[rows[0]]], scores[order[rows[-1]]], _counts(right, rows))
+        for rows in np.array_split(np.arange(len(order)), ranges)
+    ]
+    return Versus(*names, _counts(right, np.arange(len(order))), tuple(cut))
+
+
+def counts_table(found: Versus) -> Table:
+    """One row a kind of query: how many of them there are."""
+    counts, queries = found.counts, found.counts.queries
+    rows = [
+        (kind, f"{count:,}", f"{count / queries:.1%}")
+        for kind, count in zip(_kinds(found), counts, strict=True)
+    ]
+    legend = f"{queries:,} queries; p = {counts.p:.4f} that only one is right by chance (exact sign test)"
+    return Table(("", "queries", "share"), tuple(rows), legend=legend)
+
+
+def ranges_table(found: Versus) -> Table:
+    """One row a range, nearest first: shares of the four kinds of queries."""
+    rows = [
+        (
+            f"{number}: {one.nearest:.4f} to {one.farthest:.4f}",
+            f"{one.counts.queries:,}",
+            *(f"{count / one.counts.queries:.1%}" for count in one.counts),
+        )
+        for number, one in enumerate(found.ranges, 1)
+    ]
+    legend = f"Ranges by the score of the top document of {found.first}, nearest first."
+    return Table((f"score by {found.first}", "queries", *_kinds(found)), tuple(rows), legend=legend)
+
+
+def record(found: Versus) -> dict[str, object]:
+    """Return all numbers by name."""
+    counts = found.counts
+    return {
+        "first": found.first,
+        "second": found.second,
+        "queries": counts.queries,
+        "p": counts.p,
+        **counts._asdict(),
+        "ranges": [
+            {"nearest": _finite(r.nearest), "farthest": _finite(r.farthest), **r.counts._asdict()}
+            for r in found.ranges
+        ],
+    }
+
+
+def _kinds(found: Versus) -> tuple[str, str, str, str]:
+    return "both wrong", f"only {found.first} right", f"only {found.second} right", "both right"
+
+
+def _top_score(run: Run, query_id: str) -> float:
+    return float(run[query_id].scores[0]) if query_id in run and run[query_id].doc_ids else -math.inf
+
+
+def _is_right(run: Run, query_id: str, qrels: Qrels) -> bool:
+    return query_id in run and bool(
+        set(run[query_id].doc_ids[:1]) & relevant(qrels, query_id)  # empty where nothing was found
+    )
+
+
+def _counts(right: list[list[bool]], rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Counts:
+    seen = [(right[0][row], right[1][row]) for row in rows.tolist()]
+    return Counts(
+        *(seen.count(kind) for kind in ((False, False), (True, False), (False, True), (True, True)))
+    )
+
+
+def _finite(score: float) -> float | None:
+    return score if math.isfinite(score) else None

@@ -1,0 +1,292 @@
+"""Folders that only grow, document after document: what vectors and kept passages of an index have in common.
+
+Data files are only ever added to. After some seconds of work they are flushed, and ``progress.json`` says how
+much of them counts; ``manifest.json`` says it when all is done. The next call streams over the documents
+already done (hashing them, to be sure they are the same), cuts off what a kill may have left half-written,
+and goes on. Chunks end with a document and depend on the documents only, so what comes out is the same
+whether or not the work was interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Generic, NamedTuple
+
+import msgspec
+
+from rankhouse.core.checksums import BlockSums, differs, file_sum
+from rankhouse.core.errors import BadIndex, OutputFailed, WrongUse
+from rankhouse.core.nouns import Document, Passage
+from rankhouse.index.append_state import MANIFEST, PROGRESS, Counts, S, save_state, sum_of
+
+CHUNK_CHARACTERS: Final = 4_000_000
+JOURNAL_SECONDS: Final = 2.0  # at most so much work is lost by a kill, besides the chunk under way
+NOTHING_LOST: Final = "Nothing was lost"
+DONE_STAYS: Final = "What was encoded so far is kept; run the same command again to go on from there"
+
+Split = Callable[[Document], Sequence[Passage]]
+"""What cuts a document into passages; ``text.split`` has them."""
+
+Progress = Callable[[int, int], None]
+"""Told (documents done, documents in all) after every chunk."""
+
+
+class Stretch(NamedTuple):
+    """The documents to come, and how they are taken.
+
+    Attributes:
+        documents: How many there are in all.
+        collection: The index's fingerprint.
+        split: What cuts them into passages.
+        chunk: Passages taken at once.
+    """
+
+    documents: int
+    collection: str
+    split: Split
+    chunk: int
+
+
+class Chunk:
+    """Documents gathered for one call of what encodes them.
+
+    Attributes:
+        ids: Of the documents.
+        texts: Of all their passages that have some.
+        numbers: Each passage's place in its document.
+        rows: How many passages each document has.
+    """
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.texts: list[str] = []
+        self.numbers: list[int] = []
+        self.rows: list[int] = []
+        self._characters = 0
+
+    def add(self, doc_id: str, passages: Sequence[Passage]) -> None:
+        """Take a document; passages without text are left out."""
+        said = [passage for passage in passages if passage.text.strip()]
+        self.ids.append(doc_id)
+        self.texts += [passage.text for passage in said]
+        self.numbers += [passage.index for passage in said]
+        self.rows.append(len(said))
+        self._characters += sum(len(passage.text) for passage in said)
+
+    def full(self, passages: int) -> bool:
+        """Whether to encode now; documents without text fill a chunk as well, ten times as slowly."""
+        return (
+            len(self.texts) >= passages
+            or self._characters >= CHUNK_CHARACTERS
+            or len(self.ids) >= 10 * passages
+        )
+
+
+class Growing(Generic[S]):
+    """The data files of a folder, open at their ends, and the state that says how much of them counts.
+
+    ``state`` runs ahead of the file ``progress.json``, which :meth:`note` brings up to date.
+
+    Args:
+        folder: Where the files are.
+        state: How much of them counts.
+        zeros: Files that begin with an offset of 0 (8 bytes).
+    """
+
+    def __init__(self, folder: Path, state: S, zeros: Sequence[str] = ()) -> None:
+        self.folder, self.state, self._zeros = folder, state, zeros
+        self._noted = time.monotonic()
+        self._streams: dict[str, BinaryIO] = {}
+        self._sums: dict[str, BlockSums] = {}
+
+    def __enter__(self) -> Growing[S]:
+        with writing_to(self.folder, NOTHING_LOST), ExitStack() as stack:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for name, size in self.state.sizes().items():
+                handle = os.open(self.folder / name, os.O_RDWR | os.O_CREAT, 0o666)
+                stream = stack.enter_context(os.fdopen(handle, "r+b", buffering=0))
+                there = stream.seek(0, os.SEEK_END)
+                if there < size and self.state.documents:
+                    raise BadIndex(
+                        f"{self.folder / name}: has {there:,} bytes, {size:,} are needed; the file is "
+                        "damaged: encode anew with --overwrite"
+                    )
+                stream.truncate(size if self.state.documents else 0)
+                stream.seek(0, os.SEEK_END)
+                self._streams[name] = stream
+                self._sums[name] = self._sums_so_far(name, size if self.state.documents else 0)
+            if not self.state.documents:
+                for name in self._zeros:
+                    self._append(name, bytes(8))
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._open.close()
+
+    def _sums_so_far(self, name: str, size: int) -> BlockSums:
+        if size and name not in self.state.blocks:  # written by an older version: measure it now
+            found = file_sum(self.folder / name, size, blocks=True)
+            if what := differs(found, sum_of(self.state, name)):
+                raise BadIndex(f"{self.folder / name}: {what}; encode anew with --overwrite")
+            return BlockSums(size, found.blocks)
+        return BlockSums(size, self.state.blocks.get(name, b"") if size else b"")
+
+    def append(self, files: dict[str, bytes], counts: dict[str, Any]) -> None:
+        """Add a chunk to the files; afterwards the state has these counts."""
+        with writing_to(self.folder, DONE_STAYS):
+            for name, data in files.items():
+                self._append(name, data)
+        self.state = _changed(self.state, **counts)
+
+    def _append(self, name: str, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._streams[name].write(rest) :]
+        self._sums[name].add(data)
+        sums = {**self.state.sums, name: zlib.crc32(data, self.state.sums.get(name, 0))}
+        self.state = _changed(self.state, sums=sums)
+
+    def note(self, texts: str, *, now: bool = False) -> None:
+        """Say in ``progress.json`` that all of ``state`` counts; every few seconds, unless it must be now."""
+        self.state = _changed(self.state, texts=texts)
+        if not now and time.monotonic() - self._noted < JOURNAL_SECONDS:
+            return
+        with writing_to(self.folder, DONE_STAYS):
+            for stream in self._streams.values():
+                os.fsync(stream.fileno())
+            blocks = {name: sums.packed() for name, sums in self._sums.items()}
+            self.state = _changed(self.state, blocks=blocks)
+            save_state(_changed(self.state, collection=""), self.folder / PROGRESS)
+        self._noted = time.monotonic()
+
+
+def _changed(state: S, **changes: object) -> S:
+    return msgspec.structs.replace(state, **changes)  # type: ignore[type-var]  # states are structures
+
+
+def begin(
+    folder: Path, asked: S, load: Callable[[Path], S], same: Sequence[str], *, overwrite: bool = False
+) -> S:
+    """Return where to go on: the start, interrupted work, or complete work on fewer documents.
+
+    Args:
+        folder: Where the files are.
+        asked: The state of a fresh start.
+        load: Reads a manifest.
+        same: Attributes in which what is there must be what is asked for.
+        overwrite: Throw away what is there.
+
+    Raises:
+        WrongUse: It is not.
+    """
+    if overwrite:
+        with writing_to(folder, NOTHING_LOST):
+            for name in (MANIFEST, PROGRESS, *asked.sizes()):
+                (folder / name).unlink(missing_ok=True)
+            shutil.rmtree(folder / "structures", ignore_errors=True)
+        return asked
+    there = next((folder / name for name in (PROGRESS, MANIFEST) if (folder / name).exists()), None)
+    if there is None:
+        return asked
+    state = load(there)
+    for name in same:
+        if (old := getattr(state, name)) != (new := getattr(asked, name)):
+            raise WrongUse(
+                f'{folder}: holds vectors with {name} "{old}", now "{new}" is asked for; give these vectors '
+                "another name, or replace the old ones with --overwrite"
+            )
+    return _changed(state, version=asked.version)
+
+
+def grow(
+    files: Growing[S],
+    documents: Iterable[Document],
+    stretch: Stretch,
+    write: Callable[[Chunk], None],
+    progress: Progress | None = None,
+) -> S:
+    """Encode what is missing; give the complete state.
+
+    Args:
+        files: What grows.
+        documents: All documents of the collection, in index order, streamed once.
+        stretch: How many there are and how they are cut.
+        write: Encodes a chunk and appends it to the files.
+        progress: Told how far the work is, documents done earlier included.
+
+    Raises:
+        BadIndex: The documents done earlier are not those that come now, or their number is not as announced.
+    """
+    before, seen = files.state.documents, 0
+    hashed, chunk = blake2b(digest_size=16), Chunk()
+    tell = progress or (lambda *_: None)
+    for document in documents:
+        seen += 1
+        _hash(hashed, document)
+        if seen <= before:
+            if seen == before:
+                _refuse_others(files, hashed.hexdigest())
+                tell(seen, stretch.documents)
+            continue
+        chunk.add(document.id, stretch.split(document))
+        if chunk.full(stretch.chunk):
+            write(chunk)
+            files.note(hashed.hexdigest())
+            chunk = Chunk()
+            tell(seen, stretch.documents)
+    if seen < before or seen != stretch.documents:
+        raise BadIndex(
+            f"{files.folder}: {seen:,} documents came, {stretch.documents:,} were announced and {before:,} "
+            "were encoded before; if the index was made anew, replace its vectors with --overwrite"
+        )
+    write(chunk)
+    files.note(hashed.hexdigest(), now=True)
+    tell(seen, stretch.documents)
+    return _changed(files.state, collection=stretch.collection)
+
+
+def finish(folder: Path, final: Counts) -> None:
+    """Say that all is done."""
+    with writing_to(folder, DONE_STAYS):
+        save_state(final, folder / MANIFEST)
+        (folder / PROGRESS).unlink(missing_ok=True)
+
+
+def _hash(hashed: blake2b, document: Document) -> None:
+    for part in (document.id, document.title, document.text):
+        raw = part.encode("utf-8", "surrogatepass")
+        hashed.update(len(raw).to_bytes(8, "big") + raw)
+
+
+def _refuse_others(files: Growing[S], texts: str) -> None:
+    if texts != files.state.texts:
+        raise BadIndex(
+            f"{files.folder}: the first {files.state.documents:,} documents are not those that were encoded "
+            "(texts, titles, ids or their order changed); encode all of them anew with --overwrite"
+        )
+
+
+@contextmanager
+def writing_to(folder: Path, consolation: str) -> Iterator[None]:
+    """Turn a refusal to write into an error that says what is left."""
+    try:
+        yield
+    except OSError as error:
+        cause = error.__cause__ if isinstance(error, OutputFailed) else error
+        number = getattr(cause, "errno", None)
+        reason = (
+            "the disk is full; free some space"
+            if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            else getattr(cause, "strerror", None) or str(error)
+        )
+        raise OutputFailed(f"{folder}: the vectors cannot be written: {reason}. {consolation}") from error

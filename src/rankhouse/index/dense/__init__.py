@@ -1,0 +1,1 @@
+"""Document vectors: encoding, exact search, FAISS."""

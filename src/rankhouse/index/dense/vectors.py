@@ -1,0 +1,260 @@
+"""Vectors of an index's documents: what is in the folder, and opening it.
+
+    INDEX/vectors/NAME/
+        manifest.json    encoder, policy, similarity, size, sums: the last complete state
+        progress.json    the same for an encoding under way; gone when it is done
+        vectors.bin      (n, d) float32 or float16, little-endian, one row a passage, in index order
+        owners.bin       (n,) uint32: the document each row belongs to, counted from 0
+        ids.bin          the documents' ids, one after the other, UTF-8
+        ids_at.bin       (documents + 1,) int64: where each id begins, and where the last one ends
+        structures/      search structures made from the vectors, see dense_faiss.py
+
+Files only ever grow, and the manifest that says how much of them counts is replaced last. So vectors can be
+searched while an encoding adds to them, and a killed encoding leaves nothing that could be mistaken for more.
+Where similarity is "cosine" the rows are kept at length 1, so that a dot product is the cosine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
+
+import msgspec
+import numpy as np
+
+from rankhouse import __version__
+from rankhouse.core.checksums import Checked
+from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
+from rankhouse.core.nouns import FloatArray
+from rankhouse.index.append_state import AGAIN, MANIFEST, PROGRESS, load_state, mapped, verify_files
+from rankhouse.index.lexical.store import Strings
+
+FORMAT: Final = "rankhouse-vectors"
+VERSION: Final = 2  # 1 had no checksums of blocks; its files are read whole when first touched
+SIMILARITIES: Final = {
+    "dot": "the dot product",
+    "cosine": "the dot product of vectors of length 1",
+    "l2": "minus the squared Euclidean distance",
+}
+DTYPES: Final = {"float32": "<f4", "float16": "<f2"}
+
+
+class Encoder(Protocol):
+    """What turns texts into vectors."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever the vectors could."""
+        ...
+
+    @property
+    def similarity(self) -> str:
+        """How its vectors are compared: "dot", "cosine" or "l2"."""
+        ...
+
+    def encode_passages(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n passages: (n, d) float32, each independent of the others."""
+        ...
+
+    def encode_queries(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n queries: (n, d) float32, each independent of the others."""
+        ...
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the files counts, and how it was made.
+
+    Attributes:
+        encoder: Fingerprint of the encoder.
+        policy: What else shapes the vectors: how documents were split.
+        similarity: "dot", "cosine" or "l2".
+        dtype: "float32" or "float16".
+        dimension: d; 0 as long as there are no rows.
+        documents: Documents read, with and without text.
+        rows: n, the number of vectors.
+        id_bytes: Bytes of their ids.
+        without_text: Documents that have no row.
+        largest_norm: Length of the longest vector.
+        texts: Hash of the ids and texts of these documents, in order.
+        collection: Fingerprint of the index when they were all its documents; "" while under way.
+        sums: CRC-32 of each file as far as it counts.
+        blocks: CRC-32 of each block of each file.
+    """
+
+    encoder: str
+    policy: str
+    similarity: str
+    dtype: str
+    dimension: int = 0
+    documents: int = 0
+    rows: int = 0
+    id_bytes: int = 0
+    without_text: int = 0
+    largest_norm: float = 0.0
+    texts: str = ""
+    collection: str = ""
+    sums: dict[str, int] = {}
+    blocks: dict[str, bytes] = {}
+    format: str = FORMAT
+    version: int = VERSION
+    made_by: str = f"rankhouse {__version__}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Name of these very vectors: other encoder, split, precision or documents, other name."""
+        parts = (
+            self.encoder,
+            self.policy,
+            self.similarity,
+            self.dtype,
+            self.documents,
+            self.rows,
+            self.texts,
+        )
+        return blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
+
+    @property
+    def row_type(self) -> np.dtype[Any]:
+        """The numpy type of a component on disk."""
+        return np.dtype(DTYPES[self.dtype])
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file that count."""
+        return {
+            "vectors.bin": self.rows * self.dimension * self.row_type.itemsize,
+            "owners.bin": self.rows * 4,
+            "ids.bin": self.id_bytes,
+            "ids_at.bin": (self.documents + 1) * 8,
+        }
+
+
+def load_vectors_state(path: Path) -> State:
+    """Read a manifest or progress file; raises as :func:`growing.load_state` does."""
+    return load_state(path, State, {"dtype": DTYPES, "similarity": SIMILARITIES})
+
+
+def vectors_folder(index: Path | str, name: str = "default") -> Path:
+    """Return the folder of an index's vectors of this name.
+
+    Raises:
+        WrongUse: The name could lead out of the index.
+    """
+    if not name or name != Path(name).name or name.startswith("."):
+        raise WrongUse(f'"{name}" cannot name vectors; use letters, digits, - and _, like  minilm')
+    return Path(index) / "vectors" / name
+
+
+class Vectors:
+    """The vectors of a collection, memory-mapped. Open them with :meth:`open`.
+
+    Attributes:
+        folder: Where they are.
+        state: How they were made.
+        rows: (n, d) on disk.
+        owners: (n,) uint32 on disk: the number of the document each row belongs to.
+        ids: Id of each document by number.
+    """
+
+    def __init__(self, folder: Path, state: State) -> None:
+        self.folder, self.state = folder, state
+        kind, d = DTYPES[state.dtype], state.dimension
+        self.rows: Checked[np.floating[Any]] = mapped(folder, state, "vectors.bin", kind, (state.rows, d))
+        self.owners: Checked[np.uint32] = mapped(folder, state, "owners.bin", "<u4", (state.rows,))
+        self.ids = Strings(
+            mapped(folder, state, "ids.bin", "u1", (state.id_bytes,)),
+            mapped(folder, state, "ids_at.bin", "<i8", (state.documents + 1,)),
+        )
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Self:
+        """Open a folder of vectors; nothing is read but the manifest.
+
+        Raises:
+            MissingInput: There is no such folder.
+            BadIndex: The encoding was never finished, or the folder is damaged.
+        """
+        folder = Path(folder)
+        if (folder / MANIFEST).exists():
+            return cls(folder, load_vectors_state(folder / MANIFEST))
+        if (folder / PROGRESS).exists():
+            done = load_vectors_state(folder / PROGRESS).documents
+            raise BadIndex(
+                f"{folder}: the encoding stopped after {done:,} documents; {AGAIN}, it goes on from there"
+            )
+        if not folder.exists():
+            beside = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []
+            there = f"; there are: {', '.join(beside)}" if beside else ""
+            raise MissingInput(
+                f"{folder}: there are no such vectors{there}; make them with  rankhouse encode"
+            )
+        raise BadIndex(f"{folder}: holds no vectors (it has no {MANIFEST}); {AGAIN}")
+
+    def __len__(self) -> int:
+        return self.state.rows
+
+    def __repr__(self) -> str:
+        s = self.state
+        return f"<Vectors {self.folder}: {s.rows:,} of {s.dimension} for {s.documents:,} documents>"
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in a vector, d."""
+        return self.state.dimension
+
+    @property
+    def passages(self) -> bool:
+        """Whether some document has several rows."""
+        return self.state.rows > self.state.documents - self.state.without_text
+
+    @property
+    def fingerprint(self) -> str:
+        """Name of these very vectors."""
+        return self.state.fingerprint
+
+    def require(self, *, documents: int, collection: str) -> Self:
+        """Make sure the vectors are those of all documents of an index, as it is now.
+
+        Args:
+            documents: How many the index has.
+            collection: The index's fingerprint.
+
+        Raises:
+            BadIndex: Documents were added, or changed, after the encoding.
+        """
+        if self.state.collection != collection or self.state.documents != documents:
+            raise BadIndex(
+                f"{self.folder}: the vectors are of {self.state.documents:,} documents, the index now has "
+                f"{documents:,} (or others); {AGAIN}: only what is new will be encoded"
+            )
+        return self
+
+    def require_encoder(self, encoder: Encoder) -> Self:
+        """Make sure queries will be encoded by what encoded the documents.
+
+        Raises:
+            BadIndex: It is another encoder.
+        """
+        if encoder.fingerprint != self.state.encoder:
+            raise BadIndex(
+                f"{self.folder}: was encoded by {self.state.encoder}, the queries would be by "
+                f"{encoder.fingerprint}; search with the encoder that made the vectors, or encode anew"
+            )
+        return self
+
+    def verify(self) -> None:
+        """Read every file whole and compare it with its sum.
+
+        Raises:
+            BadIndex: One differs.
+        """
+        verify_files(self.folder, self.state)
+
+
+def unit_length(vectors: FloatArray) -> FloatArray:
+    """Scale vectors (n, d) to length 1; one of length 0 stays as it is."""
+    lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1, keepdims=True))
+    with np.errstate(invalid="ignore"):  # infinite ones become not-a-number, which the caller refuses
+        scaled: FloatArray = (vectors / np.maximum(lengths, np.finfo(np.float32).tiny)).astype(np.float32)
+    return scaled

@@ -1,0 +1,190 @@
+"""An index opened for reading: its segments, its statistics and its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core import notation
+from rankhouse.core.nouns import Document
+from rankhouse.index.lexical import manifest, segment
+from rankhouse.index.lexical.manifest import Manifest
+from rankhouse.index.lexical.segment import Segment
+from rankhouse.index.lexical.weighting import Collection, TermCounts
+from rankhouse.text.analyze import ANALYZERS, Analyzer
+
+
+class Documents(Mapping[str, Document]):
+    """The documents of an index by id, read from disk when asked for; iteration is in index order."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._segments = segments
+
+    def find(self, doc_id: str) -> tuple[Segment, int]:
+        """Find the segment and row of a document.
+
+        Raises:
+            KeyError: The index has no such document.
+        """
+        for part in self._segments:
+            if (row := part.find_document(doc_id)) >= 0:
+                return part, row
+        raise KeyError(doc_id)
+
+    def __getitem__(self, doc_id: str) -> Document:
+        part, row = self.find(doc_id)
+        return part.document(row)
+
+    def __contains__(self, doc_id: object) -> bool:
+        return isinstance(doc_id, str) and any(part.find_document(doc_id) >= 0 for part in self._segments)
+
+    def __iter__(self) -> Iterator[str]:
+        for part in self._segments:
+            yield from part.ids
+
+    def __len__(self) -> int:
+        return sum(part.documents for part in self._segments)
+
+    def stream(self) -> Iterator[Document]:
+        """Read all documents in index order, each block once."""
+        for part in self._segments:
+            for row in range(part.documents):
+                yield part.document(row)
+
+    def fetch(self, doc_ids: Iterable[str]) -> list[Document]:
+        """Read several documents, in the order asked for but each block once where they share one.
+
+        Raises:
+            KeyError: The index has no such document.
+        """
+        wanted = list(doc_ids)
+        places = [self.find(doc_id) for doc_id in wanted]
+        by_place = sorted(range(len(wanted)), key=lambda i: (str(places[i][0].folder), places[i][1]))
+        fetched: list[Document | None] = [None] * len(wanted)
+        for i in by_place:
+            part, row = places[i]
+            fetched[i] = part.document(row)
+        return [document for document in fetched if document is not None]
+
+
+class Index:
+    """A collection that can be searched. Open one with :meth:`open`; make one with ``build.build``.
+
+    Attributes:
+        path: Its folder.
+        analyzer: What turned its texts, and will turn queries, into terms.
+        segments: In order of their documents.
+        starts: Row of each segment's first document in the whole index, and the number of all documents.
+        collection: Statistics of all documents.
+        documents: The documents by id.
+    """
+
+    def __init__(self, path: Path, said: Manifest, segments: list[Segment]) -> None:
+        self.path, self.manifest, self.segments = path, said, segments
+        self.analyzer: Analyzer = notation.make(said.analyzer, ANALYZERS, "analyzer")
+        self.documents = Documents(segments)
+        self.collection = Collection(
+            sum(entry.documents for entry in said.segments),
+            sum(entry.with_text for entry in said.segments),
+            sum(entry.with_terms for entry in said.segments),
+            sum(entry.tokens for entry in said.segments),
+        )
+        self.starts: NDArray[np.int64] = np.cumsum([0, *(part.documents for part in segments)])
+        # Queries of a batch share words; one look-up of a word costs some tens of microseconds a segment.
+        self.numbers = lru_cache(maxsize=65_536)(self._numbers)
+        self.counts = lru_cache(maxsize=65_536)(self._counts)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open an index folder; arrays are memory-mapped, so this is quick whatever its size.
+
+        Raises:
+            MissingInput: There is no such folder.
+            BadIndex: It is no index, damaged, or of another version.
+        """
+        path = Path(path)
+        said = manifest.load(path)
+        segments = [Segment(path / "segments" / entry.folder, entry.files) for entry in said.segments]
+        return cls(path, said, segments)
+
+    def __len__(self) -> int:
+        return self.collection.documents
+
+    def __repr__(self) -> str:
+        return f"<Index {self.path}: {len(self):,} documents, {self.analyzer.name}>"
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the content; changes with every document added."""
+        return self.manifest.fingerprint
+
+    def _numbers(self, term: str) -> tuple[int, ...]:
+        """Return a term's number in every segment, -1 where it does not occur."""
+        return tuple(part.find_term(term) for part in self.segments)
+
+    def _counts(self, term: str) -> TermCounts:
+        """Count the documents that hold a term, and its occurrences."""
+        documents = occurrences = 0
+        for part, number in zip(self.segments, self.numbers(term), strict=True):
+            if number >= 0:
+                documents += part.frequency(number)
+                occurrences += part.occurrences(number)
+        return TermCounts(documents, occurrences)
+
+    def place(self, row: int) -> tuple[Segment, int]:
+        """Return the segment of a row of the whole index, and the row there."""
+        number = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.segments[number], row - int(self.starts[number])
+
+    def ids(self, rows: NDArray[np.int64]) -> list[str]:
+        """Return the document ids of rows of the whole index."""
+        if len(self.segments) == 1:
+            return self.segments[0].ids.take(rows)
+        owner = np.searchsorted(self.starts, rows, side="right") - 1
+        found = np.empty(len(rows), object)
+        for number in np.unique(owner):
+            mine = np.flatnonzero(owner == number)
+            found[mine] = self.segments[number].ids.take(rows[mine] - self.starts[number])
+        return found.tolist()
+
+    @cached_property
+    def in_id_order(self) -> bool:
+        """Whether every segment's ids come after all of the segments before it, as in a sorted collection."""
+        edges = [part.edges() for part in self.segments]
+        return all(before[1] < after[0] for before, after in pairwise(edges))
+
+    def by_id(self, rows: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sort rows of the whole index by group, then by document id: positions, (rows,)."""
+        owner = np.searchsorted(self.starts, rows, side="right") - 1
+        heads = np.empty((len(rows), 2), np.uint64)
+        for number, part in enumerate(self.segments):
+            mine = np.flatnonzero(owner == number)
+            heads[mine] = part.ids.heads(rows[mine] - self.starts[number])
+        order = np.lexsort((heads[:, 1], heads[:, 0], group))
+        ordered, grouped = heads[order], group[order]
+        if ((ordered[1:] == ordered[:-1]).all(axis=1) & (grouped[1:] == grouped[:-1])).any():
+            # Ids that are the same for 16 bytes: look at all of them.
+            ids, groups = self.ids(rows), group.tolist()
+            order = np.array(sorted(range(len(rows)), key=lambda i: (groups[i], ids[i])), np.int64)
+        return order
+
+    def distinct_terms(self) -> int:
+        """Count the distinct terms; merges the segments' sorted lists when there are several."""
+        if len(self.segments) == 1:
+            return len(self.segments[0].terms)
+        return len(set().union(*(part.terms for part in self.segments)))
+
+    def verify(self) -> None:
+        """Read every file whole and compare it with the manifest.
+
+        Raises:
+            BadIndex: One differs.
+        """
+        for part, entry in zip(self.segments, self.manifest.segments, strict=True):
+            segment.verify(part.folder, entry.files)

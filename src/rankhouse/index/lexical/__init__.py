@@ -1,0 +1,1 @@
+"""The inverted index: building, storing, searching."""

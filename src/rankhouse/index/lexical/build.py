@@ -1,0 +1,316 @@
+"""Documents -> Index: segment after segment, in memory bounded by the segment, whole or absent on disk.
+
+A new index grows in a hidden folder beside its place and is moved there when complete. Documents added to an
+index become further segments; the manifest that names them is replaced last. A killed build leaves nothing
+that could be mistaken for an index, and the next build clears it away.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from rankhouse.core import notation
+from rankhouse.core.errors import BadData, DuplicateId, WrongUse, real_path, writing_failures
+from rankhouse.core.locks import only_writer, refuse_if_written
+from rankhouse.core.nouns import Document
+from rankhouse.core.outputs import others, replacing_folder
+from rankhouse.index.index import Index
+from rankhouse.index.lexical import manifest
+from rankhouse.index.lexical.analysis import Analysed, Analysts
+from rankhouse.index.lexical.manifest import Manifest, SegmentEntry
+from rankhouse.index.lexical.segment import sums_of, write_arrays
+from rankhouse.index.lexical.store import StoreWriter
+from rankhouse.text.analyze import ANALYZERS
+
+Progress = Callable[[int], None]
+"""Told the number of documents read so far, every thousand or so."""
+
+CHUNK_DOCUMENTS = 4_000
+CHUNK_CHARACTERS = 2_000_000
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How an index is built.
+
+    Attributes:
+        analyzer: Notation of the analyzer: ``english``, ``tweet`` or ``whitespace``.
+        segment_tokens: A segment is closed before it holds more tokens than this; peak memory is about
+            15 bytes times this number, and the distinct words.
+        workers: Analysis processes; 0 takes one a processor.
+        overwrite: Replace an index that is already there.
+    """
+
+    analyzer: str = "english"
+    segment_tokens: int = 1 << 25
+    workers: int = 0
+    overwrite: bool = False
+
+
+@dataclass
+class BuildReport:
+    """What a build saw.
+
+    Attributes:
+        documents: Documents indexed.
+        tokens: Terms indexed.
+        without_text: Documents whose title and text are empty.
+        without_terms: Documents with text in which the analyzer left nothing to search for.
+        examples: First few ids of documents without text or terms.
+    """
+
+    documents: int = 0
+    tokens: int = 0
+    without_text: int = 0
+    without_terms: int = 0
+    examples: tuple[str, ...] = ()
+
+    def note(self, document: Document, length: int) -> None:
+        """Count one document of ``length`` terms."""
+        self.documents += 1
+        self.tokens += length
+        if length == 0:
+            is_empty = _is_blank(document)
+            self.without_text += is_empty
+            self.without_terms += not is_empty
+            if len(self.examples) < 5:
+                self.examples += (document.id,)
+
+
+def _is_blank(document: Document) -> bool:
+    return not (document.text.strip() or document.title.strip())
+
+
+def build(
+    documents: Iterable[Document],
+    out: Path | str,
+    options: BuildOptions | None = None,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Build an index.
+
+    Args:
+        documents: The collection, streamed once.
+        out: The folder to make.
+        options: Analyzer, segment size, workers.
+        progress: Told how many documents were read.
+
+    Raises:
+        WrongUse: The folder exists, or the analyzer is unknown.
+        BadData: There are no documents, or (from the reader) a faulty one.
+        OutputFailed: No permission, disk full.
+    """
+    out, options = Path(out), options or BuildOptions()
+    notation.make(options.analyzer, ANALYZERS, "analyzer")
+    _refuse_occupied(out, options)
+    with only_writer(out), replacing_folder(out, _foreign) as scratch:
+        _refuse_occupied(out, options)
+        report, entries = _write_segments(documents, scratch, 0, options, progress)
+        Manifest(options.analyzer, tuple(entries)).save(scratch)
+        refuse_if_written(out)
+    return report
+
+
+def append(
+    documents: Iterable[Document],
+    out: Path | str,
+    options: BuildOptions | None = None,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Add documents to an index, as further segments; its analyzer is kept.
+
+    Raises:
+        DuplicateId: A document's id is in the index already.
+        BadIndex: The folder holds no sound index.
+        BadData: There are no documents.
+        OutputFailed: No permission, disk full; the index stays as it was.
+    """
+    out, options = Path(out), options or BuildOptions()
+    manifest.load(out)
+    with only_writer(out), writing_failures(out):
+        index = Index.open(out)  # only now: another process may have added documents while this one waited
+        before = manifest.load(out)
+        kept = {entry.folder for entry in before.segments}
+        for orphan in (out / "segments").iterdir():
+            if orphan.name not in kept:
+                shutil.rmtree(orphan)
+        options = BuildOptions(before.analyzer, options.segment_tokens, options.workers)
+        fresh = _refuse_known(documents, index)
+        try:
+            report, entries = _write_segments(fresh, out, len(before.segments), options, progress)
+        except BaseException:
+            for folder in (out / "segments").iterdir():
+                if folder.name not in kept:
+                    shutil.rmtree(folder, ignore_errors=True)
+            raise
+        Manifest(before.analyzer, (*before.segments, *entries)).save(out)
+    return report
+
+
+def _foreign(folder: Path) -> list[str]:
+    return others(folder, ("vectors", "kept", "lock"), (manifest.FILE, "segments"))
+
+
+def _refuse_occupied(out: Path, options: BuildOptions) -> None:
+    real_path(out)
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / manifest.FILE).exists():
+        raise WrongUse(f"{out}: exists and is no index; name a folder that does not exist yet")
+    if not options.overwrite:
+        raise WrongUse(f"{out}: is an index already; add to it with --append, or replace it with --overwrite")
+
+
+def _refuse_known(documents: Iterable[Document], index: Index) -> Iterator[Document]:
+    for document in documents:
+        if document.id in index.documents:
+            raise DuplicateId(
+                f'the id "{document.id}" is in the index already; nothing was added', index.path
+            )
+        yield document
+
+
+def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    chunk, characters = list[Document](), 0
+    for document in documents:
+        chunk.append(document)
+        characters += len(document.text) + len(document.title)
+        if len(chunk) >= CHUNK_DOCUMENTS or characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _analysed(documents: Iterable[Document], analysts: Analysts) -> Iterator[tuple[list[Document], Analysed]]:
+    """Analyse chunk after chunk in the order given; worker processes are kept a few ahead of the writer."""
+    ahead = 2 * analysts.workers if analysts.workers > 1 else 0
+    waiting: deque[tuple[list[Document], Future[Analysed]]] = deque()
+    for chunk in _chunks(documents):
+        waiting.append((chunk, analysts.submit([document.full_text for document in chunk])))
+        if len(waiting) > ahead:
+            ready, future = waiting.popleft()
+            yield ready, future.result()
+    for ready, future in waiting:
+        yield ready, future.result()
+
+
+def _write_segments(
+    documents: Iterable[Document], out: Path, first: int, options: BuildOptions, progress: Progress | None
+) -> tuple[BuildReport, list[SegmentEntry]]:
+    report = BuildReport()
+    with Analysts(options.analyzer, options.workers or os.cpu_count() or 1) as analysts:
+        growing = _Segments(out / "segments", first, options.segment_tokens)
+        try:
+            for chunk, analysed in _analysed(documents, analysts):
+                if growing.is_full_for(analysed):
+                    analysts.forget()
+                    growing.close()
+                    if analysed.first:
+                        analysed = analysts.submit([d.full_text for d in chunk]).result()  # noqa: PLW2901
+                growing.add(chunk, analysed)
+                for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
+                    report.note(document, length)
+                if progress is not None:
+                    progress(report.documents)
+            analysts.forget()
+            growing.close()
+        finally:
+            growing.abandon()
+    if not growing.entries:
+        raise BadData(
+            "there are no documents to index; is the corpus empty, or was every record passed over?"
+        )
+    return report, growing.entries
+
+
+class _Segments:
+    """The segments of one build: those closed, and the one being filled, if any."""
+
+    def __init__(self, folder: Path, first: int, capacity: int) -> None:
+        self._folder, self._first, self._capacity = folder, first, capacity
+        self._open: _Growing | None = None
+        self.entries: list[SegmentEntry] = []
+
+    def is_full_for(self, analysed: Analysed) -> bool:
+        """Return whether the segment being filled has no room for these tokens."""
+        return self._open is not None and self._open.filled + len(analysed.tokens) > self._capacity
+
+    def add(self, documents: list[Document], analysed: Analysed) -> None:
+        """Add documents to the segment being filled, or to a new one."""
+        if self._open is None:
+            folder = self._folder / f"{self._first + len(self.entries):06d}"
+            self._open = _Growing(folder, max(self._capacity, len(analysed.tokens)))
+        self._open.add(documents, analysed)
+
+    def close(self) -> None:
+        """Write the segment being filled; nothing of it stays in memory."""
+        if self._open is not None:
+            self.entries.append(self._open.close())
+            self._open = None
+
+    def abandon(self) -> None:
+        """Let go of the open file of a segment that will not be finished."""
+        if self._open is not None:
+            self._open.abandon()
+
+
+class _Growing:
+    """A segment being filled."""
+
+    def __init__(self, folder: Path, capacity: int) -> None:
+        folder.mkdir(parents=True)
+        self.folder, self.filled = folder, 0
+        self._tokens = np.empty(capacity, np.int32)
+        self._lengths = list[np.ndarray[tuple[int], np.dtype[np.int32]]]()
+        self._terms: dict[str, int] = {}
+        self._ids = list[str]()
+        self._with_text = 0
+        self._blocks = (folder / "store.bin").open("wb")
+        self._store = StoreWriter(self._blocks)
+
+    def add(self, documents: list[Document], analysed: Analysed) -> None:
+        end = self.filled + len(analysed.tokens)
+        if analysed.first == len(self._terms):
+            # Numbered from where this segment stands: nothing to translate.
+            self._terms.update(zip(analysed.terms, count(analysed.first), strict=False))
+            self._tokens[self.filled : end] = analysed.tokens
+        else:
+            assert analysed.first == 0, "only a chunk numbered on its own can be translated"
+            numbers = [self._terms.setdefault(term, len(self._terms)) for term in analysed.terms]
+            self._tokens[self.filled : end] = np.array(numbers, np.int32)[analysed.tokens]
+        self.filled = end
+        self._lengths.append(analysed.lengths)
+        for document in documents:
+            self._ids.append(document.id)
+            self._with_text += not _is_blank(document)
+            self._store.add(document)
+
+    def abandon(self) -> None:
+        """Let go of the open file; harmless after :meth:`close`."""
+        self._blocks.close()
+
+    def close(self) -> SegmentEntry:
+        blocks = self._store.finish()
+        self._blocks.close()
+        for name, array in blocks.items():
+            np.save(self.folder / f"{name}.npy", array)
+        lengths = np.concatenate(self._lengths)
+        write_arrays(self.folder, self._ids, list(self._terms), self._tokens[: self.filled], lengths)
+        return SegmentEntry(
+            self.folder.name,
+            len(lengths),
+            self._with_text,
+            int(np.count_nonzero(lengths)),
+            int(lengths.sum(dtype=np.int64)),
+            sums_of(self.folder),
+        )

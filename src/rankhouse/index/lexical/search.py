@@ -1,0 +1,265 @@
+"""Index, Queries -> Run: every model, any number of queries over all cores.
+
+Rankings do not depend on the number of threads nor on how documents are cut into segments: statistics are
+those of the whole index, and a document's score is the same sum wherever it lies. Equal scores are ordered
+by document id, ascending, as Lucene does; in the Run each such score is lowered to the next float32 below
+its predecessor's, so that run file and evaluator, who order ties the other way, keep Lucene's ranking.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import FloatArray, Query
+from rankhouse.core.run import Run
+from rankhouse.index.index import Index
+from rankhouse.index.lexical import kernel
+from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, FeedbackDocument, as_likelihoods
+from rankhouse.index.lexical.kernel import Part
+from rankhouse.index.lexical.lengths import DECODED
+from rankhouse.index.lexical.segment import Segment
+from rankhouse.index.lexical.weighting import WEIGHTINGS, TermCounts
+
+# A table of scores [tf][length code] is made for a term unless its largest count is above this.
+LARGEST_TABLE_TF = 255
+
+
+class Hits(NamedTuple):
+    """The best documents for a query.
+
+    Attributes:
+        rows: Their rows in the whole index, (k,) int64, by score, then by document id, ascending.
+        scores: Their raw scores, (k,) float32.
+    """
+
+    rows: NDArray[np.int64]
+    scores: FloatArray
+
+
+_NO_HITS = Hits(np.empty(0, np.int64), np.empty(0, np.float32))
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search.
+
+    Attributes:
+        model: Notation of the retrieval model: ``bm25(k1=0.9, b=0.4)``, ``ql``, ``jm`` ...
+        feedback: Notation of the feedback, ``rm3(terms=10, docs=10, weight=0.5)``, or "" for none.
+        k: How many documents a query.
+        threads: How many queries at a time, at most one a processor; 0 takes one a processor.
+    """
+
+    model: str = "bm25"
+    feedback: str = ""
+    k: int = 1000
+    threads: int = 0
+
+
+def retrieve(
+    index: Index,
+    queries: Iterable[Query],
+    search: Search | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Run:
+    """Rank an index's documents for queries.
+
+    Args:
+        index: The index.
+        queries: The queries; one that shares no term with the index gets an empty ranking.
+        search: Model, feedback, depth, threads.
+        progress: Told how many queries are done.
+
+    Raises:
+        WrongUse: Unknown model or feedback, or a bad argument of theirs.
+    """
+    search = search or Search()
+    if search.k < 1:
+        raise WrongUse(f"k={search.k}: ask for 1 document or more")
+    engine = Retriever(index, search)
+    queries = list(queries)
+    found: list[Hits] = []
+    processors = os.cpu_count() or 1
+    threads = min(search.threads or processors, processors, max(1, len(queries)))
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for hits in pool.map(engine.search, queries):
+            found.append(hits)
+            if progress is not None:
+                progress(len(found))
+    finally:  # who interrupts does not wait for the queries to come
+        pool.shutdown(cancel_futures=True)
+    return _assemble(index, queries, found)
+
+
+def _assemble(index: Index, queries: list[Query], found: list[Hits]) -> Run:
+    """Put hits into the columns of a Run, decoding each document's id once."""
+    offsets = np.cumsum([0, *(len(hits.rows) for hits in found)])
+    rows, where = _distinct(np.concatenate([_NO_HITS.rows, *(h.rows for h in found)]), len(index))
+    ids = np.array(index.ids(rows), dtype=object)
+    if len(index.segments) == 1:
+        by_id = np.argsort(index.segments[0].columns.id_rank[rows])
+    else:
+        by_id = np.argsort(ids, kind="stable") if len(ids) else np.empty(0, np.int64)
+    code = np.empty(len(ids), np.int32)
+    code[by_id] = np.arange(len(ids), dtype=np.int32)
+    scores = np.concatenate([_NO_HITS.scores, *(strictly_falling(h.scores) for h in found)])
+    names = {query.id: number for number, query in enumerate(queries)}
+    return Run(names, offsets, ids[by_id], code[where], scores)
+
+
+def _distinct(rows: NDArray[np.int64], documents: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct rows, ascending, and the place of each row among them."""
+    if documents > 20 * len(rows):
+        return np.unique(rows, return_inverse=True)
+    # Many rows of few documents: marking them beats sorting them several times over.
+    marked = np.zeros(documents, bool)
+    marked[rows] = True
+    return np.flatnonzero(marked), (np.cumsum(marked) - 1)[rows]
+
+
+class Retriever:
+    """One model over one index, ready for queries; safe to share between threads."""
+
+    def __init__(self, index: Index, search: Search) -> None:
+        self.index, self.k = index, min(search.k, max(1, len(index)))
+        self.model = notation.make(search.model, WEIGHTINGS, "model")
+        self.feedback = notation.make(search.feedback, FEEDBACKS, "feedback") if search.feedback else None
+        # Tables of words that queries share; a few kilobytes each.
+        self._part = lru_cache(maxsize=16_384)(self._make_part)
+        self._table = lru_cache(maxsize=4096)(self._make_table)
+        self._lengths = {id(part): part.lengths.astype(np.float64) for part in self._exact_segments()}
+
+    def _exact_segments(self) -> list[Segment]:
+        return self.index.segments if self.model.exact_lengths else []
+
+    def terms(self, text: str) -> dict[str, float]:
+        """Return the terms of a query text with their counts."""
+        return {term: float(count) for term, count in Counter(self.index.analyzer(text)).items()}
+
+    def search(self, query: Query) -> Hits:
+        """Find the best documents for one query, feedback included."""
+        terms = self.terms(query.text)
+        if self.feedback is None:
+            return self.hits(terms, self.k)
+        first = self.hits(terms, min(self.feedback.docs, max(1, len(self.index))))
+        return self.hits(self.expand(terms, first, self.feedback), self.k) if len(first.rows) else first
+
+    def expand(self, terms: Mapping[str, float], hits: Hits, feedback: RM3) -> dict[str, float]:
+        """Expand a query by feedback from its first hits."""
+        scores = hits.scores.tolist()
+        if self.model.log_scores:
+            scores = as_likelihoods(scores)
+        found = []
+        for score, row in zip(scores, hits.rows.tolist(), strict=True):
+            part, there = self.index.place(row)
+            found.append(FeedbackDocument(score, part.terms_of(there)))
+        documents = self.index.collection.with_text
+        limit = documents * feedback.common_share(self.index.analyzer.name, documents)
+        return feedback.expand(terms, found, lambda term: self.index.counts(term).documents > limit)
+
+    def hits(self, weights: Mapping[str, float], k: int) -> Hits:
+        """Find the best k documents for weighted terms."""
+        known = {t: (w, counts) for t, w in weights.items() if (counts := self.index.counts(t)).documents}
+        if self.model.mean and known:
+            total = sum(w for w, _ in known.values())
+            known = {t: (w / total, counts) for t, (w, counts) in known.items()}
+        # One order for the sums, whatever order the words came in: equal queries get equal bits.
+        ordered = dict(sorted(known.items()))
+        found, scores, floor = list[Hits](), _NO_HITS.scores, -math.inf
+        for position, part in enumerate(self.index.segments):
+            parts = [p for t, (w, _) in ordered.items() if (p := self._part(position, t, w)) is not None]
+            if parts:
+                rows, values = kernel.rank(part.columns, parts, self._prior(part, ordered), k, floor)
+                found.append(Hits(rows + self.index.starts[position], values))
+                scores = np.concatenate([scores, values])
+                if len(scores) >= k:
+                    # What lies below k better ones need not be gathered in the segments to come.
+                    scores = np.partition(scores, len(scores) - k)[-k:]
+                    floor = float(scores[0])
+        return self._merge(found, k) if found else _NO_HITS
+
+    def _merge(self, found: list[Hits], k: int) -> Hits:
+        """Join the segments' best, by score, then by document id."""
+        if len(found) == 1:
+            return found[0]
+        scores = np.concatenate([h.scores for h in found])
+        order = np.argsort(-scores, kind="stable")
+        scores = scores[order]
+        rows = np.concatenate([h.rows for h in found])[order]
+        if self.index.in_id_order:
+            return Hits(rows[:k], scores[:k])  # the stable sort has left equals in the order of segments
+        owner = np.repeat(np.arange(len(found)), [len(h.rows) for h in found])[order]
+        # A segment's own equals are in order of id already; only ties across segments have to be sorted.
+        is_tie = scores[1:] == scores[:-1]
+        group = np.concatenate([[0], np.cumsum(~is_tie)])
+        is_mixed = np.zeros(group[-1] + 1, bool)
+        is_mixed[group[1:][is_tie & (owner[1:] != owner[:-1])]] = True
+        places = np.flatnonzero(is_mixed[group] & (group <= group[min(k, len(group)) - 1]))
+        tied = rows[places]
+        rows[places] = tied[self.index.by_id(tied, group[places])]
+        return Hits(rows[:k], scores[:k])
+
+    def _make_part(self, position: int, term: str, boost: float) -> Part | None:
+        """Score a term's postings in one segment: by a table of counts and lengths, or one by one."""
+        number = self.index.numbers(term)[position]
+        if number < 0:
+            return None
+        segment = self.index.segments[position]
+        first, end = segment.span(number)
+        if not self.model.exact_lengths and segment.highest_tf(number) <= LARGEST_TABLE_TF:
+            return Part(first, end, self._table(term, boost))
+        rows = segment.columns.rows[first:end]
+        exact = self._lengths.get(id(segment))
+        length = DECODED[segment.columns.codes[rows]] if exact is None else exact[rows]
+        counts, statistics = self.index.counts(term), self.index.collection
+        scores = self.model.term(segment.columns.tfs[first:end], length, counts, statistics, boost)
+        return Part(first, end, None, _float32(scores))
+
+    def _make_table(self, term: str, boost: float) -> NDArray[np.float32]:
+        """Score every count up to the term's highest, at every length code in use, for all segments."""
+        segments = self.index.segments
+        found = [(s, n) for s, n in zip(segments, self.index.numbers(term), strict=True) if n >= 0]
+        highest = max(s.highest_tf(number) for s, number in found)
+        tf = np.arange(min(highest, LARGEST_TABLE_TF) + 1)[:, None]
+        lengths = DECODED[None, : max(s.length_codes for s in segments)]
+        return _float32(self.model.term(tf, lengths, self.index.counts(term), self.index.collection, boost))
+
+    def _prior(
+        self, segment: Segment, terms: Mapping[str, tuple[float, TermCounts]]
+    ) -> NDArray[np.float64] | None:
+        if self.model.prior is None:
+            return None
+        weights = list(terms.values())
+        prior = self.model.prior(self._lengths[id(segment)], weights, self.index.collection)
+        return np.ascontiguousarray(prior, np.float64)
+
+
+def _float32(scores: NDArray[Any]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(scores, np.float32)
+
+
+def strictly_falling(scores: FloatArray) -> FloatArray:
+    """Lower each score that does not lie below its predecessor to the next float32 below that one.
+
+    Float32 numbers of one sign are ordered as their bits are, so on the bits (negative numbers mirrored)
+    "one below the predecessor" is a running minimum.
+    """
+    if len(scores) < 2 or (scores[1:] < scores[:-1]).all():
+        return scores
+    bits = scores.view(np.int32).astype(np.int64)
+    place = np.arange(len(scores))
+    ordered = np.minimum.accumulate(np.where(bits < 0, -(bits & 0x7FFFFFFF), bits) + place) - place
+    return np.where(ordered < 0, -ordered | 0x80000000, ordered).astype(np.uint32).view(np.float32)

@@ -1,0 +1,185 @@
+"""The documents of a segment on disk: ids, titles, texts and extra fields, fetched at random.
+
+Texts lie in blocks of about 16 KiB, compressed with zstd and memory-mapped; only the block that is read is
+unpacked, and compared with the checksum that zstd keeps at its end. Ids lie in one string with offsets; a
+sorted order of them finds a document by its id.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.checksums import Checked
+from rankhouse.core.errors import BadIndex
+from rankhouse.core.nouns import Document
+from rankhouse.index.lexical import kernel
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+BLOCK_BYTES = 16_384
+_HAS_CHECKSUM = 4  # the bit of a frame's descriptor, its fifth byte
+_FRAMES: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 3,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
+Bytes = NDArray[np.uint8]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[tuple[str, str, dict[str, object]]]).decode
+
+
+class Strings(Sequence[str]):
+    """Strings in one memory-mapped blob: string i is blob[offsets[i] : offsets[i + 1]], UTF-8."""
+
+    def __init__(self, blob: Checked[np.uint8], offsets: Checked[np.int64]) -> None:
+        self._blob, self._offsets = blob, offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def raw(self, i: int) -> bytes:
+        """Return string i as its UTF-8 bytes."""
+        return bytes(self._blob.part(*self._offsets.part(i, i + 2)))
+
+    def __getitem__(self, i: int) -> str:  # type: ignore[override]  # one string at a time is all there is
+        if i >= len(self._offsets) - 1:
+            raise IndexError(i)
+        return str(self._blob.part(*self._offsets.part(i, i + 2)), "utf-8")
+
+    def take(self, rows: NDArray[np.int64]) -> list[str]:
+        """Return many strings at once."""
+        self._check(rows)
+        return kernel.strings(self._blob.unchecked, self._offsets.unchecked, rows)
+
+    def heads(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return the first 16 bytes of many strings as numbers in the same order, (rows, 2)."""
+        self._check(rows)
+        return kernel.prefixes(self._blob.unchecked, self._offsets.unchecked, rows)
+
+    def _check(self, rows: NDArray[np.int64]) -> None:
+        if not (self._blob.complete and self._offsets.complete):
+            self._offsets.check_many(rows, rows + 2)
+            ends = self._offsets.unchecked
+            self._blob.check_many(ends[rows], ends[rows + 1])
+
+    @staticmethod
+    def pack(strings: Iterable[str]) -> tuple[Bytes, NDArray[np.int64]]:
+        """Return the blob and the offsets of some strings."""
+        raw = [s.encode() for s in strings]
+        offsets = np.concatenate([[0], np.cumsum([len(r) for r in raw], dtype=np.int64)]).astype(np.int64)
+        return np.frombuffer(b"".join(raw), np.uint8), offsets
+
+
+class StoreWriter:
+    """Appends documents to an open file, block by block.
+
+    Args:
+        out: Where the compressed blocks go.
+    """
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out, self._pending, self._bytes = out, list[tuple[str, str, object]](), 0
+        self._compress = zstd.ZstdCompressor(options=_FRAMES).compress
+        self._block_rows, self._block_starts = [0], [0]
+
+    def add(self, document: Document) -> None:
+        """Append one document."""
+        self._pending.append((document.title, document.text, dict(document.extra)))
+        self._bytes += len(document.title) + len(document.text) + 32
+        if self._bytes >= BLOCK_BYTES:
+            self._flush()
+
+    def finish(self) -> dict[str, NDArray[np.int64]]:
+        """Write what is pending; give first row and first byte of every block, each with the end last."""
+        if self._pending:
+            self._flush()
+        return {
+            "block_rows": np.array(self._block_rows, np.int64),
+            "block_starts": np.array(self._block_starts, np.int64),
+        }
+
+    def _flush(self) -> None:
+        packed = self._compress(_encode(self._pending), zstd.ZstdCompressor.FLUSH_FRAME)
+        self._out.write(packed)
+        self._block_rows.append(self._block_rows[-1] + len(self._pending))
+        self._block_starts.append(self._block_starts[-1] + len(packed))
+        self._pending, self._bytes = [], 0
+
+
+class Store:
+    """Reads the documents of one segment.
+
+    Args:
+        path: The file of compressed blocks, for messages.
+        blocks: Its bytes, memory-mapped.
+        block_rows: First row of every block, and the number of rows.
+        block_starts: First byte of every block, and the number of bytes.
+        ids: The document ids, row by row.
+        sealed: Whether every block must have a checksum of its own.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        blocks: Checked[np.uint8],
+        block_rows: Checked[np.int64],
+        block_starts: Checked[np.int64],
+        ids: Strings,
+        *,
+        sealed: bool = True,
+    ) -> None:
+        self._path, self._blocks, self._ids, self._sealed = path, blocks, ids, sealed
+        self._block_rows, self._block_starts = block_rows, block_starts
+        # A ranking's neighbours often share a block; a few unpacked ones are worth their 16 KiB.
+        self._unpacked = lru_cache(maxsize=32)(self._unpack)
+
+    def __getitem__(self, row: int) -> Document:
+        rows = self._block_rows.whole()
+        block = int(np.searchsorted(rows, row, side="right")) - 1
+        title, text, extra = self._unpacked(block)[row - int(rows[block])]
+        if extra:
+            return Document(self._ids[row], text, title, extra)
+        return Document(self._ids[row], text, title)
+
+    def _unpack(self, block: int) -> list[tuple[str, str, dict[str, object]]]:
+        packed = self._blocks.part(*self._block_starts.part(block, block + 2))
+        first, end = self._block_rows.part(block, block + 2)
+        try:
+            if self._sealed and not packed[4] & _HAS_CHECKSUM:
+                raise ValueError("it has lost its checksum")
+            documents = _decode(zstd.decompress(packed))
+            if len(documents) != end - first:
+                raise ValueError(f"{len(documents)} documents instead of {end - first}")
+        except (zstd.ZstdError, msgspec.DecodeError, ValueError, IndexError) as error:
+            raise BadIndex(
+                f"{self._path}: a block of texts is damaged ({error}); build the index again"
+            ) from error
+        return documents
+
+
+def id_orders(ids: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Sort ids: rows in order of id (rank -> row), and the place of every row (row -> rank)."""
+    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int32)
+    rank = np.empty(len(ids), np.int32)
+    rank[order] = np.arange(len(ids), dtype=np.int32)
+    return order, rank
+
+
+def find_id(doc_id: str, ids: Strings, order: Checked[np.int32]) -> int:
+    """Find the row of an id by bisection; -1 when the segment does not have it."""
+    place = bisect_left(range(len(order)), doc_id, key=lambda rank: ids[order.item(rank)])
+    if place < len(order) and ids[row := int(order.item(place))] == doc_id:
+        return row
+    return -1

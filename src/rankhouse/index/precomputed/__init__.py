@@ -1,0 +1,1 @@
+"""Passage representations stored beside an index."""

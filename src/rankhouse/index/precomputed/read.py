@@ -1,0 +1,275 @@
+"""What rankers would compute again for every query, kept beside an index: passages in context, or token ids.
+
+    INDEX/kept/NAME/
+        manifest.json    maker, split, number format, counts, sums: the last complete state
+        progress.json    the same for work under way; gone when it is done
+        rows.bin         (t, d) float32, float16, int8, uint16 or uint32: all passages' rows, end to end
+        scales.bin       (t,) float32: the factor of each int8 row; nothing for other formats
+        ends.bin         (n + 1,) int64: where each passage's rows begin, and where the last ones end
+        places.bin       (n,) uint32: each passage's place in its document, from 0
+        lost.bin         (n,) uint32: tokens of each passage that its maker cut off
+        firsts.bin       (documents + 1,) int64: where each document's passages begin
+
+TK keeps a vector a word; models that read query and passage in one sequence keep the passage's token ids
+(d = 1). Documents stand in the order of the index; they are found by their number there. The folder knows
+which index it was made for: see :meth:`Kept.covered`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse import __version__
+from rankhouse.core.checksums import Checked
+from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
+from rankhouse.core.nouns import FloatArray
+from rankhouse.index.append_state import AGAIN, MANIFEST, PROGRESS, load_state, mapped, verify_files
+from rankhouse.index.lexical.manifest import Manifest
+
+FORMAT: Final = "rankhouse-kept"
+VERSION: Final = 2  # 1 had no checksums of blocks; its files are read whole when first touched
+Kind = Literal["vectors", "tokens"]
+FORMATS: Final = {"float32": "<f4", "float16": "<f2", "int8": "i1", "uint16": "<u2", "uint32": "<u4"}
+"""Number format of the rows -> numpy's name of it. The first three are for vectors, the others for ids."""
+
+
+class KeptState(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the files counts, and how it was made.
+
+    Attributes:
+        kind: "vectors" or "tokens".
+        maker: Fingerprint of what made the rows: a model's weights, or a tokenizer.
+        split: How documents were cut, in notation.
+        dtype: Number format of the rows.
+        dimension: d; 0 as long as there are no rows.
+        pool: How the documents' passages are meant to be pooled.
+        documents: Documents read, with and without text.
+        passages: n, the passages that have text.
+        rows: t, all rows.
+        without_text: Documents that have no passage.
+        cut: Passages that were cut off.
+        lost: Tokens that were cut off.
+        dropped_words: Words that the split put into no passage.
+        texts: Hash of the ids and texts of these documents, in order.
+        collection: Fingerprint of the index when they were all its documents; "" while under way.
+        sums: CRC-32 of each file as far as it counts.
+        blocks: CRC-32 of each block of each file.
+    """
+
+    kind: Kind
+    maker: str
+    split: str
+    dtype: str
+    dimension: int = 0
+    pool: str = "max"
+    documents: int = 0
+    passages: int = 0
+    rows: int = 0
+    without_text: int = 0
+    cut: int = 0
+    lost: int = 0
+    dropped_words: int = 0
+    texts: str = ""
+    collection: str = ""
+    sums: dict[str, int] = {}
+    blocks: dict[str, bytes] = {}
+    format: str = FORMAT
+    version: int = VERSION
+    made_by: str = f"rankhouse {__version__}"
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file that count."""
+        return {
+            "rows.bin": self.rows * self.dimension * np.dtype(FORMATS[self.dtype]).itemsize,
+            "scales.bin": self.rows * 4 if self.dtype == "int8" else 0,
+            "ends.bin": (self.passages + 1) * 8,
+            "places.bin": self.passages * 4,
+            "lost.bin": self.passages * 4,
+            "firsts.bin": (self.documents + 1) * 8,
+        }
+
+    @property
+    def name(self) -> str:
+        """The folder's name: other maker, split or number format, other folder."""
+        said = blake2b(f"{self.maker}\n{self.split}".encode(), digest_size=8).hexdigest()
+        return f"{self.kind}-{self.dtype}-{said}"
+
+
+def load_kept_state(path: Path) -> KeptState:
+    """Read a manifest or progress file; raises as :func:`growing.load_state` does."""
+    return load_state(path, KeptState, {"dtype": FORMATS})
+
+
+class Rows(NamedTuple):
+    """Rows of n passages, end to end.
+
+    Attributes:
+        values: (t, d) in the number format they are kept in.
+        scales: (t,) float32 factors of int8 rows; empty for other formats.
+        offsets: (n + 1,) int64; passage i is ``values[offsets[i]:offsets[i + 1]]``.
+    """
+
+    values: NDArray[Any]
+    scales: FloatArray
+    offsets: NDArray[np.int64]
+
+
+class Kept:
+    """Kept passages of an index, memory-mapped. Open them with :meth:`open` or find them with :func:`find`.
+
+    Attributes:
+        folder: Where they are.
+        state: How they were made.
+        lost: (n,) uint32 on disk: tokens of each passage that were cut off.
+    """
+
+    def __init__(self, folder: Path, state: KeptState) -> None:
+        self.folder, self.state = folder, state
+        whole = state.rows if state.dtype == "int8" else 0
+        shape = (state.rows, state.dimension)
+        self._rows = mapped(folder, state, "rows.bin", FORMATS[state.dtype], shape)
+        self._scales: Checked[np.float32] = mapped(folder, state, "scales.bin", "<f4", (whole,))
+        self._ends: Checked[np.int64] = mapped(folder, state, "ends.bin", "<i8", (state.passages + 1,))
+        self._places: Checked[np.uint32] = mapped(folder, state, "places.bin", "<u4", (state.passages,))
+        self.lost: Checked[np.uint32] = mapped(folder, state, "lost.bin", "<u4", (state.passages,))
+        self._firsts: Checked[np.int64] = mapped(folder, state, "firsts.bin", "<i8", (state.documents + 1,))
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Self:
+        """Open a folder; nothing is read but the manifest.
+
+        Raises:
+            MissingInput: There is no such folder.
+            BadIndex: The work was never finished, or the folder is damaged.
+        """
+        folder = Path(folder)
+        if (folder / MANIFEST).exists():
+            return cls(folder, load_kept_state(folder / MANIFEST))
+        if (folder / PROGRESS).exists():
+            done = load_kept_state(folder / PROGRESS).documents
+            raise BadIndex(
+                f"{folder}: the encoding stopped after {done:,} documents; {AGAIN}, it goes on from there"
+            )
+        raise MissingInput(f"{folder}: nothing is kept there; make it with  rankhouse encode")
+
+    def __len__(self) -> int:
+        return self.state.passages
+
+    def __repr__(self) -> str:
+        s = self.state
+        return f"<Kept {self.folder}: {s.kind} of {s.passages:,} passages, {s.documents:,} documents>"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on disk that count."""
+        return sum(self.state.sizes().values())
+
+    def covered(self, index: Manifest) -> int:
+        """Return how many documents of an index, from its first, these passages are of.
+
+        Documents added to the index since stand behind those. Their texts cannot have changed: an index's
+        segments are never written again, and the fingerprint is one of their checksums.
+
+        Raises:
+            BadIndex: The index is another one, or was made anew.
+        """
+        for count in range(len(index.segments), -1, -1):
+            part = msgspec.structs.replace(index, segments=index.segments[:count])
+            if part.fingerprint == self.state.collection:
+                return self.state.documents
+        raise BadIndex(
+            f"{self.folder}: was made from other documents than the index holds now; {AGAIN}: what is still "
+            "right is kept, or say --overwrite"
+        )
+
+    def passages_of(self, document: int) -> range:
+        """Return the numbers of a document's passages; none if it has no text."""
+        return range(*self._firsts.part(document, document + 2))
+
+    def place(self, passage: int) -> int:
+        """Return a passage's place in its document."""
+        return int(self._places.item(passage))
+
+    def lengths(self, passages: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many rows passages have, (n,)."""
+        return self._ends[passages + 1] - self._ends[passages]
+
+    def gather(self, at: NDArray[np.int64], most: int = 0) -> Rows:
+        """Read the rows of n passages, given by their numbers, in the order asked for.
+
+        Args:
+            at: (n,) numbers of passages.
+            most: Rows of a passage that can be of use, from its first; 0: all.
+        """
+        starts, lengths = self._ends[at], self.lengths(at)
+        if most:
+            lengths = np.minimum(lengths, most)
+        offsets = np.zeros(len(at) + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        self._rows.check_many(starts, starts + lengths)
+        if len(self._scales):
+            self._scales.check_many(starts, starts + lengths)
+        all_rows, all_scales = self._rows.unchecked, self._scales.unchecked
+        spans = list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
+        values = [all_rows[start:end] for start, end in spans]
+        scales = [all_scales[start:end] for start, end in spans] if len(all_scales) else []
+        return Rows(
+            np.concatenate([all_rows[:0], *values]), np.concatenate([all_scales[:0], *scales]), offsets
+        )
+
+    def verify(self) -> None:
+        """Read every file whole and compare it with its sum.
+
+        Raises:
+            BadIndex: One differs.
+        """
+        verify_files(self.folder, self.state)
+
+
+def kept_folder(index: Path | str) -> Path:
+    """Return where an index keeps passages."""
+    return Path(index) / "kept"
+
+
+def kept_in(index: Path | str) -> list[Kept]:
+    """Open all that an index keeps, in order of name; unfinished work is left out.
+
+    Raises:
+        BadIndex: One of the folders is damaged.
+    """
+    folders = sorted(path.parent for path in kept_folder(index).glob(f"*/{MANIFEST}"))
+    return [Kept.open(folder) for folder in folders]
+
+
+def find(kept: Iterable[Kept], kind: Kind, maker: str, split: str = "") -> Kept | None:
+    """Choose what serves a ranker: of this maker and split; of several number formats the most exact.
+
+    Args:
+        kept: What there is.
+        kind: "vectors" or "tokens".
+        maker: Fingerprint of the weights, or of the tokenizer.
+        split: How documents are to be cut, in notation; "" takes what there is, unsplit documents first.
+
+    Returns:
+        None where nothing fits.
+
+    Raises:
+        WrongUse: Only a split can tell which is meant.
+    """
+    fit = [k for k in kept if (k.state.kind, k.state.maker) == (kind, maker) and split in ("", k.state.split)]
+    splits = sorted({k.state.split for k in fit})
+    if len(splits) > 1 and "whole" not in splits:
+        raise WrongUse(
+            f"{fit[0].folder.parent}: holds passages cut by {' and by '.join(splits)}; say which with --split"
+        )
+    wanted = "whole" if len(splits) > 1 else "".join(splits)
+    order = list(FORMATS)
+    fit = sorted((k for k in fit if k.state.split == wanted), key=lambda k: order.index(k.state.dtype))
+    return fit[0] if fit else None

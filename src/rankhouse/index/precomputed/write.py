@@ -1,0 +1,192 @@
+"""Documents -> kept passages on disk, chunk after chunk; see ``kept.py`` for the files.
+
+A killed job goes on where it was, and documents added to the index are added alike (``growing.py``). Memory
+depends on the chunk, not on the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.locks import only_writer
+from rankhouse.core.notation import choose
+from rankhouse.core.nouns import Document, FloatArray, Passage
+from rankhouse.index.append_log import Chunk, Growing, Progress, Split, Stretch, begin, finish, grow
+from rankhouse.index.precomputed.read import FORMATS, Kept, KeptState, Kind, load_kept_state
+from rankhouse.text.split import Whole
+
+
+class Made(NamedTuple):
+    """What a maker made of n passages.
+
+    Attributes:
+        values: (t, d) rows of all passages, end to end, in the number format announced.
+        scales: (t,) float32 factors of int8 rows; empty for other formats.
+        lengths: (n,) int64: rows of each passage.
+        lost: (n,) int64: tokens of each that were cut off.
+    """
+
+    values: NDArray[Any]
+    scales: FloatArray
+    lengths: NDArray[np.int64]
+    lost: NDArray[np.int64]
+
+
+class Maker(Protocol):
+    """What turns passages into rows.
+
+    Attributes:
+        kind: "vectors" or "tokens".
+        fingerprint: Changes whenever the rows could.
+        dtype: Number format of the rows, one of ``kept.FORMATS``.
+    """
+
+    kind: Kind
+    fingerprint: str
+    dtype: str
+
+    def make(self, texts: Sequence[str]) -> Made:
+        """Make the rows of n passages, each independent of the others."""
+        ...
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What to keep, and how.
+
+    Attributes:
+        documents: How many there are in all.
+        collection: The index's fingerprint.
+        split: What cuts documents into passages; it says in notation what it does.
+        pool: How passages are meant to be pooled, for those who use them.
+        chunk: Passages handed to the maker at once.
+        overwrite: Throw away what is in the folder.
+    """
+
+    documents: int
+    collection: str
+    split: Split = field(default_factory=Whole)
+    pool: str = "max"
+    chunk: int = 256
+    overwrite: bool = False
+
+
+def keep(
+    maker: Maker,
+    documents: Iterable[Document],
+    parent: Path,
+    job: Keeping,
+    progress: Progress | None = None,
+) -> Kept:
+    """Keep a collection's passages, or what is not kept of it yet.
+
+    Args:
+        maker: What makes the rows.
+        documents: All documents of the collection, in index order, streamed once.
+        parent: Where the folder is or shall be, see ``kept_folder``; its name follows from maker and split.
+        job: Count, split, pool.
+        progress: Told how far the work is, documents done earlier included.
+
+    Raises:
+        BadIndex: The documents kept earlier are not those that come now, or files are damaged.
+        BadModel: The maker gave something that does not fit together.
+        WrongUse: Another process is at it, or the split is a bare function without a name that lasts.
+        OutputFailed: No permission, disk full; what was done stays and is gone on from.
+    """
+    choose(maker.dtype, FORMATS, "number format")
+    if " at 0x" in str(job.split):
+        raise WrongUse(
+            f"{job.split} does not say what it does, so passages cut by it could not be told from others; "
+            "use a split with a notation"
+        )
+    asked = KeptState(
+        kind=maker.kind, maker=maker.fingerprint, split=str(job.split), dtype=maker.dtype, pool=job.pool
+    )
+    folder = parent / asked.name
+    with only_writer(folder):
+        state = begin(folder, asked, load_kept_state, ("maker", "split", "dtype"), overwrite=job.overwrite)
+        if (state.documents, state.collection) == (job.documents, job.collection):
+            return Kept.open(folder)
+        counting = _Counting(job.split)
+        with Growing(folder, state, zeros=["ends.bin", "firsts.bin"]) as files:
+            stretch = Stretch(job.documents, job.collection, counting, job.chunk)
+            final = grow(
+                files, documents, stretch, lambda chunk: _add(files, chunk, maker, counting), progress
+            )
+        finish(folder, final)
+    return Kept.open(folder)
+
+
+class _Counting:
+    """A split that counts the words it puts into no passage."""
+
+    def __init__(self, split: Split) -> None:
+        self._split = split
+        self._dropped = getattr(split, "dropped", lambda _: 0)  # a bare function cannot tell
+        self.words = 0
+
+    def __call__(self, document: Document) -> Sequence[Passage]:
+        self.words += self._dropped(document)
+        return self._split(document)
+
+    def taken(self) -> int:
+        """Return the words counted since this was last asked."""
+        words, self.words = self.words, 0
+        return words
+
+
+def _add(files: Growing[KeptState], chunk: Chunk, maker: Maker, counting: _Counting) -> None:
+    """Make a chunk's rows and append them."""
+    before = files.state
+    made = maker.make(chunk.texts)
+    _refuse_unfit(made, chunk, maker)
+    passages = len(chunk.texts)
+    dtype = np.dtype(FORMATS[maker.dtype])
+    ends = before.rows + np.cumsum(made.lengths, dtype="<i8")
+    firsts = before.passages + np.cumsum(chunk.rows, dtype="<i8")
+    files.append(
+        {
+            "rows.bin": made.values.astype(dtype, copy=False).tobytes(),
+            "scales.bin": made.scales.astype("<f4", copy=False).tobytes(),
+            "ends.bin": ends.tobytes(),
+            "places.bin": np.array(chunk.numbers, "<u4").tobytes(),
+            "lost.bin": made.lost.astype("<u4").tobytes(),
+            "firsts.bin": firsts.tobytes(),
+        },
+        {
+            "dimension": made.values.shape[1] if passages else before.dimension,
+            "documents": before.documents + len(chunk.ids),
+            "passages": before.passages + passages,
+            "rows": before.rows + len(made.values),
+            "without_text": before.without_text + chunk.rows.count(0),
+            "cut": before.cut + int((made.lost > 0).sum()),
+            "lost": before.lost + int(made.lost.sum()),
+            "dropped_words": before.dropped_words + counting.taken(),
+        },
+    )
+
+
+def _refuse_unfit(made: Made, chunk: Chunk, maker: Maker) -> None:
+    n, t = len(chunk.texts), len(made.values)
+    scales = t if maker.dtype == "int8" else 0
+    if (len(made.lengths), int(made.lengths.sum()), len(made.scales), len(made.lost)) != (n, t, scales, n):
+        raise BadModel(
+            f"the encoder gave {t:,} rows, {len(made.scales):,} scales and lengths that sum to "
+            f"{int(made.lengths.sum()):,} for {n:,} passages, which do not fit together"
+        )
+    broken = ~np.isfinite(made.values).all(axis=1)
+    if broken.any():
+        row = int(np.argmax(broken))
+        passage = int(np.searchsorted(np.cumsum(made.lengths), row, side="right"))
+        doc_id = np.repeat(np.array(chunk.ids, object), chunk.rows)[passage]
+        raise BadModel(
+            f'a vector of document "{doc_id}" is not finite; the weights are damaged, or overflow in '
+            f"{maker.dtype}"
+        )

@@ -1,0 +1,175 @@
+"""The guard: a teacher must not label what its pupil is tested on, and train and test must be apart.
+
+QA-DocRank keeps its teacher off every test set, since a teacher may have been trained on the test's own
+questions; what it says of them would leak. Queries are the same here if their words are, whatever their ids,
+case, width, accents' form or punctuation.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Document, Query
+from rankhouse.core.qrels import Qrels, relevant
+from rankhouse.labels.rules import Rule, teachers
+
+NAMED = 3
+_NO_DOCUMENTS: Mapping[str, Document] = MappingProxyType({})
+_NO_QRELS: Qrels = MappingProxyType({})
+
+
+class Part(NamedTuple):
+    """Training data, or test data.
+
+    Attributes:
+        queries: Its queries; may be empty where only judgements are known.
+        qrels: Its judgements; may be empty.
+    """
+
+    queries: Collection[Query] = ()
+    qrels: Qrels = _NO_QRELS
+
+
+class Overlap(NamedTuple):
+    """What training and test data have in common.
+
+    Attributes:
+        queries: (training query id, test query id) of queries with the same words.
+        ids: Query ids of both where the words do not decide, since one side gives none.
+        documents: Ids of documents that are relevant in both.
+        copies: (training document id, test document id) of relevant documents with the same words.
+        pairs: (training query id, test query id, document id) where a pair is judged relevant in both.
+    """
+
+    queries: tuple[tuple[str, str], ...]
+    ids: tuple[str, ...]
+    documents: tuple[str, ...]
+    copies: tuple[tuple[str, str], ...]
+    pairs: tuple[tuple[str, str, str], ...]
+
+    @property
+    def leaks(self) -> bool:
+        """Return whether a query, or a pair, is on both sides; documents of one collection may well be."""
+        return bool(self.queries or self.ids or self.pairs)
+
+    def rows(self) -> list[tuple[str, int, str]]:
+        """Return table rows: what, how many, the first few."""
+        return [
+            ("queries with the same words", len(self.queries), _shown(" = ".join(p) for p in self.queries)),
+            ("queries with the same id", len(self.ids), _shown(self.ids)),
+            ("relevant documents in both", len(self.documents), _shown(self.documents)),
+            (
+                "relevant documents with the same words",
+                len(self.copies),
+                _shown(" = ".join(p) for p in self.copies),
+            ),
+            ("relevant pairs in both", len(self.pairs), _shown(f"{q} {d}" for q, _, d in self.pairs)),
+        ]
+
+
+def normalised(text: str) -> str:
+    """Return the words of a text: compatibility forms unified, no case, no punctuation, single spaces.
+
+    Signs that tell things apart stay: C, C# and C++ are three words.
+    """
+    unified = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join("".join(" " if _separates(c) else c for c in unified).split())
+
+
+def _separates(character: str) -> bool:
+    return character not in "#%&@" and unicodedata.category(character)[0] in "PZC"
+
+
+def overlap(train: Part, test: Part, documents: Mapping[str, Document] = _NO_DOCUMENTS) -> Overlap:
+    """Find what training and test data have in common.
+
+    Args:
+        train: Queries and judgements of one side.
+        test: Of the other.
+        documents: Their texts; where given, relevant documents with other ids but the same words are found.
+    """
+    same = _same_queries(train.queries, test.queries)
+    texts = [{q.id for q in part.queries if normalised(q.text)} for part in (train, test)]
+    # Two files often number their queries alike, so an id says something only where a text is missing.
+    ids = [(p.qrels.keys() | {q.id for q in p.queries}) for p in (train, test)]
+    same_ids = tuple(i for i in _ordered(ids[0]) if i in ids[1] and not (i in texts[0] and i in texts[1]))
+    wanted = [_relevant(part.qrels) for part in (train, test)]
+    alike = [*same, *((i, i) for i in same_ids)]
+    return Overlap(
+        tuple(same),
+        same_ids,
+        tuple(d for d in wanted[0] if d in wanted[1]),
+        tuple(_copies(wanted[0], wanted[1], documents)),
+        tuple(
+            (a, b, doc_id)
+            for a, b in alike
+            for doc_id in train.qrels.get(a, {})
+            if doc_id in relevant(train.qrels, a) and doc_id in relevant(test.qrels, b)
+        ),
+    )
+
+
+def keep_apart(rule: Rule, queries: Iterable[Query], test: Part, *, allow_test: bool = False) -> Overlap:
+    """Refuse to label test queries with a teacher.
+
+    Args:
+        rule: What would label.
+        queries: What would be labelled.
+        test: What is kept for testing.
+        allow_test: Label them all the same.
+
+    Returns:
+        What both have in common, for a report.
+
+    Raises:
+        WrongUse: The rule asks a teacher, a query is among the test queries, and nobody allowed it.
+    """
+    found = overlap(Part(tuple(queries)), test)
+    taught = teachers(rule)
+    if taught and (found.queries or found.ids) and not allow_test:
+        shared = [*(a for a, _ in found.queries), *found.ids]
+        raise WrongUse(
+            f"{len(shared):,} of the queries to be labelled are test queries ({_shown(shared)}), and the "
+            f"rule asks a teacher ({taught[0]}), which may know their answers: what it says would leak into "
+            "the test. Take them out of the queries and the run, or allow it explicitly (allow_test=True in "
+            "Python, --allow-test on the command line)"
+        )
+    return found
+
+
+def _same_queries(train: Iterable[Query], test: Iterable[Query]) -> list[tuple[str, str]]:
+    by_words: dict[str, list[str]] = {}
+    for query in test:
+        if words := normalised(query.text):
+            by_words.setdefault(words, []).append(query.id)
+    return [(q.id, other) for q in train for other in by_words.get(normalised(q.text), ())]
+
+
+def _relevant(qrels: Qrels) -> dict[str, None]:
+    return dict.fromkeys(d for q in qrels for d, grade in qrels[q].items() if grade > 0)
+
+
+def _copies(
+    train: Iterable[str], test: Iterable[str], documents: Mapping[str, Document]
+) -> Iterable[tuple[str, str]]:
+    by_words: dict[str, list[str]] = {}
+    for doc_id in test:
+        if doc_id in documents and (words := normalised(documents[doc_id].full_text)):
+            by_words.setdefault(words, []).append(doc_id)
+    for doc_id in train:
+        if doc_id in documents:
+            words = normalised(documents[doc_id].full_text)
+            yield from ((doc_id, other) for other in by_words.get(words, ()) if other != doc_id)
+
+
+def _ordered(ids: Iterable[str]) -> list[str]:
+    return sorted(ids)
+
+
+def _shown(names: Iterable[str]) -> str:
+    some = list(names)
+    return ", ".join(some[:NAMED]) + (" ..." if len(some) > NAMED else "")

@@ -1,0 +1,76 @@
+"""Vectors of texts that were encoded before, so that what many queries share is encoded once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.nouns import FloatArray
+
+_DIGEST = 16
+_ENTRY = 200
+"""Bytes that a text costs besides its vector, about."""
+
+
+class Encoded(NamedTuple):
+    """Vectors of n texts, and what of each did not fit.
+
+    Attributes:
+        vectors: (n, d) float32.
+        lost: (n,) int64: tokens that were cut off.
+    """
+
+    vectors: FloatArray
+    lost: NDArray[np.int64]
+
+
+class Recall:
+    """Keeps the vectors of the texts last asked for, within so many bytes.
+
+    Args:
+        encode: Gives vectors of texts, each independent of the others.
+        size: Bytes they may take.
+    """
+
+    def __init__(self, encode: Callable[[Sequence[str]], Encoded], size: int) -> None:
+        self._encode, self._size = encode, size
+        self._kept: OrderedDict[bytes, tuple[FloatArray, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __call__(self, texts: Sequence[str]) -> Encoded:
+        """Return the vectors of n texts in their order; those not kept are encoded, equal ones once."""
+        names = [_name(text) for text in texts]
+        with self._lock:
+            found = {name: self._kept[name] for name in names if name in self._kept}
+        missing = {name: text for name, text in zip(names, texts, strict=True) if name not in found}
+        if missing:
+            vectors, lost = self._encode(list(missing.values()))
+            # Copies: a row of `vectors` would keep the whole array alive.
+            rows = ((row.copy(), int(cut)) for row, cut in zip(vectors, lost, strict=True))
+            found |= dict(zip(missing, rows, strict=True))
+        with self._lock:
+            self._keep(found)
+        said = [found[name] for name in names]
+        return Encoded(np.stack([row for row, _ in said]), np.array([cut for _, cut in said], np.int64))
+
+    def _keep(self, found: dict[bytes, tuple[FloatArray, int]]) -> None:
+        """Make these the latest, and let go of the oldest beyond the size."""
+        for name, entry in found.items():
+            self._kept[name] = entry
+            self._kept.move_to_end(name)
+        each = _ENTRY + next(iter(found.values()))[0].nbytes
+        while self._kept and len(self._kept) * each > self._size:
+            self._kept.popitem(last=False)
+
+
+def _name(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest()

@@ -1,0 +1,299 @@
+"""Texts -> ids, for models that read query and passage in one sequence.
+
+Every distinct text is tokenised once and its ids are kept; a pair is made by putting pieces of ids together.
+Only the passage may be shortened; the query only where it would leave the passage less than a quarter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.nouns import Pair, Passage
+from rankhouse.nn.layers.ragged import Packed, Ragged
+
+IdArray = NDArray[np.int32]
+
+_REMEMBERED = 64 * 2**20  # bytes of texts and ids kept, about 60,000 passages
+
+
+class Ids(NamedTuple):
+    """One text's ids.
+
+    Attributes:
+        kept: The first of them, as many as the model could ever read.
+        total: How many there are.
+    """
+
+    kept: IdArray
+    total: int
+
+
+class TextIds:
+    """Tokenises texts without special tokens and remembers the latest.
+
+    Text that spells a special token ("</s>", "[SEP]") is read as ordinary characters: a passage cannot end
+    its own sequence.
+
+    Args:
+        tokenizer: Its truncation and padding are switched off.
+        keep: Most ids of one text that can be of use.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, keep: int) -> None:
+        self._tokenizer, self._keep = plain(tokenizer), keep
+        self._known: dict[str, Ids] = {}
+        self._bytes = 0
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Name of how texts are cut; what the model puts around them is left out, so that kin share ids."""
+        said = json.loads(self._tokenizer.to_str())
+        for name in ("post_processor", "truncation", "padding"):
+            said.pop(name, None)
+        return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def largest(self) -> int:
+        """The largest id there is."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+
+    def whole(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return all ids of texts, to be kept elsewhere; nothing of it is remembered here."""
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [list(encoding.ids) for encoding in encodings]
+
+    def __call__(self, texts: Iterable[str]) -> list[Ids]:
+        """Return the ids of texts, in the order given."""
+        texts = list(texts)
+        found = {text: self._known.get(text) for text in texts}
+        new = [text for text, ids in found.items() if ids is None]
+        for text, encoding in zip(
+            new, self._tokenizer.encode_batch_fast(new, add_special_tokens=False), strict=True
+        ):
+            flat = encoding.ids
+            found[text] = Ids(np.array(flat[: self._keep], np.int32), len(flat))
+        self._remember({text: found[text] for text in new})
+        return [ids for text in texts if (ids := found[text]) is not None]
+
+    def forget(self) -> None:
+        """Drop all that is remembered."""
+        self._known, self._bytes = {}, 0
+
+    def _remember(self, new: dict[str, Ids | None]) -> None:
+        for text, ids in new.items():
+            if ids is not None:
+                self._known[text] = ids
+                self._bytes += _cost(text, ids)
+        while self._bytes > _REMEMBERED:
+            for text in list(islice(self._known, 1 + len(self._known) // 8)):
+                self._bytes -= _cost(text, self._known.pop(text))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The fixed ids around query and passage: head, query, middle, passage, tail.
+
+    Attributes:
+        head: Before the query.
+        middle: Between them.
+        tail: After the passage; never cut.
+        segments: The segment id of each of the five parts; empty for models that have none.
+    """
+
+    head: tuple[int, ...]
+    middle: tuple[int, ...]
+    tail: tuple[int, ...]
+    segments: tuple[int, ...] = ()
+
+    @property
+    def fixed(self) -> int:
+        """How many ids there are besides query and passage."""
+        return len(self.head) + len(self.middle) + len(self.tail)
+
+
+class PairReader:
+    """Puts pairs together.
+
+    Args:
+        texts: Ids of the pieces.
+        layout: What stands around them.
+        max_length: Most ids a row may have.
+        whole: For tokenizers whose pieces do not join: gives the ids of a finished pair; used where it fits.
+
+    Attributes:
+        kept: Gives the ids of passages that are kept elsewhere, None for the others; their texts are not
+            looked at. Only where pieces join.
+    """
+
+    kept: Callable[[Sequence[Passage]], Sequence[Ids | None]] | None = None
+
+    def __init__(
+        self,
+        texts: TextIds,
+        layout: Layout,
+        max_length: int,
+        whole: Callable[[str, str], list[int]] | None = None,
+    ) -> None:
+        if max_length < layout.fixed + 2:
+            raise WrongUse(
+                f"max_length={max_length}: {layout.fixed} tokens are the model's own; "
+                f"give at least {layout.fixed + 2}, so that one token of query and passage fit"
+            )
+        self.texts, self._layout, self._max_length, self._whole = texts, layout, max_length, whole
+
+    @property
+    def joins(self) -> bool:
+        """Whether a pair is its pieces put together, so that ids of a passage serve any query."""
+        return self._whole is None
+
+    @property
+    def max_length(self) -> int:
+        """Most ids a row may have."""
+        return self._max_length
+
+    def __call__(self, pairs: Sequence[Pair]) -> Packed:
+        """Encode n pairs."""
+        queries = self.texts(pair.query.text for pair in pairs)
+        passages = self._passages([pair.passage for pair in pairs])
+        room = self._max_length - self._layout.fixed
+        head, middle, tail = (
+            np.array(part, np.int32) for part in (self._layout.head, self._layout.middle, self._layout.tail)
+        )
+        sizes = np.empty((len(pairs), 5), np.int64)
+        lost = np.zeros(len(pairs), np.int64)
+        parts: list[IdArray] = []
+        for row, (query, passage) in enumerate(zip(queries, passages, strict=True)):
+            q, p = fit(query.total, passage.total, room)
+            lost[row] = query.total + passage.total - q - p
+            if self._whole is not None and not lost[row]:
+                own = np.array(self._whole(pairs[row].query.text, pairs[row].passage.text), np.int32)
+                if len(own) <= self._max_length:
+                    parts.append(own)
+                    sizes[row] = (len(own), 0, 0, 0, 0)
+                    continue
+            parts += (head, query.kept[:q], middle, passage.kept[:p], tail)
+            sizes[row] = (len(head), q, len(middle), p, len(tail))
+        return self._packed(parts, sizes, lost)
+
+    def _passages(self, passages: list[Passage]) -> list[Ids]:
+        if self.kept is None or not self.joins:
+            return self.texts(passage.text for passage in passages)
+        found = list(self.kept(passages))
+        missing = [i for i, ids in enumerate(found) if ids is None]
+        for i, ids in zip(missing, self.texts(passages[i].text for i in missing), strict=True):
+            found[i] = ids
+        return [ids for ids in found if ids is not None]
+
+    def _packed(self, parts: list[IdArray], sizes: NDArray[np.int64], lost: NDArray[np.int64]) -> Packed:
+        values = np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int64)
+        ids = Ragged(torch.from_numpy(values), torch.from_numpy(sizes.sum(1)))
+        segments = None
+        if self._layout.segments:
+            pattern = np.tile(np.array(self._layout.segments, np.int64), len(sizes))
+            segments = torch.from_numpy(np.repeat(pattern, sizes.reshape(-1)))
+        return Packed(ids, torch.from_numpy(lost), segments)
+
+
+class TextReader:
+    """Puts single texts between the model's own tokens; what does not fit is cut off at the end.
+
+    Args:
+        texts: Ids of the texts.
+        layout: What stands around them; its passage is the text.
+        max_length: Most ids a row may have.
+    """
+
+    def __init__(self, texts: TextIds, layout: Layout, max_length: int) -> None:
+        if max_length < layout.fixed + 1:
+            raise WrongUse(
+                f"max_length={max_length}: {layout.fixed} tokens are the model's own; "
+                f"give at least {layout.fixed + 1}, so that one token of a text fits"
+            )
+        self.texts, self._layout, self._room = texts, layout, max_length - layout.fixed
+
+    def __call__(self, texts: Iterable[str]) -> Packed:
+        """Encode n texts."""
+        head, tail = (np.array(part, np.int32) for part in (self._layout.head, self._layout.tail))
+        ids = self.texts(texts)
+        parts = [part for text in ids for part in (head, text.kept[: self._room], tail)]
+        lengths = np.array([min(text.total, self._room) for text in ids], np.int64)
+        lost = np.array([text.total for text in ids], np.int64) - lengths
+        values = np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int64)
+        rows = Ragged(torch.from_numpy(values), torch.from_numpy(lengths + self._layout.fixed))
+        return Packed(rows, torch.from_numpy(lost))
+
+
+def fit(query: int, passage: int, room: int) -> tuple[int, int]:
+    """Say how many tokens of query and passage are kept.
+
+    The passage is shortened first, but never below a quarter of the room for the query's sake.
+    """
+    if query + passage <= room:
+        return query, passage
+    kept = min(passage, max(room - query, room // 4, 1))
+    return min(query, room - kept), kept
+
+
+def plain(tokenizer: Tokenizer) -> Tokenizer:
+    """Switch off padding, truncation and the reading of special tokens out of text; gives it back."""
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def pair_layout(tokenizer: Tokenizer, segments: bool) -> Layout:
+    """Find out what a tokenizer puts around a pair.
+
+    Args:
+        tokenizer: With the model's own post-processor.
+        segments: Whether the model asks for segment ids.
+
+    Raises:
+        BadModel: The tokenizer puts nothing around a pair, so that its ends cannot be told.
+    """
+    probe = plain(tokenizer).encode("a", "a")
+    sides = probe.sequence_ids
+    first, second = [[i for i, side in enumerate(sides) if side == s] for s in (0, 1)]
+    if not first or not second or len(sides) == len(first) + len(second):
+        raise BadModel(
+            "the tokenizer puts no special tokens around a pair of texts (read: "
+            f"{probe.tokens}); a cross-encoder's tokenizer.json needs a post-processor for pairs"
+        )
+    q, p = slice(first[0], first[-1] + 1), slice(second[0], second[-1] + 1)
+    ids, kinds = probe.ids, probe.type_ids
+    middle = slice(q.stop, p.start)
+    kind = (kinds[0], kinds[q.start], kinds[q.stop], kinds[p.start], kinds[-1])
+    return Layout(tuple(ids[: q.start]), tuple(ids[middle]), tuple(ids[p.stop :]), kind if segments else ())
+
+
+def text_layout(tokenizer: Tokenizer) -> Layout:
+    """Find out what a tokenizer puts around a single text.
+
+    Raises:
+        BadModel: Nothing: an empty text would then have no tokens at all.
+    """
+    probe = plain(tokenizer).encode("a")
+    own = [i for i, side in enumerate(probe.sequence_ids) if side == 0]
+    if not own or len(own) == len(probe.ids):
+        raise BadModel(
+            f"the tokenizer puts no special tokens around a text (read: {probe.tokens}); "
+            "a bi-encoder's tokenizer.json needs a post-processor"
+        )
+    return Layout(tuple(probe.ids[: own[0]]), (), tuple(probe.ids[own[-1] + 1 :]))
+
+
+def _cost(text: str, ids: Ids) -> int:
+    return 300 + len(text) + ids.kept.nbytes

@@ -1,0 +1,149 @@
+"""The two ways an encoder checkpoint is computed: BERT's kin packed, all others by rows of equal length.
+
+Both are ``Packed`` rows in, states out, which is all the models above know: a compiled encoder would take the
+place of one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.nn.compute import Activation, Compute
+from rankhouse.nn.cpu.infer import require_int8
+from rankhouse.nn.layers.bert import BERT_NAMES, DISTILBERT_NAMES, PostNormEncoder, PostNormSizes
+from rankhouse.nn.layers.linear import settled
+from rankhouse.nn.layers.ragged import Packed, Ragged
+
+POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
+_LIKE_BERT = POSITIONS_FROM_PADDING | {"bert", "electra"}
+_ACTIVATIONS: dict[str, Activation] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+
+
+class Encoder(Protocol):
+    """Rows of ids -> hidden states, without gradients. Shapes: n rows, t tokens together, w width."""
+
+    def hidden(self, batch: Packed) -> Tensor:
+        """Return every token's last state, (t, w) float32, rows end to end."""
+        ...
+
+    def first(self, batch: Packed) -> Tensor:
+        """Return the last state of every row's first token, (n, w) float32."""
+        ...
+
+
+def is_packable(config: Any) -> bool:  # noqa: ANN401  # transformers' configurations have no common type
+    """Return whether ``nn.layers.bert`` computes the very function of this checkpoint."""
+    activation = getattr(config, "activation" if config.model_type == "distilbert" else "hidden_act", None)
+    return (
+        (config.model_type in _LIKE_BERT or config.model_type == "distilbert")
+        and activation in _ACTIVATIONS
+        and getattr(config, "position_embedding_type", None) in {None, "absolute"}
+        and not getattr(config, "is_decoder", False)
+        and not getattr(config, "sinusoidal_pos_embds", False)
+    )
+
+
+def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> Encoder:
+    """Make the quickest encoder there is for a transformers encoder.
+
+    Args:
+        base: The network without its head.
+        compute: Device and precision.
+        first_only: Whether only ``first`` will be asked for, else only ``hidden``.
+    """
+    config: Any = base.config
+    if not is_packable(config):
+        return ByLength(base, compute)
+    distil = config.model_type == "distilbert"
+    sizes = PostNormSizes(
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        eps=1e-12 if distil else config.layer_norm_eps,
+        activation=_ACTIVATIONS[config.activation if distil else config.hidden_act],
+        first_position=first_position(config),
+    )
+    names = DISTILBERT_NAMES if distil else BERT_NAMES
+    return PostNormEncoder(base.state_dict(), names, sizes, compute, first_only=first_only)
+
+
+def first_position(config: Any) -> int:  # noqa: ANN401  # as above
+    """Return the row of the position table that a row's first token takes."""
+    return config.pad_token_id + 1 if config.model_type in POSITIONS_FROM_PADDING else 0
+
+
+def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: ANN401  # as above
+    """Settle the most tokens of a row.
+
+    Args:
+        config: The network's configuration.
+        meant: What the tokenizer was made for.
+        asked: What the user wants, or None.
+
+    Raises:
+        WrongUse: The network has not that many positions.
+    """
+    places = int(getattr(config, "max_position_embeddings", 0) or 0)
+    most = places - first_position(config) if places > 0 else 1_000_000
+    if asked is not None and asked > most:
+        raise WrongUse(f"max_length={asked}: this network has {most} positions; give {most} or less")
+    return asked if asked is not None else min(meant, most, 8_192)
+
+
+def reads_segments(config: Any, asked: bool) -> bool:  # noqa: ANN401  # as above
+    """Return whether a network wants segment ids: its tokenizer says so and it has more than one."""
+    return asked and getattr(config, "type_vocab_size", 0) > 1
+
+
+class ByLength:
+    """Any transformers encoder, called with rows of one length only: no padding, no mask.
+
+    Args:
+        base: The network without its head; a copy of it is converted.
+        compute: Device and precision.
+    """
+
+    def __init__(self, base: nn.Module, compute: Compute) -> None:
+        require_int8(compute, type(base).__name__)
+        self._base = settled(deepcopy(base).to(compute.device, compute.dtype).eval(), compute)
+
+    def hidden(self, batch: Packed) -> Tensor:
+        """Return every token's last state, (t, w) float32, rows end to end."""
+        states = (self._base(**given).last_hidden_state for given in by_length(batch))
+        return torch.cat([rows.flatten(0, 1).float() for rows in states])
+
+    def first(self, batch: Packed) -> Tensor:
+        """Return the last state of every row's first token, (n, w) float32."""
+        return torch.cat([self._base(**given).last_hidden_state[:, 0].float() for given in by_length(batch)])
+
+
+def by_length(batch: Packed) -> Iterator[dict[str, Tensor]]:
+    """Cut a batch into runs of rows of one length, laid out as transformers takes them."""
+    lengths, counts = torch.unique_consecutive(batch.lengths, return_counts=True)
+    start = 0
+    for length, rows in zip(lengths.tolist(), counts.tolist(), strict=True):
+        span = slice(start, start + length * rows)
+        given = {"input_ids": batch.ids.values[span].view(rows, length)}
+        given["attention_mask"] = torch.ones_like(given["input_ids"])
+        if batch.segments is not None:
+            given["token_type_ids"] = batch.segments[span].view(rows, length)
+        yield given
+        start = span.stop
+
+
+def padded(batch: Packed, pad_id: int) -> dict[str, Tensor]:
+    """Lay a batch out as transformers takes it: the way of training, and the yardstick of the others."""
+    given = {"input_ids": batch.ids.pad(pad_id), "attention_mask": batch.ids.mask().long()}
+    if batch.segments is not None:
+        given["token_type_ids"] = Ragged(batch.segments, batch.lengths).pad()
+    return given

@@ -1,0 +1,253 @@
+"""What the word-level families share: reading pairs as word numbers, fresh starts, losses, and evidence.
+
+These are bricks handed to a family (TK, KNRM, samCNN ...), each of which is its own ``torch.nn.Module``.
+Shapes: n pairs, q query tokens, p passage tokens, d width, v vocabulary, g groups of s pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.nn.layers.ragged import Ragged, TwoSided
+from rankhouse.text.vectors import Missing, StartTable, like_the_known, random_table, start_table
+from rankhouse.text.vocabulary import Vocabulary
+from rankhouse.text.words import splitter
+
+VOCABULARY_FILE = "vocabulary.json"
+_START_ONLY = ("vectors", "min_count")
+_LARGEST = 1_000_000  # of any size that a design names
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a word-level family reads text and where its word vectors start; families add their own sizes.
+
+    Attributes:
+        vectors: Source of start vectors (see ``text.vectors.start_table``); "" draws them all.
+        words: Notation of the word splitter.
+        min_count: Rarer words become the one unknown word.
+        query_length: Query tokens kept.
+        passage_length: Passage tokens kept.
+        width: d, where ``vectors`` is "".
+    """
+
+    vectors: str = ""
+    words: str = "blingfire"
+    min_count: int = 5
+    query_length: int = 30
+    passage_length: int = 200
+    width: int = 300
+
+    def __post_init__(self) -> None:
+        """Refuse sizes below 1, sizes that no machine holds, and unknown word splitters."""
+        for name in ("min_count", "query_length", "passage_length", "width"):
+            if getattr(self, name) < 1:
+                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+        for name, size in asdict(self).items():
+            if isinstance(size, int) and size > _LARGEST:
+                raise WrongUse(f"{name}={size}: must be at most {_LARGEST:,}")
+        splitter(self.words)
+
+
+D = TypeVar("D", bound=Reading)
+
+
+def policy_of(family: str, design: Reading, width: int) -> Mapping[str, Any]:
+    """Return everything besides weights and vocabulary that changes a score, as JSON values."""
+    held = {name: value for name, value in asdict(design).items() if name not in _START_ONLY}
+    jsonable = {name: list(value) if isinstance(value, tuple) else value for name, value in held.items()}
+    return jsonable | {
+        "family": family,
+        "width": width,
+        "max_length": design.query_length + design.passage_length,
+    }
+
+
+def design_from(design: type[D], policy: Mapping[str, Any]) -> D:
+    """Make a design again from its policy.
+
+    Raises:
+        BadModel: The policy lacks a setting or has one that this version does not know.
+    """
+    accepted = {f.name for f in fields(design)}
+    given = {name: value for name, value in policy.items() if name not in {"family", "max_length"}}
+    if not given.keys() <= accepted or not accepted <= given.keys() | set(_START_ONLY):
+        raise BadModel(
+            f"the model's policy has {sorted(given)}, this version needs "
+            f"{sorted(accepted - set(_START_ONLY))}; use the version that wrote the model, or train it again"
+        )
+    as_fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
+    }
+    try:
+        return design(**as_fields)
+    except (TypeError, WrongUse) as error:
+        raise BadModel(f"the model's policy cannot be used ({error}); train the model again") from error
+
+
+class WordReader:
+    """Reads pairs as word numbers; safe in a thread, as nothing in it changes.
+
+    Args:
+        reading: Splitter and lengths.
+        vocabulary: The words and their numbers.
+    """
+
+    def __init__(self, reading: Reading, vocabulary: Vocabulary) -> None:
+        self.reading, self.vocabulary = reading, vocabulary
+        self.split = splitter(reading.words)
+
+    def words(self, pair: Pair) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the words of both sides that the model sees, as it sees them."""
+        query, passage = self.split(pair.query.text), self.split(pair.passage.text)
+        return tuple(query[: self.reading.query_length]), tuple(passage[: self.reading.passage_length])
+
+    def ids(self, words: Sequence[str]) -> list[int]:
+        """Return each word's number."""
+        return self.vocabulary.ids(words)
+
+    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
+        """Turn n pairs into word numbers, each side cut to its length; the cut is counted in ``lost``."""
+        queries: dict[str, list[int]] = {}
+        query_rows, passage_rows, lost = [], [], []
+        for query, passage in pairs:
+            if query.text not in queries:
+                queries[query.text] = self.ids(self.split(query.text))
+            asked, said = queries[query.text], self.ids(self.split(passage.text))
+            query_rows.append(asked[: self.reading.query_length])
+            passage_rows.append(said[: self.reading.passage_length])
+            lost.append(len(asked) + len(said) - len(query_rows[-1]) - len(passage_rows[-1]))
+        return TwoSided(Ragged.of(query_rows), Ragged.of(passage_rows), torch.tensor(lost, dtype=torch.int64))
+
+    def rows(self, texts: Sequence[str], limit: int) -> Ragged:
+        """Turn texts into word numbers, at most ``limit`` each."""
+        return Ragged.of([self.ids(self.split(text))[:limit] for text in texts])
+
+    def assets(self) -> dict[str, bytes]:
+        """Return the vocabulary's file."""
+        return {VOCABULARY_FILE: self.vocabulary.to_json()}
+
+    @classmethod
+    def rebuild(cls, reading: Reading, assets: Mapping[str, bytes]) -> WordReader:
+        """Make a reader from its design and files.
+
+        Raises:
+            BadModel: The vocabulary's file is missing.
+        """
+        if VOCABULARY_FILE not in assets:
+            raise BadModel(
+                f"the model has no {VOCABULARY_FILE} (it has {sorted(assets)}); copy it whole again"
+            )
+        return cls(reading, Vocabulary.from_json(assets[VOCABULARY_FILE], VOCABULARY_FILE))
+
+
+def begin(
+    reading: Reading, texts: Iterable[str], seed: int, missing: Missing = like_the_known
+) -> tuple[WordReader, FloatArray]:
+    """Count the vocabulary of a collection and start its vectors: (reader, table (v, d)).
+
+    Raises:
+        BadData: No word is frequent enough, or the vectors fit none of them.
+    """
+    split = splitter(reading.words)
+    vocabulary = Vocabulary.count((split(text) for text in texts), reading.min_count)
+    start: StartTable
+    if reading.vectors:
+        start = start_table(reading.vectors, vocabulary, seed, missing)
+    else:
+        start = random_table(vocabulary, reading.width, seed)
+    return WordReader(reading, vocabulary), start.table
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw fresh weights from this seed; the process's own random state is put back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def embedding(table: FloatArray) -> nn.Embedding:
+    """Make the trained word table from start rows (v, d); row 0 stays zero."""
+    layer = nn.Embedding(table.shape[0], table.shape[1], padding_idx=0)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(table))
+        layer.weight[0] = 0
+    return layer
+
+
+def blank_table(reader: WordReader, width: int) -> FloatArray:
+    """Return a zero table of the right shape, to be filled with saved weights."""
+    return np.zeros((len(reader.vocabulary), width), np.float32)
+
+
+def hinge(scores: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
+    """Return the mean of max(0, margin - relevant + other) over all contrasts of g groups.
+
+    Args:
+        scores: (n,) of g * s pairs, the relevant pair of each group first.
+        labels: (g, s); only its shape is used.
+        margin: The wanted lead.
+
+    Raises:
+        WrongUse: Groups of one pair: there is nothing to contrast.
+    """
+    if labels.ndim != 2 or labels.shape[1] < 2:
+        raise WrongUse(
+            f"labels of shape {tuple(labels.shape)}: contrasts need groups of 2 pairs or more, relevant first"
+        )
+    grouped = scores.view(labels.shape)
+    return F.relu(margin - grouped[:, :1] + grouped[:, 1:]).mean()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Why a pair got its score: what matched, what each query word gathered, what each part gave.
+
+    Attributes:
+        query_words: The q words the model saw.
+        passage_words: The p words it saw.
+        score: The pair's score.
+        matches: Name -> (q, p) similarities.
+        gathered: Name -> (q, m) what each query word gathered (kernel sums, best matches, histogram ...).
+        columns: Name -> the m column names of ``gathered``.
+        parts: Name -> number; in the order they are worth reading.
+        additive: Whether ``parts`` sum to ``score``.
+    """
+
+    query_words: tuple[str, ...]
+    passage_words: tuple[str, ...]
+    score: float
+    matches: Mapping[str, FloatArray] = field(default_factory=dict)
+    gathered: Mapping[str, FloatArray] = field(default_factory=dict)
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict)
+    additive: bool = True
+
+
+def array(tensor: Tensor) -> FloatArray:
+    """Return a tensor as a float32 array on the processor."""
+    return tensor.detach().float().cpu().numpy()
+
+
+def on_distinct(ids: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """Compute rows (n, t) of ids once each: reranking asks the same query again and again.
+
+    Args:
+        ids: (n, t) int64.
+        compute: (m, t) -> (m, ...), row by row independent.
+    """
+    distinct, back = torch.unique(ids, dim=0, return_inverse=True)
+    if len(distinct) == len(ids):
+        return compute(ids)
+    return compute(distinct)[back]

@@ -1,0 +1,1 @@
+"""Compiled loops for this processor, each behind a typed wrapper."""

@@ -1,0 +1,273 @@
+"""The compiled loops of an encoder: what can use them, how weights are laid out for them, and the calls.
+
+``_quick.c`` is optional and made for x86 processors with AVX512_BF16 and AVX512_VNNI; everywhere else, in
+fp32, on CUDA and for odd widths, PyTorch computes the same (linear.py, attention.py, norm.py). A number of a
+result depends on its own row only, to the bit.
+
+int8: a weight has one scale for each output, a row of activations one for itself, both symmetric:
+x ≈ s_x X and w ≈ s_w W with X, W in -127..127, so that x · w ≈ s_x s_w (X · (W + 128) - 128 sum(X)).
+Shapes: t tokens or rows, k inputs, m outputs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.nn.compute import Activation, Compute
+
+try:
+    from rankhouse.nn.cpu import _infer as _quick
+except ImportError:  # not compiled on this machine
+    SUPPORTED = False
+else:
+    SUPPORTED = _quick.supported()
+
+_ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
+_ROUNDED, _ADDED, _MULTIPLIED = range(3)
+_BF16, _INT8 = range(2)
+_PANEL = 64  # columns that are computed together
+_NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
+_REGISTER = 16  # numbers; widths are multiples of it
+
+
+class Int8Rows(NamedTuple):
+    """Rows of activations in int8.
+
+    Attributes:
+        values: (t, k) int8.
+        scales: (t,) float32, what a row's values are multiplied by.
+        sums: (t,) int32, the sum of each row's values.
+    """
+
+    values: Tensor
+    scales: Tensor
+    sums: Tensor
+
+    @classmethod
+    def empty(cls, count: int, width: int) -> Int8Rows:
+        """Return rows to be filled."""
+        return cls(
+            torch.empty(count, width, dtype=torch.int8),
+            torch.empty(count),
+            torch.empty(count, dtype=torch.int32),
+        )
+
+
+Rows = Tensor | Int8Rows
+"""What a product reads: (t, k) in the type of the computation."""
+
+
+def fits(compute: Compute, *widths: int) -> bool:
+    """Return whether the compiled loops serve this computation on rows of these widths."""
+    return (
+        SUPPORTED
+        and compute.device.type == "cpu"
+        and compute.precision != "fp32"
+        and all(width % _REGISTER == 0 for width in widths)
+    )
+
+
+def require_int8(compute: Compute, what: str, *widths: int) -> None:
+    """Refuse int8 where it cannot be had, so that nothing else is computed in its name.
+
+    Args:
+        compute: Device and precision; only int8 is looked at.
+        what: The model, as the message calls it.
+        widths: Of its rows; none for a model that the compiled loops do not serve at all.
+
+    Raises:
+        WrongUse: Says what is missing.
+    """
+    if compute.precision != "int8" or (widths and fits(compute, *widths)):
+        return
+    require_machine(compute.device)
+    reason = f"widths must be multiples of {_REGISTER}; {what} has {', '.join(map(str, widths))}"
+    if not widths:
+        reason = f"it serves BERT, RoBERTa, ELECTRA, DistilBERT and T5, not {what}"
+    raise WrongUse(_NO_INT8.format(reason))
+
+
+def require_machine(device: torch.device) -> None:
+    """Refuse int8 on a machine that lacks it.
+
+    Raises:
+        WrongUse: Says what is missing.
+    """
+    if device.type != "cpu":
+        raise WrongUse(_NO_INT8.format("it is made for processors, not for CUDA"))
+    if not SUPPORTED:
+        reason = "it needs a processor with AVX512_BF16 and AVX512_VNNI, and this package compiled"
+        raise WrongUse(_NO_INT8.format(reason))
+
+
+class QuickLinear:
+    """act(x Wᵀ + b) with packed weights; may add its result to the residual, or multiply a gate by it.
+
+    Args:
+        weight: (m, k).
+        bias: (m,), or None.
+        compute: Its precision is that of the product: bf16 or int8.
+        activation: What is applied to the result; not with ``add`` and ``multiply``.
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, compute: Compute, activation: Activation = "none"
+    ) -> None:
+        self._type = _INT8 if compute.precision == "int8" else _BF16
+        self._activation = _ACTIVATIONS[activation]
+        self._out, self._in = weight.shape
+        weight = weight.detach().float()
+        self._bias = None if bias is None else bias.detach().float().contiguous()
+        self._scale: Tensor | None = None
+        if self._type == _INT8:
+            scale = weight.abs().amax(1).clamp(min=1e-30) / 127
+            whole = torch.round(weight / scale[:, None]).to(torch.int16) + 128
+            self._weight, self._scale = _packed(whole.to(torch.uint8), 4), scale.contiguous()
+        else:
+            self._weight = _packed(weight.bfloat16(), 2)
+
+    def __call__(self, rows: Rows) -> Tensor:
+        """Apply to rows: (t, k) -> (t, m) bf16."""
+        rows = self._typed(rows)
+        out = torch.empty(_count(rows), self._out, dtype=torch.bfloat16)
+        self._compute(rows, out, _ROUNDED)
+        return out
+
+    def add(self, rows: Rows, x: Tensor) -> Tensor:
+        """Add the result to x (t, m) float32, in place; gives x."""
+        self._compute(self._typed(rows), _checked(x, torch.float32, self._out), _ADDED)
+        return x
+
+    def multiply(self, rows: Rows, y: Tensor) -> Tensor:
+        """Multiply y (t, m) bf16 by the result, in place; gives y."""
+        self._compute(self._typed(rows), _checked(y, torch.bfloat16, self._out), _MULTIPLIED)
+        return y
+
+    def _typed(self, rows: Rows) -> Rows:
+        return quantise(rows) if self._type == _INT8 and isinstance(rows, Tensor) else rows
+
+    def _compute(self, rows: Rows, out: Tensor, into: int) -> None:
+        count, steps = _count(rows), self._in // (4 if self._type == _INT8 else 2)
+        if isinstance(rows, Int8Rows):
+            values, scales, sums = (part.data_ptr() for part in rows)
+            _checked(rows.values, torch.int8, self._in)
+        else:
+            values, scales, sums = _checked(rows, torch.bfloat16, self._in).data_ptr(), 0, 0
+        if len(out) != count:
+            raise ValueError(f"{count} rows were multiplied into {len(out)}")
+        _quick.product(
+            self._type, self._activation, into, values, scales, sums, self._weight.data_ptr(),
+            _address(self._scale), _address(self._bias), out.data_ptr(), count, steps, self._out,
+        )  # fmt: skip
+
+
+class QuickNorm:
+    """Layer norm, or with no gain division by the root mean square; gives the rows the next product reads.
+
+    Args:
+        gain: (k,) of a layer norm, or None.
+        shift: (k,) likewise.
+        eps: Added to the mean square.
+        compute: Its precision is that of the rows given.
+    """
+
+    def __init__(self, gain: Tensor | None, shift: Tensor | None, eps: float, compute: Compute) -> None:
+        self._gain = None if gain is None else gain.detach().float().contiguous()
+        self._shift = None if shift is None else shift.detach().float().contiguous()
+        self._eps, self._int8 = eps, compute.precision == "int8"
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Rows]:
+        """Normalise x (t, k) float32, in place if there is a gain; give it and its rounded normed rows."""
+        count, width = x.shape
+        _checked(x, torch.float32, width if self._gain is None else len(self._gain))
+        rows: Rows
+        if self._int8:
+            rows = Int8Rows.empty(count, width)
+            out, scales, sums = (part.data_ptr() for part in rows)
+        else:
+            rows = torch.empty(count, width, dtype=torch.bfloat16)
+            out, scales, sums = rows.data_ptr(), 0, 0
+        kind = _INT8 if self._int8 else _BF16
+        gain, shift = _address(self._gain), _address(self._shift)
+        _quick.norm(kind, x.data_ptr(), gain, shift, self._eps, count, width, out, scales, sums)
+        return x, rows
+
+
+def quantise(x: Tensor) -> Int8Rows:
+    """Round rows of bf16 (t, k) to int8, each with its own scale."""
+    count, width = x.shape
+    _checked(x, torch.bfloat16, width)
+    rows = Int8Rows.empty(count, width)
+    _quick.quantise(x.data_ptr(), count, width, *(part.data_ptr() for part in rows))
+    return rows
+
+
+def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
+    """Softmax attention of every row of tokens over itself, scores in base 2.
+
+    Args:
+        qkv: (t, 3 * heads * d) bf16, queries, keys, values side by side.
+        ends: (n + 1,) int64, where rows begin and end in t.
+        heads: How many.
+        bias: (heads, 2 * c + 1) float32, added to the score of key j for query i: column c + j - i; c is at
+            least the longest row plus 16. None: nothing is added.
+
+    Returns:
+        (t, heads * d) bf16.
+    """
+    width = qkv.shape[1] // 3
+    _checked(qkv, torch.bfloat16, 3 * width)
+    _checked(ends[None], torch.int64, len(ends))
+    if int(ends[-1]) != len(qkv):
+        raise ValueError(f"rows end at {int(ends[-1])}, there are {len(qkv)} tokens")
+    stride = 0 if bias is None else _checked(bias, torch.float32, bias.shape[1]).shape[1]
+    if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + _REGISTER):
+        raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
+    out = torch.empty(len(qkv), width, dtype=torch.bfloat16)
+    _quick.attend(
+        qkv.data_ptr(), ends.data_ptr(), len(ends) - 1, heads, width // heads, _address(bias), stride,
+        stride // 2, out.data_ptr(),
+    )  # fmt: skip
+    return out
+
+
+def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
+    """Let h queries a row (n, h, w) read their row of x (t, w), all bf16; see ``attention.attend_once``."""
+    rows, heads, width = queries.shape
+    _checked(x, torch.bfloat16, width)
+    _checked(queries.view(rows * heads, width), torch.bfloat16, width)
+    if len(ends) != rows + 1 or int(ends[-1]) != len(x):
+        raise ValueError(
+            f"{rows} rows of queries, {len(ends) - 1} rows of {int(ends[-1])} tokens in {len(x)}"
+        )
+    out = torch.empty_like(queries)
+    _quick.attend_once(queries.data_ptr(), x.data_ptr(), ends.data_ptr(), rows, heads, width, out.data_ptr())
+    return out
+
+
+def _packed(weight: Tensor, together: int) -> Tensor:
+    """Lay weights (m, k) out in panels of columns; ``together`` inputs stand side by side."""
+    out, inside = weight.shape
+    panels = -(-out // _PANEL)
+    whole = weight.new_zeros(panels * _PANEL, inside)
+    whole[:out] = weight
+    return whole.view(panels, _PANEL, inside // together, together).transpose(1, 2).contiguous()
+
+
+def _count(rows: Rows) -> int:
+    return len(rows.values if isinstance(rows, Int8Rows) else rows)
+
+
+def _address(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
+
+
+def _checked(x: Tensor, dtype: torch.dtype, width: int) -> Tensor:
+    """Refuse what the compiled loops would misread: they see addresses only."""
+    if x.dtype is not dtype or x.dim() != 2 or x.shape[1] != width or not x.is_contiguous() or x.is_cuda:
+        raise ValueError(f"rows of {width} {dtype} were expected, {tuple(x.shape)} {x.dtype} came")
+    return x

@@ -1,0 +1,1 @@
+"""Layers: attention, encoders, match matrices, convolutions."""

@@ -1,0 +1,266 @@
+"""Attention over rows that lie end to end: only neighbours of like length are seen as a rectangle.
+
+How wide a row's rectangle is depends on its own length only, and so do all bits of its result.
+
+Scores are kept in base-2 units where that is quicker: softmax(s) = 2^(s log2 e) / sum, the factor log2 e and
+1 / sqrt(d) being multiplied into the query weights beforehand. Without the usual subtraction of the row's
+largest score this can overflow; the row sums tell, and such a row is computed again the long way.
+Shapes: n rows, t tokens of all rows together, h heads, d width of a head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.cpu import infer as quick
+
+Bias = Callable[["Group"], Tensor]
+"""Gives the (1 or rows, h, longest, longest) numbers added to a group's scores, blocked keys included."""
+
+_GRID = 16  # a rectangle is as wide as the next multiple of it: the bits of products depend on their shape
+_SAFE = 2.0**-100  # a row sum below this has lost digits to underflow
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring rows of like length.
+
+    Attributes:
+        start: Their first token.
+        tokens: How many they have together.
+        rows: How many they are.
+        longest: Places of each, at least the tokens of the longest.
+        source: (rows * longest,) which of the group's tokens fills each place of the rectangle (the first
+            one, where there is none); None if all are full.
+        place: (tokens,) where each token stands in the rectangle; None likewise.
+        blocked: (rows, 1, 1, longest) 0 for tokens and -inf for empty places; None likewise.
+    """
+
+    start: int
+    tokens: int
+    rows: int
+    longest: int
+    source: Tensor | None = None
+    place: Tensor | None = None
+    blocked: Tensor | None = None
+
+    def rectangle(self, x: Tensor) -> Tensor:
+        """Cut this group's tokens from (t, w) and lay them out as (rows, longest, w)."""
+        own = x[self.start : self.start + self.tokens]
+        if self.source is not None:
+            own = own.index_select(0, self.source)
+        return own.view(self.rows, self.longest, x.shape[1])
+
+    def put(self, out: Tensor, heads: Tensor) -> None:
+        """Write (rows, h, longest, d) into this group's tokens of out (t, h * d)."""
+        rows, h, longest, d = heads.shape
+        own = out[self.start : self.start + self.tokens]
+        if self.place is None:
+            own.view(rows, longest, h, d).copy_(heads.transpose(1, 2))
+        else:
+            flat = heads.transpose(1, 2).reshape(rows * longest, h * d)
+            torch.index_select(flat, 0, self.place, out=own)
+
+
+def group(lengths: Tensor, compute: Compute) -> list[Group]:
+    """See rows of lengths (n,) as rectangles: neighbours of one width, lengths rounded up to a grid.
+
+    Sorted rows give the fewest groups. Rows that fill their width need no mask.
+    """
+    sizes = lengths.tolist()
+    groups, start = [], 0
+    for width, rows in groupby(sizes, key=lambda size: -(-size // _GRID) * _GRID):
+        groups.append(_group(start, list(rows), width, compute))
+        start += groups[-1].tokens
+    return groups
+
+
+def _group(start: int, sizes: Sequence[int], longest: int, compute: Compute) -> Group:
+    rows, tokens = len(sizes), sum(sizes)
+    if tokens == rows * longest:
+        return Group(start, tokens, rows, longest)
+    filled = torch.arange(longest) < torch.tensor(sizes)[:, None]
+    place = filled.view(-1).nonzero().view(-1)
+    source = torch.zeros(rows * longest, dtype=torch.int64)
+    source[place] = torch.arange(tokens)
+    blocked = torch.zeros(rows, 1, 1, longest).masked_fill_(~filled[:, None, None], -math.inf)
+    device = compute.device
+    return Group(
+        start, tokens, rows, longest, source.to(device), place.to(device), blocked.to(device, compute.dtype)
+    )
+
+
+@dataclass(frozen=True)
+class Lie:
+    """How the rows of a batch lie end to end.
+
+    Attributes:
+        lengths: (n,) int64, tokens of each.
+        compute: Device and precision.
+    """
+
+    lengths: Tensor
+    compute: Compute
+
+    @cached_property
+    def ends(self) -> Tensor:
+        """(n + 1,) int64: row i begins at ``ends[i]`` and ends before ``ends[i + 1]``."""
+        return torch.cat([self.lengths.new_zeros(1), self.lengths.cumsum(0)])
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The rows as rectangles."""
+        return group(self.lengths, self.compute)
+
+
+class SelfAttention:
+    """Softmax attention of every row over itself, in rectangles.
+
+    Args:
+        heads: h.
+        compute: Device and precision; they decide which of three ways is taken.
+
+    Attributes:
+        fold: What query weights (and added biases) must be multiplied by, besides 1 / sqrt(d).
+    """
+
+    def __init__(self, heads: int, compute: Compute) -> None:
+        self.heads, self._compute = heads, compute
+        self._base2 = compute.device.type == "cpu" and compute.precision != "fp32"
+        self.fold = math.log2(math.e) if self._base2 else 1.0
+
+    def __call__(self, qkv: Tensor, lie: Lie, bias: Bias | None = None) -> Tensor:
+        """Attend: (t, 3 * h * d), queries, keys, values side by side -> (t, h * d)."""
+        groups = lie.groups
+        if qkv.is_cuda and bias is None and qkv.dtype is torch.bfloat16 and (flash := _varlen()) is not None:
+            return self._flash(qkv, groups, flash)
+        width = qkv.shape[1] // 3
+        out = qkv.new_empty(len(qkv), width)
+        for g in groups:
+            parts = g.rectangle(qkv).view(g.rows, g.longest, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            added = bias(g) if bias is not None else g.blocked
+            if qkv.is_cuda:
+                q, k, v = parts.unbind(0)
+                heads = F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=1.0)
+            else:
+                heads = self._attend(parts.contiguous(), added)
+            g.put(out, heads)
+        return out
+
+    def _attend(self, parts: Tensor, added: Tensor | None) -> Tensor:
+        """Attend within a rectangle: (3, n, h, l, d), scores plus ``added`` -> (n, h, l, d)."""
+        _, n, h, length, d = parts.shape
+        q, k, v = parts.view(3, n * h, length, d).unbind(0)
+        scores = _scores(q, k, added, h)
+        if not self._base2:
+            return torch.bmm(torch.softmax(scores, -1), v).view(n, h, length, d)
+        weights = scores.exp2_()
+        sums = weights.sum(-1, keepdim=True)
+        low, high = sums.view(n, -1).aminmax(dim=1)
+        heard = torch.bmm(weights, v).mul_(sums.reciprocal_()).view(n, h, length, d)
+        unsafe = ~((low > _SAFE) & high.isfinite())
+        if unsafe.any():  # such a row only: its neighbours' bits stay what they are
+            scores = _scores(q, k, added, h).float().mul_(math.log(2))
+            slowly = torch.bmm(torch.softmax(scores, -1).to(v.dtype), v).view(n, h, length, d)
+            heard = torch.where(unsafe.view(n, 1, 1, 1), slowly, heard)
+        return heard
+
+    def _flash(self, qkv: Tensor, groups: Sequence[Group], flash: Callable[..., Tensor]) -> Tensor:
+        """Attend with CUDA's kernel for rows of any length; no rectangles at all."""
+        sizes = [size for g in groups for size in _sizes(g)]
+        ends = torch.tensor([0, *sizes], device=qkv.device).cumsum(0).to(torch.int32)
+        q, k, v = qkv.view(len(qkv), 3, self.heads, -1).unbind(1)
+        return flash(q, k, v, ends, ends, max(sizes), max(sizes), scale=1.0).reshape(len(qkv), -1)
+
+
+class QuickAttention:
+    """The same by the compiled loops; needs no rectangles.
+
+    Args:
+        heads: h.
+
+    Attributes:
+        fold: What query weights (and added biases) must be multiplied by, besides 1 / sqrt(d).
+    """
+
+    def __init__(self, heads: int) -> None:
+        self.heads, self.fold = heads, math.log2(math.e)
+
+    def __call__(self, qkv: Tensor, lie: Lie, bias: Tensor | None = None) -> Tensor:
+        """Attend: (t, 3 * h * d) -> (t, h * d); bias as ``quick.attend`` takes it."""
+        return quick.attend(qkv, lie.ends, self.heads, bias)
+
+
+class Attention(Protocol):
+    """Softmax attention of every row over itself; with a bias of its own kind, see ``t5.RelativeBias``."""
+
+    fold: float
+
+    def __call__(self, qkv: Tensor, lie: Lie, bias: Any = None) -> Tensor:  # noqa: ANN401  # Bias, or a table
+        """Attend: (t, 3 * h * d) -> (t, h * d)."""
+        ...
+
+
+def attention(heads: int, d: int, compute: Compute) -> Attention:
+    """Make the quickest attention of ``heads`` heads of width ``d`` there is."""
+    return QuickAttention(heads) if quick.fits(compute, d) else SelfAttention(heads, compute)
+
+
+def attend_once(queries: Tensor, x: Tensor, lie: Lie) -> Tensor:
+    """Let h queries a row read the row: softmax(queries · x) weighted sums of x.
+
+    Keys and values are x itself: a single query can take the key projection on its own side, and a single
+    result the value projection, which costs a row what otherwise each of its tokens costs.
+
+    Args:
+        queries: (n, h, w).
+        x: (t, w).
+        lie: How the n rows lie in x.
+
+    Returns:
+        (n, h, w).
+    """
+    if quick.fits(lie.compute, x.shape[1] // 2):
+        return quick.attend_once(queries, x, lie.ends)
+    out, first = torch.empty_like(queries), 0
+    for g in lie.groups:
+        rows = slice(first, first + g.rows)
+        rectangle = g.rectangle(x)
+        scores = torch.bmm(queries[rows], rectangle.transpose(1, 2)).float()
+        if g.blocked is not None:
+            scores += g.blocked.view(g.rows, 1, g.longest)
+        out[rows] = torch.bmm(torch.softmax(scores, -1).to(x.dtype), rectangle)
+        first += g.rows
+    return out
+
+
+def _scores(q: Tensor, k: Tensor, added: Tensor | None, heads: int) -> Tensor:
+    """Return q kᵀ + added, (n * h, l, l)."""
+    scores = torch.bmm(q, k.transpose(1, 2))
+    if added is not None:
+        scores.view(-1, heads, *scores.shape[1:]).add_(added)
+    return scores
+
+
+def _sizes(g: Group) -> list[int]:
+    if g.blocked is None:
+        return [g.longest] * g.rows
+    return [int(n) for n in (g.blocked.view(g.rows, g.longest) == 0).sum(1)]
+
+
+def _varlen() -> Callable[..., Tensor] | None:
+    try:
+        from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415  # newer PyTorch only
+    except ImportError:
+        return None
+    return cast("Callable[..., Tensor]", varlen_attn)

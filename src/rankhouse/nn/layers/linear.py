@@ -1,0 +1,299 @@
+"""A linear layer whose weights are laid out once for the processor at hand.
+
+oneDNN multiplies by weights that it has put into its own order beforehand, near the processor's limit in bf16
+and, on processors where MKL is slow, more than twice as fast in fp32; the activation rides along. Where
+PyTorch was built without oneDNN, and on CUDA, the plain layer is used. Training uses the same product by
+:func:`affine`; its weights change too often to be laid out.
+
+A row's result has the same bits whatever rows stand beside it. oneDNN's float32 product sums each number in
+one order, except for a single row or a single column, which it computes otherwise: these are doubled. Its
+bf16 product on AMX picks the order by the number of rows where inputs are many: there, rows go in tiles.
+MKL, behind PyTorch's own products, keeps no such order, so no product of a score may be one of those.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from rankhouse.nn.compute import Activation, Compute, cpu_has_amx
+from rankhouse.nn.cpu.infer import QuickLinear, fits
+
+_ONEDNN = torch.ops.mkldnn
+_TILE = 256  # rows multiplied at once where their number would decide the order of additions
+_STEP = 32  # rows are filled up to a multiple of it
+_SHORT = (
+    384  # inputs, a multiple of 32, up to which oneDNN's bf16 product has one order for all numbers of rows
+)
+_ONEDNN_NAMES = {
+    "none": ("none", ""),
+    "relu": ("relu", ""),
+    "gelu": ("gelu", "none"),
+    "gelu_tanh": ("gelu", "tanh"),
+}
+
+
+class Linear:
+    """act(x Wᵀ + b), without gradients.
+
+    Args:
+        weight: (out, in).
+        bias: (out,), or None.
+        compute: Device and precision.
+        activation: What is applied to the result; "gelu" is the exact one (erf).
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, compute: Compute, activation: Activation = "none"
+    ) -> None:
+        self._activation = activation
+        weight = weight.detach().to(compute.device, compute.dtype).contiguous()
+        self._bias = None if bias is None else bias.detach().to(compute.device, compute.dtype).contiguous()
+        self._packed = compute.device.type == "cpu" and _has_onednn()
+        inside = weight.shape[1]
+        self._tiled = compute.dtype is torch.bfloat16 and (inside > _SHORT or inside % 32 != 0)
+        self._single = self._packed and len(weight) == 1
+        if self._single:
+            weight = weight.repeat(2, 1)
+            self._bias = None if self._bias is None else self._bias.repeat(2)
+        self._weight = _ONEDNN._reorder_linear_weight(weight) if self._packed else weight  # noqa: SLF001  # PyTorch's name for it
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Apply to rows: (t, in) -> (t, out)."""
+        if not self._packed:
+            return _activate(F.linear(rows, self._weight, self._bias), self._activation)
+        y = self._in_tiles(rows) if self._tiled else self._multiply(_two(rows))[: len(rows)]
+        return y[:, :1] if self._single else y
+
+    def _multiply(self, rows: Tensor) -> Tensor:
+        name, variant = _ONEDNN_NAMES[self._activation]
+        y: Tensor = _ONEDNN._linear_pointwise(rows, self._weight, self._bias, name, [], variant)  # noqa: SLF001  # likewise
+        return y
+
+    def _in_tiles(self, rows: Tensor) -> Tensor:
+        tiles = list(torch.split(rows, _TILE))
+        missing = _TILE - len(tiles[-1])
+        tiles[-1] = F.pad(tiles[-1], (0, 0, 0, missing)) if missing else tiles[-1]
+        return torch.cat([self._multiply(tile) for tile in tiles])[: len(rows)]
+
+    def add(self, rows: Tensor, x: Tensor) -> Tensor:
+        """Add the result to x (t, out) float32, in place; gives x."""
+        return x.add_(self(rows))
+
+    def multiply(self, rows: Tensor, y: Tensor) -> Tensor:
+        """Multiply y (t, out) by the result, in place; gives y."""
+        return y.mul_(self(rows))
+
+
+class Product(Protocol):
+    """A linear layer of either kind; ``rows`` (t, in) are what the norm before it gave."""
+
+    def __call__(self, rows: Any) -> Tensor:  # noqa: ANN401  # Tensor or Int8Rows, as its kind wants them
+        """Apply to rows: (t, in) -> (t, out)."""
+        ...
+
+    def add(self, rows: Any, x: Tensor) -> Tensor:  # noqa: ANN401  # likewise
+        """Add the result to x (t, out) float32, in place; gives x."""
+        ...
+
+    def multiply(self, rows: Any, y: Tensor) -> Tensor:  # noqa: ANN401  # likewise
+        """Multiply y (t, out) by the result, in place; gives y."""
+        ...
+
+
+def linear(
+    weight: Tensor,
+    bias: Tensor | None,
+    compute: Compute,
+    activation: Activation = "none",
+    few: bool = False,
+) -> Product:
+    """Make the quickest layer there is. oneDNN's bf16 product uses AMX, which the compiled loops do not.
+
+    Args:
+        weight: (out, in).
+        bias: (out,), or None.
+        compute: Device and precision.
+        activation: What is applied to the result.
+        few: One row a pair and not one a token: too few to be worth a tile.
+    """
+    left_to_onednn = compute.precision == "bf16" and cpu_has_amx() and not few
+    if fits(compute, *weight.shape) and not left_to_onednn:
+        return QuickLinear(weight, bias, compute, activation)
+    return Linear(weight, bias, compute, activation)
+
+
+class PerHead:
+    """One product a head, without gradients.
+
+    Args:
+        weight: (h, out, in).
+        compute: Device and precision.
+    """
+
+    def __init__(self, weight: Tensor, compute: Compute) -> None:
+        self._on_cpu = compute.device.type == "cpu"
+        self._weight = weight.detach().to(compute.device, compute.dtype).transpose(1, 2).contiguous()
+        heads = weight.detach().float() if self._on_cpu else ()
+        self._products = [linear(each, None, compute, few=True) for each in heads]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply to (n, h, in) -> (n, h, out)."""
+        if not self._on_cpu:
+            return torch.bmm(x.transpose(0, 1), self._weight).transpose(0, 1).contiguous()
+        return torch.stack([p(x[:, i].contiguous()) for i, p in enumerate(self._products)], 1)
+
+
+class _Settled(nn.Module):
+    """A linear layer of another library's module; ``weight`` only tells its number type."""
+
+    def __init__(self, layer: nn.Linear, compute: Compute) -> None:
+        super().__init__()
+        self._product, self._out = Linear(layer.weight, layer.bias, compute), layer.out_features
+        self.weight = layer.weight.detach().new_empty(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out)."""
+        return self._product(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], self._out)
+
+
+def settled(module: nn.Module, compute: Compute) -> nn.Module:
+    """Return a module without gradients whose linear layers are :class:`Linear`; it is changed."""
+    if isinstance(module, nn.Linear):
+        return _Settled(module, compute)
+    for name, child in module.named_children():
+        setattr(module, name, settled(child, compute))
+    return module
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x Wᵀ + b with gradients: (..., in), (out, in), (out,) -> (..., out).
+
+    In other number types and off the processor, PyTorch's own layer computes it.
+    """
+    if not multiplies(x, weight):
+        return F.linear(x, weight, bias)
+    if not torch.is_grad_enabled():
+        return multiply(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], len(weight))
+    flat = cast(Tensor, _Affine.apply(x.reshape(-1, x.shape[-1]), weight, bias))  # type: ignore[no-untyped-call]  # torch's
+    return flat.view(*x.shape[:-1], len(weight))
+
+
+def multiplies(*factors: Tensor) -> bool:
+    """Return whether :func:`multiply` serves these: float32 on the processor, and oneDNN is there."""
+    return (
+        _has_onednn()
+        and not torch.is_autocast_enabled("cpu")
+        and all(x.dtype is torch.float32 and x.device.type == "cpu" and x.numel() for x in factors)
+    )
+
+
+def multiply(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Activation = "none"
+) -> Tensor:
+    """Return act(x Wᵀ + b) by oneDNN, without gradients: (t, in), (out, in) -> (t, out).
+
+    Each number depends on its own row of x and of the weight only, to the bit.
+
+    Args:
+        x: (t, in).
+        weight: (out, in); it and x may be transposed views.
+        bias: (out,), or None.
+        activation: As in :class:`Linear`.
+    """
+    name, variant = _ONEDNN_NAMES[activation]
+    t, out = len(x), len(weight)
+    if out == 1:
+        weight, bias = _two(weight), None if bias is None else bias.repeat(2)
+    y: Tensor = _ONEDNN._linear_pointwise(_two(x), weight, bias, name, [], variant)  # noqa: SLF001  # PyTorch's name for it
+    return y[:t, :out]
+
+
+def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x Wᵀ + b without gradients wherever it is: by :func:`multiply` where that serves.
+
+    Rows of zeros fill x up to a number that comes again: oneDNN compiles anew for each that it meets.
+    """
+    if not multiplies(x, weight):
+        return F.linear(x, weight, bias)
+    step = _STEP if len(x) <= 8 * _STEP else 2 * _STEP
+    return multiply(F.pad(x, (0, 0, 0, -len(x) % step)), weight, bias)[: len(x)]
+
+
+def through(layer: nn.Linear, x: Tensor) -> Tensor:
+    """Apply a module's layer: (..., in) -> (..., out); without gradients by :func:`products`."""
+    if torch.is_grad_enabled():
+        return cast(Tensor, layer(x))
+    flat = products(x.reshape(-1, x.shape[-1]), layer.weight, layer.bias)
+    return flat.view(*x.shape[:-1], layer.out_features)
+
+
+def query_sums(x: Tensor) -> Tensor:
+    """Sum the second dimension, in order where there are no gradients: (n, q, ...) -> (n, ...).
+
+    Zeros at its end then change no bit.
+    """
+    if torch.is_grad_enabled():
+        return x.sum(1)
+    total = x.new_zeros(len(x), *x.shape[2:])
+    for column in x.unbind(1):
+        total += column
+    return total
+
+
+def row_sums(x: Tensor) -> Tensor:
+    """Sum the last dimension, without gradients so that zeros at its end change no bit: (..., p) -> (...).
+
+    PyTorch's own sum adds in an order that depends on p.
+    """
+    if torch.is_grad_enabled() or not multiplies(x):
+        return x.sum(-1)
+    flat = x.reshape(-1, x.shape[-1])
+    flat = F.pad(flat, (0, -flat.shape[1] % 16))
+    return products(flat, x.new_ones(2, flat.shape[1]))[:, 0].reshape(x.shape[:-1])
+
+
+def _two(rows: Tensor) -> Tensor:
+    """Double a single row: oneDNN sums that in another order than rows among others."""
+    return rows.repeat(2, 1) if len(rows) == 1 else rows
+
+
+def to_weight(gradient: Tensor, x: Tensor) -> Tensor:
+    """Turn the gradient of a product (t, out) into that of its weight: (out, in), for x (t, in)."""
+    if gradient.shape[1] > x.shape[1]:  # the narrower of the two is the cheaper one to turn
+        return multiply(x.T, gradient.T).T.contiguous()
+    return multiply(gradient.T, x.T)
+
+
+class _Affine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: ANN401 - torch's context
+        ctx.save_for_backward(x, weight)
+        return multiply(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: ANN401
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            multiply(gradient, weight.T) if needs_x else None,
+            to_weight(gradient, x) if needs_weight else None,
+            gradient.sum(0) if needs_bias else None,
+        )
+
+
+def _activate(x: Tensor, activation: Activation) -> Tensor:
+    if activation == "relu":
+        return x.relu_()
+    if activation == "none":
+        return x
+    return F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+def _has_onednn() -> bool:
+    return bool(torch._C._has_mkldnn) and hasattr(_ONEDNN, "_linear_pointwise")  # noqa: SLF001  # untyped elsewhere

@@ -1,0 +1,350 @@
+"""Several runs into one: weighted sums of scores, or of reciprocal ranks.
+
+Sources: reciprocal rank fusion, Cormack, Clarke and Büttcher (SIGIR 2009); CombSUM and CombMNZ, Fox and Shaw
+(TREC-2, 1994). A document of any run is a document of the fusion. What a run says of a document that it
+does not have is a choice, ``missing``: "min", its lowest value for that query (a run ends where its depth
+ends, so the document would have come later; with raw query likelihoods, which are negative, a 0 would be
+a prize), "zero" (what libraries that add up score lists do), or "drop", which keeps only documents that
+every run has. A run of weight 0 takes no part: neither its scores nor its documents.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.notation import choose
+from rankhouse.core.nouns import FloatArray
+from rankhouse.core.run import Ranking, Run
+
+Floats = NDArray[np.float64]
+Weights = tuple[float, ...]
+
+_MOST_TRIALS = 5_000
+
+
+class _Aligned(NamedTuple):
+    """Runs laid side by side: one row for each (query, document) that any of them has.
+
+    ``values`` (runs, rows) is NaN where a run lacks the document; ``floors`` (runs, queries) is what it then
+    counts. Rows are ordered by query, then document id, descending, as a Run breaks ties; ``code`` points
+    into the sorted ``table`` of document ids.
+    """
+
+    queries: dict[str, int]
+    query: NDArray[np.int64]
+    table: NDArray[np.object_]
+    code: NDArray[np.int64]
+    values: Floats
+    floors: Floats
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """A way to make one run of several; call it with runs and weights.
+
+    Attributes:
+        value: Ranking -> what each of its documents is worth, (k,).
+        missing: "min", "zero" or "drop".
+        shares: Weights not given are 1 / runs each, so that they sum to 1; else 1 each.
+        votes: The sum is multiplied by how many runs have the document.
+    """
+
+    value: Callable[[Ranking], Floats]
+    missing: str = "zero"
+    shares: bool = False
+    votes: bool = False
+
+    def __call__(self, runs: Sequence[Run], weights: Sequence[float] | None = None) -> Run:
+        """Fuse runs; the order in which they are given does not matter.
+
+        Args:
+            runs: Two or more.
+            weights: One a run, 0 or more, not all 0; equal if not given.
+
+        Raises:
+            WrongUse: Fewer than two runs, or weights that do not fit.
+            BadData: An infinite score where scores are added.
+        """
+        usual = 1 / len(runs) if self.shares and runs else 1.0
+        chosen = _checked(runs, [usual] * len(runs) if weights is None else weights)
+        return _mix(self, _align(self, runs), chosen)
+
+
+def _align(fusion: Fusion, runs: Sequence[Run]) -> _Aligned:
+    """Value every run's documents and bring the same ones under each other."""
+    queries = {q: i for i, q in enumerate(dict.fromkeys(q for run in runs for q in run))}
+    codes: dict[str, int] = {}
+    floors = np.zeros((len(runs), len(queries)))
+    columns: list[tuple[NDArray[np.int64], NDArray[np.int64], Floats]] = []
+    for number, run in enumerate(runs):
+        documents, sizes, values = [], [], [np.empty(0)]
+        for query_id in run:
+            ranking = run[query_id]
+            documents += [codes.setdefault(doc_id, len(codes)) for doc_id in ranking.doc_ids]
+            sizes.append(len(ranking.doc_ids))
+            values.append(_valued(fusion, ranking, number, query_id))
+            if fusion.missing == "min" and sizes[-1]:
+                floors[number, queries[query_id]] = values[-1].min()
+        query = np.repeat([queries[q] for q in run], sizes).astype(np.int64)
+        columns.append((query, np.array(documents, np.int64), np.concatenate(values)))
+    table = np.array([*codes], dtype=object)
+    by_id = np.argsort(table, kind="stable") if len(table) else np.empty(0, np.int64)
+    rank = np.empty(len(table), np.int64)
+    rank[by_id] = np.arange(len(table))
+    last = max(1, len(table)) - 1
+    keys = np.concatenate([query * (last + 1) + last - rank[code] for query, code, _ in columns])
+    rows, place = np.unique(keys, return_inverse=True)
+    aligned = np.full((len(runs), len(rows)), np.nan)
+    ends = np.cumsum([0, *(len(column[2]) for column in columns)])
+    for number, (_, _, worth) in enumerate(columns):
+        aligned[number, place[ends[number] : ends[number + 1]]] = worth
+    query, backwards = np.divmod(rows, last + 1)
+    return _Aligned(queries, query, table[by_id], last - backwards, aligned, floors)
+
+
+def _valued(fusion: Fusion, ranking: Ranking, number: int, query_id: str) -> Floats:
+    if not len(ranking.doc_ids):
+        return np.empty(0)
+    with np.errstate(invalid="ignore"):
+        values = fusion.value(ranking)
+    if not np.isfinite(values).all():
+        raise BadData(
+            f'run {number + 1} has infinite scores for query "{query_id}", which cannot be added up; '
+            "fuse by rrf, which looks at ranks only, or mend the scores"
+        )
+    return values
+
+
+def _mix(fusion: Fusion, aligned: _Aligned, weights: Weights) -> Run:
+    """Add up and sort."""
+    part = np.flatnonzero(np.array(weights) > 0)
+    values = aligned.values[part]
+    found = ~np.isnan(values)
+    kept = np.flatnonzero(found.all(axis=0) if fusion.missing == "drop" else found.any(axis=0))
+    values, found, query = values[:, kept], found[:, kept], aligned.query[kept]
+    terms = np.where(found, values, aligned.floors[part][:, query]) * np.array(weights)[part, None]
+    # Added from small to large: the sum, to the last bit, is the same in whatever order runs are given.
+    sums = np.sort(terms, axis=0).sum(axis=0)
+    if fusion.votes:
+        sums *= found.sum(axis=0)
+    scores = sums.astype(np.float32)
+    order = _best_first(query, scores)
+    offsets = np.searchsorted(query, np.arange(len(aligned.queries) + 1))
+    codes = aligned.code[kept][order].astype(np.int32)
+    return Run(aligned.queries, offsets, aligned.table, codes, scores[order])
+
+
+def _best_first(query: NDArray[np.int64], scores: FloatArray) -> NDArray[np.intp]:
+    """Order rows by query, then score, descending; a single whole-number key sorts several times faster.
+
+    The bits of a float, read as a whole number, order as the float does, once those of negatives are turned.
+    """
+    bits = (0 - scores).view(np.int32)  # 0 - x, since -x would tell 0.0 from -0.0
+    return np.argsort((query << 32) + (bits ^ ((bits >> 31) & 0x7FFFFFFF)), kind="stable")
+
+
+def _checked(runs: Sequence[Run], weights: Sequence[float]) -> Weights:
+    if len(runs) < 2:
+        raise WrongUse(f"the number of runs given is {len(runs)}; a fusion needs two or more")
+    shown = ", ".join(f"{weight:g}" for weight in weights)
+    if len(weights) != len(runs):
+        raise WrongUse(f"{len(runs)} runs but {len(weights)} weights ({shown}) were given; give one a run")
+    if not all(math.isfinite(w) and w >= 0 for w in weights) or not any(weights):
+        raise WrongUse(f"weights {shown} were given; they must be 0 or more and not all 0")
+    return tuple(map(float, weights))
+
+
+# --- what a ranking is worth -----------------------------------------------------------------------------
+
+
+def raw(ranking: Ranking) -> Floats:
+    """Take the scores as they are, (k,)."""
+    return ranking.scores.astype(np.float64)
+
+
+def min_max(ranking: Ranking) -> Floats:
+    """Stretch a query's scores, (k,), to 0 ... 1; all alike become 1."""
+    scores = ranking.scores.astype(np.float64)
+    span = scores[0] - scores[-1]
+    return (scores - scores[-1]) / span if span != 0 else np.ones(len(scores))
+
+
+def z_score(ranking: Ranking) -> Floats:
+    """Shift and stretch a query's scores, (k,), to mean 0 and standard deviation 1; all alike become 0."""
+    scores = ranking.scores.astype(np.float64)
+    deviation = scores.std()
+    return (scores - scores.mean()) / deviation if scores[0] != scores[-1] else np.zeros(len(scores))
+
+
+def _reciprocal_ranks(ranking: Ranking, k: float) -> Floats:
+    return 1 / (k + np.arange(1, len(ranking.doc_ids) + 1))
+
+
+NORMALISATIONS: dict[str, Callable[[Ranking], Floats]] = {"raw": raw, "min-max": min_max, "z-score": z_score}
+MISSING = ("min", "zero", "drop")
+
+
+def linear(normalise: str = "min-max", missing: str = "min") -> Fusion:
+    """Interpolate: the weighted sum of scores.
+
+    Args:
+        normalise: "raw", "min-max" or "z-score", within each query and run.
+        missing: What a run says of a document it lacks: "min", "zero" or "drop" (see the module).
+    """
+    choose(missing, dict.fromkeys(MISSING), "treatment of missing documents")
+    return Fusion(choose(normalise, NORMALISATIONS, "normalisation"), missing, shares=True)
+
+
+def rrf(k: float = 60) -> Fusion:
+    """Add up weight / (k + rank), rank from 1; a missing document adds nothing (Cormack et al. 2009)."""
+    if not (math.isfinite(k) and k >= 0):
+        raise WrongUse(f"rrf(k={k}): k must be 0 or more; 60 is usual")
+    return Fusion(partial(_reciprocal_ranks, k=k))
+
+
+def combsum(normalise: str = "min-max") -> Fusion:
+    """Add up normalised scores; a missing document adds nothing (Fox and Shaw 1994)."""
+    return Fusion(choose(normalise, NORMALISATIONS, "normalisation"))
+
+
+def combmnz(normalise: str = "min-max") -> Fusion:
+    """Like combsum, times the number of runs that have the document (Fox and Shaw 1994)."""
+    return Fusion(choose(normalise, NORMALISATIONS, "normalisation"), votes=True)
+
+
+FUSIONS: dict[str, Callable[..., Fusion]] = {
+    "linear": linear,
+    "rrf": rrf,
+    "combsum": combsum,
+    "combmnz": combmnz,
+}
+
+
+# --- finding the weights ---------------------------------------------------------------------------------
+
+
+class Tuned(NamedTuple):
+    """The best weights found, their score, and everything that was tried, in that order."""
+
+    weights: Weights
+    score: float
+    tried: tuple[tuple[Weights, float], ...]
+
+
+def tune(
+    runs: Sequence[Run],
+    score: Callable[[Run], float],
+    fusion: Fusion | None = None,
+    grid: Sequence[Sequence[float]] | None = None,
+    step: float = 0.05,
+    refine: bool = False,
+) -> Tuned:
+    """Find weights by trying a grid. Equal scores go to the first tried: least weight on the later runs.
+
+    Args:
+        runs: Two or more.
+        score: What to make large, for example ``rankhouse.evaluation.measures.scorer(qrels, "AP")``. Judge by
+            queries other than those that the result is reported on.
+        fusion: How to fuse; ``linear()`` if not given.
+        grid: The weights to try; if not given, all multiples of ``step`` that sum to 1.
+        step: Of that grid; 1 must be a multiple of it.
+        refine: Then also try steps a tenth as large around the best point of the grid.
+
+    Raises:
+        WrongUse: A step that does not divide 1, a grid too large or empty, weights that do not fit.
+    """
+    fusion = linear() if fusion is None else fusion
+    if grid is not None and refine:
+        raise WrongUse("refine=True goes with step, not with a grid of your own; give one or the other")
+    parts = _parts(step)
+    points = _simplex(len(runs), parts) if grid is None else [_checked(runs, point) for point in grid]
+    if not points:
+        raise WrongUse("the grid of weights is empty; give at least one point")
+    _checked(runs, points[0])
+    aligned = _align(fusion, runs)
+    tried = [(point, score(_mix(fusion, aligned, point))) for point in points]
+    if refine:
+        near = _simplex(len(runs), parts * 10, _best(tried)[0])
+        tried += [(point, score(_mix(fusion, aligned, point))) for point in near]
+    return Tuned(*_best(tried), tuple(tried))
+
+
+def interpolations(runs: int, step: float = 0.1) -> list[Weights]:
+    """List the weights birch tries: alpha * run 1 + (1 - alpha) * (run 2 + beta * run 3 + gamma * run 4 ...).
+
+    Alpha, beta and gamma go from 0 to below 1 (Yilmaz et al. 2019, "Cross-Domain Modeling of Sentence-Level
+    Evidence for Document Retrieval", equation 1, and its code). The first points lean most on run 1 and least
+    on later runs, so that they win where points are equally good.
+
+    Args:
+        runs: Two or more: a first stage, then the scores of the best, second best ... sentence.
+        step: Of all three; 1 must be a multiple of it.
+
+    Raises:
+        WrongUse: Fewer than two runs, a step that does not divide 1, or too many points.
+    """
+    parts = _parts(step)
+    if runs < 2 or parts ** (runs - 1) > _MOST_TRIALS:
+        raise WrongUse(
+            f"{runs} runs in steps of {step:g}: give two or more, and a step that makes at most "
+            f"{_MOST_TRIALS:,} points of (1 / step) ** (runs - 1)"
+        )
+    shares = [part / parts for part in range(parts)]
+    return [
+        (alpha, 1 - alpha, *((1 - alpha) * share for share in later))
+        for alpha in reversed(shares)
+        for later in itertools.product(shares, repeat=runs - 2)
+    ]
+
+
+def _best(tried: Sequence[tuple[Weights, float]]) -> tuple[Weights, float]:
+    """Return the first of the highest (differences below 1e-12 are rounding)."""
+    best = tried[0]
+    for point in tried[1:]:
+        if point[1] > best[1] + 1e-12:
+            best = point
+    return best
+
+
+def _parts(step: float) -> int:
+    parts = round(1 / step) if 0 < step <= 1 else 0
+    if parts < 1 or abs(parts * step - 1) > 1e-9:
+        raise WrongUse(f"step = {step} was given; 1 must be a multiple of it, like 0.1 or 0.05")
+    return parts
+
+
+def _simplex(runs: int, parts: int, near: Weights | None = None) -> list[Weights]:
+    """List weights that are whole parts and sum to 1, later runs' smallest first; near a point if given."""
+
+    def splits(number: int, left: int) -> Iterator[tuple[int, ...]]:
+        """Return what runs ``number`` to the last may get, in parts, leaving the rest to the first run."""
+        if number == runs:
+            yield ()
+            return
+        low, high = _bounds(number, left)
+        for mine in range(low, high + 1):
+            for others in splits(number + 1, left - mine):
+                yield (mine, *others)
+
+    def _bounds(number: int, left: int) -> tuple[int, int]:
+        centre = None if near is None else round(near[number] * parts)
+        return (0, left) if centre is None else (max(0, centre - 10), min(left, centre + 10))
+
+    points = []
+    for later in splits(1, parts):
+        points.append(((parts - sum(later)) / parts, *(mine / parts for mine in later)))
+        if len(points) > _MOST_TRIALS:
+            raise WrongUse(
+                f"more than {_MOST_TRIALS:,} weightings of {runs} runs in steps of {1 / parts:g}; "
+                "take a larger step or give a grid"
+            )
+    return points

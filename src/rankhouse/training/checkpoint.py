@@ -1,0 +1,183 @@
+"""A training's state in one file, replaced in one stroke: weights, optimiser, random states, place.
+
+safetensors for tensors and JSON for the rest, so that nothing in a checkpoint can run as code.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rankhouse.core.errors import BadModel, MissingInput, OutputFailed
+from rankhouse.core.outputs import replacing
+
+_SAID, _SUM = "rankhouse", "crc32"
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, Any]) -> None:
+    """Write tensors and a JSON note into one file; whole, or what stood there before stays.
+
+    Tensors that share memory are written once.
+
+    Raises:
+        OutputFailed: Disk full, no permission, or the like.
+    """
+    first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
+    aliases: dict[str, str] = {}
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if tensor.numel() and key in first:
+            aliases[name] = first[key]
+            continue
+        first[key] = name
+        whole = tensor.detach().cpu().contiguous()
+        # A view into a larger tensor would take its owner along.
+        stored[name] = whole.clone() if whole.untyped_storage().nbytes() > whole.nbytes else whole
+    sums = {name: _checksum(tensor) for name, tensor in stored.items()}
+    note = msgspec.json.encode({"said": said, "aliases": aliases, "sums": sums}).decode()
+    with saving(path), replacing(path) as temporary:
+        save_file(stored, temporary, {_SAID: note, _SUM: str(zlib.crc32(note.encode()))})
+
+
+def _checksum(tensor: Tensor) -> int:
+    """Return the CRC-32 of a tensor's type, shape and bytes."""
+    kind = f"{tensor.dtype} {tuple(tensor.shape)}".encode()
+    return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy(), zlib.crc32(kind))
+
+
+@contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turn a failure to write a training's files into an error that says what to do."""
+    try:
+        yield
+    except (SafetensorError, OSError) as error:
+        raise OutputFailed(
+            f"{path}: cannot be written ({error}); what was kept before is still there: free some space "
+            "and start the same training again, it goes on from its last checkpoint"
+        ) from error
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what :func:`save_tensors` wrote.
+
+    Raises:
+        MissingInput: No such file.
+        BadModel: It is damaged or of another kind.
+    """
+    if not path.is_file():
+        raise MissingInput(f"{path}: there is no such checkpoint")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        note = msgspec.json.decode(metadata[_SAID])
+        if _SUM in metadata:  # not in those of older versions
+            _refuse_changed(metadata, note["sums"], tensors)
+        tensors |= {name: tensors[same] for name, same in note["aliases"].items()}
+        return tensors, note["said"]
+    except (SafetensorError, KeyError, TypeError, ValueError, msgspec.DecodeError, OSError) as error:
+        raise BadModel(
+            f"{path}: no sound checkpoint of a training ({error}); remove it to begin anew"
+        ) from error
+
+
+def _refuse_changed(metadata: Mapping[str, str], sums: object, tensors: Mapping[str, Tensor]) -> None:
+    """Compare note and tensors with their checksums.
+
+    Raises:
+        ValueError: Something was changed after it was written.
+    """
+    if metadata[_SUM] != str(zlib.crc32(metadata[_SAID].encode())):
+        raise ValueError("its note was changed after it was written")
+    if sums != {name: _checksum(tensor) for name, tensor in tensors.items()}:
+        raise ValueError("a tensor was changed after it was written")
+
+
+# --- optimisers -----------------------------------------------------------------------------------------
+
+
+def optimiser_state(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Take an optimiser's state apart: tensors by "parameter.name", and everything else."""
+    tensors: dict[str, Tensor] = {}
+    other: dict[str, dict[str, Any]] = {}
+    for number, values in optimiser.state_dict()["state"].items():
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                tensors[f"{number}.{name}"] = value
+            else:
+                other.setdefault(str(number), {})[name] = value
+    return tensors, other
+
+
+def restore_optimiser(
+    optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], other: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Put an optimiser's state back together; groups stay as they are."""
+    state: dict[int, dict[str, Any]] = {int(number): dict(values) for number, values in other.items()}
+    for key, tensor in tensors.items():
+        number, name = key.split(".", 1)
+        state.setdefault(int(number), {})[name] = tensor
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": state, "param_groups": groups})
+
+
+# --- random states --------------------------------------------------------------------------------------
+
+
+def random_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Take down the random states of python, numpy and torch."""
+    version, python, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 - the global state, which a model may use
+    tensors = {
+        "cpu": torch.get_rng_state(),
+        "numpy": torch.from_numpy(np.array(keys, np.uint32).view(np.int32)),
+    }
+    if torch.cuda.is_available():
+        tensors |= {f"cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
+    return tensors, {
+        "python": [version, list(python), gauss],
+        "numpy": [str(kind), int(position), int(has_gauss), float(cached)],
+    }
+
+
+def restore_random_states(tensors: Mapping[str, Tensor], other: Mapping[str, Any]) -> None:
+    """Put the random states of python, numpy and torch back."""
+    version, python, gauss = other["python"]
+    random.setstate((version, tuple(python), gauss))
+    kind, position, has_gauss, cached = other["numpy"]
+    keys = tensors["numpy"].numpy().view(np.uint32)
+    np.random.set_state((kind, keys, position, has_gauss, cached))  # noqa: NPY002 - the global state
+    torch.set_rng_state(tensors["cpu"])
+    cuda = [state for name, state in sorted(tensors.items()) if name.startswith("cuda.")]
+    if cuda and torch.cuda.device_count() == len(cuda):
+        torch.cuda.set_rng_state_all(cuda)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed python, numpy and torch; afterwards their states are what they were."""
+    before = random_states()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the global state, which a model may use
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        restore_random_states(*before)
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors below a prefix, without it."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

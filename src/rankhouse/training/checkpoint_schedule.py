@@ -1,0 +1,110 @@
+"""What a training keeps: the best model so far, on disk only as often as what a kill loses is worth it.
+
+The best weights wait in memory. They and a checkpoint are written together, so that both always speak of one
+moment: after ``checkpoint_seconds`` of work, at the steps of ``checkpoint_every``, and the best at the end. A
+training of some seconds writes its ranker once and no checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from rankhouse.models import bundle
+from rankhouse.models.base import Model, fingerprint
+from rankhouse.training import checkpoint
+from rankhouse.training import state as folder
+from rankhouse.training.examples import Examples
+from rankhouse.training.settings import Settings
+from rankhouse.training.state import Standing
+from rankhouse.training.steps import Stepper
+from rankhouse.training.validation import Validation
+
+_WORTH = 20
+"""Writing may take a twentieth of the time at most."""
+
+
+@dataclass
+class Keeper:
+    """Keeps the best model of a training and where the training stands.
+
+    Args:
+        model: What is taught.
+        stepper: What takes its steps.
+        out: The training's folder.
+        use: How documents are meant to be passed to the ranker, for its bundle.
+        seconds: Least time between two checkpoints.
+    """
+
+    model: Model[Any]
+    stepper: Stepper
+    out: Path
+    use: Mapping[str, str]
+    seconds: float
+    _best: dict[str, Tensor] | None = None
+    _saved: float = field(default_factory=time.monotonic)
+    _cost: float = 0.0
+
+    @property
+    def _network(self) -> nn.Module:
+        return cast(nn.Module, self.model)
+
+    @property
+    def due(self) -> bool:
+        """Whether a kill would now lose more work than writing costs."""
+        return time.monotonic() - self._saved >= (self.seconds and max(self.seconds, _WORTH * self._cost))
+
+    def remember(self) -> None:
+        """Take the model as it is now for the best."""
+        self._best = {name: t.detach().to("cpu", copy=True) for name, t in self._network.state_dict().items()}
+
+    def save(self, standing: Standing) -> None:
+        """Write the best model and a checkpoint.
+
+        Raises:
+            OutputFailed: One cannot be written; those before are still there.
+        """
+        began = time.monotonic()
+        self.write_best()
+        folder.take_down(self.out / folder.CHECKPOINT, standing, self._network, self.stepper)
+        self._saved = time.monotonic()
+        self._cost = self._saved - began
+
+    def write_best(self) -> None:
+        """Write the best model, unless it stands there already.
+
+        Raises:
+            OutputFailed: It cannot be written; the one before is still there.
+        """
+        if self._best is None:
+            return
+        now = {name: tensor.detach().clone() for name, tensor in self._network.state_dict().items()}
+        self._network.load_state_dict(self._best)
+        try:
+            with checkpoint.saving(self.out / folder.RANKER):
+                bundle.save(self.model, self.out / folder.RANKER, self.use)
+        finally:
+            self._network.load_state_dict(now)
+        self._best = None
+
+
+def load_best(model: Model[Any], out: Path) -> None:
+    """Return a model the weights that a training kept, and end its teaching."""
+    network = cast(nn.Module, model)
+    network.load_state_dict(bundle.load(out / folder.RANKER).state_dict())
+    network.eval()
+
+
+def training_name(
+    model: Model[Any], examples: Examples, settings: Settings, validation: Validation | None
+) -> str:
+    """Name a training by all that it starts from."""
+    held_out = validation.fingerprint if validation else ""
+    said = f"{fingerprint(model)} {examples.fingerprint} {held_out} {settings.to_json().decode()}"
+    return sha256(said.encode()).hexdigest()[:32]

@@ -1,0 +1,218 @@
+"""Training goes wrong quietly; this file notices and says so."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
+from rankhouse.core.nouns import FloatArray, Query
+from rankhouse.core.run import Run
+from rankhouse.training.batches import Lessons
+from rankhouse.training.negatives import NOT_IN_RUN, RELEVANT
+from rankhouse.training.settings import Settings
+
+LEAST_SPREAD = 1e-5
+"""Scores of one query that differ by less than this share of their size are one constant."""
+_COLLAPSED_SHARE = 0.9
+_LEAST_REACH = 0.15
+_MANY, _NEARLY_ALL = 0.1, 0.95
+_MOST_UNFOUND = 0.5
+_NAMED = 5
+_LEAST_LATE = 2
+_LATE_GAIN = 0.1
+
+
+class Watch:
+    """Keeps what was noticed; each kind of remark is made once, as a warning.
+
+    Args:
+        remarks: Kind -> what was said before, in a training that goes on.
+    """
+
+    def __init__(self, remarks: dict[str, str] | None = None) -> None:
+        self.remarks = dict(remarks or {})
+
+    def say(self, kind: str, text: str) -> None:
+        """Warn, unless this kind of thing was said already."""
+        if kind not in self.remarks:
+            self.remarks[kind] = text
+            warnings.warn(text, RankhouseWarning, stacklevel=3)
+
+
+def check_lessons(lessons: Lessons, watch: Watch) -> None:
+    """Say how much of the training data teaches nothing.
+
+    Raises:
+        BadData: All of it.
+    """
+    if not lessons.batches:
+        raise BadData(
+            "no two relevant pairs can stand in one batch, since every passage is relevant to every query, "
+            "by way of others at least: there is no contrast to learn; look at the labels, or draw negatives "
+            "with count=1"
+        )
+    queries = len(lessons.examples.queries)
+    if lessons.without_relevant > _MANY * queries:
+        # In a catalogue most entries may have no match; nearly all rather tells of foreign judgements.
+        foreign = lessons.without_relevant > _NEARLY_ALL * queries
+        hint = "; are judgements, queries and collection of one kind?" if foreign else ""
+        watch.say(
+            "no relevant",
+            f"{lessons.without_relevant:,} of {queries:,} training queries have no relevant passage, so "
+            f"nothing is learned from them{hint}",
+        )
+    shape, relevant = lessons.shape, lessons.examples.label == RELEVANT
+    from_run = shape.kind != "positives" and shape.count > 0 and shape.negatives.stop > shape.negatives.start
+    unfound = int((lessons.examples.rank[relevant] == NOT_IN_RUN).sum())
+    if from_run and (lessons.examples.rank != NOT_IN_RUN).any() and unfound > _MOST_UNFOUND * relevant.sum():
+        watch.say(
+            "not in the run",
+            f"{unfound:,} of {int(relevant.sum()):,} relevant pairs are not in the run that negatives come "
+            "from, so what is learned may be to prefer what the first stage does not find, words in common "
+            'the least; leave such pairs out, give a deeper run, or negatives="random"',
+        )
+    if lessons.without_negatives:
+        watch.say(
+            "no negatives",
+            f"{lessons.without_negatives:,} relevant pairs are left out because nothing stands against them: "
+            'their queries have no negative; give a deeper run, or negatives="random"',
+        )
+
+
+def check_overlap(training: Sequence[Query], validation: Iterable[Query], on: str, watch: Watch) -> None:
+    """Find questions that are both learned from and validated on, whatever their ids.
+
+    Args:
+        training: Queries learned from.
+        validation: Queries validated on.
+        on: "warn", "error" or "allow".
+        watch: Told with "warn".
+
+    Raises:
+        WrongUse: There are some, and ``on`` is "error".
+    """
+    if on == "allow":
+        return
+    learned = {_plain(query.text) for query in training}
+    held_out = list(validation)
+    if both := [query.id for query in held_out if _plain(query.text) in learned]:
+        named = ", ".join(f'"{query_id}"' for query_id in both[:_NAMED])
+        text = (
+            f"{len(both):,} of {len(held_out):,} validation queries are training queries too ({named}"
+            f"{' ...' if len(both) > _NAMED else ''}), so validation says better than it is; "
+            'take them out of one side, or say overlap="allow"'
+        )
+        if on == "error":
+            raise WrongUse(text)
+        watch.say("overlap", text)
+
+
+def check_reach(family: str, settings: Settings, steps: int, watch: Watch) -> None:
+    """Say when a model that begins from drawn weights will hardly leave them.
+
+    Adam moves a weight by about its rate a step at most. Measured on WikiQA (docs/train.md): with a reach of
+    0.1 kernel rankers stay where they were drawn, with 1 they have learned.
+
+    Args:
+        family: The model's.
+        settings: Optimiser and rate.
+        steps: How many will be taken.
+        watch: Told.
+    """
+    reach = settings.rate * steps
+    if settings.optimizer.partition("(")[0].strip() not in {"adam", "adamw"} or reach >= _LEAST_REACH:
+        return
+    watch.say(
+        "few steps",
+        f"{steps:,} steps at rate {settings.rate:g} move a weight by at most about {reach:.2g}, which is "
+        f"little for a {family} that begins from drawn weights (its paper takes some 100,000 steps): give "
+        "more epochs, and with few judgements ten times the rates, like rate=1e-2",
+    )
+
+
+def collapsed(run: Run, depth: int) -> bool:
+    """Return whether a ranker says nearly the same of every document it read.
+
+    Args:
+        run: What it re-ranked.
+        depth: How many documents a query it read.
+    """
+    spreads = [spread(run[query_id].scores[:depth]) for query_id in run if len(run[query_id].scores) > 1]
+    return bool(spreads) and float(np.mean(np.array(spreads) < LEAST_SPREAD)) >= _COLLAPSED_SHARE
+
+
+def spread(scores: FloatArray) -> float:
+    """Return how far apart scores (k,) are, relative to their size; 0 when all are one number."""
+    if len(scores) < 2:
+        return 0.0
+    width = float(scores.max()) - float(scores.min())
+    return width / max(1e-30, float(np.abs(scores).max()))
+
+
+def say_collapsed(step: int, watch: Watch) -> None:
+    """Say that scores have become one constant."""
+    watch.say(
+        "collapsed",
+        f"at step {step:,} the model gives all documents of a query nearly the same score: it has collapsed "
+        "and ranks no longer; try a lower rate, a warm-up, clip=1.0, or other start vectors",
+    )
+
+
+def check_outcome(best: float, start: float, first_stage: float, measure: str, watch: Watch) -> None:
+    """Say if training brought less than there was without it."""
+    if best < first_stage:
+        watch.say(
+            "below the first stage",
+            f"the best validation, {measure} {best:.4f}, is below the first stage's {first_stage:.4f}: "
+            "re-ranking with this model makes results worse; train longer, with more pairs or other "
+            "settings, or interpolate with the first stage",
+        )
+    if best <= start:
+        watch.say(
+            "no gain",
+            f"no validation was better than that before the first step, {measure} {start:.4f}; "
+            "what is kept is the model as it was given",
+        )
+
+
+def check_rise(validations: Sequence[tuple[int, float]], settings: Settings, watch: Watch) -> None:
+    """Say if validation was still rising when training ended.
+
+    It was when the last validation is the best, and the last third of the steps brought more than a tenth of
+    the whole gain: learning that levels off like 1 - exp(-t) has a fifteenth of its way before it then.
+
+    Args:
+        validations: (step, value) of all, the first before the first step.
+        settings: With measure, epochs and steps.
+        watch: Told.
+    """
+    last, best = validations[-1]
+    early = [(value, step) for step, value in validations if 3 * step <= 2 * last]
+    late = len(validations) - len(early)
+    if late < _LEAST_LATE or best <= max(value for _, value in validations[:-1]):
+        return
+    before, at = max(early)
+    if best - before > _LATE_GAIN * (best - validations[0][1]):
+        longer = f"--set steps={2 * last}" if settings.steps else f"--epochs {2 * settings.epochs}"
+        watch.say(
+            "still rising",
+            f"{settings.measure} on validation was still improving when training ended: {before:.4f} after "
+            f"{at:,} steps, {best:.4f} after all {last:,}; train longer, with {longer} into another folder",
+        )
+
+
+def trouble(loss: float, norm: float) -> str:
+    """Say what is wrong with a step's loss or gradients; empty if nothing is."""
+    if not math.isfinite(loss):
+        return f"the loss is {loss}"
+    if not math.isfinite(norm):
+        return f"the norm of the gradients is {norm}"
+    return ""
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())

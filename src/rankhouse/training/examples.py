@@ -1,0 +1,321 @@
+"""Labelled pairs as columns of numbers; their texts stay on disk until a lesson needs them.
+
+Two sources: a PAIRS file, JSON lines of {"query_id", "query", "doc_id", "passage", "text", "label"} as
+``rankhouse label`` writes it; or queries, judgements and a run over the documents of a collection.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+import weakref
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+
+from rankhouse.core.errors import BadData, RankhouseWarning
+from rankhouse.core.files import is_packed, open_bytes
+from rankhouse.core.limits import most_bytes, too_long
+from rankhouse.core.nouns import Document, Passage, Query
+from rankhouse.core.pairs import Contradictions, LabelledPair, decode_pair
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.training.negatives import NOT_IN_RUN, NOT_RELEVANT, RELEVANT, UNJUDGED, IntArray
+
+Fetch = Callable[[Sequence[int]], list[Passage]]
+"""Item numbers -> their passages, read when asked for; called from one thread at a time."""
+
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Examples:
+    """n labelled pairs of m items (passages), sorted by query.
+
+    Attributes:
+        queries: Every query, those without relevant passages too.
+        query: (n,) row into ``queries``, never falling.
+        item: (n,) number of the passage.
+        label: (n,) 1 relevant, 0 judged not relevant, -1 not judged.
+        rank: (n,) place in the run, from 0; -1 if the run does not have it.
+        document: (m,) for every item a number of its document.
+        fetch: Reads items.
+    """
+
+    queries: tuple[Query, ...]
+    query: IntArray
+    item: IntArray
+    label: IntArray
+    rank: IntArray
+    document: IntArray
+    fetch: Fetch
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def restrict(self, query_ids: Iterable[str]) -> Examples:
+        """Keep the examples of these queries (a fold's, say); numbers of items stay."""
+        wanted = set(query_ids)
+        kept = [row for row, query in enumerate(self.queries) if query.id in wanted]
+        place = np.full(len(self.queries), -1, np.int64)
+        place[kept] = np.arange(len(kept))
+        rows = np.flatnonzero(place[self.query] >= 0)
+        return Examples(
+            tuple(self.queries[row] for row in kept),
+            place[self.query[rows]],
+            self.item[rows],
+            self.label[rows],
+            self.rank[rows],
+            self.document,
+            self.fetch,
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Name of queries, labels and ranks, 16 hexadecimal digits: a resumed training must have the same."""
+        digest = sha256(msgspec.json.encode(self.queries))
+        for column in (self.query, self.item, self.label, self.rank, self.document):
+            digest.update(column.tobytes())
+        return digest.hexdigest()[:16]
+
+
+# --- from a PAIRS file ----------------------------------------------------------------------------------
+
+
+def read_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> Examples:
+    """Read the labels of PAIRS files, which must stay as they are: texts are read again when needed.
+
+    Args:
+        path: The file; a compressed one is unpacked into a temporary file first.
+        more: Further ones, unpacked into the same temporary file; a query is the same in all of them if its
+            id is.
+        relevant_from: The lowest label that means relevant.
+
+    Raises:
+        BadData: A malformed line, a label that is no whole number, a query with two texts, or no pair.
+        MissingInput: No such file.
+    """
+    lines = _Lines([Path(path), *map(Path, more)])
+    queries: dict[str, Query] = {}
+    numbers: dict[str, int] = {}
+    documents: dict[str, int] = {}
+    columns = [array("q") for _ in range(5)]
+    both_ways, highest = Contradictions(), 0
+    for place, line, start, raw in lines.every():
+        if not raw.strip():
+            continue
+        record = decode_pair(raw, place, line)
+        both_ways.add(record, len(columns[0]), relevant_from)
+        highest = max(highest, record.label)
+        query = queries.setdefault(record.query_id, Query(record.query_id, record.query))
+        if query.text != record.query:
+            raise BadData(
+                f'query "{query.id}" has another text than before: {record.query!r}, before: {query.text!r}',
+                place,
+                line,
+            )
+        row = (
+            numbers.setdefault(query.id, len(numbers)),
+            documents.setdefault(record.doc_id, len(documents)),
+            RELEVANT if record.label >= relevant_from else NOT_RELEVANT,
+            start,
+            len(raw),
+        )
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
+    if not queries:
+        raise BadData("there is not one labelled pair in the file", Path(path))
+    if highest > 1 and relevant_from == 1:
+        _warn(f"{path}: there are labels up to {highest}; all from 1 up count as relevant")
+    query_rows, document, label, lines.starts, lines.lengths = (np.array(c, np.int64) for c in columns)
+    _warn_of(both_ways, lines)
+    order = np.argsort(query_rows, kind="stable")
+    return Examples(
+        tuple(queries.values()),
+        query_rows[order],
+        order.astype(np.int64),
+        label[order],
+        np.full(len(order), NOT_IN_RUN, np.int64),
+        document,
+        lines,
+    )
+
+
+def _warn_of(both_ways: Contradictions, lines: _Lines) -> None:
+    if found := both_ways.found():
+        one = lines.pair(found[0][0])
+        _warn(
+            f"{len(found):,} pairs are labelled both relevant and not relevant, and both are learned from: "
+            f'query "{one.query_id}" with passage {one.passage} of "{one.doc_id}"'
+            + (" and others; " if len(found) > 1 else "; ")
+            + "rankhouse doctor names the lines of a file"
+        )
+
+
+class _Lines:
+    """Reads the passages of PAIRS files by line; the file is open as long as this is in use."""
+
+    starts: IntArray
+    lengths: IntArray
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self.file, self._ends = (_plain(paths[0]), [-1]) if len(paths) == 1 else _joined(paths)
+        weakref.finalize(self, self.file.close)
+
+    def every(self) -> Iterator[tuple[Path, int, int, bytes]]:
+        """Go through all lines: file, number there from 1, place of the first byte here, the line."""
+        start, most = 0, most_bytes()
+        for path, end in zip(self._paths, self._ends, strict=True):
+            number = 0
+            while start != end and (raw := self.file.readline(most + 1)):
+                number += 1
+                if len(raw) > most:
+                    raise too_long("the line", path, number)
+                line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+                yield path, number, start + len(raw) - len(line), line
+                start += len(raw)
+
+    def __call__(self, items: Sequence[int]) -> list[Passage]:
+        return [self._passage(int(item)) for item in items]
+
+    def _passage(self, item: int) -> Passage:
+        return self.pair(item).pair.passage
+
+    def pair(self, item: int) -> LabelledPair:
+        """Read a pair again."""
+        raw = os.pread(self.file.fileno(), int(self.lengths[item]), int(self.starts[item]))
+        try:
+            return decode_pair(raw, self._paths[0], item + 1)
+        except BadData as error:
+            raise BadData(
+                f"pair {item + 1} cannot be read again ({error.reason}); the file was changed while it was "
+                "in use",
+                self._paths[0],
+            ) from error
+
+
+def _plain(path: Path) -> BinaryIO:
+    """Open a file for reading at any place; a compressed one by way of a temporary file."""
+    if not is_packed(path):
+        return path.open("rb")
+    with open_bytes(path) as stream:
+        unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the examples
+        shutil.copyfileobj(stream, unpacked, 1 << 20)
+        unpacked.seek(0)
+        return unpacked
+
+
+def _joined(paths: Sequence[Path]) -> tuple[BinaryIO, list[int]]:
+    """Put files behind each other in a temporary one; gives it and where each of them ends."""
+    joined = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the examples
+    ends = []
+    for path in paths:
+        with open_bytes(path) as stream:
+            shutil.copyfileobj(stream, joined, 1 << 20)
+        joined.write(b"\n")  # in case the last line has none; blank lines are passed over
+        ends.append(joined.tell())
+    joined.seek(0)
+    return joined, ends
+
+
+# --- from judgements and a run --------------------------------------------------------------------------
+
+
+def from_judgements(
+    queries: Iterable[Query],
+    qrels: Qrels,
+    documents: Mapping[str, Document],
+    run: Run | None = None,
+    *,
+    depth: int = 1000,
+    relevant_from: int = 1,
+) -> Examples:
+    """Lay out queries, judgements and a run as examples; every document is one passage, title first.
+
+    Args:
+        queries: Those to learn from; judgements of others are left out.
+        qrels: Query id -> document id -> grade.
+        documents: The texts by id; judged documents that it lacks are left out, and counted in a warning.
+        run: What a first stage found, for negatives.
+        depth: How many documents a query of the run are looked at.
+        relevant_from: The lowest grade that means relevant.
+
+    Raises:
+        BadData: No query has a judged document that has a text.
+    """
+    texts = tuple({query.id: query for query in queries}.values())
+    codes: dict[str, int] = {}
+    columns = [array("q") for _ in range(4)]
+    absent: set[str] = set()
+    judged = missed = 0
+    for row, query in enumerate(texts):
+        for doc_id, label, rank in _rows(query.id, qrels, run, depth, relevant_from):
+            if doc_id not in codes and (doc_id in absent or doc_id not in documents):
+                absent.add(doc_id)
+                missed += label == RELEVANT
+                continue
+            judged += label != UNJUDGED
+            values = (row, codes.setdefault(doc_id, len(codes)), label, rank)
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+    if not judged:
+        raise BadData(
+            f"not one of the {len(texts):,} queries has a judged document in the collection of "
+            f"{len(documents):,}; do queries, judgements and collection name things alike?"
+        )
+    if absent:
+        _warn(
+            f"{len(absent):,} judged or retrieved documents are not in the collection and are left out, "
+            f"{missed:,} of them relevant to a query: "
+            f"{', '.join(sorted(absent)[:_NAMED])}{' ...' if len(absent) > _NAMED else ''}"
+        )
+    query_rows, item, label_column, ranks = (np.array(column, np.int64) for column in columns)
+    return Examples(
+        texts,
+        query_rows,
+        item,
+        label_column,
+        ranks,
+        np.arange(len(codes), dtype=np.int64),
+        _Whole(tuple(codes), documents),
+    )
+
+
+def _rows(
+    query_id: str, qrels: Qrels, run: Run | None, depth: int, relevant_from: int
+) -> Iterator[tuple[str, int, int]]:
+    """Return (document id, label, rank) of a query: what was judged, then what only the run has."""
+    judged = {d: grade for d, grade in qrels.get(query_id, {}).items() if grade >= 0}  # below 0: not judged
+    found = run[query_id].doc_ids[:depth] if run is not None and query_id in run else ()
+    ranks = {doc_id: rank for rank, doc_id in enumerate(found)}
+    for doc_id, grade in judged.items():
+        label = RELEVANT if grade >= relevant_from else NOT_RELEVANT
+        yield doc_id, label, ranks.get(doc_id, NOT_IN_RUN)
+    for doc_id, rank in ranks.items():
+        if doc_id not in judged:
+            yield doc_id, UNJUDGED, rank
+
+
+class _Whole:
+    """Reads documents as passages of one."""
+
+    def __init__(self, doc_ids: tuple[str, ...], documents: Mapping[str, Document]) -> None:
+        self._doc_ids, self._documents = doc_ids, documents
+
+    def __call__(self, items: Sequence[int]) -> list[Passage]:
+        chosen = [self._doc_ids[item] for item in items]
+        return [Passage(doc_id, 0, self._documents[doc_id].full_text) for doc_id in chosen]
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RankhouseWarning, stacklevel=3)

@@ -1,0 +1,130 @@
+"""Optimisers by name, and which parameters learn how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from rankhouse.core.errors import WrongUse
+
+Groups = list[dict[str, Any]]
+"""Parameter groups as torch.optim takes them: {"params": [...], "lr": rate, "start": rate, ...}."""
+
+MakeOptimiser = Callable[[Groups], torch.optim.Optimizer]
+
+
+def _adam(betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> MakeOptimiser:
+    """Adam (Kingma and Ba 2015), without weight decay."""
+    _check("adam", betas=betas, eps=eps)
+    return lambda groups: torch.optim.Adam(groups, betas=betas, eps=eps, fused=_fusible(groups))
+
+
+def _adamw(
+    weight_decay: float = 0.01, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
+) -> MakeOptimiser:
+    """AdamW (Loshchilov and Hutter 2019); biases and norms do not decay, as in BERT's own training."""
+    _check("adamw", betas=betas, eps=eps, weight_decay=weight_decay)
+
+    def make(groups: Groups) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(
+            _split_by_decay(groups, weight_decay), betas=betas, eps=eps, fused=_fusible(groups)
+        )
+
+    return make
+
+
+def _sgd(momentum: float = 0.0, weight_decay: float = 0.0) -> MakeOptimiser:
+    """Stochastic gradient descent; weight decay, where asked for, on every parameter."""
+    _check("sgd", momentum=momentum, weight_decay=weight_decay)
+    return lambda groups: torch.optim.SGD(
+        groups, momentum=momentum, weight_decay=weight_decay, fused=_fusible(groups)
+    )
+
+
+def _adafactor(weight_decay: float = 0.0) -> MakeOptimiser:
+    """Adafactor (Shazeer and Stern 2018) with the rate times each parameter's scale, as T5 was trained."""
+    _check("adafactor", weight_decay=weight_decay)
+    return lambda groups: torch.optim.Adafactor(groups, weight_decay=weight_decay)
+
+
+def _check(name: str, betas: tuple[float, ...] = (), **numbers: float) -> None:
+    if not all(0 <= beta < 1 for beta in betas):
+        raise WrongUse(f"{name}(betas={tuple(betas)}): both must be 0 or more and below 1")
+    for key, number in numbers.items():
+        if number < 0:
+            raise WrongUse(f"{name}({key}={number}): {key} must be 0 or more")
+
+
+OPTIMISERS: dict[str, Callable[..., MakeOptimiser]] = {
+    "adam": _adam,
+    "adamw": _adamw,
+    "sgd": _sgd,
+    "adafactor": _adafactor,
+}
+"""Name -> what makes the maker of the optimiser; see ``core.notation``."""
+
+
+def parameter_groups(model: nn.Module, rate: float, rates: Mapping[str, float]) -> Groups:
+    """Sort the parameters that learn into groups of one learning rate.
+
+    Args:
+        model: Whose parameters.
+        rate: For all that ``rates`` does not name.
+        rates: Beginning of a parameter's name, whole parts of it ("encoder" or "encoder.layers.0"), to its
+            rate; the longest that fits counts. Rate 0 freezes.
+
+    Raises:
+        WrongUse: A name that no parameter has.
+    """
+    by_rate: dict[float, list[nn.Parameter]] = {}
+    used: set[str] = set()
+    for name, parameter in model.named_parameters():
+        fitting = [start for start in rates if name == start or name.startswith(f"{start}.")]
+        used.update(fitting)
+        own = rates[max(fitting, key=len)] if fitting else rate
+        if own == 0:
+            parameter.requires_grad_(False)
+        if parameter.requires_grad:
+            by_rate.setdefault(own, []).append(parameter)
+    if unknown := rates.keys() - used:
+        parts = sorted({name.split(".")[0] for name, _ in model.named_parameters()})
+        raise WrongUse(
+            f"rates name {', '.join(sorted(unknown))}, which this model does not have; "
+            f"its parts are: {', '.join(parts)}"
+        )
+    if not by_rate:
+        raise WrongUse("every parameter is frozen (rate 0), so there is nothing to train")
+    return [{"params": chosen, "lr": own, "start": own} for own, chosen in by_rate.items()]
+
+
+def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> float:
+    """Set every group's rate to its start times a factor; gives the highest."""
+    for group in optimiser.param_groups:
+        group["lr"] = group["start"] * factor
+    return max(float(group["lr"]) for group in optimiser.param_groups)
+
+
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
+    """Return the norm of all gradients together; inf or nan if one of them is."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    return float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
+
+
+def _split_by_decay(groups: Groups, weight_decay: float) -> Groups:
+    split = []
+    for group in groups:
+        for decays in (True, False):
+            chosen = [p for p in group["params"] if (p.ndim > 1) == decays]
+            if chosen:
+                split.append(group | {"params": chosen, "weight_decay": weight_decay if decays else 0.0})
+    return split
+
+
+def _fusible(groups: Groups) -> bool:
+    """One pass over the weights a step instead of several, where the device has it."""
+    return all(
+        p.device.type in {"cpu", "cuda"} and p.is_floating_point() for g in groups for p in g["params"]
+    )

@@ -1,0 +1,332 @@
+"""Pre-training of a T5 by span corruption on a text collection, so that monoT5 has something to begin from.
+
+Raffel et al., JMLR 2020: an encoder-decoder reads a text with spans cut out and says what they were
+(``training/span_corruption.py``). A pre-training owns a folder: ``log.jsonl``, ``settings.json`` and, when it
+is done, ``outcome.json`` and the checkpoint itself; while it goes on also ``checkpoint.safetensors`` and
+``tokens.bin``. Started again with the same collection, vocabulary and settings it goes on; on one thread it
+ends with the same bits as if it had never been stopped.
+Deviations: dropout is off (as for T5 1.1), and by default the rate falls to 0 at the end of the run, which is
+far shorter than theirs; short documents are joined end to end with an end token between them.
+Shapes: n rows, t tokens of a row, i tokens of an input, o tokens of a target.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rankhouse.core import notation
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.locks import only_writer
+from rankhouse.core.outputs import writing
+from rankhouse.models.base import fingerprint
+from rankhouse.models.monot5 import MonoT5
+from rankhouse.nn.compute import choose
+from rankhouse.training import diagnostics as watch
+from rankhouse.training import optimizer as optimise
+from rankhouse.training.checkpoint import (
+    optimiser_state,
+    restore_optimiser,
+    save_tensors,
+    seeded,
+    under,
+)
+from rankhouse.training.learning_rate import SCHEDULES, Moment
+from rankhouse.training.log import Journal
+from rankhouse.training.pretrain_state import TOKENS, Pretrained, PretrainStanding, clear, find, finished
+from rankhouse.training.span_corruption import Corrupted, Corruption
+from rankhouse.training.state import CHECKPOINT, LOG, OUTCOME, SETTINGS
+from rankhouse.training.t5_pretraining import T5Shape, begin, specials, write_checkpoint
+from rankhouse.training.token_stream import Stream, collection_name, write_tokens
+
+_HELD_OUT, _TRAINING = 0, 1  # what a corruption is drawn for
+
+
+class Pretraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to pre-train.
+
+    Attributes:
+        steps: Optimiser steps; 0: the first weights are written as they are, to compare with.
+        batch: Rows a step.
+        accumulate: Parts a batch is computed in, so that large ones fit into memory.
+        length: Most tokens of an input.
+        density: Share of tokens cut out.
+        span: Tokens of a span on average.
+        optimizer: Notation: adafactor, adamw(weight_decay=0.01), adam, sgd.
+        rate: Learning rate.
+        schedule: Notation: constant, linear(warmup=0.1) ...
+        clip: Largest norm of all gradients together; 0: not clipped.
+        precision: "auto", "fp32", or "bf16" for the computing (weights stay in fp32).
+        device: "auto", "cpu", "cuda".
+        seed: Of first weights, order and corruption.
+        log_every: Steps a line of the log sums up.
+        checkpoint_every: Steps between checkpoints, at which the held-out loss is measured too.
+    """
+
+    steps: int = 1000
+    batch: int = 32
+    accumulate: int = 1
+    length: int = 128
+    density: float = 0.15
+    span: float = 3.0
+    optimizer: str = "adafactor"
+    rate: float = 0.01
+    schedule: str = "linear(warmup=0.1)"
+    clip: float = 1.0
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    device: str = "auto"
+    seed: int = 0
+    log_every: int = 10
+    checkpoint_every: int = 500
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "accumulate", "log_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+        if self.accumulate > self.batch:
+            raise WrongUse(f"accumulate={self.accumulate}: a batch of {self.batch} has no so many parts")
+        if min(self.steps, self.clip, self.seed) < 0:
+            raise WrongUse(f"steps={self.steps}, clip={self.clip}, seed={self.seed}: must be 0 or more")
+        if not 0 < self.rate < float("inf"):
+            raise WrongUse(f"rate={self.rate}: a learning rate is above 0, for example 1e-2")
+        notation.make(self.optimizer, optimise.OPTIMISERS, "optimiser")
+        notation.make(self.schedule, SCHEDULES, "schedule")
+        self.corruption.tokens  # noqa: B018 - says what is wrong with its numbers
+
+    @property
+    def corruption(self) -> Corruption:
+        """What is cut out of a row."""
+        return Corruption(self.length, self.density, self.span)
+
+
+class Progress(NamedTuple):
+    """How far a pre-training is: steps taken, steps in all, loss of the last one, estimate to the end."""
+
+    step: int
+    steps: int
+    loss: float
+    seconds_left: float
+
+
+def pretrain(
+    sources: Sequence[Path | str],
+    start: MonoT5 | tuple[T5Shape, Tokenizer],
+    settings: Pretraining,
+    out: Path | str,
+    *,
+    reading: Callable[[int], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Pretrained:
+    """Pre-train a T5 on a collection and write it as a checkpoint, which ``monot5("OUT")`` opens.
+
+    Args:
+        sources: As ``core.corpora.read_documents`` takes them.
+        start: A T5 to go on with, or sizes and vocabulary of a fresh one.
+        settings: How.
+        out: The folder; if it holds this pre-training already, it goes on from there.
+        reading: Told how many documents are tokenised.
+        progress: Told after every step.
+
+    Raises:
+        BadData: A malformed document, or too little text.
+        BadModel: A vocabulary without sentinels, or a loss that is no number.
+        WrongUse: The folder holds another pre-training.
+        OutputFailed: A file cannot be written.
+    """
+    with only_writer(Path(out)):
+        return _pretrain(sources, start, settings, Path(out), reading, progress or (lambda _: None))
+
+
+def _pretrain(
+    sources: Sequence[Path | str],
+    start: MonoT5 | tuple[T5Shape, Tokenizer],
+    settings: Pretraining,
+    out: Path,
+    reading: Callable[[int], None] | None,
+    tell: Callable[[Progress], None],
+) -> Pretrained:
+    """Do what :func:`pretrain` says, with the folder to oneself."""
+    with seeded(settings.seed):
+        model = begin(*start) if isinstance(start, tuple) else start
+    said = f"{fingerprint(model)} {collection_name(sources)} {msgspec.json.encode(settings).decode()}"
+    name = sha256(said.encode()).hexdigest()[:32]
+    if (done := finished(out, name)) is not None:
+        return done
+    standing, tensors, optimiser = find(out, name)
+    tokenizer = Tokenizer.from_str(model.assets()["tokenizer.json"].decode())
+    marks = specials(tokenizer)
+    if settings.corruption.spans > len(marks.sentinels):
+        raise WrongUse(
+            f"length={settings.length}: {settings.corruption.spans} spans are cut out of a row, and the "
+            f"vocabulary has {len(marks.sentinels)} sentinels; give a smaller length or density"
+        )
+    if not (out / TOKENS).exists():
+        write_tokens(sources, tokenizer, marks.end, out / TOKENS, reading)
+    stream = Stream.open(out / TOKENS, tokenizer, settings.corruption.tokens, settings.seed)
+    with writing(out / SETTINGS) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(settings), indent=2).decode() + "\n")
+    work = _Work(model, stream, settings, out, standing)
+    if tensors:
+        work.restore(tensors, optimiser)
+    return work.run(tell)
+
+
+@dataclass
+class _Work:
+    """One pre-training at work."""
+
+    model: MonoT5
+    stream: Stream
+    settings: Pretraining
+    out: Path
+    standing: PretrainStanding
+    began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        compute = choose(settings.precision, settings.device)
+        self.device, self.bf16 = compute.device, compute.precision == "bf16"
+        self.network: Any = self.model.network.to(self.device).eval()  # dropout off
+        self.specials = specials(Tokenizer.from_str(self.model.assets()["tokenizer.json"].decode()))
+        groups = optimise.parameter_groups(self.network, settings.rate, {})
+        self.learning: list[nn.Parameter] = [p for group in groups for p in group["params"]]
+        self.optimiser = notation.make(settings.optimizer, optimise.OPTIMISERS, "optimiser")(groups)
+        self.rates = notation.make(settings.schedule, SCHEDULES, "schedule")
+        self.seconds_before, self.steps_before = self.standing.seconds, self.standing.step
+        self.journal = Journal(self.out / LOG)
+
+    def restore(self, tensors: dict[str, Tensor], optimiser: dict[str, Any]) -> None:
+        """Put weights and optimiser back."""
+        self.network.load_state_dict(under("model.", tensors))
+        restore_optimiser(self.optimiser, under("optimiser.", tensors), optimiser)
+
+    @property
+    def seconds(self) -> float:
+        """All sittings together."""
+        return self.seconds_before + time.monotonic() - self.began
+
+    def run(self, tell: Callable[[Progress], None]) -> Pretrained:
+        """Go on from where it stands to the end."""
+        standing, settings = self.standing, self.settings
+        self.journal.forget_after(standing.step or -1)
+        if not standing.step:
+            standing.held_out_at_start = self.measure()
+        for step in range(standing.step, settings.steps):
+            loss, norm = self.step(step)
+            standing.step = step + 1
+            standing.losses.append(loss)
+            if len(standing.losses) >= settings.log_every or standing.step == settings.steps:
+                self.log(norm)
+            if standing.step % settings.checkpoint_every == 0 and standing.step < settings.steps:
+                self.measure()
+                self.checkpoint()
+            each = (time.monotonic() - self.began) / (standing.step - self.steps_before)
+            tell(Progress(standing.step, settings.steps, loss, each * (settings.steps - standing.step)))
+        return self.finish()
+
+    def step(self, number: int) -> tuple[float, float]:
+        """Take a step; gives loss and norm of the gradients."""
+        settings = self.settings
+        rows = self.stream.batch(number, settings.batch)
+        batch = settings.corruption.apply(rows, self.specials, self.rng(_TRAINING, number))
+        self.optimiser.zero_grad()
+        total = 0.0
+        for part in range(settings.accumulate):
+            edges = [settings.batch * at // settings.accumulate for at in (part, part + 1)]
+            some = Corrupted(*(side[slice(*edges)] for side in batch))
+            loss = self.loss(some) * (len(some.inputs) / settings.batch)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+            total += float(loss.detach())
+        norm = optimise.gradient_norm(self.learning)
+        if trouble := watch.trouble(total, norm):
+            raise BadModel(
+                f"at step {number + 1:,} {trouble}; start again with a lower rate, a longer warm-up or "
+                f"precision fp32 in another folder"
+            )
+        if 0 < settings.clip < norm:
+            torch.nn.utils.clip_grads_with_norm_(self.learning, settings.clip, torch.tensor(norm))
+        optimise.set_rates(self.optimiser, self.rates(Moment(number, settings.steps, 0)))
+        self.optimiser.step()
+        return total, norm
+
+    def loss(self, batch: Corrupted) -> Tensor:
+        """Mean cross-entropy of saying every token of the targets (n, o)."""
+        inputs, targets = (torch.from_numpy(side).to(self.device) for side in batch)
+        start = torch.full_like(targets[:, :1], self.model.policy["start"])
+        said = torch.cat([start, targets[:, :-1]], 1)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            encoded = self.network.encoder(input_ids=inputs).last_hidden_state
+            states = self.network.decoder(
+                input_ids=said, encoder_hidden_states=encoded, use_cache=False
+            ).last_hidden_state
+            if self.model.policy["scaled"]:
+                states = states * states.shape[-1] ** -0.5
+            logits = self.network.lm_head(states)
+        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+    def rng(self, purpose: int, number: int) -> np.random.Generator:
+        """Return what a corruption is drawn with; the same whenever asked."""
+        return np.random.default_rng((self.settings.seed, purpose, number))
+
+    def measure(self) -> float:
+        """Return the loss on the held-out rows, and log it."""
+        rows, size = self.stream.held_out(), max(1, self.settings.batch // self.settings.accumulate)
+        held_out = self.settings.corruption.apply(rows, self.specials, self.rng(_HELD_OUT, 0))
+        total = 0.0
+        with torch.no_grad():
+            for first in range(0, len(rows), size):
+                some = Corrupted(*(side[first : first + size] for side in held_out))
+                total += float(self.loss(some)) * len(some.inputs)
+        value = total / len(rows)
+        self.journal.write(step=self.standing.step, held_out=value, seconds=round(self.seconds, 3))
+        return value
+
+    def log(self, norm: float) -> None:
+        """Write a line of the log."""
+        standing = self.standing
+        standing.last = sum(standing.losses) / len(standing.losses)
+        rate = self.settings.rate * self.rates(Moment(standing.step - 1, self.settings.steps, 0))
+        self.journal.write(
+            step=standing.step, loss=standing.last, rate=rate, norm=norm, seconds=round(self.seconds, 3)
+        )
+        standing.losses = []
+
+    def checkpoint(self) -> None:
+        """Write what is needed to go on."""
+        self.standing.seconds = self.seconds
+        tensors, other = optimiser_state(self.optimiser)
+        stored = {f"model.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        stored |= {f"optimiser.{name}": tensor for name, tensor in tensors.items()}
+        said = {"standing": msgspec.to_builtins(self.standing), "optimiser": other}
+        save_tensors(self.out / CHECKPOINT, stored, said)
+
+    def finish(self) -> Pretrained:
+        """Write the checkpoint that others read, and say what came out."""
+        standing, settings = self.standing, self.settings
+        outcome = Pretrained(
+            parameters=sum(parameter.numel() for parameter in self.network.parameters()),
+            collection_tokens=len(self.stream.ids),
+            steps=standing.step,
+            tokens=standing.step * settings.batch * self.stream.tokens,
+            loss=standing.last,
+            held_out=self.measure(),
+            held_out_at_start=standing.held_out_at_start,
+            seconds=self.seconds,
+            pretraining=standing.name,
+        )
+        write_checkpoint(self.model, self.out)
+        with writing(self.out / OUTCOME) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(outcome), indent=2).decode() + "\n")
+        clear(self.out)
+        return outcome

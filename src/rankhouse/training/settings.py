@@ -1,0 +1,203 @@
+"""All choices of a training in one frozen structure, written and read as JSON, and each family's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.outputs import writing
+from rankhouse.evaluation.measure_notation import parse as parse_measures
+from rankhouse.training.learning_rate import SCHEDULES
+from rankhouse.training.negatives import NEGATIVES
+from rankhouse.training.optimizer import OPTIMISERS
+
+OnOverlap = Literal["warn", "error", "allow"]
+
+_FROM_ZERO = (
+    *("steps", "by_query", "count", "temperature", "clip"),
+    *("patience", "checkpoint_every", "checkpoint_seconds", "seed"),
+)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to train. Start from :func:`defaults`; change with :meth:`but`.
+
+    Attributes:
+        epochs: Times that every relevant pair is seen.
+        steps: Most optimiser steps; 0: as many as the epochs have.
+        batch: Groups a step: pairs for points, contrasts, or positives (relevant pairs).
+        by_query: Points only: a batch is all pairs of one query, in chunks of this many; 0: pairs are mixed.
+        accumulate: Parts a batch is computed in, so that large ones fit into memory. Positives are each
+            other's contrast only within a part.
+        negatives: Where not relevant passages come from, in notation: given, run(start=0, stop=100), any,
+            random.
+        count: Negatives drawn for a relevant pair. 0: points take every labelled pair once an epoch,
+            positives have no hard negatives.
+        transitive: Positives only: relevant pairs say that both are the same thing (a product), so whatever
+            they join is one thing, and never another's negative.
+        optimizer: Notation: adam, adamw(weight_decay=0.01), sgd(momentum=0.9), adafactor.
+        rate: Learning rate.
+        rates: Beginnings of parameter names with rates of their own; 0 freezes.
+        schedule: Notation: constant, linear(warmup=0.1), step(every=5, factor=0.75), plateau(patience=10).
+        temperature: What similarities are divided by in a bi-encoder's loss; 0: the model's own.
+        clip: Largest norm of all gradients together; 0: not clipped.
+        precision: "fp32", or "bf16" for the computing (weights stay in fp32).
+        device: "auto", "cpu", "cuda".
+        seed: Of lessons, dropout and whatever else is drawn.
+        measure: What validation maximises, in ir_measures' notation.
+        validate_every: Steps between validations; there is one before the first step and after every epoch as
+            well. 0: only those. "auto": ten spread over the training, fewer (never below four) where they
+            would take over three times as long as learning; with ``patience`` every 2,000 steps at least.
+        patience: Validations without a gain after which training ends; 0: never.
+        checkpoint_seconds: After a validation or an epoch there is a checkpoint if this much time has passed
+            since the last one (or twenty times what writing it took, if that is more); 0: always.
+        checkpoint_every: Steps between checkpoints besides those; 0: only those.
+        log_every: Steps a line of the log sums up.
+        overlap: What to do when a training query is a validation query too.
+    """
+
+    epochs: int = 1
+    steps: int = 0
+    batch: int = 32
+    by_query: int = 0
+    accumulate: int = 1
+    negatives: str = "any"
+    count: int = 1
+    transitive: bool = False
+    optimizer: str = "adam"
+    rate: float = 1e-3
+    rates: dict[str, float] = {}
+    schedule: str = "constant"
+    temperature: float = 0.0
+    clip: float = 0.0
+    precision: Literal["fp32", "bf16"] = "fp32"
+    device: str = "auto"
+    seed: int = 0
+    measure: str = "AP"
+    validate_every: int | Literal["auto"] = "auto"
+    patience: int = 0
+    checkpoint_seconds: float = 30.0
+    checkpoint_every: int = 0
+    log_every: int = 10
+    overlap: OnOverlap = "warn"
+
+    def __post_init__(self) -> None:
+        least = {"epochs": 1, "batch": 1, "accumulate": 1, "log_every": 1} | dict.fromkeys(_FROM_ZERO, 0)
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise WrongUse(f"{name}={getattr(self, name)}: must be {bound} or more")
+        if self.validate_every != "auto" and self.validate_every < 0:
+            raise WrongUse(f'validate_every={self.validate_every}: must be 0 or more, or "auto"')
+        if not 0 < self.rate < float("inf"):
+            raise WrongUse(f"rate={self.rate}: a learning rate is above 0, for example 1e-3")
+        if bad := {name: rate for name, rate in self.rates.items() if not 0 <= rate < float("inf")}:
+            raise WrongUse(f"rates={bad}: a learning rate is above 0, or 0 to freeze")
+        if self.accumulate > self.batch and not self.by_query:
+            raise WrongUse(f"accumulate={self.accumulate}: a batch of {self.batch} has no so many parts")
+        notation.make(self.optimizer, OPTIMISERS, "optimiser")
+        notation.make(self.schedule, SCHEDULES, "schedule")
+        notation.make(self.negatives, NEGATIVES, "source of negatives")
+        if len(parse_measures(self.measure)) != 1:
+            raise WrongUse(f'measure="{self.measure}": validation maximises one measure, like  AP')
+
+    def but(self, **changes: object) -> Settings:
+        """Return the same settings with some changed.
+
+        Raises:
+            WrongUse: A setting that does not exist, or a value that it does not accept.
+        """
+        known = {field.name: getattr(self, field.name) for field in msgspec.structs.fields(self)}
+        for name in changes:
+            notation.choose(name, known, "setting of a training")
+        try:
+            return msgspec.convert(known | changes, Settings)
+        except msgspec.ValidationError as error:
+            raise WrongUse(f"{_as_text(changes)}: {error}") from error
+
+    def to_json(self) -> bytes:
+        """Write as JSON, one setting a line."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Settings:
+        """Read what :meth:`to_json` wrote; settings left out have their defaults.
+
+        Raises:
+            WrongUse: Not JSON, an unknown setting, or a value that is not accepted.
+        """
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            if isinstance(error.__cause__, WrongUse):
+                raise error.__cause__ from None
+            names = ", ".join(field.name for field in msgspec.structs.fields(cls))
+            raise WrongUse(f"the settings cannot be read: {error}; settings are: {names}") from error
+
+    def write(self, path: Path) -> None:
+        """Write into a file, whole or not at all."""
+        with writing(path) as file:
+            file.write(self.to_json().decode() + "\n")
+
+
+def _as_text(changes: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in changes.items())
+
+
+_KERNELS = Settings(
+    epochs=3,
+    batch=64,
+    optimizer="adam",
+    rate=1e-3,
+    schedule="plateau(factor=0.5, patience=10)",
+    measure="RR@10",
+    patience=35,
+)
+_POSTS = Settings(
+    epochs=15,
+    by_query=256,
+    count=0,
+    optimizer="sgd(momentum=0.9, weight_decay=1e-4)",
+    rate=0.03,
+    schedule="step(every=5, factor=0.75)",
+)
+
+DEFAULTS: dict[str, Settings] = {
+    # Hofstätter et al., TREC 2019: Adam, 1e-4 for embedding and contextualisation, 1e-3 for the rest;
+    # batches, plateau, patience and measure from their published configuration.
+    "tk": _KERNELS.but(rates={"embedding": 1e-4, "encoder": 1e-4, "mix": 1e-4}),
+    "knrm": _KERNELS.but(rates={"embedding": 1e-4}),
+    "conv_knrm": _KERNELS.but(rates={"embedding": 1e-4}),
+    "drmm": _KERNELS,
+    "pacrr": _KERNELS,
+    "pacrr_drmm": _KERNELS,
+    "matchpyramid": _KERNELS,
+    # Shi et al., NAACL 2019, table 2 (rate) and their code (momentum, decay, schedule): batches are the posts
+    # of a query, 256 at most. Mixed ones with 4 negatives for each positive did better: docs/samcnn.md.
+    "samcnn": _POSTS,
+    "mp_hcnn": _POSTS,  # compared with samCNN on its terms
+    # Rudra, Fernando, Anand (QA-DocRank): 1e-5, batches of 16, one negative for each positive; their epochs
+    # are not given, the schedule is BERT's own.
+    "crossencoder": Settings(
+        epochs=2, batch=16, optimizer="adamw", rate=1e-5, schedule="linear(warmup=0.1)", clip=1.0
+    ),
+    # DPR's in-batch softmax, rate and schedule; the temperature is the model's.
+    "biencoder": Settings(
+        epochs=3, batch=32, count=0, optimizer="adamw", rate=2e-5, schedule="linear(warmup=0.1)", clip=1.0
+    ),
+    # Nogueira et al., EMNLP 2020: constant 1e-3, class-balanced batches of 128.
+    "monot5": Settings(epochs=3, batch=128, accumulate=16, optimizer="adafactor", rate=1e-3, measure="RR@10"),
+}
+"""Family -> the settings of its paper."""
+
+
+def defaults(family: str) -> Settings:
+    """Return the settings of a family's paper.
+
+    Raises:
+        WrongUse: No such family; lists those there are.
+    """
+    return notation.choose(family, DEFAULTS, "family with training settings")

@@ -1,0 +1,205 @@
+"""One optimiser step: parts of a batch, gradients, clipping, update; on one process or several.
+
+Shapes: g groups of s pairs each, n = g * s.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+# Its functions have the group of all processes as a default. Imported after that group began (torch.optim
+# does so, on its own), they would hold it for good, and destroying it would not end its threads.
+import torch.distributed.nn
+from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
+from accelerate.utils import broadcast_object_list
+from torch import Tensor, nn
+
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.models.base import Model
+from rankhouse.models.engine import Batch
+from rankhouse.nn.compute import choose
+from rankhouse.training import diagnostics as watch
+from rankhouse.training import learning_rate as schedule
+from rankhouse.training import optimizer as optimise
+from rankhouse.training.batches import Groups, Lessons
+from rankhouse.training.checkpoint import optimiser_state, restore_optimiser
+from rankhouse.training.settings import Settings
+
+_LONGEST_WAIT = timedelta(hours=12)  # the other processes wait while the first one validates
+
+
+class Part(NamedTuple):
+    """A part of a batch, encoded: n pairs, labels (g, s), and its share of the batch's groups."""
+
+    batch: Batch
+    labels: Tensor
+    share: float
+
+
+class Taken(NamedTuple):
+    """What a step gave: mean loss, norm of all gradients before clipping, and trouble, if any."""
+
+    loss: float
+    norm: float
+    trouble: str
+
+
+class _Lesson(nn.Module):
+    """Makes the family's loss the forward pass, since that is where processes meet to share gradients."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch | None, labels: Tensor) -> Tensor:
+        if batch is None:  # nothing of this batch fell to this process, but the others wait for its gradients
+            zeros = [parameter.sum() * 0 for parameter in self.model.parameters()]
+            return torch.stack(zeros).sum()
+        loss: Tensor = self.model.loss(batch, labels)  # type: ignore[operator]  # a Model has one
+        return loss
+
+
+class Stepper:
+    """Takes steps for a model.
+
+    Args:
+        model: A :class:`~rankhouse.models.base.Model`, which is a ``torch.nn.Module``.
+        settings: How to train.
+
+    Attributes:
+        rates: The schedule.
+
+    Raises:
+        WrongUse: A device that is not there, or names in ``rates`` that the model does not have.
+    """
+
+    def __init__(self, model: Model[Any], settings: Settings) -> None:
+        if not isinstance(model, nn.Module):
+            raise WrongUse(f"a {type(model).__name__} cannot be trained: it is no torch.nn.Module")
+        self.settings, self._model = settings, model
+        self._accelerator = _accelerator(settings.device)
+        taught = _Lesson(model.to(self._accelerator.device))
+        groups = optimise.parameter_groups(model, settings.rate, settings.rates)
+        self._learning = [parameter for group in groups for parameter in group["params"]]
+        self._optimiser = notation.make(settings.optimizer, optimise.OPTIMISERS, "optimiser")(groups)
+        self.rates = notation.make(settings.schedule, schedule.SCHEDULES, "schedule")
+        self._taught: nn.Module = self._accelerator.prepare(taught)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is, in the words of its weights: "cpu" is not "cpu:0", and moving would copy."""
+        device: torch.device = self._learning[0].device
+        return device
+
+    @property
+    def rank(self) -> int:
+        """Number of this process; 0 is the one that validates and writes."""
+        return int(self._accelerator.process_index)
+
+    def agree(self, value: object) -> Any:  # noqa: ANN401 - whatever process 0 has
+        """Return what process 0 gave, on every process."""
+        if self._accelerator.num_processes > 1:
+            return broadcast_object_list([value])[0]
+        return value
+
+    def encode(self, lessons: Lessons, groups: Groups) -> list[Part | None]:
+        """Read and encode this process's share of a batch, in parts; safe in a thread.
+
+        Returns:
+            As many parts as on every other process; None where all of a part's texts were blank.
+        """
+        processes, total = self._accelerator.num_processes, len(groups.query)
+        parts = max(1, min(self.settings.accumulate, total // processes))
+        encoded: list[Part | None] = []
+        for number in range(parts):
+            place = number * processes + self.rank
+            edges = [total * at // (parts * processes) for at in (place, place + 1)]
+            lesson = lessons.read(Groups(*(column[slice(*edges)] for column in groups)))
+            if not lesson.pairs:
+                encoded.append(None)
+                continue
+            labels = torch.from_numpy(lesson.labels)
+            share = processes * len(labels) / total  # processes average their gradients
+            encoded.append(Part(self._model.encode(lesson.pairs), labels, share))
+        return encoded
+
+    def step(self, parts: list[Part | None], moment: schedule.Moment) -> Taken:
+        """Take a step; where loss or gradients are not finite, the weights stay as they are."""
+        self._taught.train()
+        self._optimiser.zero_grad()
+        total = torch.zeros((), device=self.device)
+        for number, part in enumerate(parts):
+            last = number == len(parts) - 1
+            with nullcontext() if last else self._accelerator.no_sync(self._taught), self._autocast():
+                loss = self._loss(part)
+            self._accelerator.backward(loss)
+            total += loss.detach().float()
+        if self._accelerator.num_processes > 1:
+            total = self._accelerator.reduce(total, "mean")
+        loss_value = float(total)
+        clip = self.settings.clip or float("inf")
+        norm = optimise.gradient_norm(self._learning)
+        trouble = watch.trouble(loss_value, norm)
+        if not trouble:
+            if norm > clip:
+                torch.nn.utils.clip_grads_with_norm_(self._learning, clip, torch.tensor(norm))
+            optimise.set_rates(self._optimiser, self.rates(moment))
+            self._optimiser.step()
+        return Taken(loss_value, norm, trouble)
+
+    def _loss(self, part: Part | None) -> Tensor:
+        if part is None:
+            empty: Tensor = self._taught(None, torch.empty(0))
+            return empty
+        loss: Tensor = self._taught(part.batch.to(self.device), part.labels.to(self.device))
+        return loss * part.share
+
+    @contextmanager
+    def _autocast(self) -> Iterator[None]:
+        bf16 = self.settings.precision == "bf16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
+            yield
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Take the optimiser's state down."""
+        return optimiser_state(self._optimiser)
+
+    def restore(self, tensors: dict[str, Tensor], other: dict[str, Any]) -> None:
+        """Put the optimiser's state back."""
+        restore_optimiser(self._optimiser, tensors, other)
+
+
+def _accelerator(device: str) -> Accelerator:
+    where = choose("fp32", device).device  # checks that it is there, and says what to do if not
+    first = not dist.is_initialized()
+    try:
+        accelerator = Accelerator(
+            cpu=where.type == "cpu",
+            mixed_precision="no",  # autocast is ours: accelerate settles it once for a whole process
+            kwargs_handlers=[
+                DistributedDataParallelKwargs(find_unused_parameters=True),
+                InitProcessGroupKwargs(timeout=_LONGEST_WAIT),
+            ],
+        )
+    except ValueError as error:
+        raise WrongUse(
+            f'device="{device}": something in this process already computes elsewhere ({error}); '
+            "train in a process of its own"
+        ) from error
+    if first and dist.is_initialized():  # the group is accelerate's, for all trainings of this process
+        atexit.register(end_group)
+    return accelerator
+
+
+def end_group() -> None:
+    """End the group of processes: its threads must not meet the end of the interpreter, which aborts then."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,129 @@
+"""Validation is what the ranker will be used for: re-rank a run and measure it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from rankhouse.core.errors import RankhouseWarning
+from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.evaluation.measures import scorer
+from rankhouse.ranking.rerank import Documents, Plan, rerank
+from rankhouse.training.settings import Settings
+
+_LEAST, _MOST = 4, 10
+"""Validations of a training, besides those after epochs."""
+_SHARE = 3
+"""They may take so many times the time of learning."""
+_LEARNING = 3
+"""A pair is learned in the time that this many are scored in."""
+_SELDOM = 2000
+"""Steps between validations at most where patience counts them: the published configuration of TK."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What to validate on.
+
+    Attributes:
+        run: The first stage.
+        queries: Their texts.
+        qrels: Their judgements.
+        documents: The documents by id.
+        plan: Split, pool and depth of re-ranking.
+    """
+
+    run: Run
+    queries: Sequence[Query]
+    qrels: Qrels
+    documents: Documents
+    plan: Plan = field(default_factory=lambda: Plan(depth=100))
+
+    @property
+    def rows(self) -> int:
+        """Documents that one validation reads."""
+        depth = self.plan.depth
+        return sum(min(depth, len(self.run[q.id].doc_ids)) for q in self.queries if q.id in self.run)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Name of run, queries, judgements and plan, 16 hexadecimal digits: the choice depends on them."""
+        plan = [_named(self.plan.split), _named(self.plan.pool), str(self.plan.depth)]
+        digest = sha256(msgspec.json.encode([plan, self.queries, self.qrels], order="deterministic"))
+        for query_id in self.run:
+            ranking = self.run[query_id]
+            digest.update(msgspec.json.encode([query_id, ranking.doc_ids]) + ranking.scores.tobytes())
+        return digest.hexdigest()[:16]
+
+
+def interval(settings: Settings, steps: int, validation: Validation) -> int:
+    """Return how many steps there are between validations, besides those after epochs; 0 for none.
+
+    What "auto" means depends on counts, never on the clock: the same training has the same validations.
+
+    Args:
+        settings: With ``validate_every``.
+        steps: Of the whole training.
+        validation: What each validation reads.
+    """
+    if settings.validate_every != "auto":
+        return settings.validate_every
+    read = settings.by_query or settings.batch * (1 + settings.count)
+    affordable = _SHARE * _LEARNING * read * steps // max(1, validation.rows)
+    every = max(1, steps // min(_MOST, max(_LEAST, affordable)))
+    return min(every, _SELDOM) if settings.patience else every
+
+
+def _named(part: object) -> str:
+    """Name a splitter or pool by its notation, a bare function by where it stands in the code."""
+    if "__str__" in vars(type(part)):
+        return str(part)
+    return f"{getattr(part, '__module__', '')}.{getattr(part, '__qualname__', repr(type(part)))}"
+
+
+class Verdict(NamedTuple):
+    """What a ranker is worth on validation, and the run that says so."""
+
+    value: float
+    run: Run
+
+
+class Judge:
+    """Validates again and again with judgements made ready once.
+
+    Args:
+        validation: What to validate on.
+        measure: In ir_measures' notation.
+
+    Attributes:
+        first_stage: What the run is worth as it is.
+
+    Raises:
+        BadData: No query of the run is judged.
+        WrongUse: The measure cannot be computed.
+    """
+
+    def __init__(self, validation: Validation, measure: str) -> None:
+        self.validation = validation
+        self._value_of = scorer(validation.qrels, measure)
+        self.first_stage = self._value_of(validation.run)
+        self._again = False
+
+    def __call__(self, ranker: Ranker) -> Verdict:
+        """Re-rank and measure; what re-ranking warns of is said the first time only."""
+        given = self.validation
+        queries = [query for query in given.queries if query.id in given.run]
+        with warnings.catch_warnings():
+            if self._again:
+                warnings.simplefilter("ignore", RankhouseWarning)
+            run = rerank(ranker, given.run, queries, given.documents, given.plan)
+        self._again = True
+        return Verdict(self._value_of(run), run)

@@ -1,0 +1,210 @@
+"""The front door: what ``import rankhouse as rh`` gives."""
+
+import doctest
+import importlib
+import inspect
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rankhouse as rh
+
+BERT = Path(__file__).parents[1] / "golden" / "bert"
+CONSUMER = Path(__file__).parents[1] / "consumer" / "uses_everything.py"
+DOCUMENTS = [
+    {"id": "tides", "title": "Tides", "text": "The moon pulls the sea; harbours see high water daily."},
+    {"_id": "locks", "text": "A lock lifts ships between two levels of water.", "year": 1902},
+    rh.Document("pilots", "Pilots board ships and steer them into the harbour.", "Harbour pilots"),
+]
+QUERIES = {"q1": "who steers ships into a harbour", "q2": "high water"}
+KNRM = "knrm(width=8, min_count=1)"
+QRELS = {"q1": {"pilots": 1}, "q2": {"tides": 1, "locks": 0}}
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return rh.Index.build(DOCUMENTS, "my.index", workers=1)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(BERT / "tiny_bert_seqcls2", folder)
+    shutil.copy(BERT / "vocab.txt", folder)
+    return folder
+
+
+def test_names_are_listed_and_loaded_when_used():
+    assert set(rh.__all__) == set(dir(rh))
+    assert len(rh.__all__) <= 28
+    for name in rh.__all__:
+        assert getattr(rh, name) is not None
+    with pytest.raises(AttributeError, match="did you mean open_ranker"):
+        _ = rh.opne_ranker
+    with pytest.raises(AttributeError, match="no attribute 'nothing_like_it'"):
+        _ = rh.nothing_like_it
+
+
+def test_importing_loads_nothing_and_searching_needs_no_torch(tmp_path):
+    code = f"""
+import sys
+before = set(sys.modules)
+import rankhouse as rh
+fresh = {{name for name in set(sys.modules) - before if name.startswith("rankhouse")}}
+assert fresh == {{"rankhouse"}}, fresh
+assert "numpy" not in sys.modules
+index = rh.Index.build([rh.Document("d", "ships")], {str(tmp_path / "i")!r}, workers=1)
+run = index.retrieve({{"q": "ships"}})
+rh.evaluate(run, {{"q": {{"d": 1}}}})
+rh.fuse([run, run])
+heavy = {{"torch", "transformers", "matplotlib", "faiss", "pandas"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_documents_come_from_files_mappings_and_iterables(index, tmp_path):
+    assert [d.id for d in index.documents.stream()] == ["tides", "locks", "pilots"]
+    assert index.documents["locks"].extra == {"year": 1902}
+    (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "one"}\n')
+    (tmp_path / "more.tsv").write_text("b\ttwo\n")
+    assert len(rh.Index.build("corpus.jsonl", "one.index", workers=1)) == 1
+    both = rh.Index.build(["corpus.jsonl", tmp_path / "more.tsv"], "two.index", workers=1)
+    assert list(both.documents) == ["a", "b"]
+    assert len(both.append([rh.Document("c", "three")], workers=1)) == 3
+    with pytest.raises(rh.RankhouseError, match="document 1 is a int"):
+        rh.Index.build([rh.Document("a", "x"), 5], "no.index", workers=1)
+    with pytest.raises(rh.RankhouseError, match='document 0 has no "id"'):
+        rh.Index.build([{"text": "x"}], "no.index", workers=1)
+    with pytest.raises(rh.RankhouseError, match="no documents"):
+        rh.Index.build([], "no.index", workers=1)
+    assert not (tmp_path / "no.index").exists()
+
+
+def test_one_question_is_answered_with_a_ranking_that_shows_itself(index):
+    result = index.search("who steers ships into a harbour?", k=2)
+    assert isinstance(result, rh.Ranking)
+    doc_ids, scores = result
+    assert doc_ids == ("pilots", "locks")
+    assert scores.dtype == np.float32
+    assert str(result).splitlines()[0].startswith("  1  Harbour pilots  pilots  ")
+    assert "<mark>ships</mark>" in result._repr_html_()
+    assert [hit.rank for hit in result.hits] == [1, 2]
+    assert result.to_dict()["pilots"] == pytest.approx(float(scores[0]))
+    assert list(result.to_frame()["doc_id"]) == ["pilots", "locks"]
+    assert str(index.search("zebra")) == "nothing was found"
+
+
+def test_what_is_shown_as_html_is_escaped(tmp_path):
+    document = rh.Document("<b>", "<script>alert(1)</script> ship", "<i>")
+    evil = rh.Index.build([document], tmp_path / "e", workers=1)
+    html = evil.search("ship")._repr_html_() + evil.retrieve({"<q>": "ship"})._repr_html_()
+    for tag in ("<script", "<i>", "<b><", "<q>"):
+        assert tag not in html.replace("<b>&lt;", "")
+
+
+def test_many_queries_give_a_run_that_converts(index, tmp_path):
+    run = index.retrieve(QUERIES, ["bm25", "ql"], k=5)
+    assert rh.Run.of(run.to_dict()) == run
+    frame = run.to_frame()
+    assert list(frame.columns) == ["query_id", "doc_id", "rank", "score"]
+    assert len(frame) == run.rows
+    assert "q1: pilots" in str(run)
+    (tmp_path / "queries.tsv").write_text("".join(f"{q}\t{text}\n" for q, text in QUERIES.items()))
+    assert index.retrieve("queries.tsv", ["bm25", "ql"], k=5) == run
+    assert index.retrieve(list(QUERIES.items()), ["bm25", "ql"], k=5) == run
+    with pytest.raises(rh.RankhouseError, match=r"one question is asked with index\.search"):
+        index.retrieve("who steers ships?")
+
+
+def test_runs_and_judgements_may_be_paths_or_mappings(index, tmp_path):
+    run = index.retrieve(QUERIES)
+    rh.write_run(run, "bm25.run")
+    rh.write_qrels(QRELS, "qrels.txt")
+    scores = rh.evaluate("bm25.run", tmp_path / "qrels.txt", "AP RR@10")
+    assert scores.means == rh.evaluate(run.to_dict(), QRELS, "AP RR@10").means
+    assert scores.means["AP"] == 1.0
+    fused = rh.fuse(["bm25.run", run], "rrf")
+    table = rh.compare({"BM25": run, "fused": fused}, "qrels.txt", "AP", baseline="BM25")
+    assert table.cell("fused", "AP").contrast is not None
+    tuned = rh.fuse([run, fused], "linear", tune=QRELS, apply=[run, fused])
+    assert set(tuned) == set(run)
+    with pytest.raises(rh.RankhouseError, match="either weights or tune"):
+        rh.fuse([run, run], weights=[1, 1], tune=QRELS)
+
+
+class ByLength:
+    """A ranker from outside the house."""
+
+    scale = "score"
+    fingerprint = "by length"
+
+    def score(self, pairs):
+        return np.array([len(pair.passage.text) for pair in pairs], np.float32)
+
+
+def test_a_ranker_of_ones_own_reranks(index):
+    run = index.retrieve({"q": "ships water harbour"})
+    better = rh.rerank(ByLength(), run, {"q": "ships water harbour"}, index, depth=10, cache="scores")
+    assert better["q"].doc_ids[0] == "pilots"
+    assert rh.rerank(ByLength(), run, {"q": "ships"}, "my.index", depth=1)["q"].doc_ids == run["q"].doc_ids
+
+
+def test_a_checkpoint_is_opened_and_ranks_texts(index, checkpoint):
+    ranker = rh.open_ranker(f'crossencoder("{checkpoint}")', precision="fp32", device="cpu")
+    texts = ["Pilots board ships.", rh.Document("lock", "A lock lifts ships."), "Tides."]
+    result = ranker.rank("who steers ships?", texts)
+    assert sorted(result.doc_ids) == ["0", "2", "lock"]
+    query = rh.Query("q", "who steers ships?")
+    pairs = [rh.Pair(query, rh.Passage(hit.doc_id, 0, hit.text)) for hit in result.hits]
+    assert np.array_equal(ranker.score(pairs), result.scores)
+    assert ranker.rank("who steers ships?", texts, k=1).doc_ids == result.doc_ids[:1]
+    run = index.retrieve(QUERIES)
+    by_name = rh.rerank(f'crossencoder("{checkpoint}")', run, QUERIES, index, depth=2)
+    assert by_name == rh.rerank(rh.open_ranker(f'crossencoder("{checkpoint}")'), run, QUERIES, index, depth=2)
+
+
+def test_labels_are_made_and_learned_from(index, tmp_path):
+    run = index.retrieve(QUERIES)
+    rh.write_qrels(QRELS, "qrels.txt")
+    made = rh.label("judged('qrels.txt')", run, QUERIES, index, out="pairs.jsonl", negatives="all")
+    assert made.relevant == 2
+    settings = {"epochs": 1, "seed": 3, "overlap": "allow"}
+    ranker = rh.train(KNRM, index, out="knrm", pairs="pairs.jsonl", settings=settings)
+    assert ranker.fingerprint == rh.open_ranker("knrm").fingerprint
+    again = rh.train(
+        KNRM, index, out="knrm2", queries=QUERIES, qrels=QRELS, run=run,
+        validation=(QUERIES, QRELS, run), settings=settings,
+    )  # fmt: skip
+    assert len(again.score([rh.Pair(rh.Query("q", "ships"), rh.Passage("d", 0, "ships"))])) == 1
+    with pytest.raises(rh.RankhouseError, match="pairs"):
+        rh.train(KNRM, index, out="knrm3", pairs="pairs.jsonl", queries=QUERIES)
+
+
+def test_a_consumer_passes_strict_type_checking():
+    pytest.importorskip("mypy")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(CONSUMER)],
+        capture_output=True, text=True, check=False, cwd=CONSUMER.parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", [name for name in rh.__all__ if name != "__version__"])
+def test_every_public_name_is_documented_with_an_example_that_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    home = importlib.import_module(f"rankhouse.{rh._HOMES[name]}")
+    thing = home if name == "Qrels" else getattr(rh, name)  # an alias has no docstring of its own
+    assert inspect.getdoc(thing)
+    tests = doctest.DocTestFinder(recurse=False).find(thing, name, home, extraglobs={"rh": rh})
+    examples = sum(len(test.examples) for test in tests)
+    assert examples, f"rh.{name} has no example"
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False)
+    for test in tests:
+        assert runner.run(test).failed == 0

@@ -1,0 +1,88 @@
+"""Settings: typed, frozen, read back as written."""
+
+import msgspec
+import pytest
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.models.families import DESIGNS, FAMILIES
+from rankhouse.training.optimizer import parameter_groups
+from rankhouse.training.settings import DEFAULTS, Settings, defaults
+
+
+@pytest.mark.parametrize("family", DEFAULTS)
+def test_every_familys_settings_are_read_back_as_written(family):
+    settings = defaults(family)
+    assert Settings.from_json(settings.to_json()) == settings
+
+
+def test_the_papers_numbers_are_the_defaults():
+    tk, posts, monot5 = defaults("tk"), defaults("samcnn"), defaults("monot5")
+    assert (tk.optimizer, tk.rate, tk.rates["embedding"], tk.rates["encoder"], tk.batch) == (
+        "adam", 1e-3, 1e-4, 1e-4, 64,
+    )  # fmt: skip
+    assert (tk.validate_every, tk.patience, tk.schedule) == ("auto", 35, "plateau(factor=0.5, patience=10)")
+    assert (posts.rate, posts.by_query, posts.count) == (0.03, 256, 0)
+    assert posts.optimizer == "sgd(momentum=0.9, weight_decay=1e-4)"
+    assert posts.schedule == "step(every=5, factor=0.75)"
+    assert (monot5.optimizer, monot5.rate, monot5.schedule, monot5.batch, monot5.count) == (
+        "adafactor", 1e-3, "constant", 128, 1,
+    )  # fmt: skip
+    assert (defaults("crossencoder").rate, defaults("crossencoder").batch) == (1e-5, 16)
+    assert defaults("biencoder").rate == 2e-5
+
+
+def test_every_family_has_settings_that_fit_it(toy):
+    assert DEFAULTS.keys() == FAMILIES.keys()
+    texts = [document.full_text for document in toy.documents.values()]
+    for name, design in DESIGNS.items():
+        sizes = {"heads": 2, "attention_width": 4} if name == "tk" else {}
+        model = design(width=8, min_count=1, **sizes).fresh(texts)
+        settings = defaults(model.family)
+        groups = parameter_groups(model, settings.rate, settings.rates)
+        assert {group["lr"] for group in groups} >= {settings.rate}
+        learning = sum(parameter.requires_grad for parameter in model.parameters())
+        assert sum(len(group["params"]) for group in groups) == learning
+
+
+def test_settings_do_not_change_but_give_changed_ones():
+    settings = defaults("tk")
+    assert settings.but(epochs=7, rate=0.5).epochs == 7
+    assert settings.epochs == 3
+    with pytest.raises(AttributeError):
+        settings.epochs = 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epochs": 0}, "1 or more"),
+        ({"epochs": "many"}, "int"),
+        ({"epoch": 3}, 'did you mean "epochs"'),
+        ({"rate": 0.0}, "above 0"),
+        ({"rate": float("inf")}, "above 0"),
+        ({"rates": {"encoder": -1.0}}, "above 0"),
+        ({"accumulate": 33}, "parts"),
+        ({"optimizer": "adma"}, 'did you mean "adam"'),
+        ({"optimizer": "adam(rate=3)"}, "accepted"),
+        ({"schedule": "cosine"}, "linear"),
+        ({"negatives": "run(5, 5)"}, "stop"),
+        ({"measure": "AP P@5"}, "one measure"),
+        ({"measure": "APP"}, "APP"),
+        ({"precision": "fp8"}, "precision"),
+    ],
+)
+def test_what_is_not_accepted_is_said(changes, said):
+    with pytest.raises(WrongUse, match=said.replace("(", r"\(")):
+        Settings().but(**changes)
+
+
+@pytest.mark.parametrize("text", ["{", '{"epochs": 0}', '{"rate": "fast"}', '{"speed": 1}', "[]"])
+def test_a_faulty_file_is_refused(text):
+    with pytest.raises(WrongUse):
+        Settings.from_json(text)
+
+
+def test_settings_left_out_have_their_defaults(tmp_path):
+    assert Settings.from_json('{"epochs": 9}') == Settings(epochs=9)
+    Settings(epochs=9).write(tmp_path / "settings.json")
+    assert msgspec.json.decode((tmp_path / "settings.json").read_bytes())["epochs"] == 9

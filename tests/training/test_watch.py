@@ -1,0 +1,122 @@
+"""What is noticed."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
+from rankhouse.core.nouns import Document, Query
+from rankhouse.core.run import Run
+from rankhouse.training.batches import Lessons, Shape
+from rankhouse.training.diagnostics import (
+    Watch,
+    check_lessons,
+    check_outcome,
+    check_overlap,
+    check_reach,
+    collapsed,
+    spread,
+    trouble,
+)
+from rankhouse.training.examples import from_judgements
+from rankhouse.training.negatives import NEGATIVES
+from rankhouse.training.settings import defaults
+
+TRAINING = [Query("1", "How tall is it?"), Query("2", "Who was there?")]
+
+
+def test_the_same_question_in_other_letters_and_under_another_id_is_found():
+    held_out = [Query("9", " HOW  tall is it? "), Query("1", "Something else")]
+    with pytest.warns(RankhouseWarning, match='1 of 2 validation queries are training queries too \\("9"\\)'):
+        check_overlap(TRAINING, held_out, "warn", Watch())
+    with pytest.raises(WrongUse):
+        check_overlap(TRAINING, held_out, "error", Watch())
+    check_overlap(TRAINING, held_out, "allow", Watch())
+    check_overlap(TRAINING, held_out[1:], "error", Watch())
+
+
+@pytest.mark.parametrize(("negatives", "said"), [("any", True), ("random", False), ("given", False)])
+def test_relevant_passages_that_the_run_lacks_beside_negatives_that_it_has_are_said(negatives, said):
+    documents = {f"d{i}": Document(f"d{i}", "a text") for i in range(6)}
+    qrels = {"1": {"d0": 1, "d1": 1, "d2": 1, "d3": 0}}
+    run = Run.of([("1", doc_id, 1.0) for doc_id in ("d0", "d4", "d5")])
+    examples = from_judgements(TRAINING[:1], qrels, documents, run)
+    lessons = Lessons(examples, Shape("contrasts", NEGATIVES[negatives](), batch=4))
+    watch = Watch()
+    if said:
+        with pytest.warns(RankhouseWarning, match="2 of 3 relevant pairs are not in the run"):
+            check_lessons(lessons, watch)
+    else:
+        check_lessons(lessons, watch)
+    assert ("not in the run" in watch.remarks) == said
+
+
+def test_too_few_steps_for_the_rate_are_said_with_what_to_do():
+    settings = defaults("knrm")
+    with pytest.warns(RankhouseWarning, match=r"96 steps at rate 0\.001 .* rate=1e-2"):
+        check_reach("knrm", settings, 96, Watch())
+    quiet = Watch()
+    check_reach("knrm", settings.but(rate=1e-2), 96, quiet)
+    check_reach("knrm", settings, 10_000, quiet)
+    check_reach("samcnn", defaults("samcnn"), 2, quiet)  # SGD's steps are as long as its gradients
+    assert not quiet.remarks
+
+
+def test_each_kind_of_remark_is_made_once():
+    watch = Watch({"old": "said before"})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for kind in ("old", "new", "new"):
+            watch.say(kind, f"something {kind}")
+    assert [str(warning.message) for warning in said] == ["something new"]
+    assert list(watch.remarks) == ["old", "new"]
+
+
+def run_of(spreads):
+    return Run.of([(f"q{i}", f"d{j}", 5 + j * s) for i, s in enumerate(spreads) for j in range(4)])
+
+
+def test_collapse_is_seen_when_nearly_all_queries_have_constant_scores():
+    assert collapsed(run_of([0.0] * 10), 100)
+    assert collapsed(run_of([1e-7] * 9 + [1.0]), 100)
+    assert not collapsed(run_of([0.0] * 8 + [1.0] * 2), 100)
+    assert not collapsed(run_of([1e-3] * 10), 100)
+    assert not collapsed(Run.of([("q", "d", 1.0)]), 100)  # one document says nothing
+
+
+def test_only_the_scores_of_documents_read_are_looked_at():
+    run = Run.of([("q", f"d{i}", s) for i, s in enumerate([1.0, 1.0, 1.0, -50.0])])
+    assert collapsed(run, 3)
+    assert not collapsed(run, 4)
+
+
+def test_spread_is_relative_to_the_scores_size():
+    assert spread(np.array([1.0], np.float32)) == 0
+    assert spread(np.array([0.0, 0.0], np.float32)) == 0
+    assert spread(np.array([-100.0, -99.0], np.float32)) == pytest.approx(0.01)
+
+
+def test_trouble_is_named():
+    assert trouble(0.5, 1.0) == ""
+    assert trouble(float("nan"), 1.0) == "the loss is nan"
+    assert trouble(0.5, float("inf")) == "the norm of the gradients is inf"
+
+
+def test_a_training_that_brought_nothing_says_so():
+    watch = Watch()
+    check_outcome(0.6, 0.5, 0.4, "AP", watch)
+    assert not watch.remarks
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_outcome(0.3, 0.3, 0.4, "AP", watch)
+    assert set(watch.remarks) == {"below the first stage", "no gain"}
+
+
+def test_labels_that_call_everything_relevant_leave_no_contrast_to_learn():
+    documents = {f"d{d}": Document(f"d{d}", f"text {d}") for d in range(3)}
+    asked = [Query(f"q{q}", f"about {q}") for q in range(3)]
+    examples = from_judgements(asked, {query.id: dict.fromkeys(documents, 1) for query in asked}, documents)
+    lessons = Lessons(examples, Shape("positives", NEGATIVES["given"](), count=0))
+    with pytest.raises(BadData, match="no two relevant pairs can stand in one batch"):
+        check_lessons(lessons, Watch())
