@@ -3,13 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo test check bench clean
+.PHONY: install demo test check docs bench clean
 
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt src/rankhouse/index/lexical/_kernel.c src/rankhouse/nn/cpu/_infer.c src/rankhouse/nn/cpu/_train.c src/rankhouse/nn/cpu/_vector.h
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev,docs]"
 	touch $@
 
 demo: $(STAMP)
@@ -24,9 +24,15 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_floors.py tests/test_house.py
 
+# The site, as plain files under site/; the first dead link or undocumented name stops it.
+docs: $(STAMP)
+	$(BIN)/python -m pytest tests/test_site.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open site/index.html"
+
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	$(BIN)/python benchmarks/first_stage.py
 
 clean:
-	rm -rf .venv build demo
+	rm -rf .venv build demo site
