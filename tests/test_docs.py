@@ -1,9 +1,9 @@
 """Every code block of the README and the docs runs, and prints what the page says it prints.
 
-python blocks of a page share one namespace, and a text block right below one is what it prints; console blocks share one folder, and what stands below a command
-is its standard output. Blocks of other languages are not run, nor console blocks without a "$". A published
-checkpoint that a page names lies in that folder under its name: MiniLM itself, for the others tiny ones with
-random weights.
+python blocks of a page share one namespace, and a text block right below one is what it prints; console blocks
+share one folder, and what stands below a command is its standard output. Blocks of other languages are not run,
+nor console blocks without a "$". A published checkpoint that a page names lies in that folder under its name:
+MiniLM itself, for the others tiny ones with random weights.
 """
 
 import contextlib
@@ -22,12 +22,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 GOLDEN = ROOT / "tests" / "golden"
 TINY = {
     "castorini/monot5-base-msmarco": (GOLDEN / "monot5" / "tiny_t5_v1_0", GOLDEN / "monot5" / "spiece.model"),
-    "cross-encoder/ms-marco-MiniLM-L6-v2": (GOLDEN / "bert" / "tiny_bert_seqcls2", GOLDEN / "bert" / "vocab.txt"),
+    "cross-encoder/ms-marco-MiniLM-L6-v2": (
+        GOLDEN / "bert" / "tiny_bert_seqcls2",
+        GOLDEN / "bert" / "vocab.txt",
+    ),
 }
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-BLOCK = re.compile(
-    r"^```(python|console)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
-)
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 ENVIRONMENT = os.environ | {
     "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}",
     "COLUMNS": "110",

@@ -1,7 +1,7 @@
 """What `mkdocs build` does besides: pages from the repository's own files, and a look at what was built.
 
-README.md, CONTRIBUTING.md, CHANGELOG.md and recipes/README.md are pages of the site as they stand; their links
-are turned to the pages they mean. Recipes are served as files. The built site must not fetch anything.
+README.md, CONTRIBUTING.md, CHANGELOG.md and recipes/README.md are pages of the site as they stand, with their
+links adapted. Recipes are served as files. The built site must not fetch anything.
 """
 
 import re

@@ -97,7 +97,17 @@ class Run(Mapping[str, Ranking]):
     def from_columns(
         cls, query_ids: Sequence[str], documents: Sequence[Sequence[str]], scores: Sequence[FloatArray]
     ) -> Run:
-        """Build from one list of document ids and one (k,) score array for each query."""
+        """Build from columns with one entry for each query.
+
+        Args:
+            query_ids: The queries, in order.
+            documents: For each, its k document ids, in any order.
+            scores: For each, their (k,) scores.
+
+        Raises:
+            WrongUse: Columns of different lengths.
+            BadData: A query given twice, or a score that is not a number.
+        """
         if not len(query_ids) == len(documents) == len(scores):
             raise WrongUse(
                 f"{len(query_ids)} query ids, {len(documents)} lists of documents and {len(scores)} arrays "

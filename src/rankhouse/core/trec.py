@@ -46,6 +46,10 @@ def read_run(path: Path | str, skips: Skips | None = None) -> Run:
     >>> rh.read_run("my.run").to_dict()
     {'q': {'a': 1.5}}
 
+    Args:
+        path: The file, compressed or not.
+        skips: How many malformed records to pass over; none by default.
+
     Raises:
         BadData: A malformed line, a score that is not a number, a document twice for one query.
         MissingInput: No such file.
@@ -107,6 +111,11 @@ def write_run(run: Run, path: Path | str, tag: str = "rankhouse") -> None:
     >>> from pathlib import Path
     >>> print(Path("my.run").read_text(), end="")
     q Q0 a 1 1.5 mine
+
+    Args:
+        run: The run; queries without documents leave no row.
+        path: The file to write; ".gz" or ".zst" compresses it.
+        tag: The last column: the system's name, without white space.
 
     Raises:
         WrongUse: The tag has white space in it.
@@ -189,6 +198,10 @@ def write_qrels(qrels: Qrels, path: Path | str) -> None:
     >>> print(Path("qrels.txt").read_text(), end="")
     q 0 a 1
     q 0 b 0
+
+    Args:
+        qrels: The judgements.
+        path: The file to write; ".gz" or ".zst" compresses it.
 
     Raises:
         OutputFailed: The file cannot be written; whatever stood there before still does.
