@@ -1,4 +1,4 @@
-"""The front door is documented whole: each public name is in the reference, with a docstring and an example."""
+"""The front door is documented whole: each public name has a docstring, an example and its place."""
 
 import inspect
 import re

@@ -1,6 +1,7 @@
 """Docstrings as Markdown: Sphinx' roles become code, and doctests become blocks of Python."""
 
 import re
+
 import griffe
 
 ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?(?:rankhouse\.)?([^`]+)`")
