@@ -1,9 +1,9 @@
 """Every code block of the README and the docs runs, and prints what the page says it prints.
 
 Python blocks of a page share one namespace, and a text block right below one is what it prints. Console
-blocks share one folder, and what stands below a command is its standard output. Blocks of other languages are
-not run, nor console blocks without a "$". A published checkpoint that a page names is in that folder under its
-name: MiniLM itself, for the others tiny ones with random weights.
+blocks share one folder, and what stands below a command is its standard output. Blocks of other
+languages are not run, nor console blocks without a "$". A published checkpoint that a page names is in
+that folder under its name: MiniLM itself, for the others tiny ones with random weights.
 """
 
 import contextlib
