@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.base import NeuralRanker
 from rankhouse.models.conv_knrm import ConvKNRMDesign
 from rankhouse.models.knrm import KNRM, KNRMDesign
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNN, SamCNNDesign
 from rankhouse.models.tk import TK, TKDesign
 from rankhouse.nn.compute import Compute, choose

@@ -41,8 +41,8 @@ from rankhouse.evaluation.measures import Scores, evaluate, scorer
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import Search, retrieve
-from rankhouse.models.base import NeuralRanker
 from rankhouse.models.families import DESIGNS
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.fuse import linear, tune
 from rankhouse.ranking.rerank import Plan, rerank

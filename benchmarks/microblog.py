@@ -33,7 +33,7 @@ from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run, write_run
 from rankhouse.evaluation.compare import compare_scores
 from rankhouse.evaluation.measures import Scores, evaluate, scorer
-from rankhouse.models.base import NeuralRanker
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.fuse import linear, tune

@@ -168,7 +168,7 @@ def starting():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         [
-            *("rankhouse.app.commands.train", "rankhouse.app.training_pages", "rankhouse.models.bundle"),
+            *("rankhouse.app.commands.train", "rankhouse.app.training_pages", "rankhouse.models.loading"),
             *("torch._dynamo", "ir_measures", "jinja2", "matplotlib.backends.backend_svg"),
         ]
     )

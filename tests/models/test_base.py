@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.models.base import NeuralRanker
 from rankhouse.models.engine import Engine
 from rankhouse.models.families import open_model
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute, choose, cpu_has_bf16
 from rankhouse.nn.layers.ragged import Packed, Ragged
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.base import NeuralRanker
 from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.conv_knrm import ConvKNRMDesign
 from rankhouse.models.crossencoder import open_crossencoder
@@ -20,6 +19,7 @@ from rankhouse.models.matchpyramid import MatchPyramidDesign
 from rankhouse.models.monot5 import open_monot5
 from rankhouse.models.mp_hcnn import MPHCNNDesign
 from rankhouse.models.pacrr import PACRRDesign
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
 from rankhouse.nn.compute import Compute

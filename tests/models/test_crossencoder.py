@@ -6,8 +6,8 @@ import torch
 
 from rankhouse.core.errors import BadModel, MissingInput, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.base import NeuralRanker
 from rankhouse.models.crossencoder import open_crossencoder
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.transformer_encoders import is_packable
 from rankhouse.nn.layers.ragged import Packed, Ragged
 

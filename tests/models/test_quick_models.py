@@ -8,11 +8,11 @@ import torch
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.base import NeuralRanker
 from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.monot5 import open_monot5
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import infer as quick
 

@@ -32,7 +32,7 @@ def starting():
         [
             *(f"rankhouse.app.commands.{name}" for name in stations),
             "rankhouse.training.fit",
-            "rankhouse.models.bundle",
+            "rankhouse.models.loading",
             "torch._dynamo",  # the optimiser would load it at its first step
             "ir_measures",
             "jinja2",

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.base import NeuralRanker
 from rankhouse.models.biencoder import compare_all, in_batch_loss
 from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.monot5 import open_monot5
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.transformer_encoders import encoder_of
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.ragged import Packed, Ragged

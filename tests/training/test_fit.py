@@ -16,8 +16,8 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_run
 from rankhouse.models import bundle
-from rankhouse.models.base import NeuralRanker
-from rankhouse.models.bundle import load
+from rankhouse.models.loading import load
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.training import diagnostics as watch

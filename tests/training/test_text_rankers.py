@@ -15,8 +15,8 @@ from transformers import (
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.run import Run
-from rankhouse.models.bundle import load
 from rankhouse.models.families import open_model
+from rankhouse.models.loading import load
 from rankhouse.training.fit import fit
 from rankhouse.training.log import read_log
 from rankhouse.training.settings import defaults

@@ -18,8 +18,8 @@ from rankhouse.index.precomputed.write import Made
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
-    from rankhouse.models.base import NeuralRanker
     from rankhouse.models.pair_encoding import Ids, PairReader
+    from rankhouse.models.ranker import NeuralRanker
 
 Numbers = NDArray[np.int64]
 

@@ -18,7 +18,7 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 
 if TYPE_CHECKING:
-    from rankhouse.models.base import NeuralRanker
+    from rankhouse.models.ranker import NeuralRanker
 
 _NAMED = re.compile(r",\s*(?=(?:name|vectors)\s*=)")
 _DENSE = re.compile(r"\s*dense\s*\((?P<inside>.*)\)\s*", re.DOTALL)
@@ -42,14 +42,14 @@ def open_ranker(spec: str, means: Means) -> NeuralRanker:
         WrongUse: An unknown family.
     """
     try:
-        from rankhouse.models import bundle
+        from rankhouse.models import loading
         from rankhouse.nn.compute import choose
     except ImportError as error:
         raise MissingExtra(f"the ranker {spec}", "neural") from error
     trained = Path(spec) / "ranker"  # the folder of a training holds its best model there
     if (trained / "manifest.json").exists():
         spec = str(trained)
-    return bundle.open_ranker(spec, choose(means.precision, means.device, means.threads or None))
+    return loading.open_ranker(spec, choose(means.precision, means.device, means.threads or None))
 
 
 def is_dense(model: str) -> bool:

@@ -28,7 +28,7 @@ from rankhouse.training.state import Outcome
 from rankhouse.training.validation import Validation
 
 if TYPE_CHECKING:
-    from rankhouse.models.base import Model
+    from rankhouse.models.contract import Model
 
 
 @dataclass(frozen=True)

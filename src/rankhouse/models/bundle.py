@@ -22,9 +22,7 @@ from torch import Tensor
 
 from rankhouse.core.errors import BadModel, MissingInput
 from rankhouse.core.outputs import others, recover, replacing_folder
-from rankhouse.models.base import Model, NeuralRanker, fingerprint
-from rankhouse.models.families import FAMILIES, PUBLISHED, open_model
-from rankhouse.nn.compute import Compute
+from rankhouse.models.contract import Model, fingerprint
 
 MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
 FORMAT = 1
@@ -62,19 +60,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     sums: dict[str, int] = {}
     crc32: int | None = None
 
-    @property
-    def checksum(self) -> int:
-        """What ``crc32`` must be."""
-        return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(self, crc32=None)))
 
-
-def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = None) -> None:
+def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = None) -> Path:
     """Write a model as a bundle, whole or not at all; a bundle of that name is replaced.
 
     Args:
         model: The model; its weights are written in the precision they have.
         folder: Where to.
         use: How documents are meant to be passed to it, for the manifest.
+
+    Returns:
+        The folder.
 
     Raises:
         WrongUse: Something else stands there already.
@@ -93,7 +89,7 @@ def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = 
         use=dict(use or {}),
         sums={name: zlib.crc32(content) for name, content in assets.items()},
     )
-    manifest = msgspec.structs.replace(manifest, crc32=manifest.checksum)
+    manifest = msgspec.structs.replace(manifest, crc32=_checksum(msgspec.to_builtins(manifest)))
     with replacing_folder(folder, _foreign) as part:
         part.mkdir()
         save_file(weights, part / WEIGHTS)
@@ -101,39 +97,7 @@ def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = 
             (part / name).write_bytes(content)
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
         (part / MANIFEST).write_bytes(text + b"\n")
-
-
-def load(folder: Path | str) -> Model[Any]:
-    """Open a bundle.
-
-    Raises:
-        MissingInput: No such folder.
-        BadModel: Not a bundle, of a newer version, incomplete, or changed since it was written.
-    """
-    folder = Path(folder)
-    manifest = read_manifest(folder)
-    if manifest.family not in FAMILIES:
-        raise BadModel(
-            f'"{folder}" is a ranker of the family "{manifest.family}", which this version does not know '
-            f"({', '.join(sorted(FAMILIES))}); a newer version of rankhouse may"
-        )
-    weights, assets = _files(folder, manifest)
-    try:
-        model: Any = FAMILIES[manifest.family].rebuild(manifest.policy, assets)
-        model.load_state_dict(weights)
-    except Exception as error:  # damaged files raise whatever their readers do, tokenizers a bare Exception
-        reason = f"{type(error).__name__}: {error}".splitlines()[-1].strip()
-        raise BadModel(
-            f'"{folder}": weights, assets and the policy in {MANIFEST} do not fit together ({reason}); '
-            "save or fetch it again"
-        ) from error
-    if (found := fingerprint(model)) != manifest.fingerprint:
-        raise BadModel(
-            f'"{folder}" is not what was saved: its content hashes to {found}, its {MANIFEST} says '
-            f"{manifest.fingerprint}; a file was changed or damaged. Save or fetch it again"
-        )
-    model.eval()
-    return model  # type: ignore[no-any-return]
+    return folder
 
 
 def _foreign(folder: Path) -> list[str]:
@@ -157,9 +121,10 @@ def read_manifest(folder: Path | str) -> Manifest:
     if not folder.is_dir():
         raise MissingInput(f'"{folder}" is no folder; give the folder of a ranker')
     if not (folder / MANIFEST).is_file():
-        raise BadModel(f'"{folder}" is no ranker saved by rankhouse: it holds no {MANIFEST}.{_hint(folder)}')
+        raise BadModel(f'"{folder}" is no ranker saved by rankhouse: it holds no {MANIFEST}')
     try:
-        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+        fields = msgspec.json.decode((folder / MANIFEST).read_bytes())
+        manifest = msgspec.convert(fields, Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise BadModel(f'"{folder / MANIFEST}" cannot be read ({error}); save or fetch it again') from None
     if manifest.kind != _KIND:
@@ -170,27 +135,14 @@ def read_manifest(folder: Path | str) -> Manifest:
             f'"{folder}" was written by rankhouse {writer} in format {manifest.format}; this version reads '
             f"up to {FORMAT}: update rankhouse"
         )
-    known = manifest.family in FAMILIES  # one that is not may be of a newer version; `load` says so
-    if known and manifest.crc32 is not None and manifest.crc32 != manifest.checksum:
+    if manifest.crc32 is not None and manifest.crc32 != _checksum(fields):
         raise BadModel(f'"{folder / MANIFEST}" was changed after it was written; save or fetch it again')
     return manifest
 
 
-def open_ranker(spec: str, compute: Compute, budget: int = 0) -> NeuralRanker:
-    """Open a ranker, ready to score.
-
-    Args:
-        spec: A bundle's folder, or a published checkpoint by its family: ``monot5("DIR or hub name")``.
-        compute: Device, precision and threads, from :func:`rankhouse.nn.compute.choose`.
-        budget: Tokens computed at once by each thread; 0 leaves it to the engine.
-
-    Raises:
-        WrongUse: Neither a folder nor a notation.
-        BadModel: The folder or checkpoint cannot be used.
-    """
-    is_folder = Path(spec).is_dir() or not spec.rstrip().endswith(")")
-    model = load(spec) if is_folder else open_model(spec)
-    return FAMILIES[model.family].ranker(model, compute, budget)
+def _checksum(fields: Mapping[str, object]) -> int:
+    """Return the CRC-32 of a manifest's fields, those that only a newer version knows among them."""
+    return zlib.crc32(msgspec.json.encode({**fields, "crc32": None}))
 
 
 def _distinct(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -208,8 +160,16 @@ def _distinct(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str,
     return weights, shared
 
 
-def _files(folder: Path, manifest: Manifest) -> tuple[dict[str, Tensor], dict[str, bytes]]:
-    """Read weights and assets; names that lead out of the folder are refused."""
+def read_files(folder: Path, manifest: Manifest) -> tuple[dict[str, Tensor], dict[str, bytes]]:
+    """Read weights and assets, by name.
+
+    Args:
+        folder: The bundle.
+        manifest: What it says of itself.
+
+    Raises:
+        BadModel: Something is missing or damaged, or a name leads out of the folder.
+    """
     for name in manifest.assets:
         if Path(name).name != name:
             raise BadModel(f'"{folder / MANIFEST}" names the asset "{name}", which is no plain file name')
@@ -233,11 +193,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _hint(folder: Path) -> str:
-    if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
-        return ""
-    return " It looks like a published checkpoint: say its family, " + " or ".join(
-        f'{family}("{folder}")' for family in PUBLISHED
-    )

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.base import Lesson, plain_scorer
+from rankhouse.models.contract import Lesson, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,

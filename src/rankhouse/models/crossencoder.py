@@ -22,7 +22,6 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
-from rankhouse.models.base import Lesson
 from rankhouse.models.checkpoint import (
     SEQ2SEQ,
     find,
@@ -31,6 +30,7 @@ from rankhouse.models.checkpoint import (
     network_of,
     read_config,
 )
+from rankhouse.models.contract import Lesson
 from rankhouse.models.pair_encoding import PairReader, TextIds, pair_layout, plain
 from rankhouse.models.transformer_encoders import (
     by_length,

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.base import NeuralRanker
 from rankhouse.models.biencoder import BiEncoder, Similarity, compare
 from rankhouse.models.encoding_cache import Encoded, Recall
 from rankhouse.models.engine import Engine
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.layers.ragged import Packed
 
 _RECALLED = 128 * 2**20

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import make
-from rankhouse.models.base import Model, NeuralRanker
 from rankhouse.models.biencoder import BiEncoder, open_biencoder
+from rankhouse.models.contract import Model
 from rankhouse.models.conv_knrm import ConvKNRM, ConvKNRMDesign
 from rankhouse.models.crossencoder import CrossEncoder, open_crossencoder
 from rankhouse.models.dense_ranker import DenseRanker
@@ -19,6 +19,7 @@ from rankhouse.models.matchpyramid import MatchPyramid, MatchPyramidDesign
 from rankhouse.models.monot5 import MonoT5, open_monot5
 from rankhouse.models.mp_hcnn import MPHCNN, MPHCNNDesign
 from rankhouse.models.pacrr import PACRR, PACRRDesign
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNN, SamCNNDesign
 from rankhouse.models.tk import TK, TKDesign
 

@@ -23,7 +23,6 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
-from rankhouse.models.base import Lesson
 from rankhouse.models.checkpoint import (
     SEQ2SEQ,
     find,
@@ -33,6 +32,7 @@ from rankhouse.models.checkpoint import (
     read_config,
     read_tensor,
 )
+from rankhouse.models.contract import Lesson
 from rankhouse.models.pair_encoding import Layout, PairReader, TextIds, plain
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.layers.ragged import Packed

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.base import Lesson, plain_scorer
+from rankhouse.models.contract import Lesson, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.base import Lesson
+from rankhouse.models.contract import Lesson
 from rankhouse.models.word_models import (
     Evidence,
     Reading,

@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from rankhouse.models import bundle
-from rankhouse.models.base import Model, fingerprint
+from rankhouse.models import bundle, loading
+from rankhouse.models.contract import Model, fingerprint
 from rankhouse.training import checkpoint
 from rankhouse.training import state as folder
 from rankhouse.training.examples import Examples
@@ -97,7 +97,7 @@ class Keeper:
 def load_best(model: Model[Any], out: Path) -> None:
     """Return a model the weights that a training kept, and end its teaching."""
     network = cast(nn.Module, model)
-    network.load_state_dict(bundle.load(out / folder.RANKER).state_dict())
+    network.load_state_dict(loading.load(out / folder.RANKER).state_dict())
     network.eval()
 
 

@@ -26,8 +26,9 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
-from rankhouse.models.base import Model, NeuralRanker
+from rankhouse.models.contract import Model
 from rankhouse.models.families import FAMILIES
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 from rankhouse.training import checkpoint
 from rankhouse.training import diagnostics as watch

@@ -30,7 +30,7 @@ from rankhouse.core import notation
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import writing
-from rankhouse.models.base import fingerprint
+from rankhouse.models.contract import fingerprint
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose
 from rankhouse.training import diagnostics as watch

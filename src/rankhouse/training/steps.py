@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.models.base import Model
+from rankhouse.models.contract import Model
 from rankhouse.models.engine import Batch
 from rankhouse.nn.compute import choose
 from rankhouse.training import diagnostics as watch
@@ -71,7 +71,7 @@ class Stepper:
     """Takes steps for a model.
 
     Args:
-        model: A :class:`~rankhouse.models.base.Model`, which is a ``torch.nn.Module``.
+        model: A :class:`~rankhouse.models.contract.Model`, which is a ``torch.nn.Module``.
         settings: How to train.
 
     Attributes:

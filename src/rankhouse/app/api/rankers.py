@@ -10,7 +10,7 @@ from rankhouse.app.rankers import open_ranker as _open
 from rankhouse.core.nouns import Ranker
 
 if TYPE_CHECKING:
-    from rankhouse.models.base import NeuralRanker
+    from rankhouse.models.ranker import NeuralRanker
 
 
 def open_ranker(

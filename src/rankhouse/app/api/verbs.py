@@ -37,7 +37,7 @@ from rankhouse.labels.rules import Rule
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
-    from rankhouse.models.base import NeuralRanker
+    from rankhouse.models.ranker import NeuralRanker
 
 
 def rerank(

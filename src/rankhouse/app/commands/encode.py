@@ -25,7 +25,7 @@ from rankhouse.ranking.pool import POOLS
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
-    from rankhouse.models.base import NeuralRanker
+    from rankhouse.models.ranker import NeuralRanker
 
 
 @click.command(

@@ -31,7 +31,7 @@ from rankhouse.ranking.cache import CachedRanker
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
-    from rankhouse.models.base import NeuralRanker
+    from rankhouse.models.ranker import NeuralRanker
 
 
 @click.command(

@@ -26,7 +26,7 @@ from rankhouse.ranking.rerank import Documents, Plan, Report, rerank
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
-    from rankhouse.models.base import NeuralRanker
+    from rankhouse.models.ranker import NeuralRanker
 
 
 @click.command(

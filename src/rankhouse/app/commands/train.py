@@ -25,7 +25,7 @@ from rankhouse.ranking.rerank import Plan
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
-    from rankhouse.models.base import Model
+    from rankhouse.models.contract import Model
     from rankhouse.training.examples import Examples
     from rankhouse.training.settings import Settings
     from rankhouse.training.state import Outcome

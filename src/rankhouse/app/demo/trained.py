@@ -28,7 +28,7 @@ from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.training.tuning import cut_at
 
 if TYPE_CHECKING:
-    from rankhouse.models.base import NeuralRanker
+    from rankhouse.models.ranker import NeuralRanker
     from rankhouse.models.tk import TK
     from rankhouse.training.validation import Validation
 

@@ -1,92 +1,23 @@
-"""What every model family promises, and the ranker that stands on the promise.
-
-A family is a plain ``torch.nn.Module`` with the attributes of :class:`Model`; nothing is inherited from here.
-Text becomes tensors in exactly one place, ``encode``. Training calls ``encode`` and ``loss``; ranking calls
-``encode`` and whatever ``scorer`` gave. Shapes: n pairs, g groups of s pairs each, n = g * s, row-major.
-"""
+"""A model at work: the ranker that stands on what a family promises."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from hashlib import sha256
-from typing import Any, Literal, Protocol, Self, TypeVar
+from pathlib import Path
+from typing import Any
 
-import msgspec
 import numpy as np
-import torch
 from torch import Tensor
 
 from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
 from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Ranking
-from rankhouse.models.engine import Batch, Engine
+from rankhouse.models import bundle
+from rankhouse.models.contract import Model, fingerprint
+from rankhouse.models.engine import Engine
 from rankhouse.nn.compute import Compute
-
-Lesson = Literal["points", "contrasts", "positives"]
-"""What a family learns from. "points": pairs with their grade, s = 1, labels 0 or 1. "contrasts": groups with
-the relevant pair first. "positives": relevant pairs; the other passages of the batch are the contrast."""
-
-
-B = TypeVar("B", bound=Batch)
-
-
-class Model(Protocol[B]):
-    """The contract of a model family; besides this it is a ``torch.nn.Module``.
-
-    Attributes:
-        family: Its name in the table of families.
-        lesson: What it learns from.
-        policy: Everything besides weights and vocabulary that changes a score, as JSON values: lengths,
-            prompt, target words, scale, sizes. Has "max_length". ``rebuild`` makes the same model from it.
-    """
-
-    family: str
-    lesson: Lesson
-    policy: Mapping[str, Any]
-
-    def encode(self, pairs: Sequence[Pair]) -> B:
-        """Turn the text of n pairs into ids: the only place where this model meets text. Safe in a thread."""
-        ...
-
-    def forward(self, batch: B) -> Tensor:
-        """Score a batch: (n,), higher is better, with gradients where they are on."""
-        ...
-
-    def loss(self, batch: B, labels: Tensor) -> Tensor:
-        """Return the family's loss, (), of a batch of n = g * s pairs with labels (g, s)."""
-        ...
-
-    def scorer(self, compute: Compute) -> Callable[[B], Tensor]:
-        """Return the quickest form of ``forward`` on this device; else :func:`plain_scorer`.
-
-        It may hold its own copy of the weights: ask again after training.
-        """
-        ...
-
-    @classmethod
-    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of this policy and these files; its weights are put in afterwards."""
-        ...
-
-    def assets(self) -> Mapping[str, bytes]:
-        """Return the files besides weights and policy that scoring needs: name -> content (tokenizer ...)."""
-        ...
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the weights by name (torch.nn.Module has it)."""
-        ...
-
-
-def plain_scorer(model: torch.nn.Module, compute: Compute) -> Callable[[Any], Tensor]:
-    """Return ``forward`` itself, in eval mode on the chosen device, always in fp32: for small models."""
-    model = model.eval().to(compute.device)
-
-    def score(batch: Batch) -> Tensor:
-        return model(batch.to(compute.device))  # type: ignore[no-any-return]
-
-    return score
 
 
 class NeuralRanker:
@@ -163,6 +94,22 @@ class NeuralRanker:
             raise BadModel(_not_a_number(pairs[bad[0]], bad.size, len(pairs), self.compute.precision))
         return scores
 
+    def save(self, folder: Path | str, use: Mapping[str, str] | None = None) -> Path:
+        """Write the model as a bundle, whole or not at all; a bundle of that name is replaced.
+
+        Args:
+            folder: Where to; ``rh.open_ranker`` opens it.
+            use: How documents are meant to be passed to it: {"split": "sentences(10, 5)", "pool": "max"}.
+
+        Returns:
+            The folder.
+
+        Raises:
+            WrongUse: Something else stands there already.
+            OutputFailed: It could not be written; what stood there still does.
+        """
+        return bundle.save(self.model, folder, use)
+
 
 def _as_passage(text: str | Document | Passage, place: int) -> Passage:
     match text:
@@ -172,18 +119,6 @@ def _as_passage(text: str | Document | Passage, place: int) -> Passage:
             return Passage(text.id, 0, text.full_text)
         case _:
             return Passage(str(place), 0, text)
-
-
-def fingerprint(model: Model[Any]) -> str:
-    """Hash family, policy, vocabulary and weights to 32 hexadecimal digits."""
-    digest = sha256(f"{model.family}\n".encode())
-    digest.update(msgspec.json.encode(model.policy, order="deterministic"))
-    for name, content in sorted(model.assets().items()):
-        digest.update(f"\n{name} {len(content)}\n".encode() + content)
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:32]
 
 
 def _not_a_number(pair: Pair, bad: int, total: int, precision: str) -> str:
