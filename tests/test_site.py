@@ -1,5 +1,6 @@
 """The front door is documented whole: each public name has a docstring, an example and its place."""
 
+import importlib.util
 import inspect
 import re
 from pathlib import Path
@@ -42,3 +43,10 @@ def test_arguments_are_explained(name):
         words = inspect.getdoc(function)
         missing = [a for a in arguments if not re.search(rf"^\s+{a}: ", words, re.MULTILINE)]
         assert len(arguments) < 2 or not missing, f"{name}: {function.__name__} does not explain {missing}"
+
+
+@pytest.mark.parametrize("page", sorted(PAGE.parent.glob("*.md")), ids=lambda p: p.name)
+def test_modules_of_the_reference_exist(page):
+    shown = re.findall(r"^::: (rankhouse\.\w+\.[\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    missing = [name for name in shown if importlib.util.find_spec(name) is None]
+    assert not missing, f"{page.name} names modules that are gone"
