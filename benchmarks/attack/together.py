@@ -19,8 +19,11 @@ OTHERS = {
     "index": ("corpus.jsonl", "more.jsonl"),
     "index --overwrite": ("more.jsonl", "corpus.tsv"),
     "search": ("my.index", "full.index"),
-    "label": ('judged("qrels.txt") & taught("knrm")', 'judged("qrels.txt")'),
-    "label --cache --report": ('judged("qrels.txt") & taught("knrm")', 'judged("qrels.txt")'),
+    "label": ('judged("qrels.txt") & taught("knrm")', 'judged("qrels.txt") | taught("knrm")'),
+    "label --cache --report": (
+        'judged("qrels.txt") & taught("knrm")',
+        'judged("qrels.txt") | taught("knrm")',
+    ),
     "fuse": ("ql.run", "cross.run"),
     "encode": (DENSE, 'biencoder("cross")'),
     "train": ("rate=0.01", "rate=0.02"),

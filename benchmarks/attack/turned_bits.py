@@ -76,6 +76,16 @@ def _sound(name: str, home: Path) -> str:
     return text
 
 
+def _same(sound: str, found: str, within: float) -> bool:
+    """Compare two runs; a row that a cache threw away is scored anew, which moves the last digits."""
+    if within == 0.0 or sound == found:
+        return sound == found
+    scores = [{tuple(w[:3]): float(w[4]) for w in map(str.split, run.splitlines())} for run in (sound, found)]
+    return scores[0].keys() == scores[1].keys() and all(
+        abs(score - scores[1][pair]) <= within for pair, score in scores[0].items()
+    )
+
+
 def _turn(folder: Path, name: str, turn: tuple[str, int, int], line: list[str], doctored: str) -> Verdict:
     must_show = THINGS[name][4]
     sound = _sound(name, Path(os.environ["ATTACK_WORLD"]))
@@ -91,7 +101,7 @@ def _turn(folder: Path, name: str, turn: tuple[str, int, int], line: list[str], 
             return Verdict(broken.kind, f"{'doctor: ' if one is doctor else ''}{broken.why}")
     if done.code != 0:
         return message(done)
-    same = (folder / "x.run").read_text() == sound
+    same = _same(sound, (folder / "x.run").read_text(), 1e-6 if name == "score cache" else 0.0)
     if not same and name != "checkpoint":
         return Verdict("wrong", f"another ranking, exit code 0; doctor ends with {doctor.code}")
     if must_show and doctor.code == 0:

@@ -140,7 +140,7 @@ def make(folder: Path) -> None:
         ["train", *LEARN, "--ranker", "tk(min_count=1, width=16, heads=2)", *SETTINGS, "--out", "tk"],
         ["encode", "--index", "full.index", "--ranker", DENSE, *CPU],
         ["encode", "--index", "full.index", "--ranker", "tk/ranker", *CPU],
-        ["encode", "--index", "full.index", "--ranker", CROSS, "--tokens", *CPU],
+        ["encode", "--index", "full.index", "--ranker", CROSS, "--tokens"],
         ["rerank", *TASK, "--ranker", CROSS, *CPU, "--cache", "cache", "--out", "cross.run"],
     ]
     for line in calls + ([] if light() else neural_calls):
