@@ -87,7 +87,9 @@ def pool(match: Tensor, lengths: Tensor, kernels: KernelPair) -> Tensor:
 @lru_cache(maxsize=16)
 def _constants(kernels: KernelPair) -> tuple[Tensor, Tensor]:
     centres, widths = kernels
-    return torch.tensor(centres), torch.tensor([-0.5 * math.log2(math.e) / width**2 for width in widths])
+    scales = [-0.5 * math.log2(math.e) / width**2 for width in widths]
+    with torch.inference_mode(False):  # a validation may be the first to ask, and training saves them
+        return torch.tensor(centres), torch.tensor(scales)
 
 
 class _Pool(torch.autograd.Function):
