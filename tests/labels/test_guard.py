@@ -5,7 +5,8 @@ import pytest
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
-from rankhouse.labels.leakage import Part, keep_apart, normalised, overlap
+from rankhouse.core.sameness import normalised
+from rankhouse.labels.leakage import Part, keep_apart, overlap
 from rankhouse.labels.rules import judged, taught
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import BadModel, MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.run import Run
+from rankhouse.core.scores import probabilities
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import judged, judges, non_relevant, ranked, taught, teachers
-from rankhouse.labels.teacher_scores import probabilities
 
 PAIRS = [
     Pair(Query(f"q{q}", f"question {q}"), Passage(f"d{d}", p, f"text {q} {d} {p}"))

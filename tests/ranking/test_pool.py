@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.notation import make
-from rankhouse.ranking.pool import POOLS, Pool, best, convert, first, mean, scale_of, top, total, weighted
+from rankhouse.core.scores import convert, scale_of
+from rankhouse.ranking.pool import POOLS, Pool, best, first, mean, top, total, weighted
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "passage_pooling.json").read_text())
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import BadData, BadModel, DuplicateId, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
+from rankhouse.core.scores import with_room_below
 from rankhouse.core.trec import read_run, write_run
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import best, first, mean, top, total, weighted
-from rankhouse.ranking.rerank import Plan, Report, rerank, with_room_below
+from rankhouse.ranking.rerank import Plan, Report, rerank
 
 
 class Overlap:

@@ -26,8 +26,8 @@ from rankhouse.training.settings import defaults
 TRAINING = [Query("1", "How tall is it?"), Query("2", "Who was there?")]
 
 
-def test_the_same_question_in_other_letters_and_under_another_id_is_found():
-    held_out = [Query("9", " HOW  tall is it? "), Query("1", "Something else")]
+def test_the_same_question_in_other_letters_and_signs_and_under_another_id_is_found():
+    held_out = [Query("9", " ＨＯＷ  tall, is it?! "), Query("1", "Something else")]
     with pytest.warns(RankhouseWarning, match='1 of 2 validation queries are training queries too \\("9"\\)'):
         check_overlap(TRAINING, held_out, "warn", Watch())
     with pytest.raises(WrongUse):

@@ -5,7 +5,6 @@ The file is JSON: ``{"seed": 1, "folds": [["q1", "q7"], ["q2", "q5"]]}``. A quer
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from rankhouse.core.decoding import from_json
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.files import read_whole
 from rankhouse.core.outputs import writing
+from rankhouse.core.sampling import order
 
 
 class Split(NamedTuple):
@@ -73,7 +73,7 @@ def deal(query_ids: Iterable[str], folds: int = 5, seed: int = 0) -> Folds:
         raise BadData(f"queries given twice: {_some(repeated)}; a query belongs to one fold")
     if not 2 <= folds <= len(ids):
         raise WrongUse(f"{folds} folds of {len(ids)} queries were asked for; 2 to {len(ids)} are possible")
-    shuffled = sorted(ids, key=lambda q: (hashlib.sha256(f"{seed}\t{q}".encode()).digest(), q))
+    shuffled = sorted(ids, key=lambda query_id: order(seed, query_id))
     return Folds(seed, tuple(tuple(sorted(shuffled[start::folds])) for start in range(folds)))
 
 

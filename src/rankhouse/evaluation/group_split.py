@@ -7,11 +7,11 @@ relevant document, the same text) are of one product, and so are those joined by
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping
 
 from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.sampling import order
 
 
 def products(keys: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
@@ -72,7 +72,7 @@ def divide(
     parts: dict[str, list[str]] = {name: [] for name in shares}
     for kind in (True, False):
         some = [queries for queries in dealt if kind == (not first.isdisjoint(queries))]
-        _deal(sorted(some, key=lambda queries: _lot(seed, queries)), shares, parts)
+        _deal(sorted(some, key=lambda queries: order(seed, min(queries))), shares, parts)
     return {name: tuple(sorted(queries)) for name, queries in parts.items()}
 
 
@@ -84,8 +84,3 @@ def _deal(dealt: list[tuple[str, ...]], shares: Mapping[str, float], parts: Mapp
         name = max(lacking, key=lambda part: lacking[part])
         lacking[name] -= len(queries)
         parts[name].extend(queries)
-
-
-def _lot(seed: int, queries: tuple[str, ...]) -> tuple[bytes, str]:
-    least = min(queries)
-    return hashlib.sha256(f"{seed}\t{least}".encode("utf-8", "surrogatepass")).digest(), least

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.core.scores import PROBABLE, probabilities
 from rankhouse.labels.rules import Taught
-from rankhouse.labels.teacher_scores import PROBABLE, probabilities
 from rankhouse.labels.votes import ASKED, JUDGE, TEACHER, TRUTH, YES, Marks, Parties, mark
 
 Counts = NDArray[np.int64]

@@ -7,7 +7,6 @@ case, width, accents' form or punctuation.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels, relevant
+from rankhouse.core.sameness import Texts, normalised, same_queries
 from rankhouse.labels.rules import Rule, teachers
 
 NAMED = 3
@@ -71,19 +71,6 @@ class Overlap(NamedTuple):
         ]
 
 
-def normalised(text: str) -> str:
-    """Return the words of a text: compatibility forms unified, no case, no punctuation, single spaces.
-
-    Signs that tell things apart stay: C, C# and C++ are three words.
-    """
-    unified = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join("".join(" " if _separates(c) else c for c in unified).split())
-
-
-def _separates(character: str) -> bool:
-    return character not in "#%&@" and unicodedata.category(character)[0] in "PZC"
-
-
 def overlap(train: Part, test: Part, documents: Mapping[str, Document] = _NO_DOCUMENTS) -> Overlap:
     """Find what training and test data have in common.
 
@@ -92,7 +79,7 @@ def overlap(train: Part, test: Part, documents: Mapping[str, Document] = _NO_DOC
         test: Of the other.
         documents: Their texts; where given, relevant documents with other ids but the same words are found.
     """
-    same = _same_queries(train.queries, test.queries)
+    same = list(same_queries(train.queries, test.queries))
     texts = [{q.id for q in part.queries if normalised(q.text)} for part in (train, test)]
     # Two files often number their queries alike, so an id says something only where a text is missing.
     ids = [(p.qrels.keys() | {q.id for q in p.queries}) for p in (train, test)]
@@ -141,14 +128,6 @@ def keep_apart(rule: Rule, queries: Iterable[Query], test: Part, *, allow_test: 
     return found
 
 
-def _same_queries(train: Iterable[Query], test: Iterable[Query]) -> list[tuple[str, str]]:
-    by_words: dict[str, list[str]] = {}
-    for query in test:
-        if words := normalised(query.text):
-            by_words.setdefault(words, []).append(query.id)
-    return [(q.id, other) for q in train for other in by_words.get(normalised(q.text), ())]
-
-
 def _relevant(qrels: Qrels) -> dict[str, None]:
     return dict.fromkeys(d for q in qrels for d, grade in qrels[q].items() if grade > 0)
 
@@ -156,14 +135,12 @@ def _relevant(qrels: Qrels) -> dict[str, None]:
 def _copies(
     train: Iterable[str], test: Iterable[str], documents: Mapping[str, Document]
 ) -> Iterable[tuple[str, str]]:
-    by_words: dict[str, list[str]] = {}
-    for doc_id in test:
-        if doc_id in documents and (words := normalised(documents[doc_id].full_text)):
-            by_words.setdefault(words, []).append(doc_id)
+    known = Texts((doc_id, documents[doc_id].full_text) for doc_id in test if doc_id in documents)
     for doc_id in train:
         if doc_id in documents:
-            words = normalised(documents[doc_id].full_text)
-            yield from ((doc_id, other) for other in by_words.get(words, ()) if other != doc_id)
+            yield from (
+                (doc_id, other) for other in known.named(documents[doc_id].full_text) if other != doc_id
+            )
 
 
 def _ordered(ids: Iterable[str]) -> list[str]:

@@ -9,16 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import write
 
-Lots = NDArray[np.uint64]
 Scope = Literal["query", "collection", "document"]
 SCOPES: tuple[Scope, ...] = ("query", "collection", "document")
 
@@ -100,14 +95,3 @@ def _depths(depths: object) -> tuple[int, int | None]:
         f"depths={depths!r}, but it is the first and the last place in the run, from 1, like (10, 100); "
         "(10, None) goes to the end"
     )
-
-
-def lot(seed: int, query_id: str, doc_id: str, index: int) -> int:
-    """Draw a lot, 64 bits: the same on every machine."""
-    said = f"{seed}\t{query_id}\t{doc_id}\t{index}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(said, digest_size=8).digest(), "big")
-
-
-def smallest(lots: Lots, wanted: int) -> NDArray[np.int64]:
-    """Return the places of the smallest lots, (min(wanted, n),), sorted by place."""
-    return np.sort(np.argsort(lots, kind="stable")[:wanted])

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from rankhouse.core.nouns import Pair
+from rankhouse.core.sampling import Lots, short_lot, smallest
 from rankhouse.labels.candidates import Candidates, Row
 from rankhouse.labels.journal import Columns
-from rankhouse.labels.negative_sampling import Lots, Negatives, lot, smallest
+from rankhouse.labels.negative_sampling import Negatives
 from rankhouse.labels.teacher_scores import Places
 from rankhouse.labels.votes import POOL, YES, Marks
 
@@ -140,7 +141,9 @@ class Choice:
 
     def _lots(self, part: Part, places: Places) -> Lots:
         drawn = [
-            lot(self._how.seed, part.query_id, part.doc_ids[document], place - int(part.starts[document]))
+            short_lot(
+                self._how.seed, part.query_id, part.doc_ids[document], place - int(part.starts[document])
+            )
             for place, document in zip(places.tolist(), part.documents(places), strict=True)
         ]
         return np.array(drawn, np.uint64)

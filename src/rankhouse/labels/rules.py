@@ -34,8 +34,9 @@ from rankhouse.core.notation import write
 from rankhouse.core.nouns import Pair, Ranker
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
+from rankhouse.core.scores import PROBABLE, RAW, probabilities
 from rankhouse.labels.fingerprints import qrels_digest, run_digest
-from rankhouse.labels.teacher_scores import PROBABLE, RAW, Asking, BoolArray, Places, foremost, probabilities
+from rankhouse.labels.teacher_scores import Asking, BoolArray, Places, foremost
 
 PASSAGE_MARK = "#"
 """Passage judgements name passage 3 of document d as d#3."""

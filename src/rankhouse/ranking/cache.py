@@ -21,8 +21,9 @@ from typing import Final, Self
 
 import numpy as np
 
-from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Ranker
+from rankhouse.core.scores import one_each
 from rankhouse.ranking.score_file import ScoreFile
 
 _SUFFIXES: Final = (".sqlite", ".sqlite3", ".db")
@@ -107,7 +108,7 @@ class CachedRanker:
         asked = list(missing.items())
         for start in range(0, len(asked), self.portion):
             some = asked[start : start + self.portion]
-            fresh = exactly(len(some), self.ranker.score([pairs[place] for _, place in some]))
+            fresh = one_each(len(some), self.ranker.score([pairs[place] for _, place in some]))
             scored = [(key, value) for (key, _), value in zip(some, fresh.tolist(), strict=True)]
             self._store.keep(row, scored)
             known.update(scored)
@@ -159,11 +160,3 @@ def _digest(*parts: str) -> bytes:
     for part in map(_encoded, parts):
         whole.update(len(part).to_bytes(8, "big") + part)
     return whole.digest()
-
-
-def exactly(n: int, scores: FloatArray) -> FloatArray:
-    """Refuse scores that are not (n,): a ranker owes one score for each pair."""
-    scores = np.asarray(scores, np.float32)
-    if scores.shape != (n,):
-        raise BadModel(f"the ranker was asked for {n} scores and gave an array of shape {scores.shape}")
-    return scores

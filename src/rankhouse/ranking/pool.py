@@ -25,19 +25,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import choose, write
 from rankhouse.core.nouns import Ranker
-
-Doubles = NDArray[np.float64]
-
-_TINY: Final = 1.2e-38  # about the smallest normal float32: stands for a probability of 0
-_BELOW_ONE: Final = 1 - 2.0**-25  # between 1 and the float32 below it: stands for a probability of 1
+from rankhouse.core.scores import PROBABLE, Doubles, convert, scale_of
 
 
 class Pool(NamedTuple):
@@ -97,87 +93,6 @@ class Pool(NamedTuple):
         said = scale_of(ranker)
         convert(np.empty(0), said, self.scale)
         return said
-
-
-def scale_of(ranker: Ranker) -> str:
-    """Return the scale a ranker declares in its ``scale``; "score" where it declares none.
-
-    Raises:
-        WrongUse: It declares something unheard of.
-    """
-    scale = str(getattr(ranker, "scale", "score"))
-    choose(scale, _TO_LOGIT | _UNCONVERTIBLE, "scale of a ranker")
-    return scale
-
-
-# --- scales ---------------------------------------------------------------------------------------------
-
-
-def _logprob_to_logit(values: Doubles) -> Doubles:
-    values = np.minimum(values, -_TINY)
-    return np.asarray(values - np.log(-np.expm1(values)))
-
-
-def _probability_to_logit(values: Doubles) -> Doubles:
-    values = np.clip(values, _TINY, _BELOW_ONE)
-    return np.asarray(np.log(values) - np.log1p(-values))
-
-
-def _logit_to_probability(values: Doubles) -> Doubles:
-    return np.exp(-np.logaddexp(0, -values))
-
-
-def _itself(values: Doubles) -> Doubles:
-    return values
-
-
-_TO_LOGIT: dict[str, Callable[[Doubles], Doubles]] = {
-    "logit": _itself,
-    "probability": _probability_to_logit,
-    "logprob": _logprob_to_logit,
-}
-_FROM_LOGIT: dict[str, Callable[[Doubles], Doubles]] = {
-    "logit": _itself,
-    "probability": _logit_to_probability,
-    "logprob": lambda values: np.asarray(-np.logaddexp(0, -values)),
-}
-# The short ways, which lose nothing on the way through the logit.
-_DIRECT: dict[tuple[str, str], Callable[[Doubles], Doubles]] = {
-    ("logprob", "probability"): np.exp,
-    ("probability", "logprob"): lambda values: np.asarray(np.log(np.maximum(values, _TINY))),
-}
-_UNCONVERTIBLE: dict[str, Callable[[Doubles], Doubles]] = {"score": _itself, "similarity": _itself}
-_SLACK: Final = 1e-3  # bf16 puts a probability of 1 a little above it
-
-
-def convert(values: Doubles, said: str, wanted: str) -> Doubles:
-    """Carry scores (p,) from the scale a ranker declares to the one a pool works on.
-
-    Monotone: the order of passages never changes. Certainty is bounded, so that no probability becomes an
-    infinite logit: 0 counts as 1.2e-38, 1 as 1 - 2**-25, and a log probability of 0 as -1.2e-38.
-
-    Raises:
-        WrongUse: There is no way from one to the other.
-        BadModel: A value lies outside the declared scale.
-    """
-    if wanted in ("score", said):
-        return values
-    if said in _UNCONVERTIBLE:
-        raise WrongUse(
-            f'a pool on scale="{wanted}" needs a ranker whose scores are logits, probabilities or log '
-            f'probabilities; this one gives "{said}". Leave scale out to pool its scores as they come'
-        )
-    bounds = {"probability": (0.0, 1.0), "logprob": (-math.inf, 0.0)}.get(said, (-math.inf, math.inf))
-    inside = np.clip(values, *bounds)
-    outside = (values < bounds[0] - _SLACK) | (values > bounds[1] + _SLACK)
-    if (far := np.flatnonzero(outside)).size:
-        raise BadModel(
-            f'the ranker declares scale "{said}" but gave {values[far[0]]:g}, outside of '
-            f"[{bounds[0]:g}, {bounds[1]:g}]; declare another scale, or pool with scale left out"
-        )
-    if (said, wanted) in _DIRECT:
-        return _DIRECT[said, wanted](inside)
-    return _FROM_LOGIT[wanted](_TO_LOGIT[said](inside))
 
 
 # --- the pools ------------------------------------------------------------------------------------------
@@ -244,7 +159,7 @@ def _add(values: Doubles) -> float:
 
 
 def _pool(name: str, arguments: tuple[float, ...], scale: str, gather: Callable[[Doubles], float]) -> Pool:
-    choose(scale, {"score": 0, **dict.fromkeys(_TO_LOGIT, 0)}, "scale of a pool")
+    choose(scale, {"score": 0, **dict.fromkeys(PROBABLE, 0)}, "scale of a pool")
     options = {} if scale == "score" else {"scale": scale}
     return Pool(write(name, *arguments, **options), gather, scale)
 

@@ -22,12 +22,12 @@ from itertools import groupby
 from typing import Final, Literal, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, BadModel, DuplicateId, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranker
 from rankhouse.core.run import Ranking, Run
-from rankhouse.ranking.cache import CachedRanker, exactly
+from rankhouse.core.scores import numbers_only, one_each, with_room_below
+from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import Pool, best
 from rankhouse.text.split import Whole
 
@@ -282,14 +282,8 @@ def _score_waiting(
     scores = np.empty(len(pairs), np.float32)
     for start in range(0, len(pairs), plan.chunk):
         some = pairs[start : start + plan.chunk]
-        scores[start : start + len(some)] = exactly(len(some), ranker.score(some))
-    if (bad := np.flatnonzero(np.isnan(scores))).size:
-        query, passage = pairs[bad[0]]
-        raise BadModel(
-            f'the score of passage {passage.index} of document "{passage.doc_id}" for query "{query.id}" is '
-            f"not a number ({bad.size:,} of {len(pairs):,} pairs); the ranker's weights are damaged or "
-            "overflow in this precision: use another copy, or fp32"
-        )
+        scores[start : start + len(some)] = one_each(len(some), ranker.score(some))
+    numbers_only(scores, pairs)
     at = 0
     for one in waiting:
         yield one, scores[at : at + len(one.passages)]
@@ -316,46 +310,6 @@ def _settled(ranking: Ranking, pooled: dict[str, float], plan: Plan) -> tuple[Se
     with np.errstate(over="ignore"):  # a sum beyond float32 becomes infinite, which a Run can hold
         scores = np.fromiter(pooled.values(), np.float64, len(pooled)).astype(np.float32)
     return [*pooled, *after], with_room_below(scores, len(after))
-
-
-# --- scores below scores --------------------------------------------------------------------------------
-
-_LARGEST: Final = 0x7F7FFFFF  # bits of the largest finite float32
-_NORMAL: Final = 0x00800000  # bits of the smallest one that processors never flush to zero
-
-Ordinals = NDArray[np.int64]
-
-
-def with_room_below(scores: FloatArray, n: int) -> FloatArray:
-    """Append n finite scores, strictly falling, strictly below all m given ones: (m,) -> (m + n,).
-
-    They are the next float32 numbers below the lowest score. The range of subnormal numbers is passed over,
-    since some programs take those for 0. Where there is no room above minus the largest float32 (a score of
-    minus infinity, say), the lowest scores are raised as little as makes room; none changes places.
-    """
-    if n == 0:
-        return scores
-    ordinals = _ordinals(scores)
-    lowest = n - _LARGEST
-    if ordinals.min() < lowest:
-        distinct, place = np.unique(ordinals, return_inverse=True)
-        ordinals = np.maximum(distinct, lowest + np.arange(len(distinct)))[place]
-        scores = _floats(ordinals)
-    start = int(ordinals.min()) - 1
-    if start > -_NORMAL and start - n + 1 < _NORMAL:
-        start = -_NORMAL
-    return np.concatenate([scores, _floats(start - np.arange(n))])
-
-
-def _ordinals(scores: FloatArray) -> Ordinals:
-    """Number the float32 numbers in their order; both zeros are 0, neighbours differ by 1."""
-    bits = np.ascontiguousarray(scores, np.float32).view(np.int32).astype(np.int64)
-    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
-
-
-def _floats(ordinals: Ordinals) -> FloatArray:
-    bits = np.where(ordinals < 0, -ordinals | 0x80000000, ordinals)
-    return bits.astype(np.uint32).view(np.float32)
 
 
 # --- what the user should know --------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Protocol
 
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.notation import write
 from rankhouse.core.nouns import Document, Passage
+from rankhouse.core.sampling import passage_lot
 
 SentenceFinder = Callable[[str], Sequence[str]]
 """A text to its sentences, in order; together they must hold every word. nltk's sent_tokenize is one."""
@@ -231,7 +231,7 @@ class Windows:
         spans = list(_windows(n_words, self.size, self.stride))
         if self.limit is None or len(spans) <= self.limit:
             return spans
-        order = sorted(range(1, len(spans) - 1), key=lambda i: _lot(self.seed, doc_id, i))
+        order = sorted(range(1, len(spans) - 1), key=lambda i: passage_lot(self.seed, doc_id, i))
         return [spans[i] for i in (0, *sorted(order[: self.limit - 2]), len(spans) - 1)]
 
     def dropped(self, document: Document) -> int:
@@ -262,11 +262,6 @@ def _windows(n: int, size: int, stride: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, n)
         if start + size >= n:
             return
-
-
-def _lot(seed: int, doc_id: str, index: int) -> bytes:
-    """Draw a lot: the same on every machine and Python version."""
-    return blake2b(f"{seed} {index} {doc_id}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _titled(document: Document, texts: list[str], joint: str | None) -> list[Passage]:

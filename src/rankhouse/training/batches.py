@@ -19,6 +19,7 @@ import numpy as np
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage
+from rankhouse.core.sampling import generator
 from rankhouse.evaluation.group_split import products
 from rankhouse.training.examples import Examples
 from rankhouse.training.negatives import NEGATIVES, RELEVANT, UNJUDGED, IntArray, Negatives
@@ -158,7 +159,7 @@ class Lessons:
 
     def epoch(self, number: int) -> Iterator[Groups]:
         """Plan an epoch: the same batches whenever asked with the same seed and number."""
-        rng = np.random.default_rng((self.shape.seed, number))
+        rng = generator(self.shape.seed, number)
         if self.shape.by_query:
             return self._by_query(rng)
         if self.shape.kind == "positives":

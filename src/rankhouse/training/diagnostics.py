@@ -11,6 +11,7 @@ import numpy as np
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import Run
+from rankhouse.core.sameness import Texts
 from rankhouse.training.batches import Lessons
 from rankhouse.training.negatives import NOT_IN_RUN, RELEVANT
 from rankhouse.training.settings import Settings
@@ -84,7 +85,7 @@ def check_lessons(lessons: Lessons, watch: Watch) -> None:
 
 
 def check_overlap(training: Sequence[Query], validation: Iterable[Query], on: str, watch: Watch) -> None:
-    """Find questions that are both learned from and validated on, whatever their ids.
+    """Find questions that are both learned from and validated on, whatever their ids, case or punctuation.
 
     Args:
         training: Queries learned from.
@@ -97,9 +98,9 @@ def check_overlap(training: Sequence[Query], validation: Iterable[Query], on: st
     """
     if on == "allow":
         return
-    learned = {_plain(query.text) for query in training}
+    learned = Texts((query.id, query.text) for query in training)
     held_out = list(validation)
-    if both := [query.id for query in held_out if _plain(query.text) in learned]:
+    if both := [query.id for query in held_out if query.text in learned]:
         named = ", ".join(f'"{query_id}"' for query_id in both[:_NAMED])
         text = (
             f"{len(both):,} of {len(held_out):,} validation queries are training queries too ({named}"
@@ -212,7 +213,3 @@ def trouble(loss: float, norm: float) -> str:
     if not math.isfinite(norm):
         return f"the norm of the gradients is {norm}"
     return ""
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())

@@ -30,6 +30,7 @@ from rankhouse.core import notation
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import writing
+from rankhouse.core.sampling import generator
 from rankhouse.models.contract import fingerprint
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose
@@ -277,7 +278,7 @@ class _Work:
 
     def rng(self, purpose: int, number: int) -> np.random.Generator:
         """Return what a corruption is drawn with; the same whenever asked."""
-        return np.random.default_rng((self.settings.seed, purpose, number))
+        return generator(self.settings.seed, purpose, number)
 
     def measure(self) -> float:
         """Return the loss on the held-out rows, and log it."""

@@ -22,6 +22,7 @@ from rankhouse.core.corpora import corpus_files, read_documents
 from rankhouse.core.errors import BadData, MissingInput, writing_failures
 from rankhouse.core.nouns import Document
 from rankhouse.core.outputs import replacing
+from rankhouse.core.sampling import generator
 
 _AT_ONCE = 256
 _MOST_HELD_OUT = 64
@@ -156,7 +157,7 @@ class Stream:
 @lru_cache(maxsize=4)
 def _order(seed: int, epoch: int, rows: int, tokens: int) -> tuple[int, int, int]:
     """Draw an epoch's step, shift and first token."""
-    rng = np.random.default_rng((seed, epoch))
+    rng = generator(seed, epoch)
     step = int(rng.integers(1, rows + 1))
     while math.gcd(step, rows) != 1:
         step = int(rng.integers(1, rows + 1))

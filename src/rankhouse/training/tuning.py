@@ -13,9 +13,9 @@ from typing import NamedTuple
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Ranking, Run
+from rankhouse.core.scores import with_room_below
 from rankhouse.evaluation.measures import scorer
 from rankhouse.ranking.fuse import linear, tune
-from rankhouse.ranking.rerank import with_room_below
 
 _LEAST_QUERIES = 10
 """Fewer judged queries than this cannot tell a weight."""

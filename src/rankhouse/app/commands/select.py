@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import re
 from collections.abc import Iterator
@@ -24,9 +23,10 @@ from rankhouse.core.outputs import writing
 from rankhouse.core.pairs import LabelledPair, read_pairs, write_pairs
 from rankhouse.core.qrels import judgements, restrict
 from rankhouse.core.run import Run
+from rankhouse.core.sameness import Texts
+from rankhouse.core.sampling import lot, order
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.evaluation.folds import deal, read_folds
-from rankhouse.labels.leakage import normalised
 
 Side = Literal["train", "valid", "test", "rest"]
 
@@ -146,7 +146,7 @@ class _Chosen:
         if self.sample is not None:
             if self.sample > len(kept) and not self.or_all:
                 raise WrongUse(f"--sample {self.sample}: there are only {len(kept):,} to draw from")
-            kept = sorted(kept, key=lambda q: (_lot(self.seed, q), q))[: self.sample]
+            kept = sorted(kept, key=lambda query_id: order(self.seed, query_id))[: self.sample]
         if not kept:
             raise BadData(f"none of the {len(query_ids):,} queries was selected; do the ids belong together?")
         return set(kept)
@@ -178,17 +178,12 @@ def _read_ids(path: str) -> list[str]:
     return [query.id for query in read_queries(path)]
 
 
-def _lot(seed: int, *parts: object) -> bytes:
-    """Draw a lot that depends on nothing but seed and name."""
-    return hashlib.sha256("\t".join(map(str, (seed, *parts))).encode()).digest()
-
-
 def _queries(path: str, field: str, others: str | None, chosen: _Chosen, out: Path) -> tuple[int, int]:
     found = read_queries(path, field=field)
     apart = found
     if others is not None:
-        taken = {normalised(query.text) for query in read_queries(others, field=field)}
-        apart = [query for query in found if normalised(query.text) not in taken]
+        known = Texts((query.id, query.text) for query in read_queries(others, field=field))
+        apart = [query for query in found if query.text not in known]
         if found and not apart:
             raise BadData(f"all {len(found):,} queries of {path} are in {others} too, so none is left")
     wanted = chosen.among([query.id for query in apart])
@@ -256,7 +251,7 @@ def _pairs(path: Path, chosen: _Chosen, sample: int | None, balanced: bool, out:
         raise WrongUse(f"--sample {sample} cannot be shared alike by {len(labels)} labels")
     drawn: set[int] = set()
     for one in labels:
-        lots = ((_lot(chosen.seed, at), at) for at, p in here() if one is None or p.label == one)
+        lots = ((lot(chosen.seed, at), at) for at, p in here() if one is None or p.label == one)
         best = heapq.nsmallest(sample // len(labels), lots)
         if len(best) < sample // len(labels):
             of = "" if one is None else f" of label {one}"

@@ -24,6 +24,7 @@ from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import Run
+from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, FeedbackDocument, as_likelihoods
@@ -249,17 +250,3 @@ class Retriever:
 
 def _float32(scores: NDArray[Any]) -> NDArray[np.float32]:
     return np.ascontiguousarray(scores, np.float32)
-
-
-def strictly_falling(scores: FloatArray) -> FloatArray:
-    """Lower each score that does not lie below its predecessor to the next float32 below that one.
-
-    Float32 numbers of one sign are ordered as their bits are, so on the bits (negative numbers mirrored)
-    "one below the predecessor" is a running minimum.
-    """
-    if len(scores) < 2 or (scores[1:] < scores[:-1]).all():
-        return scores
-    bits = scores.view(np.int32).astype(np.int64)
-    place = np.arange(len(scores))
-    ordered = np.minimum.accumulate(np.where(bits < 0, -(bits & 0x7FFFFFFF), bits) + place) - place
-    return np.where(ordered < 0, -ordered | 0x80000000, ordered).astype(np.uint32).view(np.float32)

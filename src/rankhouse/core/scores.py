@@ -1,0 +1,228 @@
+"""Scores of rankers: the scales they are on, float32 numbers in their order, and what no score may be.
+
+A ranker declares one scale:
+
+| scale | a score x stands for the probability |
+|---|---|
+| ``logit`` | 1 / (1 + exp(-x)) |
+| ``probability`` | x |
+| ``logprob`` | exp(x) |
+| ``similarity``, ``score`` | none: x only orders |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.notation import choose
+from rankhouse.core.nouns import FloatArray, Pair, Ranker
+
+Doubles = NDArray[np.float64]
+Ordinals = NDArray[np.int64]
+
+PROBABLE: Final = ("logit", "probability", "logprob")
+"""Scales on which a score stands for a probability."""
+RAW: Final = ("score", "similarity")
+"""Scales on which it does not."""
+
+_TINY: Final = 1.2e-38  # about the smallest normal float32: stands for a probability of 0
+_BELOW_ONE: Final = 1 - 2.0**-25  # between 1 and the float32 below it: stands for a probability of 1
+_SLACK: Final = 1e-3  # bf16 puts a probability of 1 a little above it
+_BOUNDS: Final = {"probability": (0.0, 1.0), "logprob": (-math.inf, 0.0)}
+
+
+def scale_of(ranker: Ranker) -> str:
+    """Return the scale a ranker declares in its ``scale``; "score" where it declares none.
+
+    Raises:
+        WrongUse: It declares a scale that does not exist.
+    """
+    scale = str(getattr(ranker, "scale", "score"))
+    choose(scale, dict.fromkeys((*PROBABLE, *RAW)), "scale of a ranker")
+    return scale
+
+
+# --- scales ---------------------------------------------------------------------------------------------
+
+
+def _probability_to_logit(values: Doubles) -> Doubles:
+    values = np.clip(values, _TINY, _BELOW_ONE)
+    return np.asarray(np.log(values) - np.log1p(-values))
+
+
+def _logprob_to_logit(values: Doubles) -> Doubles:
+    values = np.minimum(values, -_TINY)
+    return np.asarray(values - np.log(-np.expm1(values)))
+
+
+_CONVERSIONS: dict[tuple[str, str], Callable[[Doubles], Doubles]] = {
+    ("logit", "probability"): lambda values: np.asarray(np.exp(-np.logaddexp(0, -values))),
+    ("logit", "logprob"): lambda values: np.asarray(-np.logaddexp(0, -values)),
+    ("probability", "logit"): _probability_to_logit,
+    ("probability", "logprob"): lambda values: np.asarray(np.log(np.maximum(values, _TINY))),
+    ("logprob", "logit"): _logprob_to_logit,
+    ("logprob", "probability"): np.exp,
+}
+
+
+def convert(values: Doubles, scale: str, wanted: str) -> Doubles:
+    """Convert scores from the scale a ranker declares to another one.
+
+    Monotone: the order never changes. Certainty is bounded, so that no probability becomes an infinite logit:
+    0 counts as 1.2e-38, 1 as 1 - 2**-25, and a log probability of 0 as -1.2e-38.
+
+    Args:
+        values: Scores, (n,).
+        scale: Their scale.
+        wanted: The scale to convert to; "score" leaves them as they are.
+
+    Raises:
+        WrongUse: There is no way from one to the other.
+        BadModel: A value lies outside the declared scale.
+    """
+    if wanted in ("score", scale):
+        return values
+    if scale in RAW:
+        raise WrongUse(
+            f'a pool on scale="{wanted}" needs a ranker whose scores are logits, probabilities or log '
+            f'probabilities; this one gives "{scale}". Leave scale out to pool its scores as they come'
+        )
+    return _CONVERSIONS[scale, wanted](within(values, scale))
+
+
+def probabilities(scores: FloatArray, scale: str) -> Doubles:
+    """Convert scores (n,) to probabilities, or leave them raw where their scale has none: (n,) float64.
+
+    NaN stays NaN.
+
+    Args:
+        scores: What a ranker gave.
+        scale: The scale it declares.
+
+    Raises:
+        BadModel: A score lies outside the declared scale.
+    """
+    values = scores.astype(np.float64)
+    return convert(within(values, scale), scale, "probability") if scale in PROBABLE else values
+
+
+def within(values: Doubles, scale: str) -> Doubles:
+    """Return scores (n,) cut off at the bounds of their scale, which rounding may overstep a little.
+
+    Args:
+        values: Scores; NaN passes.
+        scale: Their scale.
+
+    Raises:
+        BadModel: One lies so far outside that the scale cannot be true.
+    """
+    low, high = _BOUNDS.get(scale, (-math.inf, math.inf))
+    if (far := np.flatnonzero((values < low - _SLACK) | (values > high + _SLACK))).size:
+        raise BadModel(
+            f'the ranker declares scale "{scale}" but gave {values[far[0]]:g}, outside of '
+            f"[{low:g}, {high:g}]; declare its true scale, in a rule like "
+            'taught("DIR", threshold=0.5, scale="logit"), or pool with scale left out'
+        )
+    return np.clip(values, low, high)
+
+
+# --- float32 numbers in their order ---------------------------------------------------------------------
+
+_LARGEST: Final = 0x7F7FFFFF  # bits of the largest finite float32
+_NORMAL: Final = 0x00800000  # bits of the smallest one that processors never flush to zero
+
+
+def ordinals(scores: FloatArray) -> Ordinals:
+    """Number float32 numbers in their order: (n,) int64; both zeros are 0, neighbours differ by 1."""
+    bits = np.ascontiguousarray(scores, np.float32).view(np.int32).astype(np.int64)
+    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+
+
+def from_ordinals(numbers: Ordinals) -> FloatArray:
+    """Return the float32 numbers that have these ordinals: (n,)."""
+    bits = np.where(numbers < 0, -numbers | 0x80000000, numbers)
+    return bits.astype(np.uint32).view(np.float32)
+
+
+def strictly_falling(scores: FloatArray) -> FloatArray:
+    """Lower each of n scores that is not below its predecessor to the next float32 below that one: (n,).
+
+    On ordinals, "one below the predecessor" is a running minimum.
+    """
+    if len(scores) < 2 or (scores[1:] < scores[:-1]).all():
+        return scores
+    place = np.arange(len(scores))
+    return from_ordinals(np.minimum.accumulate(ordinals(scores) + place) - place)
+
+
+def with_room_below(scores: FloatArray, n: int) -> FloatArray:
+    """Append n finite scores, strictly falling, strictly below all m given ones: (m,) -> (m + n,).
+
+    They are the next float32 numbers below the lowest score. The range of subnormal numbers is passed over,
+    since some programs take those for 0. Where there is no room above minus the largest float32 (a score of
+    minus infinity, say), the lowest scores are raised as little as makes room; none changes places.
+
+    Args:
+        scores: In any order.
+        n: How many to append.
+    """
+    if n == 0:
+        return scores
+    numbers = ordinals(scores)
+    lowest = n - _LARGEST
+    if numbers.min() < lowest:
+        distinct, place = np.unique(numbers, return_inverse=True)
+        numbers = np.maximum(distinct, lowest + np.arange(len(distinct)))[place]
+        scores = from_ordinals(numbers)
+    start = int(numbers.min()) - 1
+    if start > -_NORMAL and start - n + 1 < _NORMAL:
+        start = -_NORMAL
+    return np.concatenate([scores, from_ordinals(start - np.arange(n))])
+
+
+# --- what no score may be -------------------------------------------------------------------------------
+
+
+def one_each(n: int, scores: FloatArray) -> FloatArray:
+    """Return what a ranker gave for n pairs as (n,) float32.
+
+    Args:
+        n: How many pairs it was asked about.
+        scores: What it gave.
+
+    Raises:
+        BadModel: It gave another number of scores.
+    """
+    scores = np.asarray(scores, np.float32)
+    if scores.shape != (n,):
+        raise BadModel(f"the ranker was asked for {n} scores and gave an array of shape {scores.shape}")
+    return scores
+
+
+def numbers_only(
+    scores: FloatArray, pairs: Sequence[Pair], remedy: str = "use another copy, or fp32"
+) -> FloatArray:
+    """Return scores, none of which is NaN.
+
+    Args:
+        scores: (n,).
+        pairs: What was scored.
+        remedy: What to do, for the message.
+
+    Raises:
+        BadModel: One is not a number; names the first such pair.
+    """
+    if (bad := np.flatnonzero(np.isnan(scores))).size:
+        query, passage = pairs[int(bad[0])]
+        raise BadModel(
+            f'the score of passage {passage.index} of document "{passage.doc_id}" for query "{query.id}" is '
+            f"not a number ({bad.size:,} of {len(pairs):,} pairs); the ranker's weights are damaged or "
+            f"overflow in this precision: {remedy}"
+        )
+    return scores
