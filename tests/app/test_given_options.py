@@ -96,7 +96,7 @@ def test_a_grade_that_means_relevant(files, run):
     assert json.loads(done.stdout)["measure"] == "RR(rel=2)@10"
     assert _graded(Settings(measure="AP(rel=3)"), 2).measure == "AP(rel=3)"
     assert _graded(Settings(measure="nDCG@10"), 2).measure == "nDCG@10"
-    done = run("versus", "bm25.run", "ql.run", "--qrels", "graded.txt", "--relevant-from", "3", "--json")
+    done = run("paired-wins", "bm25.run", "ql.run", "--qrels", "graded.txt", "--relevant-from", "3", "--json")
     assert from_grade({"q": {"a": 1, "b": 2}}, 2) == {"q": {"a": 0, "b": 1}}
 
 

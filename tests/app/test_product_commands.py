@@ -32,7 +32,7 @@ def catalogue(tmp_path):
 
 def call_parts(run, *more):
     given = ("--corpus", "corpus.jsonl", "--queries", "queries.jsonl", "--qrels", "qrels.txt")
-    return run("parts", *given, "--out", "parts", *more)
+    return run("group-split", *given, "--out", "parts", *more)
 
 
 def test_parts_hold_every_query_once_and_an_entry_is_no_match_of_itself(catalogue, run):
@@ -144,9 +144,9 @@ def test_pairs_are_counted_for_people_and_machines(tmp_path, run):
     lines = [json.dumps(dict(zip(keys, (q, "a", d, 0, "b", label), strict=True))) for q, d, label in rows]
     (tmp_path / "p.jsonl").write_text("\n".join(lines) + "\n")
     (tmp_path / "t.qrels").write_text("q1 0 d1 1\n")
-    said = json.loads(run("pairs", "p.jsonl", "--truth", "t.qrels", "--json").stdout)
+    said = json.loads(run("label-stats", "p.jsonl", "--truth", "t.qrels", "--json").stdout)
     assert (said["relevant"], said["queries_relevant"], said["precision"], said["recall"]) == (2, 1, 0.5, 1.0)
-    table = run("pairs", "p.jsonl").stdout
+    table = run("label-stats", "p.jsonl").stdout
     assert "with a relevant" in table
 
 
@@ -158,7 +158,9 @@ def test_versus_counts_draws_and_names(files, run):
     said = json.loads(done.stdout)
     assert (said["first"], said["queries"], said["both"], said["neither"]) == ("bm25", 3, 2, 1)
     assert (files / "c.svg").exists()
-    named = run("versus", "bm25.run", "ql.run", "--qrels", "qrels.txt", "--ranges", "1", "--names", "old,new")
+    named = run(
+        "paired-wins", "bm25.run", "ql.run", "--qrels", "qrels.txt", "--ranges", "1", "--names", "old,new"
+    )
     assert "only old right" in named.stdout
-    wrong = run("versus", "bm25.run", "ql.run", "--qrels", "qrels.txt", "--names", "old")
+    wrong = run("paired-wins", "bm25.run", "ql.run", "--qrels", "qrels.txt", "--names", "old")
     assert wrong.returncode == 2

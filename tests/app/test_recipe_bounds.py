@@ -17,24 +17,24 @@ notes = "notes"
 k1 = [0.9]
 
 [steps.index]
-station = "index"
+command = "index"
 corpus = "@notes/corpus.jsonl"
 workers = 1
 
 [steps.bm25]
-station = "search"
+command = "search"
 index = "@index"
 queries = "@notes/queries.jsonl"
 model = "bm25(k1={k1})"
 
 [steps.valued]
-station = "evaluate"
+command = "evaluate"
 runs = "@bm25"
 qrels = "@notes/qrels.txt"
 per_query = "./per-query.tsv"
 
 [steps.labelled]
-station = "label"
+command = "label"
 rule = 'judged("@notes/qrels.txt")'
 queries = "@notes/queries.jsonl"
 index = "@index"

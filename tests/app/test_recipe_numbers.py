@@ -23,18 +23,18 @@ k1 = [0.2, 0.9, 3.0]
 b = [0.0, 0.8]
 
 [steps.index]
-station = "index"
+command = "index"
 corpus = "@notes/corpus.jsonl"
 workers = 1
 
 [steps.bm25]
-station = "search"
+command = "search"
 index = "@index"
 queries = "@notes/queries.jsonl"
 model = "bm25(k1={{k1}}, b={{b}})"
 
 [steps.ql]
-station = "search"
+command = "search"
 index = "@index"
 queries = "@notes/queries.jsonl"
 model = "ql"

@@ -13,11 +13,11 @@ notes = "notes"
 seed = [1, 2]
 
 [steps.index]
-station = "index"
+command = "index"
 corpus = "@notes/corpus.jsonl"
 
 [steps.bm25]
-station = "search"
+command = "search"
 index = "@index"
 queries = "@notes/queries.tsv"
 
@@ -76,9 +76,9 @@ def test_a_good_recipe_is_planned_with_its_commands_and_nothing_is_written(recip
         ),
         ('corpus = "@notes/corpus.jsonl"', 'corpus = "@bm25"', 9, "index needs bm25 needs index"),
         ('corpus = "@notes/corpus.jsonl"', "", 9, "Missing argument"),
-        ('station = "search"', 'station = "serch"', 14, 'no command (did you mean "search"?)'),
-        ('station = "search"', 'station = "doctor"', 14, '"doctor" is no command'),
-        ('station = "search"', "", 13, "names no command"),
+        ('command = "search"', 'command = "serch"', 14, 'no command (did you mean "search"?)'),
+        ('command = "search"', 'command = "doctor"', 14, '"doctor" is no command'),
+        ('command = "search"', "", 13, "names no command"),
         ("seed = [1, 2]", "seed = []", 7, "a list of values or a range"),
         ("seed = [1, 2]", "seed = [1, 1]", 7, "must differ"),
         ("seed = [1, 2]", 'seed = "3..1"', 7, "a range goes up"),

@@ -23,18 +23,18 @@ notes = { path = "notes", get = "copy the notes here" }
 k1 = [0.5, 2.0]
 
 [steps.index]
-station = "index"
+command = "index"
 corpus = "@notes/corpus.jsonl"
 workers = 1
 
 [steps.bm25]
-station = "search"
+command = "search"
 index = "@index"
 queries = "@notes/queries.jsonl"
 model = "bm25(k1={k1})"
 
 [steps.ql]
-station = "search"
+command = "search"
 index = "@index"
 queries = "@notes/queries.jsonl"
 model = "ql"

@@ -19,12 +19,12 @@ encoder = "{encoder}"
 dtype = ["float32", "float16"]
 
 [steps.index]
-station = "index"
+command = "index"
 corpus = "@notes/corpus.jsonl"
 workers = 1
 
 [steps.vectors]
-station = "encode"
+command = "encode"
 index = "@index"
 ranker = 'biencoder("@encoder")'
 dtype = "{{dtype}}"
@@ -32,7 +32,7 @@ precision = "fp32"
 threads = 1
 
 [steps.dense]
-station = "search"
+command = "search"
 index = "@vectors"
 queries = "@notes/queries.jsonl"
 model = '''dense("biencoder('@encoder')")'''

@@ -51,12 +51,12 @@ def test_every_query_is_tested_once_and_never_learned_from_in_its_fold(ten, run)
 
 def test_tests_of_folds_come_together_again(ten, run):
     for fold in range(1, 6):
-        run("select", "--run", "r.run", "--folds", "f.json", "--fold", fold, "--out", f"{fold}.run")
-    done = run("concat", *(f"{fold}.run" for fold in range(1, 6)), "--tag", "mine", "--out", "all.run")
+        run("subset", "--run", "r.run", "--folds", "f.json", "--fold", fold, "--out", f"{fold}.run")
+    done = run("combine", *(f"{fold}.run" for fold in range(1, 6)), "--tag", "mine", "--out", "all.run")
     assert done.returncode == 0, done.stderr
     whole, joined = read_run(ten / "r.run"), read_run(ten / "all.run")
     assert {q: whole[q].doc_ids for q in whole} == {q: joined[q].doc_ids for q in joined}
-    twice = run("concat", "1.run", "2.run", "1.run", "--out", "twice.run")
+    twice = run("combine", "1.run", "2.run", "1.run", "--out", "twice.run")
     assert twice.returncode == 1
     assert "is also in 1.run; folds share no query" in twice.stderr
     assert not (ten / "twice.run").exists()
@@ -88,18 +88,18 @@ def test_given_folds_are_checked_against_the_queries(ten, run):
 def test_parts_share_nothing_and_miss_nothing(ten, run):
     found = []
     for part in ("1/3", "2/3", "3/3"):
-        assert run("select", "--qrels", "qrels.txt", "--part", part, "--out", "part.txt").returncode == 0
+        assert run("subset", "--qrels", "qrels.txt", "--part", part, "--out", "part.txt").returncode == 0
         found.append(set(read_qrels(ten / "part.txt")))
     assert sorted(map(len, found)) == [3, 3, 4]
     assert len(set().union(*found)) == 10
-    done = run("select", "--qrels", "qrels.txt", "--part", "4/3", "--out", "part.txt")
+    done = run("subset", "--qrels", "qrels.txt", "--part", "4/3", "--out", "part.txt")
     assert done.returncode == 2
     assert "write I/N, like 1/3" in done.stderr
 
 
 def test_samples_are_seeded_nested_and_balanced_where_asked(ten, run):
     def drawn(*more):
-        done = run("select", "--pairs", "p.jsonl.gz", *more, "--out", "s.jsonl.gz")
+        done = run("subset", "--pairs", "p.jsonl.gz", *more, "--out", "s.jsonl.gz")
         assert done.returncode == 0, done.stderr
         return [(p.query_id, p.doc_id, p.label) for p in read_pairs(ten / "s.jsonl.gz")]
 
@@ -117,7 +117,7 @@ def test_samples_are_seeded_nested_and_balanced_where_asked(ten, run):
         (["--sample", 80, "--balanced"], "only 30 pairs of label 1"),
         (["--sample", 21, "--balanced"], "cannot be shared alike by 2 labels"),
     ]:
-        done = run("select", "--pairs", "p.jsonl.gz", *more, "--out", "s.jsonl.gz")
+        done = run("subset", "--pairs", "p.jsonl.gz", *more, "--out", "s.jsonl.gz")
         assert done.returncode == 2
         assert said in done.stderr
 
@@ -126,18 +126,18 @@ def test_ids_come_from_queries_or_a_list(ten, run):
     (ten / "ids.txt").write_text("q3\nq5\n\n")
     (ten / "ids.tsv").write_text("q3\tone\nq5\tother\n")
     for ids in ("ids.txt", "ids.tsv"):
-        assert run("select", "--run", "r.run", "--ids", ids, "--out", "s.run").returncode == 0
+        assert run("subset", "--run", "r.run", "--ids", ids, "--out", "s.run").returncode == 0
         assert list(read_run(ten / "s.run")) == ["q3", "q5"]
     assert (ten / "s.run").read_text().endswith("mine\n")
     (ten / "none.txt").write_text("q77\n")
-    done = run("select", "--run", "r.run", "--ids", "none.txt", "--out", "none.run")
+    done = run("subset", "--run", "r.run", "--ids", "none.txt", "--out", "none.run")
     assert done.returncode == 1
     assert "none of the 10 queries was selected" in done.stderr
     assert not (ten / "none.run").exists()
 
 
 def test_a_sample_of_queries_may_be_all_there_are(ten, run):
-    done = run("select", "--run", "r.run", "--sample", 11, "--or-all", "--out", "s.run", "--json")
+    done = run("subset", "--run", "r.run", "--sample", 11, "--or-all", "--out", "s.run", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["kept"] == 10
     assert list(read_run(ten / "s.run")) == list(read_run(ten / "r.run"))
@@ -164,6 +164,6 @@ def test_wrong_use_is_explained(ten, run):
         (["--run", "r.run", "--sample", 11, "--out", "x"], "only 10 to draw from"),
         (["--run", "r.run", "--or-all", "--out", "x"], "--or-all says what --sample does"),
     ]:
-        done = run("select", *more)
+        done = run("subset", *more)
         assert done.returncode == 2, said
         assert said in done.stderr

@@ -1,4 +1,4 @@
-"""The command line: one program, one sub-command a station, joined by plain files."""
+"""The command line: one program, one sub-command for each step of a pipeline, joined by plain files."""
 
 from __future__ import annotations
 
@@ -19,25 +19,35 @@ COMMANDS = {
     "index": ("index", "Build an index from a corpus, or add to one."),
     "search": ("search", "Rank an index's documents for queries."),
     "encode": ("encode", "Write document vectors into an index."),
-    "rerank": ("rerank", "Let a neural ranker order a run's documents anew."),
-    "label": ("label", "Label pairs by judges and teachers."),
+    "rerank": ("rerank", "Rerank a run with a neural ranker."),
+    "label": ("label", "Label pairs by judgements and teachers."),
     "pretrain": ("pretrain", "Pre-train a small T5 on a text collection."),
-    "train": ("train", "Teach a ranker from judgements."),
+    "train": ("train", "Train a ranker on judgements or labelled pairs."),
     "evaluate": ("evaluate", "Measure runs against judgements, with significance."),
-    "fuse": ("fuse", "Join several runs into one."),
-    "parts": ("parts", "Deal a catalogue's queries into parts that share no product."),
-    "folds": ("folds", "Deal queries into folds."),
-    "select": ("select", "Keep some queries, judgements, rankings or pairs."),
-    "concat": ("concat", "Join runs of different queries."),
+    "fuse": ("fuse", "Fuse several runs into one."),
+    "group-split": ("group_split", "Split a catalogue's queries into parts that share no product."),
+    "folds": ("folds", "Split queries into folds."),
+    "subset": ("subset", "Take a subset of queries, judgements, a run or labelled pairs."),
+    "combine": ("combine", "Combine runs, queries or judgements of different queries into one file."),
     "run": ("run", "Carry out a whole experiment from one file."),
-    "versus": ("versus", "For which queries only one of two runs is right, by distance."),
-    "pairs": ("pairs", "Count what PAIRS files hold, and how much of it is true."),
-    "doctor": ("doctor", "Say what is wrong with data before time is spent."),
-    "demo": ("demo", "The whole line on Python's own documentation."),
+    "paired-wins": ("paired_wins", "Count the queries that only one of two runs answers rightly (McNemar)."),
+    "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
+    "doctor": ("doctor", "Check data, indexes, rankers and caches before time is spent."),
+    "demo": ("demo", "The whole pipeline on Python's own documentation."),
 }
 
 
-class Stations(click.Group):
+RENAMED = {
+    "parts": "group-split",
+    "versus": "paired-wins",
+    "pairs": "label-stats",
+    "select": "subset",
+    "concat": "combine",
+}
+"""Old name -> new one; the old names work in this version, and are not listed."""
+
+
+class Commands(click.Group):
     """A group whose commands are imported when they are needed, so that --help stays quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -48,9 +58,10 @@ class Stations(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command's module and give its command."""
         del ctx
-        if cmd_name not in COMMANDS:
+        name = RENAMED.get(cmd_name, cmd_name)
+        if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"rankhouse.app.commands.{COMMANDS[cmd_name][0]}")
+        module = importlib.import_module(f"rankhouse.app.commands.{COMMANDS[name][0]}")
         command: click.Command = module.command
         return command
 
@@ -58,7 +69,7 @@ class Stations(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; an unknown one lists the choices and the nearest."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in {**COMMANDS, **RENAMED} and not args[0].startswith("-"):
             close = get_close_matches(args[0].lower(), COMMANDS, 1)
             guess = f' (did you mean "{close[0]}"?)' if close else ""
             raise click.UsageError(
@@ -73,7 +84,7 @@ class Stations(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-@click.group(cls=Stations, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rankhouse")
 def cli() -> None:
     """From your own files to a better ranking: index, search, rerank, fuse, evaluate.

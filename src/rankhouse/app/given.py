@@ -73,8 +73,6 @@ def with_changes(changes: Sequence[str], **options: object) -> dict[str, object]
     for name, value in map(read_change, changes):
         other = wanted.get(name, options[name] if name in options and was_given(name) else value)
         if other != value:
-            raise WrongUse(
-                f"{name} was given twice, as {other} and by --set {name}={value}; give one of them"
-            )
+            raise WrongUse(f"{name} was given twice, as {other} and by --set {name}={value}; give it once")
         wanted[name] = value
     return {name: value for name, value in options.items() if value is not None} | wanted

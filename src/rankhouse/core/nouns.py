@@ -1,4 +1,4 @@
-"""The nouns that flow between stations. Everything else is a verb that turns one into another."""
+"""The nouns that flow from one step to the next. Everything else is a verb that turns one into another."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import msgspec
 
 from rankhouse import __version__
 from rankhouse.app.recipes.execute.file_hashes import Contents
-from rankhouse.app.recipes.read import commands as stations
+from rankhouse.app.recipes.read import commands
 from rankhouse.app.recipes.read.plan import SAID, Plan, Task
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUse
 from rankhouse.core.outputs import replacing_folder, writing
@@ -26,16 +26,18 @@ DONE = "step.json"
 HASHES = ".hashes.json"
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Record(
+    msgspec.Struct, frozen=True, kw_only=True, rename={"command": "station", "command_line": "command"}
+):
     """What was done, as it stands in the step's folder.
 
     Attributes:
         step: Its name.
         loop: Loop variable -> value.
-        station: The command.
-        command: Its command line, for the result's folder.
+        command: Its name.
+        command_line: Its command line, for the result's folder.
         options: All options that can change the result, defaults too.
-        key: The hash of station, options and inputs.
+        key: The hash of command, options and inputs.
         inputs: Reference -> identity.
         output: What other steps refer to.
         files: Files in the step's folder -> hash.
@@ -46,8 +48,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     step: str
     loop: dict[str, str]
-    station: str
     command: str
+    command_line: str
     options: dict[str, str]
     key: str
     inputs: dict[str, str]
@@ -93,7 +95,7 @@ def carry_out(plan: Plan, out: Path, contents: Contents, say: Callable[[str], No
         now = standing(task, out, contents)
         where = f"[{number}/{len(tasks)}] {task.title}"
         if now.state == "to do":
-            say(f"{where}: rankhouse {task.station}")
+            say(f"{where}: rankhouse {task.command}")
             record = _run(plan, task, out, contents)
             say(f"{where}: done in {record.seconds:.1f} s")
             now = State(task, "made", record)
@@ -144,8 +146,8 @@ def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
     record = Record(
         step=task.step,
         loop=dict(task.labels),
-        station=task.station,
         command=task.command,
+        command_line=task.command_line,
         options=dict(task.options),
         key=task.key,
         inputs=dict(task.inputs),
@@ -162,7 +164,7 @@ def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
 def _make_ready(task: Task, out: Path) -> None:
     """Clear away what a kill left, unless the command goes on in it; copy what it adds to."""
     folder, output = out / task.folder, out / task.output
-    if folder.exists() and (not task.habits.resumes or (folder / DONE).exists()):
+    if folder.exists() and (not task.output_rules.resumes or (folder / DONE).exists()):
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if task.copied and not output.exists():
@@ -180,13 +182,13 @@ def _link(source: str, target: str) -> None:
 
 def _call(task: Task, out: Path) -> str:
     """Call the command in the result's folder; give what it wrote to standard output."""
-    command = stations.open_command(task.station)
+    command = commands.open_command(task.command)
     arguments = list(task.arguments)
-    if stations.takes(command, "json"):
+    if commands.takes(command, "json"):
         arguments.insert(0, "--json")
     heard = io.StringIO()
     with contextlib.chdir(out), contextlib.redirect_stdout(heard):
-        code: Any = command.main(arguments, prog_name=f"rankhouse {task.station}", standalone_mode=False)
+        code: Any = command.main(arguments, prog_name=f"rankhouse {task.command}", standalone_mode=False)
     if isinstance(code, int) and code:
         raise RankhouseError(f"it ended with exit code {code}")
     return heard.getvalue()
@@ -205,5 +207,5 @@ def _require_output(plan: Plan, task: Task, out: Path) -> None:
     if not (out / task.output).exists():
         raise plan.written.lines.fault(
             ("steps", task.step),
-            f"step {task.title}: {task.station} wrote no {task.output}, which others would refer to",
+            f"step {task.title}: {task.command} wrote no {task.output}, which others would refer to",
         )

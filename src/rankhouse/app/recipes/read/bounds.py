@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from rankhouse.app.recipes.read import commands as stations
+from rankhouse.app.recipes.read import commands
 from rankhouse.app.recipes.read.lines import Lines
 from rankhouse.app.recipes.read.references import references
 
@@ -51,7 +51,7 @@ class Bounds:
                     continue
                 if text.startswith(OWN_FILE):
                     self._refuse_outside(place, text, text.removeprefix(OWN_FILE), folder)
-                elif stations.writes(stations.parameter_of(command, key)):
+                elif commands.writes(commands.parameter_of(command, key)):
                     self._check_written(place, text)
 
     def _check_written(self, place: tuple[str, str, str], text: str) -> None:
@@ -61,7 +61,7 @@ class Bounds:
                 f'"{text}" would write into data or into the output of another step; write "./name" for a '
                 "file beside the step's own output",
             )
-        if place[-1] != stations.CACHE:
+        if place[-1] != commands.CACHE:
             raise self._lines.fault(
                 place,
                 f'"{text}" would be written outside the step\'s folder; write "./name" for a file beside its '
@@ -79,7 +79,7 @@ class Bounds:
             whose = "the result's folder" if folder == Path() else "the step's folder"
             hint = (
                 f"; a cache elsewhere can be given by hand:  --set {'.'.join(place)}=PATH"
-                if place[-1] == stations.CACHE
+                if place[-1] == commands.CACHE
                 else ""
             )
             raise self._lines.fault(

@@ -29,7 +29,7 @@ _REFUSED = {
 
 
 @dataclass(frozen=True)
-class Habits:
+class OutputRules:
     """What the runner must know of a command beyond its options.
 
     Attributes:
@@ -43,42 +43,43 @@ class Habits:
     adds_to: str = ""
 
 
-HABITS: dict[str, Habits] = {
-    "search": Habits(".run"),
-    "rerank": Habits(".run"),
-    "fuse": Habits(".run"),
-    "concat": Habits(".run"),
-    "folds": Habits(".json"),
-    "label": Habits(".jsonl.gz", resumes=True),
-    "train": Habits(resumes=True),
-    "pretrain": Habits(resumes=True),
-    "encode": Habits(resumes=True, adds_to="index"),
+OUTPUT_RULES: dict[str, OutputRules] = {
+    "search": OutputRules(".run"),
+    "rerank": OutputRules(".run"),
+    "fuse": OutputRules(".run"),
+    "combine": OutputRules(".run"),
+    "folds": OutputRules(".json"),
+    "label": OutputRules(".jsonl.gz", resumes=True),
+    "train": OutputRules(resumes=True),
+    "pretrain": OutputRules(resumes=True),
+    "encode": OutputRules(resumes=True, adds_to="index"),
 }
 _SELECTED = {"queries": ".jsonl", "qrels": ".qrels", "run": ".run", "pairs": ".jsonl.gz"}
 
 
-def open_command(station: str) -> click.Command:
+def open_command(name: str) -> click.Command:
     """Import a command.
 
     Raises:
         WrongUse: No such command, or one that is no step.
     """
-    known = [name for name in cli.COMMANDS if name not in _NOT_STEPS]
-    command = None if station in _NOT_STEPS else cli.cli.get_command(click.Context(cli.cli), station)
+    known = [other for other in cli.COMMANDS if other not in _NOT_STEPS]
+    command = None if name in _NOT_STEPS else cli.cli.get_command(click.Context(cli.cli), name)
     if command is None:
-        close = get_close_matches(station, known, 1)
+        close = get_close_matches(name, known, 1)
         guess = f' (did you mean "{close[0]}"?)' if close else ""
-        raise WrongUse(f'"{station}" is no command{guess}; choose from: {", ".join(known)}')
+        raise WrongUse(f'"{name}" is no command{guess}; choose from: {", ".join(known)}')
     return command
 
 
-def habits(station: str, options: Mapping[str, Any]) -> Habits:
+def output_rules(name: str, options: Mapping[str, Any]) -> OutputRules:
     """Return how a command behaves as a step."""
-    if station == "concat" and options.get("kind") in _SELECTED:
-        return Habits(_SELECTED[str(options["kind"])])
-    if station == "select":
-        return Habits(next((end for name, end in _SELECTED.items() if name in options), ""))
-    return HABITS.get(station, Habits())
+    name = cli.RENAMED.get(name, name)
+    if name == "combine" and options.get("kind") in _SELECTED:
+        return OutputRules(_SELECTED[str(options["kind"])])
+    if name == "subset":
+        return OutputRules(next((end for name, end in _SELECTED.items() if name in options), ""))
+    return OUTPUT_RULES.get(name, OutputRules())
 
 
 def named(command: click.Command) -> dict[str, click.Parameter]:
@@ -199,9 +200,9 @@ def telling(command: click.Command, params: Mapping[str, Any]) -> dict[str, str]
     return kept
 
 
-def shown(station: str, arguments: list[str]) -> str:
+def shown(name: str, arguments: list[str]) -> str:
     """Write the command line as a person would type it."""
-    return shlex.join(["rankhouse", station, *arguments])
+    return shlex.join(["rankhouse", name, *arguments])
 
 
 def writes(parameter: click.Parameter) -> bool:

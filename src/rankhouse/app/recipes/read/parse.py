@@ -151,7 +151,7 @@ def _checked(raw: dict[str, Any], lines: Lines) -> Recipe:
         )
     recipe = _converted(made, Recipe, (), lines)
     if not recipe.steps:
-        raise lines.fault((), 'a recipe has steps: [steps.NAME] with station = "search" or another command')
+        raise lines.fault((), 'a recipe has steps: [steps.NAME] with command = "search" or another command')
     for number, table in enumerate(recipe.table):
         _check_table(table, ("table", number), lines)
     for number, figure in enumerate(recipe.figure):
@@ -190,13 +190,13 @@ def _step(name: str, raw: object, lines: Lines) -> dict[str, object]:
     if not isinstance(raw, dict):
         raise lines.fault(place, f"[steps.{name}] must be a table")
     options = dict(raw)
-    station = options.pop("station", None)
-    if not isinstance(station, str):
-        raise lines.fault(place, f'step "{name}" names no command; write  station = "search"  or another')
+    command = options.pop("command", options.pop("station", None))  # "station" until version 0.1
+    if not isinstance(command, str):
+        raise lines.fault(place, f'step "{name}" names no command; write  command = "search"  or another')
     out = options.pop("out", "")
     if not isinstance(out, str) or out != Path(out).name.strip("."):
         raise lines.fault((*place, "out"), f'out = {out!r}: give a file name without folders, like "a.run"')
-    return {"station": station, "options": options, "out": out}
+    return {"command": command, "options": options, "out": out}
 
 
 _AT = re.compile(r" - at `\$(?P<path>.*)`$")

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from rankhouse import __version__
-from rankhouse.app.recipes.read import commands as stations
+from rankhouse.app.recipes.read import commands
 from rankhouse.app.recipes.read.bounds import OWN_FILE, Bounds
 from rankhouse.app.recipes.read.lines import RecipeFault
 from rankhouse.app.recipes.read.loops import Pass, Weave, labels_of, said
@@ -35,23 +35,23 @@ class Task:
     Attributes:
         step: Its name.
         labels: (loop variable, short name of its value), in the order of [loop].
-        station: The command.
+        command: Its name.
         arguments: The command's words, with paths relative to the result's folder.
         options: Every option that can change the result, with its value; inputs as hashes.
-        key: Ten hexadecimal digits: the hash of station, options and inputs.
+        key: Ten hexadecimal digits: the hash of command, options and inputs.
         folder: Where it works, relative to the result's folder.
         output: What others refer to, relative as well.
         inputs: Reference -> its identity.
         sources: Data it reads.
         needs: The tasks it reads, by pass.
         absent: Why it cannot run; empty if it can.
-        habits: How its command behaves.
+        output_rules: How its command behaves.
         copied: The folder it adds to a copy of; "" for commands that write anew.
     """
 
     step: str
     labels: tuple[tuple[str, str], ...]
-    station: str
+    command: str
     arguments: tuple[str, ...]
     options: Mapping[str, str]
     key: str
@@ -61,7 +61,7 @@ class Task:
     sources: tuple[Found, ...]
     needs: tuple[Pass, ...]
     absent: tuple[str, ...]
-    habits: stations.Habits
+    output_rules: commands.OutputRules
     copied: str = ""
 
     @property
@@ -75,9 +75,9 @@ class Task:
         return f"{self.step} {said(self.labels)}".strip()
 
     @property
-    def command(self) -> str:
+    def command_line(self) -> str:
         """The command line as one would type it in the result's folder."""
-        line = stations.shown(self.station, list(self.arguments))
+        line = commands.shown(self.command, list(self.arguments))
         return f"cp -al {self.copied} {self.output} && {line}" if self.copied else line
 
 
@@ -178,12 +178,12 @@ class _Maker:
 
     def _opened(self, name: str, step: Step) -> click.Command:
         try:
-            command = stations.open_command(step.station)
+            command = commands.open_command(step.command)
         except WrongUse as error:
-            raise self._lines.fault(("steps", name, "station"), str(error)) from error
+            raise self._lines.fault(("steps", name, "command"), str(error)) from error
         for key in step.options:
             try:
-                stations.parameter_of(command, key)
+                commands.parameter_of(command, key)
             except WrongUse as error:
                 raise self._lines.fault(("steps", name, key), str(error)) from error
         return command
@@ -191,28 +191,28 @@ class _Maker:
     def _task(
         self, name: str, step: Step, command: click.Command, filled: dict[str, Any], bindings: dict[str, Any]
     ) -> Task:
-        habits = stations.habits(step.station, filled)
+        output_rules = commands.output_rules(step.command, filled)
         gathered = _Gathered()
         self._refuse_literal_paths(name, command, filled)
         # First with hashes in place of paths: that is what the key is made of, and the key names the folder.
         hashed = _placed(self._resolved(name, filled, bindings, gathered, hashes=True), Path())
-        options = stations.telling(command, self._check(name, command, hashed))
-        key = _key(step.station, options)
+        options = commands.telling(command, self._check(name, command, hashed))
+        key = _key(step.command, options)
         which = "".join(f".{_PLAIN.sub('-', f'{n}={v}')[:40]}" for n, v in labels_of(bindings))
         folder = Path(WORK) / f"{name}{which}-{key}"
-        output = folder / (step.out or f"{name}{habits.suffix}")
-        if not stations.takes(command, "out") and not habits.adds_to:
+        output = folder / (step.out or f"{name}{output_rules.suffix}")
+        if not commands.takes(command, "out") and not output_rules.adds_to:
             output = folder / SAID
         self._bounds.check(name, command, filled, folder)
         real = _placed(self._resolved(name, filled, bindings, _Gathered()), folder)
         copied = ""
-        if habits.adds_to:
-            copied, real[habits.adds_to] = str(real[habits.adds_to]), str(output)
+        if output_rules.adds_to:
+            copied, real[output_rules.adds_to] = str(real[output_rules.adds_to]), str(output)
         arguments = self._arguments(name, command, real, output)
         return Task(
             step=name,
             labels=labels_of(bindings),
-            station=step.station,
+            command=step.command,
             arguments=tuple(arguments),
             options=options,
             key=key,
@@ -222,7 +222,7 @@ class _Maker:
             sources=tuple(gathered.sources),
             needs=tuple(gathered.needs),
             absent=tuple(dict.fromkeys(gathered.absent)),
-            habits=habits,
+            output_rules=output_rules,
             copied=copied,
         )
 
@@ -260,10 +260,10 @@ class _Maker:
     def _check(self, name: str, command: click.Command, options: dict[str, Any]) -> dict[str, Any]:
         arguments = self._arguments(name, command, options, Path(name))
         try:
-            return stations.check(command, arguments)
+            return commands.check(command, arguments)
         except click.UsageError as error:
-            key = stations.key_of(command, error)
-            accepted = ", ".join(stations.named(command))
+            key = commands.key_of(command, error)
+            accepted = ", ".join(commands.named(command))
             place = ("steps", name, *self._written_as(name, key))
             raise self._lines.fault(
                 place, f'step "{name}": {error.format_message()} (options of {command.name}: {accepted})'
@@ -273,11 +273,11 @@ class _Maker:
         """Write a step's options as words; a fault says the line of its key."""
         for key, value in options.items():
             try:
-                stations.words(command, {key: value})
+                commands.words(command, {key: value})
             except WrongUse as error:
                 raise self._lines.fault(("steps", name, *self._written_as(name, key)), str(error)) from error
-        made = stations.words(command, options)
-        return ["--out", str(out), *made] if stations.takes(command, "out") else made
+        made = commands.words(command, options)
+        return ["--out", str(out), *made] if commands.takes(command, "out") else made
 
     def _written_as(self, name: str, key: str) -> tuple[str, ...]:
         """Return a key as the recipe writes it, with dashes perhaps."""
@@ -286,12 +286,12 @@ class _Maker:
 
     def _refuse_literal_paths(self, name: str, command: click.Command, filled: dict[str, Any]) -> None:
         for key, value in filled.items():
-            parameter = stations.parameter_of(command, key)
+            parameter = commands.parameter_of(command, key)
             for text in value if isinstance(value, list) else [value]:
-                free = not isinstance(text, str) or text.startswith(OWN_FILE) or stations.writes(parameter)
+                free = not isinstance(text, str) or text.startswith(OWN_FILE) or commands.writes(parameter)
                 if free or references(text):
                     continue
-                if stations.names_a_file(parameter, text, self._written.folder):
+                if commands.names_a_file(parameter, text, self._written.folder):
                     raise self._lines.fault(
                         ("steps", name, key),
                         f'"{text}" comes from outside; name it under [data] and refer to it as "@name" '
@@ -331,7 +331,7 @@ def _placed(value: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {k: [one(v) for v in text] if isinstance(text, list) else one(text) for k, text in value.items()}
 
 
-def _key(station: str, options: Mapping[str, str]) -> str:
+def _key(command: str, options: Mapping[str, str]) -> str:
     """Hash what decides a result; another version of this package may decide otherwise."""
-    said_all = msgspec.json.encode([__version__, station, sorted(options.items())])
+    said_all = msgspec.json.encode([__version__, command, sorted(options.items())])
     return hashlib.sha256(said_all).hexdigest()[:10]

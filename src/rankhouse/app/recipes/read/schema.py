@@ -23,12 +23,12 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One call of a command.
 
     Attributes:
-        station: The command.
+        command: Its name.
         options: Long option name or argument name -> value.
         out: Name of the output, where the command does not make it plain.
     """
 
-    station: str
+    command: str
     options: dict[str, Any] = {}
     out: str = ""
 

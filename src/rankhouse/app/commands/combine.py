@@ -1,4 +1,4 @@
-"""rankhouse concat: runs, queries or judgements of different queries become one file."""
+"""rankhouse combine: runs, queries or judgements of different queries become one file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @click.command(
     "concat",
-    epilog="Example:  rankhouse concat fold1.run fold2.run fold3.run --out all.run",
+    epilog="Example:  rankhouse combine fold1.run fold2.run fold3.run --out all.run",
 )
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option(

@@ -1,4 +1,4 @@
-"""rankhouse versus: for which queries only one of two runs has a right document on top."""
+"""rankhouse paired-wins: for which queries only one of two runs has a right document on top."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rankhouse.evaluation.paired_wins import counts_table, ranges_table, record,
 
 @click.command(
     "versus",
-    epilog="Example:  rankhouse versus human.run both.run --qrels test.qrels --chart fifths.svg",
+    epilog="Example:  rankhouse paired-wins human.run both.run --qrels test.qrels --chart fifths.svg",
 )
 @click.argument("first", type=PATH)
 @click.argument("second", type=PATH)

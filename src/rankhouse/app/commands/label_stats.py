@@ -1,4 +1,4 @@
-"""rankhouse pairs: what PAIRS files hold."""
+"""rankhouse label-stats: what PAIRS files hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rankhouse.labels.pairs_summary import Contents, contents
 
 @click.command(
     "pairs",
-    epilog="Example:  rankhouse pairs human.pairs.jsonl.gz both.pairs.jsonl.gz --truth qrels.txt",
+    epilog="Example:  rankhouse label-stats human.pairs.jsonl.gz both.pairs.jsonl.gz --truth qrels.txt",
 )
 @click.argument("files", nargs=-1, required=True, type=PATH)
 @click.option(

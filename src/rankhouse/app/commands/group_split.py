@@ -1,4 +1,4 @@
-"""rankhouse parts: a catalogue's queries dealt into parts that share no product, titles made ready."""
+"""rankhouse group-split: a catalogue's queries dealt into parts that share no product, titles made ready."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FIELDS: dict[str, Callable[[Document], str]] = {"title": _title, "all": _whole}
 
 @click.command(
     "parts",
-    epilog="Example:  rankhouse parts --corpus corpus.jsonl.gz --queries queries.jsonl --qrels qrels.txt "
+    epilog="Example:  rankhouse group-split --corpus corpus.jsonl --queries queries.jsonl --qrels qrels.txt "
     '--shares "first=0.3, second=0.3, third=0.3, test=0.1" --seed 1 --out parts',
 )
 @click.option("--corpus", multiple=True, required=True, help="The catalogue's entries; may be repeated.")

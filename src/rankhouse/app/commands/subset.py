@@ -1,4 +1,4 @@
-"""rankhouse select: some of the queries, judgements, rankings or pairs."""
+"""rankhouse subset: some of the queries, judgements, rankings or pairs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Side = Literal["train", "valid", "test", "rest"]
 
 @click.command(
     "select",
-    epilog="Example:  rankhouse select --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
+    epilog="Example:  rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
 )
 @click.option("--queries", help="Select among these queries;")
 @click.option("--qrels", type=PATH, help="or judgements, by query;")
