@@ -101,7 +101,7 @@ def show_plan(plan: Plan, folder: Path, contents: Contents, *, as_json: bool) ->
                 "out": str(folder),
                 "steps": [
                     {"step": s.task.step, "loop": dict(s.task.labels), "state": s.state}
-                    | {"key": s.task.key, "command": s.task.command, "inputs": dict(s.task.inputs)}
+                    | {"key": s.task.key, "command": s.task.command_line, "inputs": dict(s.task.inputs)}
                     for s in states
                 ],
                 "absent": plan.absent,
@@ -112,7 +112,7 @@ def show_plan(plan: Plan, folder: Path, contents: Contents, *, as_json: bool) ->
         head = Text(f"{state.state:<12}", style="green" if state.state == "kept" else "yellow")
         head.append(state.task.title, style="bold")
         console.results.print(head, soft_wrap=True)
-        console.results.print(f"            {state.task.command}", markup=False, soft_wrap=True)
+        console.results.print(f"            {state.task.command_line}", markup=False, soft_wrap=True)
     for reason in plan.absent:
         console.say(f"absent: {reason}")
     left = sum(state.state == "to do" for state in states)
