@@ -3,7 +3,6 @@
 import math
 import random
 import warnings
-from collections import Counter
 from dataclasses import replace
 
 import msgspec
@@ -197,19 +196,22 @@ def test_validation_comes_every_so_many_steps_and_after_epochs(toy, fresh, tmp_p
 def test_progress_is_told_after_every_step(toy, fresh, tmp_path):
     told = []
     settings = quick("knrm", epochs=2)
-    fit(fresh("knrm"), toy.examples, settings, tmp_path, toy.validation, progress=told.append)
-    assert [one.step for one in told] == list(range(1, 13))
-    assert {one.steps for one in told} == {12}
-    assert Counter(one.epoch for one in told) == {0: 6, 1: 6}
-    assert all(one.seconds_left >= 0 and math.isfinite(one.loss) for one in told)
-    assert told[-1].seconds_left == 0
+    fit(
+        fresh("knrm"),
+        toy.examples,
+        settings,
+        tmp_path,
+        toy.validation,
+        progress=lambda *now: told.append(now),
+    )
+    assert told == [(step, 12) for step in range(1, 13)]
 
 
 def test_loss_that_is_not_a_number_stops_with_the_last_good_model(toy, fresh, tmp_path):
     model = fresh("knrm")
 
-    def poison(progress):
-        if progress.step == 9:  # what an overflow leaves behind
+    def poison(step, _):
+        if step == 9:  # what an overflow leaves behind
             with torch.no_grad():
                 model.weight.weight[0, 0] = float("nan")
 

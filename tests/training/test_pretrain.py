@@ -96,14 +96,16 @@ def test_a_killed_one_goes_on_and_ends_with_the_same_bits(corpus, tmp_path, voca
     start = (TINY, vocabulary)
     whole = pretrain([corpus], start, settings, tmp_path / "whole")
 
-    def die(now):
-        if now.step == 5:
+    def die(step, _):
+        if step == 5:
             raise Killed
 
     with pytest.raises(Killed):
         pretrain([corpus], start, settings, tmp_path / "broken", progress=die)
     steps = []
-    mended = pretrain([corpus], start, settings, tmp_path / "broken", progress=lambda n: steps.append(n.step))
+    mended = pretrain(
+        [corpus], start, settings, tmp_path / "broken", progress=lambda step, _: steps.append(step)
+    )
     assert steps == [5, 6]
     assert (mended.held_out, mended.loss) == (whole.held_out, whole.loss)
     other = weights(tmp_path / "broken")
@@ -152,8 +154,8 @@ def test_an_epoch_reads_every_row_once_and_the_held_out_ones_never(tmp_path, cor
 
 
 def test_a_folder_of_something_else_is_refused(corpus, tmp_path, vocabulary):
-    def die(now):
-        if now.step == 3:
+    def die(step, _):
+        if step == 3:
             raise Killed
 
     settings = Pretraining(**QUICK | {"checkpoint_every": 2})

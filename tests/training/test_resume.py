@@ -35,8 +35,8 @@ def settings_for(family, **changes):
 
 
 def killing(step):
-    def progress(told):
-        if told.step == step:
+    def progress(done, _):
+        if done == step:
             raise Killed
 
     return progress
@@ -95,10 +95,10 @@ def test_what_was_done_is_not_done_again(toy, fresh, tmp_path):
     told = []
     fit(
         fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path, toy.validation,
-        progress=told.append,
+        progress=lambda step, _: told.append(step),
     )  # fmt: skip
-    assert told[0].step == 11  # the checkpoint is of step 10, where it validated
-    assert told[-1].step == 18
+    assert told[0] == 11  # the checkpoint is of step 10, where it validated
+    assert told[-1] == 18
 
 
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")
@@ -129,8 +129,8 @@ queries, documents, qrels, run = conftest.make_toy()
 texts = [document.full_text for document in documents.values()]
 ids = [query.id for query in queries[conftest.LEARNED:]]
 
-def die(told):
-    if told.step == 7:
+def die(step, _):
+    if step == 7:
         os.kill(os.getpid(), signal.SIGKILL)
 
 fit(
@@ -189,8 +189,8 @@ def test_a_full_disk_leaves_the_best_and_the_last_checkpoint(toy, fresh, tmp_pat
     """A limit on file sizes stands for the full disk: the system refuses to write on."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def fill(told):
-        if told.step == filled:  # the next file to be written comes right behind
+    def fill(step, _):
+        if step == filled:  # the next file to be written comes right behind
             resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, hard))
 
     settings, out = settings_for("knrm", **changes), tmp_path / "full"

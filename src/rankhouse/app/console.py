@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 import click
 import msgspec
@@ -27,6 +27,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from rankhouse.core import progress as progress_of
 from rankhouse.core.errors import RankhouseWarning
 
 LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
@@ -104,16 +105,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str =
     return made
 
 
-class Show(Protocol):
-    """Moves a progress bar."""
-
-    def __call__(self, done: int, of: int | None = None) -> None:
-        """Show how much is done, and of how much if that was not known before."""
-        ...
-
-
 @contextmanager
-def progress(label: str, total: int | None, unit: str = "") -> Iterator[Show]:
+def progress(label: str, total: int | None, unit: str = "") -> Iterator[progress_of.Progress]:
     """Show a bar with an estimate while the block runs; where there is no terminal, a line every half minute.
 
     Args:
@@ -140,8 +133,8 @@ def progress(label: str, total: int | None, unit: str = "") -> Iterator[Show]:
     with bar, nullcontext() if messages.is_terminal else lines:
         task = bar.add_task(label, total=total)
 
-        def show(done: int, of: int | None = None) -> None:
-            lines.done, lines.total = done, total if of is None else of
+        def show(done: int, total: int | None = total) -> None:
+            lines.done, lines.total = done, total
             bar.update(task, completed=done, total=lines.total)
 
         yield show

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
+from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Exact, Searcher, search
 from rankhouse.index.dense.faiss import FaissSearcher
@@ -103,12 +104,11 @@ def dense_run(
     queries: Iterable[Query],
     k: int,
     means: Means,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Run:
     """Rank an index's documents by their vectors."""
     searcher = dense_searcher(index, said)
     encoder: Any = open_ranker(said.ranker, means)
     if not hasattr(encoder, "encode_queries"):
         raise WrongUse(f"{said.ranker}: is no encoder of texts; dense search needs a bi-encoder")
-    tell = None if progress is None else (lambda done, _: progress(done))
-    return search(searcher, encoder, queries, k, tell)
+    return search(searcher, encoder, queries, k, progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from rankhouse.app.precomputed import Stored, stored_for
 from rankhouse.core import notation
 from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.ranking.cache import CachedRanker
@@ -65,7 +66,7 @@ def rerank_with(
     queries: Sequence[Query],
     index: Index,
     options: RerankOptions,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Reranked:
     """Rerank a run.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rankhouse.app.rankers import Dense, Means, dense_run, is_dense
@@ -37,7 +37,6 @@ def search_with(
     index: Index,
     queries: Sequence[Query],
     options: SearchOptions,
-    progress: Callable[[str, int], None] | None = None,
 ) -> Run:
     """Search with every model, and fuse where there are several.
 
@@ -45,7 +44,6 @@ def search_with(
         index: The index.
         queries: What is asked.
         options: Models, feedback, fusion, depth.
-        progress: Told (model, queries done).
 
     Raises:
         WrongUse: An unknown model, feedback or fusion.
@@ -53,14 +51,9 @@ def search_with(
     fusion = notation.make(options.fusion, FUSIONS, "method of fusion")
     runs = []
     for model in options.models:
-
-        def tell(done: int, model: str = model) -> None:
-            if progress is not None:
-                progress(model, done)
-
         if is_dense(model):
-            runs.append(dense_run(index, Dense.parse(model), queries, options.k, options.means, tell))
+            runs.append(dense_run(index, Dense.parse(model), queries, options.k, options.means))
         else:
             how = Search(model, options.feedback, options.k, options.means.threads)
-            runs.append(retrieve(index, queries, how, tell))
+            runs.append(retrieve(index, queries, how))
     return runs[0] if len(runs) == 1 else fusion(runs).top(options.k)

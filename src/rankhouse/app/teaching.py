@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Query
+from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
@@ -122,7 +123,7 @@ def train_with(
     data: TrainingData,
     out: Path,
     options: TrainOptions,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Train a model, and write its curve, its validation run and its report.
 
@@ -165,7 +166,7 @@ def _fitted(
     data: TrainingData,
     out: Path,
     options: TrainOptions,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> Outcome:
     return fit(
         model,
@@ -174,5 +175,5 @@ def _fitted(
         out,
         _validation(index, data, options),
         use={"split": options.split, "pool": options.pool},
-        progress=None if progress is None else lambda now: progress(now.step, now.steps),
+        progress=progress,
     )

@@ -25,6 +25,7 @@ import msgspec
 from rankhouse.core.checksums import BlockSums, differs, file_sum
 from rankhouse.core.errors import BadIndex, OutputFailed, WrongUse
 from rankhouse.core.nouns import Document, Passage
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.append_state import MANIFEST, PROGRESS, Counts, S, save_state, sum_of
 
 CHUNK_CHARACTERS: Final = 4_000_000
@@ -34,9 +35,6 @@ DONE_STAYS: Final = "What was encoded so far is kept; run the same command again
 
 Split = Callable[[Document], Sequence[Passage]]
 """What cuts a document into passages; ``text.split`` has them."""
-
-Progress = Callable[[int, int], None]
-"""Told (documents done, documents in all) after every chunk."""
 
 
 class Stretch(NamedTuple):
@@ -229,7 +227,7 @@ def grow(
     """
     before, seen = files.state.documents, 0
     hashed, chunk = blake2b(digest_size=16), Chunk()
-    tell = progress or (lambda *_: None)
+    tell = progress or ignore
     for document in documents:
         seen += 1
         _hash(hashed, document)

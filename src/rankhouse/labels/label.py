@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document, Pair, Query
 from rankhouse.core.pairs import LabelledPair, write_pairs
+from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import relevant
 from rankhouse.core.run import Run
 from rankhouse.labels.agreement import Agreement, summarise
@@ -31,9 +32,6 @@ from rankhouse.labels.pair_table import Choice, Layout
 from rankhouse.labels.rules import Rule, judges
 from rankhouse.labels.votes import YES, Parties, mark, parties
 from rankhouse.text.split import Whole
-
-Progress = Callable[[int, int], None]
-"""Told (documents done, documents in all) after every chunk."""
 
 
 @dataclass(frozen=True)

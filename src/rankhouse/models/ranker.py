@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
 from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Ranking
+from rankhouse.core.scores import numbers_only
 from rankhouse.models import bundle
 from rankhouse.models.contract import Model, fingerprint
 from rankhouse.models.engine import Engine
@@ -90,9 +90,8 @@ class NeuralRanker:
         with self.compute.active():
             scorer = self._scorer
         self.engine.run(pairs, self.model.encode, scorer, scores)
-        if (bad := np.flatnonzero(np.isnan(scores))).size:
-            raise BadModel(_not_a_number(pairs[bad[0]], bad.size, len(pairs), self.compute.precision))
-        return scores
+        fp32 = 'try precision="fp32"; if it stays, ' if self.compute.precision == "bf16" else ""
+        return numbers_only(scores, pairs, f"{fp32}use another copy of the checkpoint")
 
     def save(self, folder: Path | str, use: Mapping[str, str] | None = None) -> Path:
         """Write the model as a bundle, whole or not at all; a bundle of that name is replaced.
@@ -119,13 +118,3 @@ def _as_passage(text: str | Document | Passage, place: int) -> Passage:
             return Passage(text.id, 0, text.full_text)
         case _:
             return Passage(str(place), 0, text)
-
-
-def _not_a_number(pair: Pair, bad: int, total: int, precision: str) -> str:
-    query, passage = pair
-    hint = 'try precision="fp32"; if it stays, ' if precision == "bf16" else ""
-    return (
-        f'the score of passage {passage.index} of document "{passage.doc_id}" for query "{query.id}" is not '
-        f"a number ({bad:,} of {total:,} pairs): the weights are damaged or overflow; "
-        f"{hint}use another copy of the checkpoint"
-    )

@@ -25,6 +25,7 @@ import numpy as np
 
 from rankhouse.core.errors import BadData, BadModel, DuplicateId, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranker
+from rankhouse.core.progress import Progress
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.scores import numbers_only, one_each, with_room_below
 from rankhouse.ranking.cache import CachedRanker
@@ -34,8 +35,6 @@ from rankhouse.text.split import Whole
 Split = Callable[[Document], Sequence[Passage]]
 """What cuts a document into passages; ``text.split`` has them."""
 
-Progress = Callable[[int, int], None]
-"""Told (documents done, documents in all) after every chunk."""
 
 NAMED: Final = 5
 """How many ids a warning names."""

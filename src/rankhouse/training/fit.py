@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from torch import nn
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.locks import only_writer
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
 from rankhouse.models.contract import Model
@@ -39,7 +40,7 @@ from rankhouse.training.examples import Examples
 from rankhouse.training.learning_rate import Moment
 from rankhouse.training.log import Journal
 from rankhouse.training.settings import Settings
-from rankhouse.training.state import Outcome, Progress, Standing
+from rankhouse.training.state import Outcome, Standing
 from rankhouse.training.steps import Part, Stepper, Taken
 from rankhouse.training.validation import Judge, Validation, interval
 
@@ -58,7 +59,7 @@ def fit(
     validation: Validation | None = None,
     *,
     use: Mapping[str, str] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Train a model on examples; it ends as the best of its validations (without validation: the last).
 
@@ -100,7 +101,7 @@ def fit(
             stepper,
             found.standing,
             Keeper(model, stepper, out, dict(use or {}), settings.checkpoint_seconds),
-            progress or (lambda _: None),
+            progress or ignore,
         )
         if found.tensors:
             folder.go_on(found, training.network, stepper)
@@ -129,10 +130,9 @@ class _Training:
     stepper: Stepper
     standing: Standing
     keeper: Keeper
-    tell: Callable[[Progress], None]
+    tell: Progress
     watch: watch.Watch = field(default_factory=watch.Watch)
     began: float = field(default_factory=time.monotonic)
-    steps_before: int = 0
     seconds_before: float = 0.0
     ahead: deque[tuple[int, Groups, Future[list[Part | None]]]] = field(default_factory=deque)
     looked_at: Groups | None = None
@@ -146,7 +146,7 @@ class _Training:
         """Go on from where it stands to the end."""
         standing, settings = self.standing, self.settings
         self.watch.remarks.update(standing.remarks)
-        self.steps_before, self.seconds_before = standing.step, standing.seconds
+        self.seconds_before = standing.seconds
         self._begin()
         for epoch in range(standing.epoch, settings.epochs):
             if standing.stopped or self._enough:
@@ -246,10 +246,7 @@ class _Training:
         due = len(standing.losses) >= self.settings.log_every or standing.step == self.steps
         if due and self._writes:
             self._log_losses(epoch, taken)
-        spent = time.monotonic() - self.began
-        left = max(0, self.steps - standing.step)
-        each = spent / max(1, standing.step - self.steps_before)
-        self.tell(Progress(standing.step, self.steps, epoch, taken.loss, standing.best, each * left))
+        self.tell(standing.step, self.steps)
 
     def _log_losses(self, epoch: int, taken: Taken) -> None:
         standing = self.standing

@@ -13,11 +13,11 @@ Shapes: n rows, t tokens of a row, i tokens of an input, o tokens of a target.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -30,6 +30,7 @@ from rankhouse.core import notation
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import writing
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.sampling import generator
 from rankhouse.models.contract import fingerprint
 from rankhouse.models.monot5 import MonoT5
@@ -111,23 +112,14 @@ class Pretraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return Corruption(self.length, self.density, self.span)
 
 
-class Progress(NamedTuple):
-    """How far a pre-training is: steps taken, steps in all, loss of the last one, estimate to the end."""
-
-    step: int
-    steps: int
-    loss: float
-    seconds_left: float
-
-
 def pretrain(
     sources: Sequence[Path | str],
     start: MonoT5 | tuple[T5Shape, Tokenizer],
     settings: Pretraining,
     out: Path | str,
     *,
-    reading: Callable[[int], None] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    reading: Progress | None = None,
+    progress: Progress | None = None,
 ) -> Pretrained:
     """Pre-train a T5 on a collection and write it as a checkpoint, which ``monot5("OUT")`` opens.
 
@@ -146,7 +138,7 @@ def pretrain(
         OutputFailed: A file cannot be written.
     """
     with only_writer(Path(out)):
-        return _pretrain(sources, start, settings, Path(out), reading, progress or (lambda _: None))
+        return _pretrain(sources, start, settings, Path(out), reading, progress or ignore)
 
 
 def _pretrain(
@@ -154,8 +146,8 @@ def _pretrain(
     start: MonoT5 | tuple[T5Shape, Tokenizer],
     settings: Pretraining,
     out: Path,
-    reading: Callable[[int], None] | None,
-    tell: Callable[[Progress], None],
+    reading: Progress | None,
+    tell: Progress,
 ) -> Pretrained:
     """Do what :func:`pretrain` says, with the folder to oneself."""
     with seeded(settings.seed):
@@ -204,7 +196,7 @@ class _Work:
         self.learning: list[nn.Parameter] = [p for group in groups for p in group["params"]]
         self.optimiser = notation.make(settings.optimizer, optimise.OPTIMISERS, "optimiser")(groups)
         self.rates = notation.make(settings.schedule, SCHEDULES, "schedule")
-        self.seconds_before, self.steps_before = self.standing.seconds, self.standing.step
+        self.seconds_before = self.standing.seconds
         self.journal = Journal(self.out / LOG)
 
     def restore(self, tensors: dict[str, Tensor], optimiser: dict[str, Any]) -> None:
@@ -217,7 +209,7 @@ class _Work:
         """All sittings together."""
         return self.seconds_before + time.monotonic() - self.began
 
-    def run(self, tell: Callable[[Progress], None]) -> Pretrained:
+    def run(self, tell: Progress) -> Pretrained:
         """Go on from where it stands to the end."""
         standing, settings = self.standing, self.settings
         self.journal.forget_after(standing.step or -1)
@@ -232,8 +224,7 @@ class _Work:
             if standing.step % settings.checkpoint_every == 0 and standing.step < settings.steps:
                 self.measure()
                 self.checkpoint()
-            each = (time.monotonic() - self.began) / (standing.step - self.steps_before)
-            tell(Progress(standing.step, settings.steps, loss, each * (settings.steps - standing.step)))
+            tell(standing.step, settings.steps)
         return self.finish()
 
     def step(self, number: int) -> tuple[float, float]:

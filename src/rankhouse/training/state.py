@@ -66,26 +66,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
             file.write(msgspec.json.format(msgspec.json.encode(self), indent=2).decode() + "\n")
 
 
-class Progress(NamedTuple):
-    """How far a training is, told after every step.
-
-    Attributes:
-        step: Steps taken.
-        steps: Steps all epochs have.
-        epoch: The epoch, from 0.
-        loss: Of the last step.
-        best: Best validation so far; nan before the first.
-        seconds_left: Estimate to the end, without what early stopping may save.
-    """
-
-    step: int
-    steps: int
-    epoch: int
-    loss: float
-    best: float
-    seconds_left: float
-
-
 class Standing(msgspec.Struct):
     """Where a training stands, besides its tensors.
 

@@ -7,7 +7,7 @@ touch. Only the rows of a batch are in memory. Shapes: n rows, t tokens of a row
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import file_digest, sha256
@@ -22,6 +22,7 @@ from rankhouse.core.corpora import corpus_files, read_documents
 from rankhouse.core.errors import BadData, MissingInput, writing_failures
 from rankhouse.core.nouns import Document
 from rankhouse.core.outputs import replacing
+from rankhouse.core.progress import Progress
 from rankhouse.core.sampling import generator
 
 _AT_ONCE = 256
@@ -53,7 +54,7 @@ def write_tokens(
     tokenizer: Tokenizer,
     end: int,
     path: Path,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Tokenise a collection into a file of uint16 or, for large vocabularies, uint32; whole or absent.
 

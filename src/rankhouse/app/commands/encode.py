@@ -119,10 +119,10 @@ def _dense(
     job = Encoding(len(index), index.fingerprint, splitter, dtype=dtype, overwrite=asked.overwrite)
     folder = vectors_folder(index.path, name)
     with console.progress("encoding", len(index)) as show:
-        made = encode(encoder, index.documents.stream(), folder, job, lambda done, _: show(done))
+        made = encode(encoder, index.documents.stream(), folder, job, show)
     if vectors:
         with console.progress("building", len(made)) as show:
-            dense_faiss.build(made, vectors, progress=lambda done, _: show(done))
+            dense_faiss.build(made, vectors, progress=show)
     said: dict[str, object] = {"vectors": len(made), "dimension": made.dimension}
     return said, f"{len(made):,} vectors of {made.dimension} numbers in {made.folder}"
 
@@ -135,7 +135,7 @@ def _keep(
     splitter = notation.make(asked.split, SPLITTERS, "splitter")
     job = Keeping(len(index), index.fingerprint, splitter, asked.pool, maker.chunk, overwrite=asked.overwrite)
     with console.progress("encoding", len(index)) as show:
-        made = keep(maker, index.documents.stream(), kept_folder(index.path), job, lambda done, _: show(done))
+        made = keep(maker, index.documents.stream(), kept_folder(index.path), job, show)
     state = made.state
     if state.cut:
         console.warn(

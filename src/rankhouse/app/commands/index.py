@@ -84,7 +84,7 @@ def command(
     started = time.perf_counter()
     with console.progress("indexing", _bytes_of([source.path for source in sources]), "bytes") as show:
         work = build.append if append else build.build
-        report = work(documents, out, chosen, lambda _: show(meter.bytes))
+        report = work(documents, out, chosen, lambda *_: show(meter.bytes))
     seconds = time.perf_counter() - started
     report_skips(skips)
     _report(report)

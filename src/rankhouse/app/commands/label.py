@@ -130,7 +130,7 @@ def command(
         total = sum(min(depth, len(ranking.doc_ids)) for ranking in run.values())
         started = time.perf_counter()
         with console.progress("labelling", total) as show:
-            done = label(rule, run, asked, index.documents, out, plan, lambda so_far, _: show(so_far))
+            done = label(rule, run, asked, index.documents, out, plan, show)
         seconds = time.perf_counter() - started
         opened.warn_of_losses()
         if not opened.asked:

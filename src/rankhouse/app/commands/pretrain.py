@@ -81,9 +81,7 @@ def command(
     start = _start(vocabulary, init, size, {name: value for name, value in shape.items() if value})
     settings = _settings(with_changes(changes, steps=steps, batch=batch, length=length, rate=rate, seed=seed))
     with console.progress("reading, then pre-training", None) as show:
-        outcome = pretrain(
-            sources, start, settings, out, reading=show, progress=lambda now: show(now.step, now.steps)
-        )
+        outcome = pretrain(sources, start, settings, out, reading=show, progress=show)
     if as_json:
         console.emit_json(outcome)
     else:

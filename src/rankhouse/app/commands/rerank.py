@@ -101,9 +101,7 @@ def command(
         elif kept is not None:
             plan, documents = replace(plan, split=kept.split), kept.documents
         show = stack.enter_context(console.progress("reranking", total))
-        done = rerank(
-            scorer, first, asked, documents, plan, report=report, progress=lambda so_far, _: show(so_far)
-        )
+        done = rerank(scorer, first, asked, documents, plan, report=report, progress=show)
     seconds = time.perf_counter() - started
     write_run(done, out, tag)
     _warn_of_unread(neural, report)

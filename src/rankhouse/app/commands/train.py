@@ -114,7 +114,7 @@ def command(
             out,
             validation,
             use={"split": split, "pool": pool},
-            progress=lambda now: show(now.step, now.steps),
+            progress=show,
         )
     if first:
         write_pages(out, index, validation, settings.measure)

@@ -50,8 +50,6 @@ def neural_runs(
     encoder: Any = open_ranker(f"biencoder({str(folder)!r})", means or Means())
     job = Encoding(len(index), index.fingerprint, Words(PASSAGE_WORDS))
     with console.progress("encoding with MiniLM", len(index)) as show:
-        vectors = encode(
-            encoder, index.documents.stream(), vectors_folder(index.path), job, lambda done, _: show(done)
-        )
+        vectors = encode(encoder, index.documents.stream(), vectors_folder(index.path), job, show)
     dense = search(Exact(vectors), encoder, questions)
     return {"dense": dense, "hybrid": rrf()([first, dense]).top(1000)}

@@ -186,7 +186,7 @@ def _train(index: Index, asked: Pseudo, out: Path, vectors: Path | None, lesson:
     )
     model = _fresh(index, vectors, lesson)
     with console.progress("teaching a TK", lesson.steps) as show, _one_thread():
-        fit(model, examples, settings, out / "training", validation, progress=lambda now: show(now.step))
+        fit(model, examples, settings, out / "training", validation, progress=show)
     return validation
 
 

@@ -17,10 +17,10 @@ from rankhouse.core.errors import BadModel, RankhouseWarning, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, FloatArray
+from rankhouse.core.progress import Progress
 from rankhouse.index.append_log import (
     Chunk,
     Growing,
-    Progress,
     Split,
     Stretch,
     begin,

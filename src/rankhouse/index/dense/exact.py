@@ -11,7 +11,7 @@ best passage. Equal scores are ordered by document id, descending, as in every R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadModel, DuplicateId, WrongUse
 from rankhouse.core.nouns import FloatArray, Query
+from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.dense.vectors import Encoder, Vectors, unit_length
 
 Rows = NDArray[np.int64]
 Doubles = NDArray[np.float64]
-Progress = Callable[[int, int], None]
-"""Told (queries done, queries in all)."""
 
 QUERIES_AT_ONCE: Final = 64
 ENCODED_AT_ONCE: Final = 4_096  # queries; the encoder sorts what it is given by length

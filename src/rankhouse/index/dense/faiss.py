@@ -28,13 +28,11 @@ from rankhouse.core.errors import BadIndex, MissingExtra, OutputFailed, WrongUse
 from rankhouse.core.notation import make, write
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.outputs import others, replacing_folder
+from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.append_state import AGAIN
 from rankhouse.index.dense.exact import Exact, Nearest, Rows, rescore, settle
 from rankhouse.index.dense.vectors import Vectors
-
-Progress = Callable[[int, int], None]
-"""Told (rows added, rows in all)."""
 
 _SEED: Final = 1234
 _ADDED_AT_ONCE: Final = 16_384

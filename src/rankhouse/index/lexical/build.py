@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import count
@@ -23,6 +23,7 @@ from rankhouse.core.errors import BadData, DuplicateId, WrongUse, real_path, wri
 from rankhouse.core.locks import only_writer, refuse_if_written
 from rankhouse.core.nouns import Document
 from rankhouse.core.outputs import others, replacing_folder
+from rankhouse.core.progress import Progress
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.analysis import Analysed, Analysts
@@ -30,9 +31,6 @@ from rankhouse.index.lexical.manifest import Manifest, SegmentEntry
 from rankhouse.index.lexical.segment import sums_of, write_arrays
 from rankhouse.index.lexical.store import StoreWriter
 from rankhouse.text.analyze import ANALYZERS
-
-Progress = Callable[[int], None]
-"""Told the number of documents read so far, every thousand or so."""
 
 CHUNK_DOCUMENTS = 4_000
 CHUNK_CHARACTERS = 2_000_000

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Query
+from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
@@ -73,7 +74,7 @@ def retrieve(
     index: Index,
     queries: Iterable[Query],
     search: Search | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Run:
     """Rank an index's documents for queries.
 

@@ -18,7 +18,8 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, FloatArray, Passage
-from rankhouse.index.append_log import Chunk, Growing, Progress, Split, Stretch, begin, finish, grow
+from rankhouse.core.progress import Progress
+from rankhouse.index.append_log import Chunk, Growing, Split, Stretch, begin, finish, grow
 from rankhouse.index.precomputed.read import FORMATS, Kept, KeptState, Kind, load_kept_state
 from rankhouse.text.split import Whole
 

@@ -1,0 +1,31 @@
+"""How far long work is: one protocol for everything that takes time."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Told now and then how far the work is.
+
+    >>> def show(done, total=None):
+    ...     print(f"{done} of {total}" if total else done)
+    """
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Take how much is done.
+
+        Args:
+            done: Documents, queries, steps: what the work is made of.
+            total: How many there are in all; None where nobody knows yet.
+        """
+        ...
+
+
+def ignore(done: int, total: int | None = None) -> None:
+    """Be told and say nothing.
+
+    Args:
+        done: How much is done.
+        total: Of how much.
+    """
