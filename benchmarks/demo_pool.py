@@ -27,15 +27,15 @@ from rankhouse.core.trec import read_qrels
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import build
-from rankhouse.index.lexical.search import Search, retrieve
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
 
 DEPTH = 15
 DEMO = Path(collection.__file__).parent
 LEXICAL = {
-    "bm25": Search("bm25(k1=0.9, b=0.4)"),
-    "bm25+rm3": Search("bm25(k1=0.9, b=0.4)", "rm3(terms=10, docs=10, weight=0.5)"),
-    "ql": Search("ql(mu=1000)"),
-    "ql+rm3": Search("ql(mu=1000)", "rm3(terms=10, docs=10, weight=0.5)"),
+    "bm25": LexicalOptions("bm25(k1=0.9, b=0.4)"),
+    "bm25+rm3": LexicalOptions("bm25(k1=0.9, b=0.4)", "rm3(terms=10, docs=10, weight=0.5)"),
+    "ql": LexicalOptions("ql(mu=1000)"),
+    "ql+rm3": LexicalOptions("ql(mu=1000)", "rm3(terms=10, docs=10, weight=0.5)"),
 }
 
 

@@ -114,7 +114,7 @@ def search_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any
     del english
     from rankhouse.core.corpora import read_queries
     from rankhouse.index.index import Index
-    from rankhouse.index.lexical.search import Search, retrieve
+    from rankhouse.index.lexical.search import LexicalOptions, retrieve
 
     started = time.process_time()
     index = Index.open(out)
@@ -122,7 +122,7 @@ def search_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any
     queries = read_queries(folder / "queries.tsv")
     found: dict[str, Any] = {"open_ms": opened * 1000}
     for name, model, feedback in (("bm25", "bm25", ""), ("ql", "ql", ""), ("rm3", "bm25", "rm3")):
-        search = Search(model, feedback, K, threads=1)
+        search = LexicalOptions(model, feedback, K, threads=1)
         retrieve(index, queries[:50], search)
         some = queries if name != "rm3" else queries[: len(queries) // 4]
         started = time.process_time()

@@ -40,7 +40,7 @@ from rankhouse.evaluation.compare import compare_scores
 from rankhouse.evaluation.measures import Scores, evaluate, scorer
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
-from rankhouse.index.lexical.search import Search, retrieve
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.models.families import DESIGNS
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import choose
@@ -145,7 +145,7 @@ class Collection:
                 ]
                 run = _ordered(index, queries, read_run(candidates))
             else:
-                run = retrieve(index, queries, Search("bm25", k=DEPTH[self.name]))
+                run = retrieve(index, queries, LexicalOptions("bm25", k=DEPTH[self.name]))
             write_run(run, self.path(side, "run"), "bm25")
             write_qrels({q.id: qrels[q.id] for q in queries if q.id in qrels}, self.path(side, "qrels"))
             lines = (msgspec.json.encode({"id": q.id, "text": q.text}) for q in queries)
@@ -178,7 +178,7 @@ class Collection:
 
 def _ordered(index: Index, queries: Sequence[Query], candidates: Run) -> Run:
     """Order given candidates by BM25 over the whole collection; those without a common word come last."""
-    everything = retrieve(index, queries, Search("bm25", k=len(index.documents)))
+    everything = retrieve(index, queries, LexicalOptions("bm25", k=len(index.documents)))
     rankings: dict[str, Ranking | Mapping[str, float]] = {}
     for query in queries:
         found = dict(zip(*everything[query.id], strict=True))

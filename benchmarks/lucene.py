@@ -17,7 +17,7 @@ from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import build
-from rankhouse.index.lexical.search import Search, retrieve
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
 
 MODELS = {"bm25": ("bm25", ""), "bm25_rm3": ("bm25", "rm3"), "ql": ("ql", ""), "ql_rm3": ("ql", "rm3")}
 
@@ -40,7 +40,7 @@ def compare(index: Index, folder: Path, suffix: str, model: tuple[str, str], pat
     """Print one line of the table."""
     queries = read_queries(folder / f"queries{suffix}.jsonl")
     qrels = read_qrels(folder / f"qrels{suffix}.txt")
-    ours, lucenes = retrieve(index, queries, Search(*model)), read_run(path)
+    ours, lucenes = retrieve(index, queries, LexicalOptions(*model)), read_run(path)
     top = sum(ours[q].doc_ids[:10] == lucenes[q].doc_ids[:10] for q in lucenes)
     whole = sum(ours[q].doc_ids == lucenes[q].doc_ids for q in lucenes)
     ap = [evaluate(run, qrels, "AP").mean("AP") for run in (ours, lucenes)]

@@ -12,7 +12,7 @@ from rankhouse.app.demo import show
 from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import minilm, neural_runs
 from rankhouse.app.demo.trained import Lesson, pseudo_queries, taught_runs
-from rankhouse.app.rankers import Means
+from rankhouse.app.rankers import ComputeOptions
 from rankhouse.core.errors import OutputFailed
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.trec import read_qrels, read_run
@@ -110,7 +110,7 @@ def test_neural_rows_come_from_a_real_encoder(tmp_path):
     index = Index.open(tmp_path / "index")
     questions = [Query("q", "delete a directory with everything in it")]
     first = retrieve(index, questions)
-    runs = neural_runs(index, questions, folder, first, Means("fp32", "cpu", 1))
+    runs = neural_runs(index, questions, folder, first, ComputeOptions("fp32", "cpu", 1))
     assert "shutil.rmtree" in runs["dense"]["q"].doc_ids[:5]
     assert len(runs["dense"]["q"].doc_ids) == len(index)
     assert set(runs["hybrid"]["q"].doc_ids) == set(runs["dense"]["q"].doc_ids)
@@ -152,11 +152,15 @@ def test_a_tk_is_taught_by_the_collection_and_reranks_it(tmp_path):
     questions = [Query("q", "delete a directory with everything in it"), Query("r", "parse a json file")]
     first = retrieve(index, questions)
     lesson = Lesson(steps=8, batch=8, held_out=10, depth=20)
-    runs = taught_runs(index, questions, first, tmp_path / "tk", None, lesson, Means("fp32", "cpu", 1))
+    runs = taught_runs(
+        index, questions, first, tmp_path / "tk", None, lesson, ComputeOptions("fp32", "cpu", 1)
+    )
     assert list(runs) == ["tk", "tk+bm25"]
     for run in runs.values():
         assert {q: set(run[q].doc_ids) for q in run} == {q: set(first[q].doc_ids) for q in first}
         assert all(run[q].doc_ids[20:] == first[q].doc_ids[20:] for q in run)
     assert runs["tk"]["q"].doc_ids[:20] != first["q"].doc_ids[:20]
-    again = taught_runs(index, questions, first, tmp_path / "tk", None, lesson, Means("fp32", "cpu", 1))
+    again = taught_runs(
+        index, questions, first, tmp_path / "tk", None, lesson, ComputeOptions("fp32", "cpu", 1)
+    )
     assert again == runs

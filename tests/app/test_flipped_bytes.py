@@ -19,7 +19,7 @@ from rankhouse.core.errors import BadData, BadIndex, BadModel
 from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
-from rankhouse.index.lexical.search import Search, retrieve
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
 
 TRIALS = 120
 MODELS = (("bm25", ""), ("ql", "rm3"), ('bm25(lengths="exact")', ""))
@@ -40,7 +40,7 @@ def make_index(folder):
 
 def ask_index(folder):
     index = Index.open(folder)
-    runs = [retrieve(index, QUERIES, Search(model, back, 50, 1)) for model, back in MODELS]
+    runs = [retrieve(index, QUERIES, LexicalOptions(model, back, 50, 1)) for model, back in MODELS]
     texts = [(d.id, d.title, d.text, d.extra) for d in index.documents.stream()]
     return [list(map(told, runs)), texts, index.documents.fetch(["doc-00007"]), index.distinct_terms()]
 
@@ -63,21 +63,24 @@ class Hashed:
 
 def make_vectors(folder):
     from rankhouse.index.dense import faiss as dense_faiss
-    from rankhouse.index.dense.encode import Encoding, encode
+    from rankhouse.index.dense.encode import EncodeOptions, encode
 
     documents = collection()
-    vectors = encode(Hashed(), documents, folder, Encoding(len(documents), "all"))
+    vectors = encode(Hashed(), documents, folder, EncodeOptions(len(documents), "all"))
     for structure in ("flat", "sq8", "hnsw(m=8)", "ivf(lists=20)"):
         dense_faiss.build(vectors, structure)
 
 
 def ask_vectors(folder):
-    from rankhouse.index.dense.exact import Exact, search
+    from rankhouse.index.dense.exact import ExactSearcher, search
     from rankhouse.index.dense.faiss import FaissSearcher
     from rankhouse.index.dense.vectors import Vectors
 
     vectors = Vectors.open(folder)
-    searchers = [Exact(vectors), *(FaissSearcher.open(vectors, s) for s in ("flat", "sq8", "hnsw", "ivf"))]
+    searchers = [
+        ExactSearcher(vectors),
+        *(FaissSearcher.open(vectors, s) for s in ("flat", "sq8", "hnsw", "ivf")),
+    ]
     return [told(search(s, Hashed(), QUERIES, 30)) for s in searchers]
 
 
@@ -88,29 +91,29 @@ class Rows:
         self.kind, self.dtype, self.width, self.fingerprint = kind, dtype, width, kind
 
     def make(self, texts):
-        from rankhouse.index.precomputed.write import Made
+        from rankhouse.index.precomputed.write import PassageRows
 
         lengths = np.array([len(text.split()) for text in texts], np.int64)
         rng, rows = np.random.default_rng(len(texts)), int(lengths.sum())
         values = rng.integers(0, 127, (rows, self.width)).astype(self.dtype)
         scales = rng.random(rows if self.dtype == "int8" else 0).astype(np.float32)
-        return Made(values, scales, lengths, lengths % 3)
+        return PassageRows(values, scales, lengths, lengths % 3)
 
 
 def make_kept(folder):
-    from rankhouse.index.precomputed.write import Keeping, keep
+    from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 
     documents = collection()
     for rows in (Rows("vectors", "int8", 8), Rows("tokens", "uint16", 1)):
-        keep(rows, documents, folder, Keeping(len(documents), "all"))
+        precompute(rows, documents, folder, PrecomputeOptions(len(documents), "all"))
 
 
 def ask_kept(folder):
-    from rankhouse.index.precomputed.read import Kept
+    from rankhouse.index.precomputed.read import PrecomputedPassages
 
     found = []
     for part in sorted(path for path in folder.iterdir() if path.is_dir()):
-        kept = Kept.open(part)
+        kept = PrecomputedPassages.open(part)
         passages = [p for number in range(kept.state.documents) for p in kept.passages_of(number)]
         places = [kept.place(p) for p in passages]
         rows = kept.gather(np.array(passages, np.int64))

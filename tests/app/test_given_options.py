@@ -6,7 +6,7 @@ import pytest
 
 from rankhouse.app.commands.train import _graded
 from rankhouse.app.exclude_self import own_entries
-from rankhouse.app.rankers import Dense
+from rankhouse.app.rankers import DenseModel
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import from_grade
@@ -161,20 +161,20 @@ def test_ids_behind_a_prefix(files, run):
 @pytest.mark.parametrize(
     ("text", "means"),
     [
-        ('dense(biencoder("DIR"), name="zero")', Dense('biencoder("DIR")', "zero")),
-        ('dense(some/folder, name="zero")', Dense("some/folder", "zero")),
+        ('dense(biencoder("DIR"), name="zero")', DenseModel('biencoder("DIR")', "zero")),
+        ('dense(some/folder, name="zero")', DenseModel("some/folder", "zero")),
         (
             'dense(biencoder("D,R", max_length=9), vectors="sq8", name="b")',
-            Dense('biencoder("D,R", max_length=9)', "b", "sq8"),
+            DenseModel('biencoder("D,R", max_length=9)', "b", "sq8"),
         ),
-        ("dense(DIR)", Dense("DIR")),
-        ("dense('DIR', 'n')", Dense("DIR", "n")),
+        ("dense(DIR)", DenseModel("DIR")),
+        ("dense('DIR', 'n')", DenseModel("DIR", "n")),
     ],
 )
 def test_dense_vectors_have_names(text, means):
-    assert Dense.parse(text) == means
+    assert DenseModel.parse(text) == means
 
 
 def test_a_name_of_vectors_is_a_text():
     with pytest.raises(WrongUse, match="name=5, but it takes a text"):
-        Dense.parse('dense(biencoder("DIR"), name=5)')
+        DenseModel.parse('dense(biencoder("DIR"), name=5)')

@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 import torch
 
 from rankhouse.app.precomputed import stored_for
-from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.trec import read_run
 from rankhouse.index.index import Index
 from rankhouse.models import bundle
@@ -229,7 +229,7 @@ def test_models_with_one_tokenizer_share_its_ids(world, run, bert):
 def test_texts_of_kept_documents_are_not_read(world, run):
     assert run("encode", "--index", "kept.index", "--ranker", "tk", *CPU).returncode == 0
     index = Index.open(world / "kept.index")
-    stored = stored_for(index, open_ranker(str(world / "tk"), Means("fp32", "cpu", 1)))
+    stored = stored_for(index, open_ranker(str(world / "tk"), ComputeOptions("fp32", "cpu", 1)))
     assert stored.documents["d1"].text == ""
     [passage] = stored.split(stored.documents["d1"])
     assert (passage.doc_id, passage.index) == ("d1", 0)

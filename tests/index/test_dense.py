@@ -31,8 +31,8 @@ from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.index import append_log as growing
-from rankhouse.index.dense.encode import Encoding, encode
-from rankhouse.index.dense.exact import Exact, search
+from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.vectors import Vectors, load_vectors_state, vectors_folder
 
 
@@ -81,7 +81,7 @@ def collection(n, seed=0, words=8):
 
 
 def job(documents, **options):
-    return Encoding(len(documents), f"index of {len(documents)}", **options)
+    return EncodeOptions(len(documents), f"index of {len(documents)}", **options)
 
 
 def contents(folder):
@@ -162,14 +162,14 @@ def test_documents_without_text_have_no_row_and_are_reported(tmp_path):
     with pytest.warns(RankhouseWarning, match="2 of 4 documents have no text"):
         vectors = encode(HashedWords(), documents, tmp_path, job(documents))
     assert vectors.owners.tolist() == [0, 2]
-    assert search(Exact(vectors), HashedWords(), [Query("1", "fox")])["1"].doc_ids[0] == "c"
+    assert search(ExactSearcher(vectors), HashedWords(), [Query("1", "fox")])["1"].doc_ids[0] == "c"
 
 
 def test_a_collection_without_any_text_can_be_searched_in_vain(tmp_path):
     documents = [Document("a", ""), Document("b", "")]
     with pytest.warns(RankhouseWarning, match="2 of 2"):
         vectors = encode(HashedWords(), documents, tmp_path, job(documents))
-    assert search(Exact(vectors), HashedWords(), QUERIES)["1"].doc_ids == ()
+    assert search(ExactSearcher(vectors), HashedWords(), QUERIES)["1"].doc_ids == ()
 
 
 def test_progress_counts_all_documents(tmp_path):
@@ -199,10 +199,10 @@ def test_added_documents_are_all_that_is_encoded(tmp_path, encoded):
 
 
 def test_vectors_open_before_documents_were_added_still_work(encoded):
-    before = search(Exact(encoded), HashedWords(), QUERIES)
+    before = search(ExactSearcher(encoded), HashedWords(), QUERIES)
     more = collection(80)
     encode(HashedWords(), more, encoded.folder, job(more))
-    assert search(Exact(encoded), HashedWords(), QUERIES) == before
+    assert search(ExactSearcher(encoded), HashedWords(), QUERIES) == before
 
 
 def test_vectors_that_do_not_cover_the_index_are_refused(encoded):
@@ -384,7 +384,7 @@ def test_a_killed_encoding_goes_on_where_it_was(tmp_path):
 
 
 def test_a_kill_while_adding_leaves_the_old_vectors_searchable(tmp_path, encoded):
-    before = search(Exact(encoded), HashedWords(), QUERIES)
+    before = search(ExactSearcher(encoded), HashedWords(), QUERIES)
     killed = child(encoded.folder, 400, 0.05)
     assert killed.stdout.readline() == "ready\n"
     until = time.monotonic() + 120
@@ -393,7 +393,7 @@ def test_a_kill_while_adding_leaves_the_old_vectors_searchable(tmp_path, encoded
     killed.kill()
     killed.communicate()
     opened = Vectors.open(encoded.folder)
-    assert search(Exact(opened), HashedWords(), QUERIES) == before
+    assert search(ExactSearcher(opened), HashedWords(), QUERIES) == before
     opened.verify()
     with pytest.raises(BadIndex, match="the index now has 400"):
         opened.require(documents=400, collection="index of 400")
@@ -525,7 +525,7 @@ def test_exact_search_is_brute_force(tmp_path, similarity, dtype, words, k):
     encoder = HashedWords(similarity=similarity)
     split = {} if words is None else {"split": by_words(words), "policy": f"words of {words}"}
     vectors = encode(encoder, documents, tmp_path, job(documents, dtype=dtype, **split))
-    run = search(Exact(vectors, block_bytes=64 * 30), encoder, QUERIES, k)
+    run = search(ExactSearcher(vectors, block_bytes=64 * 30), encoder, QUERIES, k)
     for query in QUERIES:
         expected = brute_force(vectors, encoder, query, 200)
         got = run[query.id]
@@ -548,13 +548,13 @@ def test_scores_do_not_depend_on_what_is_searched_along(tmp_path):
     vectors = encode(Gaussian(similarity="dot"), documents, tmp_path, job(documents))
     queries = [Query(str(n), f"w{n}") for n in range(0, 3000, 40)]
     encoder = Gaussian(similarity="dot")
-    together = search(Exact(vectors), encoder, queries, 50)
+    together = search(ExactSearcher(vectors), encoder, queries, 50)
     for block in (96 * 4 * 7, 96 * 4 * 1000):
-        assert search(Exact(vectors, block_bytes=block), encoder, queries, 50) == together
+        assert search(ExactSearcher(vectors, block_bytes=block), encoder, queries, 50) == together
     for query in queries[::10]:
-        alone = search(Exact(vectors), encoder, [query], 50)
+        alone = search(ExactSearcher(vectors), encoder, [query], 50)
         assert alone == together.restrict([query.id])
-        assert search(Exact(vectors), encoder, [query], 10) == alone.top(10)
+        assert search(ExactSearcher(vectors), encoder, [query], 10) == alone.top(10)
 
 
 @given(
@@ -570,8 +570,10 @@ def test_ties_at_the_cut_are_broken_as_in_every_run(tmp_path_factory, texts, k, 
     encoder = HashedWords(4)
     vectors = encode(encoder, documents, tmp_path_factory.mktemp("ties"), job(documents))
     queries = [Query("1", "red"), Query("2", "sea")]
-    everything = search(Exact(vectors), encoder, queries, 1000)
-    assert search(Exact(vectors, block_bytes=16 * rows_in_block), encoder, queries, k) == everything.top(k)
+    everything = search(ExactSearcher(vectors), encoder, queries, 1000)
+    assert search(
+        ExactSearcher(vectors, block_bytes=16 * rows_in_block), encoder, queries, k
+    ) == everything.top(k)
 
 
 class Table(HashedWords):
@@ -595,7 +597,7 @@ def test_documents_nearly_equal_are_told_apart(tmp_path, similarity):
     documents = [Document(f"d{n:03}", f"{n}") for n in range(1, 600)]
     encoder = Table(table, similarity)
     vectors = encode(encoder, documents, tmp_path, job(documents))
-    got = search(Exact(vectors, block_bytes=96 * 4 * 50), encoder, [Query("1", "0")], 20)["1"]
+    got = search(ExactSearcher(vectors, block_bytes=96 * 4 * 50), encoder, [Query("1", "0")], 20)["1"]
     point = table[0].astype("f8")
     if similarity == "cosine":
         point = (point / np.linalg.norm(point)).astype("f4").astype("f8")
@@ -619,7 +621,7 @@ def test_a_document_with_many_near_passages_does_not_crowd_out_others(tmp_path):
     encoder = Table(table, "dot")
     vectors = encode(encoder, documents, tmp_path, job(documents, split=split, policy="40 each"))
     for block in (16 * 4 * 25, 1 << 20):
-        run = search(Exact(vectors, block_bytes=block), encoder, [Query("1", "0")], 5)
+        run = search(ExactSearcher(vectors, block_bytes=block), encoder, [Query("1", "0")], 5)
         assert run["1"].doc_ids == ("d0", "d1", "d2", "d3", "d4")
 
 
@@ -628,8 +630,8 @@ def test_a_mass_of_equal_vectors_is_searched_in_bounded_memory(tmp_path, similar
     n = 60_000
     documents = (Document(f"{i:05}", f"{i % 2}") for i in range(n))
     encoder = Table(np.array([[1, 0, 0, 1], [1, 1, 0, 0]], "f4"), similarity)
-    vectors = encode(encoder, documents, tmp_path, Encoding(n, "index", chunk=8192))
-    searcher = Exact(vectors, block_bytes=16 * 64)
+    vectors = encode(encoder, documents, tmp_path, EncodeOptions(n, "index", chunk=8192))
+    searcher = ExactSearcher(vectors, block_bytes=16 * 64)
     tracemalloc.start()
     run = search(searcher, encoder, [Query("1", "0")], 5)
     used = tracemalloc.get_traced_memory()[1]
@@ -639,19 +641,19 @@ def test_a_mass_of_equal_vectors_is_searched_in_bounded_memory(tmp_path, similar
 
 
 def test_every_document_is_found_when_there_are_fewer_than_k(encoded):
-    run = search(Exact(encoded), HashedWords(), QUERIES, 1000)
+    run = search(ExactSearcher(encoded), HashedWords(), QUERIES, 1000)
     assert set(run["1"].doc_ids) == {d.id for d in DOCUMENTS}
 
 
 def test_a_query_without_text_gets_an_empty_ranking(encoded):
-    run = search(Exact(encoded), HashedWords(), [Query("0", " "), *QUERIES])
+    run = search(ExactSearcher(encoded), HashedWords(), [Query("0", " "), *QUERIES])
     assert list(run) == ["0", "1", "2", "3"]
     assert run["0"].doc_ids == ()
     assert isinstance(run, Run)
 
 
 def test_search_refuses_what_cannot_be(encoded):
-    exact = Exact(encoded)
+    exact = ExactSearcher(encoded)
     with pytest.raises(WrongUse, match="k=0"):
         search(exact, HashedWords(), QUERIES, 0)
     with pytest.raises(DuplicateId, match='query "1" is given twice'):
@@ -672,7 +674,7 @@ def test_search_refuses_what_cannot_be(encoded):
 def test_progress_of_a_search_counts_queries(encoded):
     told = []
     queries = [Query(str(n), "red fox") for n in range(130)]
-    search(Exact(encoded), HashedWords(), queries, 3, lambda *now: told.append(now))
+    search(ExactSearcher(encoded), HashedWords(), queries, 3, lambda *now: told.append(now))
     assert told == [(64, 130), (128, 130), (130, 130)]
 
 
@@ -707,7 +709,7 @@ def test_many_queries_are_encoded_together(tmp_path):
 
     encoder = Counting()
     documents = [Document("a", "x"), Document("b", "y")]
-    made = encode(encoder, documents, tmp_path / "v", Encoding(2, "c"))
-    run = search(Exact(made), encoder, [Query(f"q{i}", "x") for i in range(1000)], 10**9)
+    made = encode(encoder, documents, tmp_path / "v", EncodeOptions(2, "c"))
+    run = search(ExactSearcher(made), encoder, [Query(f"q{i}", "x") for i in range(1000)], 10**9)
     assert encoder.calls == 1
     assert run.rows == 2000

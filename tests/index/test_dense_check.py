@@ -8,7 +8,7 @@ pytest.importorskip("faiss")
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.index.dense.check import measured_recall, structures
-from rankhouse.index.dense.encode import Encoding, encode
+from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.faiss import build
 
 
@@ -26,7 +26,7 @@ class Drawn:
 @pytest.fixture(scope="module")
 def vectors(tmp_path_factory):
     documents = [Document(f"d{i}", str(i)) for i in range(3_000)]
-    return encode(Drawn(), documents, tmp_path_factory.mktemp("v") / "v", Encoding(3_000, "c"))
+    return encode(Drawn(), documents, tmp_path_factory.mktemp("v") / "v", EncodeOptions(3_000, "c"))
 
 
 def test_a_structure_that_sees_everything_misses_nothing_and_a_hasty_one_does(vectors):

@@ -11,8 +11,8 @@ from rankhouse.core.errors import BadIndex, MissingExtra, WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
-from rankhouse.index.dense.encode import Encoding, encode
-from rankhouse.index.dense.exact import Exact, search
+from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.faiss import STRUCTURES, FaissSearcher, build, recall
 from rankhouse.index.dense.vectors import Vectors
 
@@ -55,7 +55,7 @@ def encoder(request):
 @pytest.fixture(scope="module")
 def vectors(encoder, tmp_path_factory):
     folder = tmp_path_factory.mktemp(encoder.similarity)
-    return encode(encoder, collection(), folder / "v", Encoding(N, "index"))
+    return encode(encoder, collection(), folder / "v", EncodeOptions(N, "index"))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def vectors(encoder, tmp_path_factory):
     [("flat", 1.0), ("sq8", 0.99), ("hnsw(m=16)", 0.9), ("ivf(lists=40, probe=8)", 0.9)],
 )
 def test_structures_find_most_of_what_exact_search_finds(vectors, encoder, notation, at_least):
-    exact = search(Exact(vectors), encoder, QUERIES, 20)
+    exact = search(ExactSearcher(vectors), encoder, QUERIES, 20)
     built = build(vectors, notation)
     opened = FaissSearcher.open(Vectors.open(vectors.folder), built.structure.name)
     run = search(opened, encoder, QUERIES, 20)
@@ -78,13 +78,13 @@ def test_structures_find_most_of_what_exact_search_finds(vectors, encoder, notat
 def test_flat_is_exact_to_the_bit(vectors, encoder):
     searcher = build(vectors, "flat")
     for k in (1, 10, 5000):
-        assert search(searcher, encoder, QUERIES, k) == search(Exact(vectors), encoder, QUERIES, k)
+        assert search(searcher, encoder, QUERIES, k) == search(ExactSearcher(vectors), encoder, QUERIES, k)
 
 
 @pytest.fixture
 def small(tmp_path):
     documents = collection(400)
-    return encode(Table(), documents, tmp_path / "v", Encoding(400, "index"))
+    return encode(Table(), documents, tmp_path / "v", EncodeOptions(400, "index"))
 
 
 def test_passages_pool_to_k_documents(tmp_path):
@@ -102,14 +102,14 @@ def test_passages_pool_to_k_documents(tmp_path):
         return [Passage(document.id, n, f"{document.text} {n}") for n in range(30)]
 
     encoder = Close()
-    vectors = encode(encoder, documents, tmp_path, Encoding(40, "index", split=split, policy="30 each"))
+    vectors = encode(encoder, documents, tmp_path, EncodeOptions(40, "index", split=split, policy="30 each"))
     queries = [Query(str(n), str(n)) for n in range(40)]
-    exact = search(Exact(vectors), encoder, queries, 10)
+    exact = search(ExactSearcher(vectors), encoder, queries, 10)
     assert all(len(exact[q].doc_ids) == 10 for q in exact)
     assert search(build(vectors, "flat"), encoder, queries, 10) == exact
     assert recall(exact, search(build(vectors, "hnsw(m=8)"), encoder, queries, 10), 10) > 0.8
     assert search(build(vectors, "flat"), encoder, queries, 100) == search(
-        Exact(vectors), encoder, queries, 100
+        ExactSearcher(vectors), encoder, queries, 100
     )
 
 
@@ -125,7 +125,7 @@ def test_numbers_of_searching_are_free_those_of_building_are_not(small):
 def test_more_probes_find_more(small):
     build(small, "ivf(lists=20, probe=1)")
     queries = [Query(str(n), str(n)) for n in range(0, 400, 10)]
-    exact = search(Exact(small), Table(), queries, 20)
+    exact = search(ExactSearcher(small), Table(), queries, 20)
     found = [
         recall(exact, search(FaissSearcher.open(small, f"ivf(probe={n})"), Table(), queries, 20), 20)
         for n in (1, 5, 20)
@@ -155,7 +155,7 @@ def test_progress_counts_rows(small):
 def test_a_structure_of_older_vectors_is_refused(small):
     build(small, "flat")
     documents = collection(450)
-    grown = encode(Table(), documents, small.folder, Encoding(450, "index of 450"))
+    grown = encode(Table(), documents, small.folder, EncodeOptions(450, "index of 450"))
     with pytest.raises(BadIndex, match='from other vectors than there are now; .*--vectors "flat"'):
         FaissSearcher.open(grown, "flat")
     build(grown, "flat")
@@ -195,7 +195,7 @@ def test_more_lists_than_vectors_are_refused(small):
 
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")
 def test_nothing_can_be_built_from_nothing(tmp_path):
-    empty = encode(Table(), [Document("a", "")], tmp_path, Encoding(1, "index"))
+    empty = encode(Table(), [Document("a", "")], tmp_path, EncodeOptions(1, "index"))
     with pytest.raises(WrongUse, match="encode documents first"):
         build(empty, "flat")
 

@@ -11,8 +11,15 @@ from rankhouse.core.nouns import Document, Passage
 from rankhouse.index import append_log as growing
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
-from rankhouse.index.precomputed.read import FORMATS, Kept, KeptState, find, kept_folder, kept_in
-from rankhouse.index.precomputed.write import Keeping, Made, keep
+from rankhouse.index.precomputed.read import (
+    FORMATS,
+    PrecomputedPassages,
+    PrecomputedState,
+    find,
+    open_all,
+    precomputed_folder,
+)
+from rankhouse.index.precomputed.write import PassageRows, PrecomputeOptions, precompute
 from rankhouse.text.split import Windows
 
 WORDS = ["red", "fox", "snow", "dog", "cat", "bird", "sea", "tree", "stone", "river", "wind", "sun", "moon"]
@@ -34,7 +41,7 @@ class WordRows:
         scales = np.abs(rows).max(axis=1).astype(np.float32) if self.dtype == "int8" else np.empty(0, "f4")
         lengths = np.array([min(len(own), LIMIT) for own in words], np.int64)
         lost = np.array([max(0, len(own) - LIMIT) for own in words], np.int64)
-        return Made(rows.astype(self.dtype), scales, lengths, lost)
+        return PassageRows(rows.astype(self.dtype), scales, lengths, lost)
 
     def row(self, word):
         raw = blake2b(word.encode(), digest_size=self.dimension).digest()
@@ -48,7 +55,7 @@ def collection(n, seed=0):
 
 
 def job(documents, **options):
-    return Keeping(len(documents), f"index of {len(documents)}", **options)
+    return PrecomputeOptions(len(documents), f"index of {len(documents)}", **options)
 
 
 def contents(kept):
@@ -65,7 +72,7 @@ DOCUMENTS = collection(60)
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_rows_come_back_as_they_were_made(tmp_path, dtype):
     maker = WordRows(dtype, "tokens" if "uint" in dtype else "vectors")
-    kept = keep(maker, DOCUMENTS, tmp_path, job(DOCUMENTS, chunk=7))
+    kept = precompute(maker, DOCUMENTS, tmp_path, job(DOCUMENTS, chunk=7))
     assert kept.state.without_text == 6
     assert len(kept) == 54
     for number, document in enumerate(DOCUMENTS):
@@ -85,7 +92,7 @@ def test_rows_come_back_as_they_were_made(tmp_path, dtype):
 
 def test_several_passages_are_gathered_in_the_order_asked_for(tmp_path):
     maker = WordRows()
-    kept = keep(maker, DOCUMENTS, tmp_path, job(DOCUMENTS))
+    kept = precompute(maker, DOCUMENTS, tmp_path, job(DOCUMENTS))
     texts = [d.text for d in DOCUMENTS if d.text.strip()]
     rows = kept.gather(numbers(9, 2, 2, 30))
     expected = maker.make([texts[i] for i in (9, 2, 2, 30)])
@@ -113,9 +120,9 @@ def test_passages_of_long_documents_keep_their_places(tmp_path):
             return "in twos"
 
     with pytest.raises(WrongUse, match="does not say what it does"):
-        keep(WordRows(), documents, tmp_path, job(documents, split=bare))
+        precompute(WordRows(), documents, tmp_path, job(documents, split=bare))
     split = InTwos()
-    kept = keep(WordRows(), documents, tmp_path, job(documents, split=split))
+    kept = precompute(WordRows(), documents, tmp_path, job(documents, split=split))
     assert [kept.place(p) for p in kept.passages_of(0)] == [0, 2]  # the blank one has no rows
     assert [kept.place(p) for p in kept.passages_of(2)] == [0]
     assert list(kept.passages_of(1)) == []
@@ -123,9 +130,9 @@ def test_passages_of_long_documents_keep_their_places(tmp_path):
 
 def test_what_was_cut_off_or_dropped_is_counted(tmp_path):
     documents = [Document("a", "w " * 20), Document("b", "w " * 3)]
-    kept = keep(WordRows(), documents, tmp_path, job(documents))
+    kept = precompute(WordRows(), documents, tmp_path, job(documents))
     assert (kept.state.cut, kept.state.lost) == (1, 14)
-    cut = keep(WordRows(), documents, tmp_path, job(documents, split=Windows(5, 5, limit=2)))
+    cut = precompute(WordRows(), documents, tmp_path, job(documents, split=Windows(5, 5, limit=2)))
     assert (cut.state.cut, cut.state.dropped_words) == (0, 10)
 
 
@@ -138,47 +145,49 @@ def test_interrupted_keeping_goes_on_where_it_was(tmp_path, monkeypatch):
 
     asked = job(DOCUMENTS, chunk=8)
     with pytest.raises(KeyboardInterrupt):
-        keep(WordRows("int8"), stops(DOCUMENTS), tmp_path, asked)
+        precompute(WordRows("int8"), stops(DOCUMENTS), tmp_path, asked)
     [folder] = tmp_path.iterdir()
     with pytest.raises(BadIndex, match="goes on from there"):
-        Kept.open(folder)
+        PrecomputedPassages.open(folder)
     with (folder / "rows.bin").open("ab") as stream:
         stream.write(b"torn")  # what a kill in the middle of a write leaves
     told, maker = [], WordRows("int8")
-    kept = keep(maker, DOCUMENTS, tmp_path, asked, lambda *now: told.append(now))
+    kept = precompute(maker, DOCUMENTS, tmp_path, asked, lambda *now: told.append(now))
     assert 0 < len(maker.seen) < 30
     assert told[0][0] > 20
-    whole = keep(WordRows("int8"), DOCUMENTS, tmp_path / "whole", asked)
+    whole = precompute(WordRows("int8"), DOCUMENTS, tmp_path / "whole", asked)
     assert contents(kept) == contents(whole)
     assert kept.state == whole.state
 
 
 def test_only_what_was_added_is_made(tmp_path):
-    keep(WordRows(), DOCUMENTS, tmp_path, job(DOCUMENTS))
+    precompute(WordRows(), DOCUMENTS, tmp_path, job(DOCUMENTS))
     grown, maker = collection(90), WordRows()
     assert grown[:60] == DOCUMENTS
-    kept = keep(maker, grown, tmp_path, job(grown))
+    kept = precompute(maker, grown, tmp_path, job(grown))
     assert maker.seen == [d.text for d in grown[60:] if d.text.strip()]
-    assert contents(kept) == contents(keep(WordRows(), grown, tmp_path / "whole", job(grown)))
+    assert contents(kept) == contents(precompute(WordRows(), grown, tmp_path / "whole", job(grown)))
     again = WordRows()
-    keep(again, grown, tmp_path, job(grown))
+    precompute(again, grown, tmp_path, job(grown))
     assert again.seen == []
 
 
 def test_changed_documents_are_refused_and_replaced_when_told(tmp_path):
-    keep(WordRows(), DOCUMENTS, tmp_path, job(DOCUMENTS))
+    precompute(WordRows(), DOCUMENTS, tmp_path, job(DOCUMENTS))
     changed = [Document("d0000", "other words"), *DOCUMENTS[1:], Document("new", "moon")]
     with pytest.raises(BadIndex, match="are not those that were encoded"):
-        keep(WordRows(), changed, tmp_path, job(changed))
-    kept = keep(WordRows(), changed, tmp_path, job(changed, overwrite=True))
+        precompute(WordRows(), changed, tmp_path, job(changed))
+    kept = precompute(WordRows(), changed, tmp_path, job(changed, overwrite=True))
     assert np.array_equal(kept.gather(numbers(0)).values, WordRows().make(["other words"]).values)
 
 
 def test_it_covers_an_index_and_what_was_added_later_stands_behind(tmp_path):
     build(DOCUMENTS, tmp_path / "i", BuildOptions(workers=1))
     index = Index.open(tmp_path / "i")
-    folder = kept_folder(index.path)
-    kept = keep(WordRows(), index.documents.stream(), folder, Keeping(len(index), index.fingerprint))
+    folder = precomputed_folder(index.path)
+    kept = precompute(
+        WordRows(), index.documents.stream(), folder, PrecomputeOptions(len(index), index.fingerprint)
+    )
     assert kept.covered(index.manifest) == 60
     append([Document("later", "sun moon")], index.path, BuildOptions(workers=1))
     grown = Index.open(index.path)
@@ -186,16 +195,20 @@ def test_it_covers_an_index_and_what_was_added_later_stands_behind(tmp_path):
     build([*DOCUMENTS[:59], Document("d0059", "another")], tmp_path / "j", BuildOptions(workers=1))
     with pytest.raises(BadIndex, match="made from other documents"):
         kept.covered(Index.open(tmp_path / "j").manifest)
-    assert [k.folder for k in kept_in(index.path)] == [kept.folder]
+    assert [k.folder for k in open_all(index.path)] == [kept.folder]
 
 
 def test_what_serves_a_ranker_is_found_by_kind_maker_and_split(tmp_path):
     for dtype in ("int8", "float16"):
-        keep(WordRows(dtype), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS))
-    keep(WordRows(), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS, split=Windows(4, 2)))
-    keep(WordRows(fingerprint="words-2"), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS, split=Windows(4, 2)))
-    keep(WordRows(fingerprint="words-2"), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS, split=Windows(6, 3)))
-    there = kept_in(tmp_path)
+        precompute(WordRows(dtype), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS))
+    precompute(WordRows(), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS, split=Windows(4, 2)))
+    precompute(
+        WordRows(fingerprint="words-2"), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS, split=Windows(4, 2))
+    )
+    precompute(
+        WordRows(fingerprint="words-2"), DOCUMENTS, tmp_path / "kept", job(DOCUMENTS, split=Windows(6, 3))
+    )
+    there = open_all(tmp_path)
     assert len(there) == 5
     assert find(there, "vectors", "words-1").state.dtype == "float16"  # the more exact, unsplit documents
     assert find(there, "vectors", "words-1", str(Windows(4, 2))).state.dtype == "float32"
@@ -208,22 +221,22 @@ def test_what_serves_a_ranker_is_found_by_kind_maker_and_split(tmp_path):
 
 def test_damaged_and_missing_folders_are_explained(tmp_path):
     with pytest.raises(MissingInput, match="nothing is kept there"):
-        Kept.open(tmp_path / "none")
-    kept = keep(WordRows(), DOCUMENTS, tmp_path, job(DOCUMENTS))
+        PrecomputedPassages.open(tmp_path / "none")
+    kept = precompute(WordRows(), DOCUMENTS, tmp_path, job(DOCUMENTS))
     changed = (kept.folder / "lost.bin").read_bytes()
     (kept.folder / "lost.bin").write_bytes(b"\xff" + changed[1:])
     with pytest.raises(BadIndex, match=r"lost\.bin: was changed"):
-        Kept.open(kept.folder).verify()
+        PrecomputedPassages.open(kept.folder).verify()
     (kept.folder / "rows.bin").write_bytes(b"")
     with pytest.raises(BadIndex, match=r"rows\.bin: has 0 bytes"):
-        Kept.open(kept.folder)
+        PrecomputedPassages.open(kept.folder)
     (kept.folder / "manifest.json").write_text("{")
     with pytest.raises(BadIndex, match="cannot be read"):
-        Kept.open(kept.folder)
-    old = KeptState(kind="vectors", maker="m", split="whole", dtype="int8", version=99)
+        PrecomputedPassages.open(kept.folder)
+    old = PrecomputedState(kind="vectors", maker="m", split="whole", dtype="int8", version=99)
     growing.save_state(old, kept.folder / "manifest.json")
     with pytest.raises(BadIndex, match="version 99"):
-        Kept.open(kept.folder)
+        PrecomputedPassages.open(kept.folder)
 
 
 def test_rows_that_are_no_numbers_or_do_not_fit_are_refused(tmp_path):
@@ -239,9 +252,9 @@ def test_rows_that_are_no_numbers_or_do_not_fit_are_refused(tmp_path):
 
     documents = [Document("a", "red fox"), Document("b", ""), Document("c", "sea tree")]
     with pytest.raises(BadModel, match='document "c" is not finite'):
-        keep(NotFinite(), documents, tmp_path / "a", job(documents))
+        precompute(NotFinite(), documents, tmp_path / "a", job(documents))
     with pytest.raises(BadModel, match="do not fit together"):
-        keep(TooFew(), documents, tmp_path / "b", job(documents))
+        precompute(TooFew(), documents, tmp_path / "b", job(documents))
 
 
 def test_memory_depends_on_the_chunk_and_not_on_the_collection(tmp_path):
@@ -252,7 +265,7 @@ def test_memory_depends_on_the_chunk_and_not_on_the_collection(tmp_path):
     peaks = []
     for n in (400, 4_000):
         tracemalloc.start()
-        keep(WordRows(dimension=64), stream(n), tmp_path / str(n), Keeping(n, "c", chunk=32))
+        precompute(WordRows(dimension=64), stream(n), tmp_path / str(n), PrecomputeOptions(n, "c", chunk=32))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0] + 200_000

@@ -12,7 +12,7 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical import build as building
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.lengths import DECODED, codes_of
-from rankhouse.index.lexical.search import Retriever, Search
+from rankhouse.index.lexical.search import LexicalOptions, Retriever
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lucene"
 LUCENE = json.loads((GOLDEN / "lucene_golden.json").read_text())
@@ -31,7 +31,7 @@ def index(request, tmp_path_factory):
     return index
 
 
-def search_of(said: str) -> Search:
+def search_of(said: str) -> LexicalOptions:
     """Translate the golden file's name of a model into our notation."""
     model, _, feedback = said.partition("+")
     for theirs, ours in (("bm25accurate(", 'bm25(lengths="exact", '), ("qljm", "jm"), ("qld", "ql")):
@@ -40,7 +40,7 @@ def search_of(said: str) -> Search:
         given = dict(re.findall(r"(fbTerms|fbDocs|originalQueryWeight)=([\d.]+)", feedback))
         plain = ", filter=False" if "noTermFilter" in feedback else ""
         feedback = f"rm3({given['fbTerms']}, {given['fbDocs']}, {given['originalQueryWeight']}{plain})"
-    return Search(model, feedback)
+    return LexicalOptions(model, feedback)
 
 
 def test_statistics_are_lucenes(index):
@@ -94,7 +94,7 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_textbook_forms_are_offered_too(index, name):
     golden = json.loads((GOLDEN / "formula_variants.json").read_text())["variants"]
-    retriever = Retriever(index, Search(VARIANTS[name]))
+    retriever = Retriever(index, LexicalOptions(VARIANTS[name]))
     texts = {query.id: query.text for query in read_queries(GOLDEN / "queries.tsv")}
     compared = 0
     for query_id, forms in golden.items():

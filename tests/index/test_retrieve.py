@@ -12,14 +12,14 @@ from rankhouse.core.trec import read_run, write_run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.build import BuildOptions, append, build
-from rankhouse.index.lexical.search import Search, retrieve
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
 
 SEARCHES = [
-    Search("bm25"),
-    Search("ql", "rm3"),
-    Search("jm(lambda=0.3)"),
-    Search('ql(form="indri")', "rm3(terms=5, docs=3)"),
-    Search('bm25(k1=1.2, b=0.75, lengths="exact")', "rm3"),
+    LexicalOptions("bm25"),
+    LexicalOptions("ql", "rm3"),
+    LexicalOptions("jm(lambda=0.3)"),
+    LexicalOptions('ql(form="indri")', "rm3(terms=5, docs=3)"),
+    LexicalOptions('bm25(k1=1.2, b=0.75, lengths="exact")', "rm3"),
 ]
 
 
@@ -50,7 +50,7 @@ def test_rankings_do_not_depend_on_segments(one, many, queries, search):
 def test_rankings_do_not_depend_on_threads_or_company(one, queries, search):
     together = retrieve(one, queries * 1, search)
     for query in queries:
-        alone = retrieve(one, [query], Search(search.model, search.feedback, search.k, threads=1))
+        alone = retrieve(one, [query], LexicalOptions(search.model, search.feedback, search.k, threads=1))
         assert alone == together.restrict([query.id])
 
 
@@ -63,8 +63,8 @@ def test_rankings_do_not_depend_on_the_kernel(one, queries, search, monkeypatch)
 
 @pytest.mark.parametrize("k", [1, 3, 10, 299, 100_000])
 def test_fewer_documents_are_the_head_of_more(one, queries, k):
-    everything = retrieve(one, queries, Search(k=10**6))
-    assert retrieve(one, queries, Search(k=k)) == everything.top(k)
+    everything = retrieve(one, queries, LexicalOptions(k=10**6))
+    assert retrieve(one, queries, LexicalOptions(k=k)) == everything.top(k)
 
 
 def test_queries_without_a_known_term_get_an_empty_ranking(one, queries):
@@ -103,19 +103,19 @@ def test_strictly_falling_scores_fall_strictly_and_barely_move(values):
 @pytest.mark.parametrize(
     ("search", "complaint"),
     [
-        (Search("bm52"), 'did you mean "bm25"'),
-        (Search("bm25(k=1)"), "accepted: bm25"),
-        (Search("bm25(b=2)"), "b must be between 0 and 1"),
-        (Search("bm25(k1=-1)"), "k1 must be 0 or more"),
-        (Search('bm25(lengths="short")'), '"lucene" or "exact"'),
-        (Search("ql(mu=0)"), "mu must be above 0"),
-        (Search('ql(form="x")'), '"lucene" or "indri"'),
-        (Search('ql(form="indri", combine="x")'), '"mean" or "sum"'),
-        (Search("jm(lambda=1)"), "between 0 and 1"),
-        (Search("bm25", "rm4"), "choose from: rm3"),
-        (Search("bm25", "rm3(docs=0)"), "docs must be 1 or more"),
-        (Search("bm25", "rm3(weight=2)"), "between 0 and 1"),
-        (Search(k=0), "ask for 1 document or more"),
+        (LexicalOptions("bm52"), 'did you mean "bm25"'),
+        (LexicalOptions("bm25(k=1)"), "accepted: bm25"),
+        (LexicalOptions("bm25(b=2)"), "b must be between 0 and 1"),
+        (LexicalOptions("bm25(k1=-1)"), "k1 must be 0 or more"),
+        (LexicalOptions('bm25(lengths="short")'), '"lucene" or "exact"'),
+        (LexicalOptions("ql(mu=0)"), "mu must be above 0"),
+        (LexicalOptions('ql(form="x")'), '"lucene" or "indri"'),
+        (LexicalOptions('ql(form="indri", combine="x")'), '"mean" or "sum"'),
+        (LexicalOptions("jm(lambda=1)"), "between 0 and 1"),
+        (LexicalOptions("bm25", "rm4"), "choose from: rm3"),
+        (LexicalOptions("bm25", "rm3(docs=0)"), "docs must be 1 or more"),
+        (LexicalOptions("bm25", "rm3(weight=2)"), "between 0 and 1"),
+        (LexicalOptions(k=0), "ask for 1 document or more"),
     ],
 )
 def test_bad_choices_are_explained(one, search, complaint):
@@ -157,7 +157,7 @@ def test_indri_feedback_weighs_by_likelihood(one):
     """Log probabilities are negative; as weights they would turn feedback upside down."""
     from rankhouse.index.lexical.search import Retriever
 
-    retriever = Retriever(one, Search('ql(form="indri")', "rm3"))
+    retriever = Retriever(one, LexicalOptions('ql(form="indri")', "rm3"))
     terms = retriever.terms("ships rivers")
     weights = retriever.expand(terms, retriever.hits(terms, 10), retriever.feedback)
     assert min(weights.values()) > 0
@@ -180,7 +180,7 @@ def test_ties_across_segments_come_by_id_however_long(tmp_path, stem):
     assert len(index.segments) == 5
     assert not index.in_id_order
     for k in (7, 1000):
-        run = retrieve(index, [Query("q", "words")], Search(k=k))
+        run = retrieve(index, [Query("q", "words")], LexicalOptions(k=k))
         assert list(run["q"].doc_ids) == sorted(names)[:k]
 
 
@@ -191,14 +191,14 @@ def test_ties_across_segments_of_a_sorted_collection_come_by_id(tmp_path):
         (append if first else build)(part, tmp_path / "index", BuildOptions(workers=1))
     index = Index.open(tmp_path / "index")
     assert index.in_id_order
-    assert list(retrieve(index, [Query("q", "words")], Search(k=30))["q"].doc_ids) == names[:30]
+    assert list(retrieve(index, [Query("q", "words")], LexicalOptions(k=30))["q"].doc_ids) == names[:30]
 
 
 @pytest.mark.parametrize("model", ["bm25(b=1.0)", "bm25(k1=0.0)", "bm25(k1=0.0, b=1.0)"])
 def test_numbers_at_the_end_of_their_range_rank_too(tmp_path, model):
     texts = {"a": "ships ships", "b": "ships and grain", "c": "the"}
     build([Document(name, text) for name, text in texts.items()], tmp_path / "i")
-    ranking = retrieve(Index.open(tmp_path / "i"), [Query("q", "ships")], Search(model))["q"]
+    ranking = retrieve(Index.open(tmp_path / "i"), [Query("q", "ships")], LexicalOptions(model))["q"]
     assert np.isfinite(ranking.scores).all()
     if "k1=0.0" in model:  # counts and lengths no longer matter
         assert set(ranking.doc_ids) == {"a", "b"}

@@ -27,7 +27,7 @@ from rankhouse.training.optimizer import OPTIMISERS
 
 TABLES = {
     "model": WEIGHTINGS,
-    "dense": {"dense": rankers.Dense},
+    "dense": {"dense": rankers.DenseModel},
     "feedback": FEEDBACKS,
     "fusion": FUSIONS,
     "way": joining._OTHERS,

@@ -23,7 +23,7 @@ from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.lengths import DECODED, codes_of
-from rankhouse.index.lexical.search import Retriever, Search
+from rankhouse.index.lexical.search import LexicalOptions, Retriever
 from rankhouse.ranking.fuse import linear
 from rankhouse.ranking.pool import POOLS, weighted
 from rankhouse.text.analyze import ANALYZERS
@@ -59,7 +59,7 @@ class Compared:
         return self.absolute, self.relative
 
 
-def search_of(said: str) -> Search:
+def search_of(said: str) -> LexicalOptions:
     """Translate the reference's name of a model into our notation."""
     model, _, feedback = said.partition("+")
     for theirs, ours in (("bm25accurate(", 'bm25(lengths="exact", '), ("qljm", "jm"), ("qld", "ql")):
@@ -68,7 +68,7 @@ def search_of(said: str) -> Search:
         given = dict(re.findall(r"(fbTerms|fbDocs|originalQueryWeight)=([\d.]+)", feedback))
         plain = ", filter=False" if "noTermFilter" in feedback else ""
         feedback = f"rm3({given['fbTerms']}, {given['fbDocs']}, {given['originalQueryWeight']}{plain})"
-    return Search(model, feedback)
+    return LexicalOptions(model, feedback)
 
 
 def _index(path: Path, scratch: str) -> Index:
@@ -115,7 +115,7 @@ def variants(path: Path) -> Errors:
                 model = next((m for start, m in VARIANTS.items() if name.startswith(start)), None)
                 if model is None:
                     continue
-                retriever = Retriever(index, Search(model))
+                retriever = Retriever(index, LexicalOptions(model))
                 ours = retriever.hits(retriever.terms(texts[query_id]), 1000)
                 scores = dict(zip(index.ids(ours.rows), ours.scores.tolist(), strict=True))
                 found.same(scores.keys(), dict(hits).keys())

@@ -2,7 +2,7 @@
 
 from rankhouse.core.nouns import Document, Passage
 from rankhouse.text.split import Sentences, Windows
-from rankhouse.text.split_cache import CutOnce
+from rankhouse.text.split_cache import SplitCache
 
 
 class Counting:
@@ -18,14 +18,14 @@ class Counting:
 
 def test_a_document_is_cut_once_and_every_query_gets_the_same_passages():
     split = Counting()
-    once = CutOnce(split)
+    once = SplitCache(split)
     document = Document("a", "some words here")
     assert list(once(document)) == list(once(Document("a", "some words here"))) == split(document)
     assert split.cut == ["a", "a"]  # the second is the comparison's own
 
 
 def test_another_text_under_the_same_id_is_cut_anew():
-    once = CutOnce(Counting())
+    once = SplitCache(Counting())
     once(Document("a", "old words"))
     assert [passage.text for passage in once(Document("a", "new"))] == ["new"]
     assert [passage.text for passage in once(Document("a", "new", title="t"))] == ["new"]
@@ -33,7 +33,7 @@ def test_another_text_under_the_same_id_is_cut_anew():
 
 def test_no_more_is_kept_than_said_but_a_document_of_any_size_is_cut():
     split = Counting()
-    once = CutOnce(split, size=10)
+    once = SplitCache(split, size=10)
     for doc_id in "aabba":
         once(Document(doc_id, "12345678"))
     assert split.cut == ["a", "b", "a"]
@@ -43,5 +43,5 @@ def test_no_more_is_kept_than_said_but_a_document_of_any_size_is_cut():
 def test_passages_are_those_of_the_splitter():
     document = Document("a", " ".join(f"word{n}" for n in range(100)))
     for split in (Windows(10, 5, limit=3), Sentences(max_chars=50)):
-        once = CutOnce(split)
+        once = SplitCache(split)
         assert [list(once(document)) for _ in range(2)] == [split(document)] * 2

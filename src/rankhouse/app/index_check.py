@@ -7,7 +7,7 @@ from rankhouse.index.append_state import MANIFEST
 from rankhouse.index.dense.check import measured_recall, structures
 from rankhouse.index.dense.vectors import Vectors
 from rankhouse.index.index import Index
-from rankhouse.index.precomputed.read import kept_in
+from rankhouse.index.precomputed.read import open_all
 
 
 def check_vectors(index: Index, facts: dict[str, str], faults: list[str]) -> None:
@@ -46,7 +46,7 @@ def _recall(vectors: Vectors, structure: str) -> str:
 def check_kept(index: Index, facts: dict[str, str], faults: list[str]) -> None:
     """Check every folder of kept passages; see :func:`check_vectors`."""
     try:
-        there = kept_in(index.path)
+        there = open_all(index.path)
     except RankhouseError as error:
         faults.append(str(error))
         return

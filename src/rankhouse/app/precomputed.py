@@ -13,8 +13,8 @@ from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Ranker
 from rankhouse.index.index import Index
-from rankhouse.index.precomputed.read import Kept, Kind, find, kept_in
-from rankhouse.index.precomputed.write import Made
+from rankhouse.index.precomputed.read import Kind, PrecomputedPassages, find, open_all
+from rankhouse.index.precomputed.write import PassageRows
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _BLOCK_ROWS = 32_768  # rows gathered at once: some 20 MB of float16 vectors
 _REMEMBERED = 65_536
 
 
-class VectorMaker:
+class VectorPrecomputer:
     """Puts passages into context, word by word, with a TK.
 
     Args:
@@ -48,15 +48,15 @@ class VectorMaker:
         self._ranker, self.dtype = ranker, dtype
         self.fingerprint = vectors_of(ranker)
 
-    def make(self, texts: Sequence[str]) -> Made:
+    def make(self, texts: Sequence[str]) -> PassageRows:
         """Make the vectors of n passages."""
         model: Any = self._ranker.model
         with self._ranker.compute.active():
             stored = model.encode_passages(texts, self.dtype)
-        return Made(stored.vectors, stored.scales, np.diff(stored.offsets), stored.lost)
+        return PassageRows(stored.vectors, stored.scales, np.diff(stored.offsets), stored.lost)
 
 
-class TokenMaker:
+class TokenPrecomputer:
     """Cuts passages into the token ids that a cross-encoder or monoT5 reads; none is left out.
 
     Args:
@@ -74,12 +74,12 @@ class TokenMaker:
         self.fingerprint = self._texts.fingerprint
         self.dtype = "uint16" if self._texts.largest < 2**16 else "uint32"
 
-    def make(self, texts: Sequence[str]) -> Made:
+    def make(self, texts: Sequence[str]) -> PassageRows:
         """Make the ids of n passages, one a row."""
         ids = self._texts.whole(texts)
         lengths = np.array([len(own) for own in ids], np.int64)
         flat = np.fromiter(chain.from_iterable(ids), self.dtype, int(lengths.sum()))
-        return Made(flat[:, None], np.empty(0, np.float32), lengths, np.zeros(len(ids), np.int64))
+        return PassageRows(flat[:, None], np.empty(0, np.float32), lengths, np.zeros(len(ids), np.int64))
 
 
 def reader_of(ranker: NeuralRanker) -> PairReader:
@@ -128,7 +128,7 @@ class KeptDocuments:
         kept: What it keeps.
     """
 
-    def __init__(self, index: Index, kept: Kept) -> None:
+    def __init__(self, index: Index, kept: PrecomputedPassages) -> None:
         self._index, self.kept = index, kept
         self.covered = kept.covered(index.manifest)
         starts = index.starts[:-1].tolist()
@@ -292,7 +292,7 @@ class Stored(NamedTuple):
     ranker: Ranker
     documents: KeptDocuments
     split: KeptSplit
-    kept: Kept
+    kept: PrecomputedPassages
     reads: KeptRanker | KeptTokens
 
 
@@ -319,7 +319,7 @@ def stored_for(index: Index, ranker: NeuralRanker, split: str = "", *, insist: b
         if insist:
             raise
         return None
-    there = kept_in(index.path)
+    there = open_all(index.path)
     kept = find(there, "tokens" if reads_tokens else "vectors", maker, split)
     if kept is None:
         if insist:
@@ -335,7 +335,7 @@ def stored_for(index: Index, ranker: NeuralRanker, split: str = "", *, insist: b
     return Stored(ranker, documents, cut, kept, reader.kept)
 
 
-def _nothing_kept(index: Index, there: Sequence[Kept], split: str) -> str:
+def _nothing_kept(index: Index, there: Sequence[PrecomputedPassages], split: str) -> str:
     held = ", ".join(f"{k.state.kind} ({k.state.dtype}, split {k.state.split})" for k in there)
     wanted = f" with the split {split}" if split else ""
     return (

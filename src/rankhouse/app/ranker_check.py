@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.corpora import read_documents
 from rankhouse.core.nouns import Pair, Passage, Query
 
@@ -32,7 +32,7 @@ def check_ranker(spec: str, corpus: Path | None, facts: dict[str, str], faults: 
         facts: Filled with what is so.
         faults: Filled with what is wrong.
     """
-    ranker: Any = open_ranker(spec, Means("fp32", "cpu"))
+    ranker: Any = open_ranker(spec, ComputeOptions("fp32", "cpu"))
     policy = ranker.model.policy
     facts["family"] = ranker.model.family
     facts["most tokens"] = f"{ranker.max_length}"

@@ -13,7 +13,7 @@ from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
-from rankhouse.index.dense.exact import Exact, Searcher, search
+from rankhouse.index.dense.exact import ExactSearcher, Searcher, search
 from rankhouse.index.dense.faiss import FaissSearcher
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
@@ -26,7 +26,7 @@ _DENSE = re.compile(r"\s*dense\s*\((?P<inside>.*)\)\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Means:
+class ComputeOptions:
     """How to compute: precision (auto, fp32, bf16, int8), device (auto, cpu, cuda), threads (0: all)."""
 
     precision: str = "auto"
@@ -34,7 +34,7 @@ class Means:
     threads: int = 0
 
 
-def open_ranker(spec: str, means: Means) -> NeuralRanker:
+def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
     """Open a bundle folder, or a checkpoint by its family: ``crossencoder("DIR")``.
 
     Raises:
@@ -50,7 +50,7 @@ def open_ranker(spec: str, means: Means) -> NeuralRanker:
     trained = Path(spec) / "ranker"  # the folder of a training holds its best model there
     if (trained / "manifest.json").exists():
         spec = str(trained)
-    return loading.open_ranker(spec, choose(means.precision, means.device, means.threads or None))
+    return loading.open_ranker(spec, choose(compute.precision, compute.device, compute.threads or None))
 
 
 def is_dense(model: str) -> bool:
@@ -59,7 +59,7 @@ def is_dense(model: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Dense:
+class DenseModel:
     """What ``dense(RANKER, name=..., vectors=...)`` says.
 
     Attributes:
@@ -73,7 +73,7 @@ class Dense:
     vectors: str = "exact"
 
     @classmethod
-    def parse(cls, text: str) -> Dense:
+    def parse(cls, text: str) -> DenseModel:
         """Read the notation; the ranker may stand without quotes: ``dense(biencoder("DIR"), name="x")``."""
         found = _DENSE.fullmatch(text)
         if found is None or not found["inside"].strip():
@@ -86,29 +86,29 @@ class Dense:
         return notation.make(spec, {"dense": cls}, "model")
 
 
-def dense_searcher(index: Index, said: Dense) -> Searcher:
+def dense_searcher(index: Index, model: DenseModel) -> Searcher:
     """Open the vectors of an index, exact or by a structure.
 
     Raises:
         MissingInput: Nothing was encoded under this name.
         BadIndex: The vectors do not cover the index as it is now.
     """
-    vectors = Vectors.open(vectors_folder(index.path, said.name))
+    vectors = Vectors.open(vectors_folder(index.path, model.name))
     vectors.require(documents=len(index), collection=index.fingerprint)
-    return Exact(vectors) if said.vectors == "exact" else FaissSearcher.open(vectors, said.vectors)
+    return ExactSearcher(vectors) if model.vectors == "exact" else FaissSearcher.open(vectors, model.vectors)
 
 
 def dense_run(
     index: Index,
-    said: Dense,
+    model: DenseModel,
     queries: Iterable[Query],
     k: int,
-    means: Means,
+    compute: ComputeOptions,
     progress: Progress | None = None,
 ) -> Run:
     """Rank an index's documents by their vectors."""
-    searcher = dense_searcher(index, said)
-    encoder: Any = open_ranker(said.ranker, means)
+    searcher = dense_searcher(index, model)
+    encoder: Any = open_ranker(model.ranker, compute)
     if not hasattr(encoder, "encode_queries"):
-        raise WrongUse(f"{said.ranker}: is no encoder of texts; dense search needs a bi-encoder")
+        raise WrongUse(f"{model.ranker}: is no encoder of texts; dense search needs a bi-encoder")
     return search(searcher, encoder, queries, k, progress)

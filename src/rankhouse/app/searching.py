@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rankhouse.app.rankers import Dense, Means, dense_run, is_dense
+from rankhouse.app.rankers import ComputeOptions, DenseModel, dense_run, is_dense
 from rankhouse.core import notation
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.search import Search, retrieve
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.ranking.fuse import FUSIONS
 
 
@@ -23,14 +23,14 @@ class SearchOptions:
         feedback: Of the lexical models, in notation; "" for none.
         fusion: How several runs become one, in notation.
         k: Documents a query.
-        means: How to compute.
+        compute: How to compute.
     """
 
     models: tuple[str, ...] = ("bm25",)
     feedback: str = ""
     fusion: str = "rrf"
     k: int = 1000
-    means: Means = field(default_factory=Means)
+    compute: ComputeOptions = field(default_factory=ComputeOptions)
 
 
 def search_with(
@@ -52,8 +52,8 @@ def search_with(
     runs = []
     for model in options.models:
         if is_dense(model):
-            runs.append(dense_run(index, Dense.parse(model), queries, options.k, options.means))
+            runs.append(dense_run(index, DenseModel.parse(model), queries, options.k, options.compute))
         else:
-            how = Search(model, options.feedback, options.k, options.means.threads)
+            how = LexicalOptions(model, options.feedback, options.k, options.compute.threads)
             runs.append(retrieve(index, queries, how))
     return runs[0] if len(runs) == 1 else fusion(runs).top(options.k)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.training_pages import write_pages
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
@@ -83,7 +83,7 @@ def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
         BadModel: The checkpoint cannot be used.
     """
     if Path(ranker).is_dir():
-        return open_ranker(ranker, Means("fp32", "cpu")).model
+        return open_ranker(ranker, ComputeOptions("fp32", "cpu")).model
     name = ranker.partition("(")[0].strip()
     notation.choose(name, FAMILIES, "family of rankers")
     if name not in DESIGNS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rankhouse.app import console
-from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_run, write_run
@@ -48,7 +48,7 @@ def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
     """Return the validation run re-ranked by what was kept."""
     if (out / VALIDATION_RUN).exists():
         return read_run(out / VALIDATION_RUN)
-    ranker = open_ranker(str(out), Means("fp32"))
+    ranker = open_ranker(str(out), ComputeOptions("fp32"))
     with console.progress("re-ranking validation", validation.rows) as show:
         reranked = rerank(
             ranker,

@@ -26,7 +26,7 @@ from rankhouse.core.checksums import BlockSums, differs, file_sum
 from rankhouse.core.errors import BadIndex, OutputFailed, WrongUse
 from rankhouse.core.nouns import Document, Passage
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.index.append_state import MANIFEST, PROGRESS, Counts, S, save_state, sum_of
+from rankhouse.index.append_state import MANIFEST, PROGRESS, LogState, S, save_state, sum_of
 
 CHUNK_CHARACTERS: Final = 4_000_000
 JOURNAL_SECONDS: Final = 2.0  # at most so much work is lost by a kill, besides the chunk under way
@@ -37,7 +37,7 @@ Split = Callable[[Document], Sequence[Passage]]
 """What cuts a document into passages; ``text.split`` has them."""
 
 
-class Stretch(NamedTuple):
+class DocumentSource(NamedTuple):
     """The documents to come, and how they are taken.
 
     Attributes:
@@ -88,7 +88,7 @@ class Chunk:
         )
 
 
-class Growing(Generic[S]):
+class AppendLog(Generic[S]):
     """The data files of a folder, open at their ends, and the state that says how much of them counts.
 
     ``state`` runs ahead of the file ``progress.json``, which :meth:`note` brings up to date.
@@ -105,7 +105,7 @@ class Growing(Generic[S]):
         self._streams: dict[str, BinaryIO] = {}
         self._sums: dict[str, BlockSums] = {}
 
-    def __enter__(self) -> Growing[S]:
+    def __enter__(self) -> AppendLog[S]:
         with writing_to(self.folder, NOTHING_LOST), ExitStack() as stack:
             self.folder.mkdir(parents=True, exist_ok=True)
             for name, size in self.state.sizes().items():
@@ -206,10 +206,10 @@ def begin(
     return _changed(state, version=asked.version)
 
 
-def grow(
-    files: Growing[S],
+def append_documents(
+    files: AppendLog[S],
     documents: Iterable[Document],
-    stretch: Stretch,
+    source: DocumentSource,
     write: Callable[[Chunk], None],
     progress: Progress | None = None,
 ) -> S:
@@ -218,7 +218,7 @@ def grow(
     Args:
         files: What grows.
         documents: All documents of the collection, in index order, streamed once.
-        stretch: How many there are and how they are cut.
+        source: How many there are and how they are cut.
         write: Encodes a chunk and appends it to the files.
         progress: Told how far the work is, documents done earlier included.
 
@@ -234,26 +234,26 @@ def grow(
         if seen <= before:
             if seen == before:
                 _refuse_others(files, hashed.hexdigest())
-                tell(seen, stretch.documents)
+                tell(seen, source.documents)
             continue
-        chunk.add(document.id, stretch.split(document))
-        if chunk.full(stretch.chunk):
+        chunk.add(document.id, source.split(document))
+        if chunk.full(source.chunk):
             write(chunk)
             files.note(hashed.hexdigest())
             chunk = Chunk()
-            tell(seen, stretch.documents)
-    if seen < before or seen != stretch.documents:
+            tell(seen, source.documents)
+    if seen < before or seen != source.documents:
         raise BadIndex(
-            f"{files.folder}: {seen:,} documents came, {stretch.documents:,} were announced and {before:,} "
+            f"{files.folder}: {seen:,} documents came, {source.documents:,} were announced and {before:,} "
             "were encoded before; if the index was made anew, replace its vectors with --overwrite"
         )
     write(chunk)
     files.note(hashed.hexdigest(), now=True)
-    tell(seen, stretch.documents)
-    return _changed(files.state, collection=stretch.collection)
+    tell(seen, source.documents)
+    return _changed(files.state, collection=source.collection)
 
 
-def finish(folder: Path, final: Counts) -> None:
+def finish(folder: Path, final: LogState) -> None:
     """Say that all is done."""
     with writing_to(folder, DONE_STAYS):
         save_state(final, folder / MANIFEST)
@@ -266,7 +266,7 @@ def _hash(hashed: blake2b, document: Document) -> None:
         hashed.update(len(raw).to_bytes(8, "big") + raw)
 
 
-def _refuse_others(files: Growing[S], texts: str) -> None:
+def _refuse_others(files: AppendLog[S], texts: str) -> None:
     if texts != files.state.texts:
         raise BadIndex(
             f"{files.folder}: the first {files.state.documents:,} documents are not those that were encoded "

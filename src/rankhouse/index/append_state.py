@@ -24,7 +24,7 @@ PROGRESS: Final = "progress.json"
 AGAIN: Final = "run  rankhouse encode  again"
 
 
-class Counts(Protocol):
+class LogState(Protocol):
     """How much of a folder's files counts; a frozen msgspec structure.
 
     Attributes:
@@ -60,7 +60,7 @@ class Counts(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Counts)
+S = TypeVar("S", bound=LogState)
 
 
 def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, object]]) -> S:
@@ -95,18 +95,18 @@ def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, objec
     return state
 
 
-def save_state(state: Counts, path: Path) -> None:
+def save_state(state: LogState, path: Path) -> None:
     """Write a state into a file, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_bytes(sealed(msgspec.json.encode(state)))
 
 
-def sum_of(state: Counts, name: str) -> FileSum:
+def sum_of(state: LogState, name: str) -> FileSum:
     """Return what a file must be, as far as it counts."""
     return FileSum(state.sizes()[name], state.sums.get(name, 0), state.blocks.get(name, b""))
 
 
-def mapped(folder: Path, state: Counts, name: str, dtype: str, shape: tuple[int, ...]) -> Checked[Any]:
+def mapped(folder: Path, state: LogState, name: str, dtype: str, shape: tuple[int, ...]) -> Checked[Any]:
     """Map an array of a folder into memory; small files are compared now, blocks of large ones when read.
 
     Args:
@@ -144,7 +144,7 @@ def mapped(folder: Path, state: Counts, name: str, dtype: str, shape: tuple[int,
     return Checked(content.view(dtype).reshape(shape), guard)
 
 
-def verify_files(folder: Path, state: Counts) -> None:
+def verify_files(folder: Path, state: LogState) -> None:
     """Read every file whole and compare it with its checksum.
 
     Raises:

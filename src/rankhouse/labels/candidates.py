@@ -17,7 +17,7 @@ from rankhouse.core.errors import BadData, DuplicateId
 from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.labels.fingerprints import run_digest
-from rankhouse.text.split_cache import CutOnce
+from rankhouse.text.split_cache import SplitCache
 
 Split = Callable[[Document], Sequence[Passage]]
 """What cuts a document into passages; ``text.split`` has them."""
@@ -65,8 +65,8 @@ class Candidates:
     split: Split
 
     @cached_property
-    def _cut(self) -> CutOnce:
-        return CutOnce(lambda document: [p for p in self.split(document) if p.text.strip()])
+    def _cut(self) -> SplitCache:
+        return SplitCache(lambda document: [p for p in self.split(document) if p.text.strip()])
 
     def rows(self, start: int = 0) -> Iterator[Row]:
         """Stream the rows from one on, numbered from 0."""

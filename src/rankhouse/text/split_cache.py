@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from rankhouse.core.nouns import Document, Passage
 
-KEPT_CHARACTERS = 16_000_000
+CACHED_CHARACTERS = 16_000_000
 """Characters of documents whose passages are kept: about three times as many bytes of memory."""
 
 
@@ -21,7 +21,7 @@ class _Cut(NamedTuple):
     passages: Sequence[Passage]
 
 
-class CutOnce:
+class SplitCache:
     """A splitter that keeps what it cut last; what comes out is what the splitter itself would give.
 
     Args:
@@ -29,7 +29,7 @@ class CutOnce:
         size: Characters of documents to keep the passages of.
     """
 
-    def __init__(self, split: Callable[[Document], Sequence[Passage]], size: int = KEPT_CHARACTERS) -> None:
+    def __init__(self, split: Callable[[Document], Sequence[Passage]], size: int = CACHED_CHARACTERS) -> None:
         self._split, self._size = split, size
         self._kept: OrderedDict[str, _Cut] = OrderedDict()
         self._characters = 0

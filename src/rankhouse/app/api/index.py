@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from rankhouse.app.api.inputs import DocumentsLike, QueriesLike, as_documents, as_queries
 from rankhouse.app.api.rankers import open_ranker
-from rankhouse.app.rankers import Means
+from rankhouse.app.rankers import ComputeOptions
 from rankhouse.app.searching import SearchOptions, search_with
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
@@ -17,7 +17,7 @@ from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index import index as stored
 from rankhouse.index.dense import faiss
-from rankhouse.index.dense.encode import Encoding, encode
+from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.text.snippets import snippet
@@ -119,7 +119,7 @@ class Index(stored.Index):
             MissingInput: ``dense(...)`` without vectors; make them with :meth:`encode`.
         """
         models = (model,) if isinstance(model, str) else tuple(model)
-        options = SearchOptions(models, feedback, fusion, k, Means(threads=threads))
+        options = SearchOptions(models, feedback, fusion, k, ComputeOptions(threads=threads))
         return search_with(self, as_queries(queries), options)
 
     def encode(
@@ -149,7 +149,7 @@ class Index(stored.Index):
         if not hasattr(encoder, "encode_passages"):
             raise WrongUse(f"{ranker}: encodes no texts; dense search needs a bi-encoder")
         splitter = notation.make(split, SPLITTERS, "splitter")
-        job = Encoding(len(self), self.fingerprint, splitter, dtype=dtype, overwrite=overwrite)
+        job = EncodeOptions(len(self), self.fingerprint, splitter, dtype=dtype, overwrite=overwrite)
         vectors = encode(encoder, self.documents.stream(), vectors_folder(self.path, name), job)
         if structure:
             faiss.build(vectors, structure)

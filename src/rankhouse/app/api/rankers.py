@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rankhouse.app.rankers import Means
+from rankhouse.app.rankers import ComputeOptions
 from rankhouse.app.rankers import open_ranker as _open
 from rankhouse.core.nouns import Ranker
 
@@ -39,7 +39,7 @@ def open_ranker(
         BadModel: The folder or checkpoint cannot be used.
         WrongUse: An unknown family or argument.
     """
-    return _open(os.fspath(spec), Means(precision, device, threads))
+    return _open(os.fspath(spec), ComputeOptions(precision, device, threads))
 
 
 def as_ranker(given: str | os.PathLike[str] | Ranker) -> Ranker:

@@ -11,16 +11,16 @@ import click
 from rankhouse.app import console
 from rankhouse.app.given import idle
 from rankhouse.app.options import PATH, as_json, computing
-from rankhouse.app.precomputed import TokenMaker, VectorMaker
-from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.app.precomputed import TokenPrecomputer, VectorPrecomputer
+from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.index.dense import faiss as dense_faiss
-from rankhouse.index.dense.encode import Encoding, encode
+from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import Encoder, vectors_folder
 from rankhouse.index.index import Index
-from rankhouse.index.precomputed.read import kept_folder
-from rankhouse.index.precomputed.write import Keeping, keep
+from rankhouse.index.precomputed.read import precomputed_folder
+from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 from rankhouse.ranking.pool import POOLS
 from rankhouse.text.split import SPLITTERS
 
@@ -76,7 +76,7 @@ def command(
     notation.make(pool, POOLS, "pool")
     if vectors:
         notation.make(vectors, dense_faiss.STRUCTURES, "vector structure")
-    opened: Any = open_ranker(ranker, Means(precision, device, threads))
+    opened: Any = open_ranker(ranker, ComputeOptions(precision, device, threads))
     asked = _Asked(split, pool, dtype or "", overwrite)
     is_dense = hasattr(opened, "encode_passages") and not tokens
     if vectors and not is_dense:
@@ -116,7 +116,7 @@ def _dense(
         raise WrongUse('--dtype int8: a bi-encoder\'s vectors are float32 or float16; see --vectors "sq8"')
     splitter = notation.make(asked.split, SPLITTERS, "splitter")
     dtype = asked.dtype or "float32"
-    job = Encoding(len(index), index.fingerprint, splitter, dtype=dtype, overwrite=asked.overwrite)
+    job = EncodeOptions(len(index), index.fingerprint, splitter, dtype=dtype, overwrite=asked.overwrite)
     folder = vectors_folder(index.path, name)
     with console.progress("encoding", len(index)) as show:
         made = encode(encoder, index.documents.stream(), folder, job, show)
@@ -131,11 +131,13 @@ def _keep(
     index: Index, ranker: NeuralRanker, asked: _Asked, *, tokens: bool
 ) -> tuple[dict[str, object], str]:
     """Keep what the ranker makes of every passage: its words in context, or its token ids."""
-    maker = TokenMaker(ranker) if tokens else VectorMaker(ranker, asked.dtype or "float16")
+    maker = TokenPrecomputer(ranker) if tokens else VectorPrecomputer(ranker, asked.dtype or "float16")
     splitter = notation.make(asked.split, SPLITTERS, "splitter")
-    job = Keeping(len(index), index.fingerprint, splitter, asked.pool, maker.chunk, overwrite=asked.overwrite)
+    job = PrecomputeOptions(
+        len(index), index.fingerprint, splitter, asked.pool, maker.chunk, overwrite=asked.overwrite
+    )
     with console.progress("encoding", len(index)) as show:
-        made = keep(maker, index.documents.stream(), kept_folder(index.path), job, show)
+        made = precompute(maker, index.documents.stream(), precomputed_folder(index.path), job, show)
     state = made.state
     if state.cut:
         console.warn(

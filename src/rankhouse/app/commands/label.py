@@ -13,7 +13,7 @@ import click
 from rankhouse.app import console
 from rankhouse.app.given import idle, unused
 from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, as_json, computing
-from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import WrongUse
@@ -121,7 +121,7 @@ def command(
         check_passages(cut, run, depth)
     known = judged(read_qrels(truth), by="passage", name=str(truth)) if truth else None
     index = Index.open(index_path)
-    with _rankers(Means(precision, device, threads), cache) as opened:
+    with _rankers(ComputeOptions(precision, device, threads), cache) as opened:
         openers = Openers(ranker=opened)
         rule = read(rule_text, openers)
         pool = read(negative_rule, openers) if negative_rule else None
@@ -158,13 +158,13 @@ class _Opened:
     """Opens the rankers a rule names, with a cache around each if there is one; closed together.
 
     Args:
-        means: How they compute.
+        compute: How they compute.
         cache: Where to keep scores; None keeps none.
         stack: Closes what was opened.
     """
 
-    def __init__(self, means: Means, cache: Path | None, stack: ExitStack) -> None:
-        self._means, self._cache, self._stack = means, cache, stack
+    def __init__(self, compute: ComputeOptions, cache: Path | None, stack: ExitStack) -> None:
+        self._compute, self._cache, self._stack = compute, cache, stack
         self._neural: dict[str, NeuralRanker] = {}
 
     @property
@@ -173,7 +173,7 @@ class _Opened:
         return bool(self._neural)
 
     def __call__(self, name: str) -> Ranker:
-        ranker = self._neural[name] = open_ranker(name, self._means)
+        ranker = self._neural[name] = open_ranker(name, self._compute)
         if self._cache is None:
             return ranker
         return self._stack.enter_context(closing(CachedRanker(ranker, self._cache)))
@@ -191,9 +191,9 @@ class _Opened:
 
 
 @contextmanager
-def _rankers(means: Means, cache: Path | None) -> Iterator[_Opened]:
+def _rankers(compute: ComputeOptions, cache: Path | None) -> Iterator[_Opened]:
     with ExitStack() as stack:
-        yield _Opened(means, cache, stack)
+        yield _Opened(compute, cache, stack)
 
 
 def _guard(rule: Rule, queries: list[Query], test: Part, index: Index, *, allow_test: bool) -> Overlap | None:

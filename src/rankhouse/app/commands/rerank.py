@@ -14,7 +14,7 @@ import numpy as np
 from rankhouse.app import console
 from rankhouse.app.options import FROM_ZERO, OUTPUT_FILE, PATH, as_json, computing
 from rankhouse.app.precomputed import stored_for
-from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.nouns import Ranker
@@ -79,7 +79,7 @@ def command(
     What  rankhouse encode  kept for this very ranker (TK's words in context, token ids) is used at once.
     """
     first, asked, index = read_run(run_path), read_queries(queries, field=field), Index.open(index_path)
-    neural = open_ranker(ranker, Means(precision, device, threads))
+    neural = open_ranker(ranker, ComputeOptions(precision, device, threads))
     cut = str(notation.make(split, SPLITTERS, "splitter")) if split else ""
     kept = None if stored is False else stored_for(index, neural, cut, insist=bool(stored))
     held = kept.kept.state if kept else None

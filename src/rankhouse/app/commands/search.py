@@ -15,7 +15,7 @@ from rankhouse.app import console
 from rankhouse.app.exclude_self import own_entries, without
 from rankhouse.app.given import idle
 from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, as_json, computing, skip_bad
-from rankhouse.app.rankers import Dense, Means, dense_run, is_dense
+from rankhouse.app.rankers import ComputeOptions, DenseModel, dense_run, is_dense
 from rankhouse.app.reports import report_skips
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
@@ -25,7 +25,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.search import Search, retrieve
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.text.snippets import Snippet, snippet
 
@@ -85,7 +85,11 @@ def command(
         raise WrongUse("--queries needs --out RUN, the run file to write")
     index = Index.open(index_path)
     asking = Asking(
-        models, feedback, fusion, k or (1000 if query is None else 10), Means(precision, device, threads)
+        models,
+        feedback,
+        fusion,
+        k or (1000 if query is None else 10),
+        ComputeOptions(precision, device, threads),
     )
     if query is not None:
         show_answer(index, Query("query", query), asking, as_json=as_json)
@@ -135,7 +139,7 @@ class Asking:
     feedback: str = ""
     fusion: str = "rrf"
     k: int = 1000
-    means: Means = field(default_factory=Means)
+    compute: ComputeOptions = field(default_factory=ComputeOptions)
 
 
 def ask(index: Index, queries: list[Query], asking: Asking) -> Run:
@@ -145,9 +149,11 @@ def ask(index: Index, queries: list[Query], asking: Asking) -> Run:
     for model in asking.models:
         with console.progress(f"searching with {model}", len(queries)) as show:
             if is_dense(model):
-                runs.append(dense_run(index, Dense.parse(model), queries, asking.k, asking.means, show))
+                runs.append(
+                    dense_run(index, DenseModel.parse(model), queries, asking.k, asking.compute, show)
+                )
             else:
-                search = Search(model, asking.feedback, asking.k, asking.means.threads)
+                search = LexicalOptions(model, asking.feedback, asking.k, asking.compute.threads)
                 runs.append(retrieve(index, queries, search, show))
     return runs[0] if len(runs) == 1 else fusion(runs).top(asking.k)
 

@@ -12,7 +12,7 @@ import click
 from rankhouse.app import console
 from rankhouse.app.given import idle, with_changes
 from rankhouse.app.options import COUNT, PATH, SEED, as_json
-from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
@@ -141,7 +141,7 @@ def _model(ranker: str | None, init: str | None, index: Index, seed: int) -> Mod
     if (ranker is None) == (init is None):
         raise WrongUse("give either --ranker SPEC (a model to begin, or a checkpoint) or --init DIR")
     if init is not None:
-        return open_ranker(init, Means("fp32", "cpu")).model
+        return open_ranker(init, ComputeOptions("fp32", "cpu")).model
     assert ranker is not None
     name = ranker.partition("(")[0].strip()
     notation.choose(name, FAMILIES, "family of rankers")

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from rankhouse.app import console
-from rankhouse.app.rankers import Means, open_ranker
+from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
-from rankhouse.index.dense.encode import Encoding, encode
-from rankhouse.index.dense.exact import Exact, search
+from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.vectors import vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.ranking.fuse import rrf
@@ -36,7 +36,7 @@ def minilm() -> Path | None:
 
 
 def neural_runs(
-    index: Index, questions: Sequence[Query], folder: Path, first: Run, means: Means | None = None
+    index: Index, questions: Sequence[Query], folder: Path, first: Run, compute: ComputeOptions | None = None
 ) -> dict[str, Run]:
     """Encode the documents in passages, search them exactly, and fuse with the first stage.
 
@@ -45,11 +45,11 @@ def neural_runs(
         questions: What is asked.
         folder: The encoder.
         first: The run to fuse with, by reciprocal rank.
-        means: How to compute.
+        compute: How to compute.
     """
-    encoder: Any = open_ranker(f"biencoder({str(folder)!r})", means or Means())
-    job = Encoding(len(index), index.fingerprint, Words(PASSAGE_WORDS))
+    encoder: Any = open_ranker(f"biencoder({str(folder)!r})", compute or ComputeOptions())
+    job = EncodeOptions(len(index), index.fingerprint, Words(PASSAGE_WORDS))
     with console.progress("encoding with MiniLM", len(index)) as show:
         vectors = encode(encoder, index.documents.stream(), vectors_folder(index.path), job, show)
-    dense = search(Exact(vectors), encoder, questions)
+    dense = search(ExactSearcher(vectors), encoder, questions)
     return {"dense": dense, "hybrid": rrf()([first, dense]).top(1000)}

@@ -27,17 +27,17 @@ from rankhouse.evaluation.compare import Comparison, compare
 from rankhouse.evaluation.report import means_table, records, write_report
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
-from rankhouse.index.lexical.search import Search, retrieve
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.text.snippets import snippet
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
 JUDGEMENTS = Path(__file__).with_name("judgements.txt")
 
 SYSTEMS = {
-    "bm25": Search("bm25(k1=0.9, b=0.4)"),
-    "bm25-rm3": Search("bm25(k1=0.9, b=0.4)", "rm3(terms=10, docs=10, weight=0.5)"),
-    "ql": Search("ql(mu=1000)"),
-    "ql-rm3": Search("ql(mu=1000)", "rm3(terms=10, docs=10, weight=0.5)"),
+    "bm25": LexicalOptions("bm25(k1=0.9, b=0.4)"),
+    "bm25-rm3": LexicalOptions("bm25(k1=0.9, b=0.4)", "rm3(terms=10, docs=10, weight=0.5)"),
+    "ql": LexicalOptions("ql(mu=1000)"),
+    "ql-rm3": LexicalOptions("ql(mu=1000)", "rm3(terms=10, docs=10, weight=0.5)"),
 }
 BASELINE = "bm25"
 MEASURES = ("nDCG@10", "RR@10", "AP", "R@100")

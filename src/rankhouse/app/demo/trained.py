@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rankhouse.app import console
-from rankhouse.app.rankers import Means
+from rankhouse.app.rankers import ComputeOptions
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
-from rankhouse.index.lexical.search import Search, retrieve
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.ranking.fuse import linear, tune
 from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.training.tuning import cut_at
@@ -119,7 +119,7 @@ def taught_runs(
     out: Path,
     vectors: Path | None,
     lesson: Lesson = LESSON,
-    means: Means | None = None,
+    compute: ComputeOptions | None = None,
 ) -> dict[str, Run]:
     """Teach a TK and let it rerank the first stage, alone and interpolated.
 
@@ -130,12 +130,12 @@ def taught_runs(
         out: The training's folder; what was there is replaced.
         vectors: A folder with the word pieces' vectors to start from; None draws them.
         lesson: How.
-        means: How to compute.
+        compute: How to compute.
     """
     shutil.rmtree(out, ignore_errors=True)
     asked = pseudo_queries(index.documents.stream())
     validation = _train(index, asked, out, vectors, lesson)
-    ranker = _open(out, means)
+    ranker = _open(out, compute)
     plan = Plan(depth=lesson.depth)
     held_out = rerank(ranker, validation.run, validation.queries, asked.documents, plan)
     fusion, measure = linear("z-score"), scorer(validation.qrels, "RR@10")
@@ -159,7 +159,7 @@ def _train(index: Index, asked: Pseudo, out: Path, vectors: Path | None, lesson:
 
     build(asked.documents.values(), out / "pseudo-index", BuildOptions(overwrite=True))
     first = retrieve(
-        Index.open(out / "pseudo-index"), asked.queries, Search("bm25(k1=0.9, b=0.4)", k=lesson.depth)
+        Index.open(out / "pseudo-index"), asked.queries, LexicalOptions("bm25(k1=0.9, b=0.4)", k=lesson.depth)
     )
     every = max(1, len(asked.queries) // lesson.held_out)
     held_out = asked.queries[::every]
@@ -224,7 +224,7 @@ def _fresh(index: Index, vectors: Path | None, lesson: Lesson) -> TK:
     return model
 
 
-def _open(out: Path, means: Means | None) -> NeuralRanker:
+def _open(out: Path, compute: ComputeOptions | None) -> NeuralRanker:
     from rankhouse.app.rankers import open_ranker
 
-    return open_ranker(str(out / "training"), means or Means("fp32", "cpu"))
+    return open_ranker(str(out / "training"), compute or ComputeOptions("fp32", "cpu"))

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from rankhouse.core.nouns import FloatArray, Query
-from rankhouse.index.dense.exact import Exact, search
+from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.faiss import FaissSearcher, recall
 from rankhouse.index.dense.vectors import Vectors
 
@@ -58,5 +58,5 @@ def measured_recall(vectors: Vectors, structure: str, k: int = 10, sample: int =
     rows = np.sort(rng.choice(len(vectors), min(sample, len(vectors)), replace=False)).tolist()
     asked = [Query(str(row), str(row)) for row in rows]
     known = _Known(vectors)
-    exact = search(Exact(vectors), known, asked, k)
+    exact = search(ExactSearcher(vectors), known, asked, k)
     return recall(exact, search(FaissSearcher.open(vectors, structure), known, asked, k), k)

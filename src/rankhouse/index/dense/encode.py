@@ -1,7 +1,7 @@
 """Documents -> vectors on disk, chunk after chunk; a killed encoding goes on where it was.
 
-How folders grow, and what a kill leaves, is in ``growing.py``. Documents added to an index are encoded alike:
-only they are.
+How a folder grows, and what a kill leaves, is in ``append_log.py``. Documents added to an index are
+encoded alike: only they are.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.core.progress import Progress
 from rankhouse.index.append_log import (
+    AppendLog,
     Chunk,
-    Growing,
+    DocumentSource,
     Split,
-    Stretch,
+    append_documents,
     begin,
     finish,
-    grow,
 )
 from rankhouse.index.dense.vectors import (
     DTYPES,
     SIMILARITIES,
     Encoder,
-    State,
     Vectors,
+    VectorsState,
     load_vectors_state,
     unit_length,
 )
@@ -40,7 +40,7 @@ from rankhouse.text.split import Whole
 
 
 @dataclass(frozen=True)
-class Encoding:
+class EncodeOptions:
     """What to encode, and how.
 
     Attributes:
@@ -85,7 +85,7 @@ def encode(
     encoder: Encoder,
     documents: Iterable[Document],
     folder: Path | str,
-    job: Encoding,
+    job: EncodeOptions,
     progress: Progress | None = None,
 ) -> Vectors:
     """Encode a collection, or what is not encoded of it yet.
@@ -106,18 +106,20 @@ def encode(
     folder = Path(folder)
     choose(job.dtype, DTYPES, "number format")
     choose(encoder.similarity, SIMILARITIES, "similarity")
-    asked = State(encoder=encoder.fingerprint, policy=job.way, similarity=encoder.similarity, dtype=job.dtype)
+    asked = VectorsState(
+        encoder=encoder.fingerprint, policy=job.way, similarity=encoder.similarity, dtype=job.dtype
+    )
     with only_writer(folder):
         same = ("encoder", "policy", "similarity", "dtype")
         state = begin(folder, asked, load_vectors_state, same, overwrite=job.overwrite)
         if (state.documents, state.collection) == (job.documents, job.collection):
             return Vectors.open(folder)
-        with Growing(folder, state, zeros=["ids_at.bin"]) as files:
-            stretch = Stretch(job.documents, job.collection, job.split, job.chunk)
-            final = grow(
+        with AppendLog(folder, state, zeros=["ids_at.bin"]) as files:
+            source = DocumentSource(job.documents, job.collection, job.split, job.chunk)
+            final = append_documents(
                 files,
                 documents,
-                stretch,
+                source,
                 lambda chunk: _add(files, chunk, _encoded(encoder, chunk, job, files.state)),
                 progress,
             )
@@ -132,7 +134,7 @@ def encode(
     return Vectors.open(folder)
 
 
-def _add(files: Growing[State], chunk: Chunk, vectors: FloatArray) -> None:
+def _add(files: AppendLog[VectorsState], chunk: Chunk, vectors: FloatArray) -> None:
     """Append a chunk's documents and their vectors (n, d)."""
     before = files.state
     raw = [doc_id.encode() for doc_id in chunk.ids]
@@ -158,7 +160,7 @@ def _add(files: Growing[State], chunk: Chunk, vectors: FloatArray) -> None:
     )
 
 
-def _encoded(encoder: Encoder, chunk: Chunk, job: Encoding, state: State) -> FloatArray:
+def _encoded(encoder: Encoder, chunk: Chunk, job: EncodeOptions, state: VectorsState) -> FloatArray:
     """Encode a chunk: (n, d) float32, checked, of length 1 where the similarity is the cosine."""
     parts = [np.empty((0, state.dimension), np.float32)]
     for start in range(0, len(chunk.texts), job.chunk):
@@ -178,7 +180,7 @@ def _encoded(encoder: Encoder, chunk: Chunk, job: Encoding, state: State) -> Flo
     return vectors
 
 
-def _refuse_unfit(vectors: FloatArray, chunk: Chunk, job: Encoding) -> None:
+def _refuse_unfit(vectors: FloatArray, chunk: Chunk, job: EncodeOptions) -> None:
     with np.errstate(over="ignore"):
         unfit = ~np.isfinite(vectors.astype(DTYPES[job.dtype])).all(axis=1)
     if unfit.any():

@@ -33,7 +33,7 @@ _GATHERED: Final = 2_048  # rows compared again at once
 _UNIT: Final = 2.0**-24  # rounding of float32
 
 
-class Nearest(NamedTuple):
+class Neighbours(NamedTuple):
     """The best k documents for one query: their numbers (k,) and scores (k,), best first."""
 
     documents: Rows
@@ -41,11 +41,11 @@ class Nearest(NamedTuple):
 
 
 class Searcher(Protocol):
-    """What finds the nearest documents: :class:`Exact`, or a structure of ``dense_faiss``."""
+    """What finds the nearest documents: :class:`ExactSearcher`, or a structure of ``dense_faiss``."""
 
     vectors: Vectors
 
-    def nearest(self, points: FloatArray, k: int) -> list[Nearest]:
+    def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
         """Find the best k documents for each of q points (q, d)."""
         ...
 
@@ -60,7 +60,7 @@ def search(
     """Rank documents by their vectors for queries.
 
     Args:
-        searcher: ``Exact(vectors)`` or a FAISS structure.
+        searcher: ``ExactSearcher(vectors)`` or a FAISS structure.
         encoder: The encoder that made the vectors.
         queries: The queries; one without text gets an empty ranking.
         k: How many documents a query.
@@ -115,7 +115,7 @@ def encode_queries(vectors: Vectors, encoder: Encoder, queries: Sequence[Query])
     return unit_length(points) if vectors.state.similarity == "cosine" else points
 
 
-class Exact:
+class ExactSearcher:
     """Compares every row. Needs no structure and no memory beyond a block.
 
     Args:
@@ -127,7 +127,7 @@ class Exact:
         self.vectors = vectors
         self._block = max(1, block_bytes // (4 * max(1, vectors.dimension)))
 
-    def nearest(self, points: FloatArray, k: int) -> list[Nearest]:
+    def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
         """Find the best k documents for each of q points (q, d)."""
         rows, owners = self.vectors.rows, self.vectors.owners
         best = [_Best(self.vectors, point, k, self._block) for point in points]
@@ -204,7 +204,7 @@ class _Best:
             return exact
         return exact + np.float32(np.square(self._point, dtype=np.float64).sum())
 
-    def finish(self) -> Nearest:
+    def finish(self) -> Neighbours:
         """Compare what is left again, exactly, and give the best k."""
         rows = np.concatenate([np.empty(0, np.int64), *self._rows])
         return settle(self._vectors, rows, rescore(self._vectors, self._point, rows), self._k)
@@ -237,7 +237,7 @@ def _parts(n: int) -> Iterator[slice]:
     return (slice(start, start + _GATHERED) for start in range(0, n, _GATHERED))
 
 
-def settle(vectors: Vectors, rows: Rows, scores: FloatArray, k: int) -> Nearest:
+def settle(vectors: Vectors, rows: Rows, scores: FloatArray, k: int) -> Neighbours:
     """Pool rows (n,) with exact scores (n,) to documents and give the best k, ties by id descending."""
     documents, best = best_of_each(vectors.owners[rows], scores)
     if len(best) > k:
@@ -247,7 +247,7 @@ def settle(vectors: Vectors, rows: Rows, scores: FloatArray, k: int) -> Nearest:
         chosen = np.concatenate([sure, np.array(by_id[: k - len(sure)], np.int64)])
         documents, best = documents[chosen], best[chosen]
     order = np.argsort(-best, kind="stable")
-    return Nearest(documents[order].astype(np.int64), best[order])
+    return Neighbours(documents[order].astype(np.int64), best[order])
 
 
 def best_of_each(owners: NDArray[Any], scores: FloatArray) -> tuple[NDArray[Any], FloatArray]:

@@ -31,7 +31,7 @@ from rankhouse.core.outputs import others, replacing_folder
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.append_state import AGAIN
-from rankhouse.index.dense.exact import Exact, Nearest, Rows, rescore, settle
+from rankhouse.index.dense.exact import ExactSearcher, Neighbours, Rows, rescore, settle
 from rankhouse.index.dense.vectors import Vectors
 
 _SEED: Final = 1234
@@ -160,17 +160,17 @@ class FaissSearcher:
             sheet = _Sheet(self.structure.name, build, search, self.vectors.fingerprint, size, crc)
             (temporary / "sheet.json").write_bytes(sealed(msgspec.json.encode(sheet)))
 
-    def nearest(self, points: FloatArray, k: int) -> list[Nearest]:
+    def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
         """Find about the best k documents for each of q points (q, d); their scores are exact."""
         if not len(self.vectors):
-            return Exact(self.vectors).nearest(points, k)
+            return ExactSearcher(self.vectors).nearest(points, k)
         points = np.ascontiguousarray(points, np.float32)
         # A few more than k: what float32 or 8 bits put just below the cut may belong just above it.
         fetched = min(k + k // 8 + 16, len(self.vectors))
         proposed = self._propose(points, fetched)
         return [self._settle(point, rows, k, fetched) for point, rows in zip(points, proposed, strict=True)]
 
-    def _settle(self, point: FloatArray, rows: Rows, k: int, fetched: int) -> Nearest:
+    def _settle(self, point: FloatArray, rows: Rows, k: int, fetched: int) -> Neighbours:
         """Ask for more rows until they belong to k documents or there are no more; then score them."""
         while (
             len(np.unique(self.vectors.owners[rows])) < k

@@ -63,7 +63,7 @@ class Encoder(Protocol):
         ...
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class VectorsState(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the files counts, and how it was made.
 
     Attributes:
@@ -130,9 +130,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def load_vectors_state(path: Path) -> State:
-    """Read a manifest or progress file; raises as :func:`growing.load_state` does."""
-    return load_state(path, State, {"dtype": DTYPES, "similarity": SIMILARITIES})
+def load_vectors_state(path: Path) -> VectorsState:
+    """Read a manifest or progress file; raises as :func:`append_state.load_state` does."""
+    return load_state(path, VectorsState, {"dtype": DTYPES, "similarity": SIMILARITIES})
 
 
 def vectors_folder(index: Path | str, name: str = "default") -> Path:
@@ -157,7 +157,7 @@ class Vectors:
         ids: Id of each document by number.
     """
 
-    def __init__(self, folder: Path, state: State) -> None:
+    def __init__(self, folder: Path, state: VectorsState) -> None:
         self.folder, self.state = folder, state
         kind, d = DTYPES[state.dtype], state.dimension
         self.rows: Checked[np.floating[Any]] = mapped(folder, state, "vectors.bin", kind, (state.rows, d))

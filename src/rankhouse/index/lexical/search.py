@@ -54,7 +54,7 @@ _NO_HITS = Hits(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 @dataclass(frozen=True)
-class Search:
+class LexicalOptions:
     """How to search.
 
     Attributes:
@@ -73,7 +73,7 @@ class Search:
 def retrieve(
     index: Index,
     queries: Iterable[Query],
-    search: Search | None = None,
+    search: LexicalOptions | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Rank an index's documents for queries.
@@ -87,7 +87,7 @@ def retrieve(
     Raises:
         WrongUse: Unknown model or feedback, or a bad argument of theirs.
     """
-    search = search or Search()
+    search = search or LexicalOptions()
     if search.k < 1:
         raise WrongUse(f"k={search.k}: ask for 1 document or more")
     engine = Retriever(index, search)
@@ -135,7 +135,7 @@ def _distinct(rows: NDArray[np.int64], documents: int) -> tuple[NDArray[np.int64
 class Retriever:
     """One model over one index, ready for queries; safe to share between threads."""
 
-    def __init__(self, index: Index, search: Search) -> None:
+    def __init__(self, index: Index, search: LexicalOptions) -> None:
         self.index, self.k = index, min(search.k, max(1, len(index)))
         self.model = notation.make(search.model, WEIGHTINGS, "model")
         self.feedback = notation.make(search.feedback, FEEDBACKS, "feedback") if search.feedback else None

@@ -1,4 +1,4 @@
-"""What rankers would compute again for every query, kept beside an index: passages in context, or token ids.
+"""What rankers would compute again for every query, stored in an index: passages in context, or token ids.
 
     INDEX/kept/NAME/
         manifest.json    maker, split, number format, counts, sums: the last complete state
@@ -10,9 +10,9 @@
         lost.bin         (n,) uint32: tokens of each passage that its maker cut off
         firsts.bin       (documents + 1,) int64: where each document's passages begin
 
-TK keeps a vector a word; models that read query and passage in one sequence keep the passage's token ids
+TK stores a vector a word; models that read query and passage in one sequence store the passage's token ids
 (d = 1). Documents stand in the order of the index; they are found by their number there. The folder knows
-which index it was made for: see :meth:`Kept.covered`.
+which index it was made for: see :meth:`PrecomputedPassages.covered`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FORMATS: Final = {"float32": "<f4", "float16": "<f2", "int8": "i1", "uint16": "<
 """Number format of the rows -> numpy's name of it. The first three are for vectors, the others for ids."""
 
 
-class KeptState(msgspec.Struct, frozen=True, kw_only=True):
+class PrecomputedState(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the files counts, and how it was made.
 
     Attributes:
@@ -102,16 +102,16 @@ class KeptState(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind}-{self.dtype}-{said}"
 
 
-def load_kept_state(path: Path) -> KeptState:
-    """Read a manifest or progress file; raises as :func:`growing.load_state` does."""
-    return load_state(path, KeptState, {"dtype": FORMATS})
+def load_precomputed_state(path: Path) -> PrecomputedState:
+    """Read a manifest or progress file; raises as :func:`append_state.load_state` does."""
+    return load_state(path, PrecomputedState, {"dtype": FORMATS})
 
 
 class Rows(NamedTuple):
     """Rows of n passages, end to end.
 
     Attributes:
-        values: (t, d) in the number format they are kept in.
+        values: (t, d) in their number format on disk.
         scales: (t,) float32 factors of int8 rows; empty for other formats.
         offsets: (n + 1,) int64; passage i is ``values[offsets[i]:offsets[i + 1]]``.
     """
@@ -121,8 +121,8 @@ class Rows(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-class Kept:
-    """Kept passages of an index, memory-mapped. Open them with :meth:`open` or find them with :func:`find`.
+class PrecomputedPassages:
+    """Precomputed passages of an index, memory-mapped; see :meth:`open` and :func:`find`.
 
     Attributes:
         folder: Where they are.
@@ -130,7 +130,7 @@ class Kept:
         lost: (n,) uint32 on disk: tokens of each passage that were cut off.
     """
 
-    def __init__(self, folder: Path, state: KeptState) -> None:
+    def __init__(self, folder: Path, state: PrecomputedState) -> None:
         self.folder, self.state = folder, state
         whole = state.rows if state.dtype == "int8" else 0
         shape = (state.rows, state.dimension)
@@ -151,9 +151,9 @@ class Kept:
         """
         folder = Path(folder)
         if (folder / MANIFEST).exists():
-            return cls(folder, load_kept_state(folder / MANIFEST))
+            return cls(folder, load_precomputed_state(folder / MANIFEST))
         if (folder / PROGRESS).exists():
-            done = load_kept_state(folder / PROGRESS).documents
+            done = load_precomputed_state(folder / PROGRESS).documents
             raise BadIndex(
                 f"{folder}: the encoding stopped after {done:,} documents; {AGAIN}, it goes on from there"
             )
@@ -164,7 +164,8 @@ class Kept:
 
     def __repr__(self) -> str:
         s = self.state
-        return f"<Kept {self.folder}: {s.kind} of {s.passages:,} passages, {s.documents:,} documents>"
+        counts = f"{s.kind} of {s.passages:,} passages, {s.documents:,} documents"
+        return f"<PrecomputedPassages {self.folder}: {counts}>"
 
     @property
     def nbytes(self) -> int:
@@ -233,26 +234,28 @@ class Kept:
         verify_files(self.folder, self.state)
 
 
-def kept_folder(index: Path | str) -> Path:
-    """Return where an index keeps passages."""
+def precomputed_folder(index: Path | str) -> Path:
+    """Return where an index stores precomputed passages."""
     return Path(index) / "kept"
 
 
-def kept_in(index: Path | str) -> list[Kept]:
-    """Open all that an index keeps, in order of name; unfinished work is left out.
+def open_all(index: Path | str) -> list[PrecomputedPassages]:
+    """Open all that an index stores, in order of name; unfinished work is left out.
 
     Raises:
         BadIndex: One of the folders is damaged.
     """
-    folders = sorted(path.parent for path in kept_folder(index).glob(f"*/{MANIFEST}"))
-    return [Kept.open(folder) for folder in folders]
+    folders = sorted(path.parent for path in precomputed_folder(index).glob(f"*/{MANIFEST}"))
+    return [PrecomputedPassages.open(folder) for folder in folders]
 
 
-def find(kept: Iterable[Kept], kind: Kind, maker: str, split: str = "") -> Kept | None:
+def find(
+    stored: Iterable[PrecomputedPassages], kind: Kind, maker: str, split: str = ""
+) -> PrecomputedPassages | None:
     """Choose what serves a ranker: of this maker and split; of several number formats the most exact.
 
     Args:
-        kept: What there is.
+        stored: What there is.
         kind: "vectors" or "tokens".
         maker: Fingerprint of the weights, or of the tokenizer.
         split: How documents are to be cut, in notation; "" takes what there is, unsplit documents first.
@@ -263,7 +266,9 @@ def find(kept: Iterable[Kept], kind: Kind, maker: str, split: str = "") -> Kept 
     Raises:
         WrongUse: Only a split can tell which is meant.
     """
-    fit = [k for k in kept if (k.state.kind, k.state.maker) == (kind, maker) and split in ("", k.state.split)]
+    fit = [
+        k for k in stored if (k.state.kind, k.state.maker) == (kind, maker) and split in ("", k.state.split)
+    ]
     splits = sorted({k.state.split for k in fit})
     if len(splits) > 1 and "whole" not in splits:
         raise WrongUse(

@@ -1,7 +1,7 @@
-"""Documents -> kept passages on disk, chunk after chunk; see ``kept.py`` for the files.
+"""Documents -> precomputed passages on disk, chunk after chunk; see ``read.py`` for the files.
 
-A killed job goes on where it was, and documents added to the index are added alike (``growing.py``). Memory
-depends on the chunk, not on the collection.
+A killed job goes on where it was, and documents added to the index are added alike (``append_log.py``).
+Memory depends on the chunk, not on the collection.
 """
 
 from __future__ import annotations
@@ -19,12 +19,26 @@ from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, FloatArray, Passage
 from rankhouse.core.progress import Progress
-from rankhouse.index.append_log import Chunk, Growing, Split, Stretch, begin, finish, grow
-from rankhouse.index.precomputed.read import FORMATS, Kept, KeptState, Kind, load_kept_state
+from rankhouse.index.append_log import (
+    AppendLog,
+    Chunk,
+    DocumentSource,
+    Split,
+    append_documents,
+    begin,
+    finish,
+)
+from rankhouse.index.precomputed.read import (
+    FORMATS,
+    Kind,
+    PrecomputedPassages,
+    PrecomputedState,
+    load_precomputed_state,
+)
 from rankhouse.text.split import Whole
 
 
-class Made(NamedTuple):
+class PassageRows(NamedTuple):
     """What a maker made of n passages.
 
     Attributes:
@@ -40,26 +54,26 @@ class Made(NamedTuple):
     lost: NDArray[np.int64]
 
 
-class Maker(Protocol):
+class Precomputer(Protocol):
     """What turns passages into rows.
 
     Attributes:
         kind: "vectors" or "tokens".
         fingerprint: Changes whenever the rows could.
-        dtype: Number format of the rows, one of ``kept.FORMATS``.
+        dtype: Number format of the rows, one of ``read.FORMATS``.
     """
 
     kind: Kind
     fingerprint: str
     dtype: str
 
-    def make(self, texts: Sequence[str]) -> Made:
+    def make(self, texts: Sequence[str]) -> PassageRows:
         """Make the rows of n passages, each independent of the others."""
         ...
 
 
 @dataclass(frozen=True)
-class Keeping:
+class PrecomputeOptions:
     """What to keep, and how.
 
     Attributes:
@@ -79,19 +93,19 @@ class Keeping:
     overwrite: bool = False
 
 
-def keep(
-    maker: Maker,
+def precompute(
+    maker: Precomputer,
     documents: Iterable[Document],
     parent: Path,
-    job: Keeping,
+    job: PrecomputeOptions,
     progress: Progress | None = None,
-) -> Kept:
+) -> PrecomputedPassages:
     """Keep a collection's passages, or what is not kept of it yet.
 
     Args:
         maker: What makes the rows.
         documents: All documents of the collection, in index order, streamed once.
-        parent: Where the folder is or shall be, see ``kept_folder``; its name follows from maker and split.
+        parent: Where the folder is or shall be, see ``precomputed_folder``.
         job: Count, split, pool.
         progress: Told how far the work is, documents done earlier included.
 
@@ -107,22 +121,24 @@ def keep(
             f"{job.split} does not say what it does, so passages cut by it could not be told from others; "
             "use a split with a notation"
         )
-    asked = KeptState(
+    asked = PrecomputedState(
         kind=maker.kind, maker=maker.fingerprint, split=str(job.split), dtype=maker.dtype, pool=job.pool
     )
     folder = parent / asked.name
     with only_writer(folder):
-        state = begin(folder, asked, load_kept_state, ("maker", "split", "dtype"), overwrite=job.overwrite)
+        state = begin(
+            folder, asked, load_precomputed_state, ("maker", "split", "dtype"), overwrite=job.overwrite
+        )
         if (state.documents, state.collection) == (job.documents, job.collection):
-            return Kept.open(folder)
+            return PrecomputedPassages.open(folder)
         counting = _Counting(job.split)
-        with Growing(folder, state, zeros=["ends.bin", "firsts.bin"]) as files:
-            stretch = Stretch(job.documents, job.collection, counting, job.chunk)
-            final = grow(
-                files, documents, stretch, lambda chunk: _add(files, chunk, maker, counting), progress
+        with AppendLog(folder, state, zeros=["ends.bin", "firsts.bin"]) as files:
+            source = DocumentSource(job.documents, job.collection, counting, job.chunk)
+            final = append_documents(
+                files, documents, source, lambda chunk: _add(files, chunk, maker, counting), progress
             )
         finish(folder, final)
-    return Kept.open(folder)
+    return PrecomputedPassages.open(folder)
 
 
 class _Counting:
@@ -143,7 +159,7 @@ class _Counting:
         return words
 
 
-def _add(files: Growing[KeptState], chunk: Chunk, maker: Maker, counting: _Counting) -> None:
+def _add(files: AppendLog[PrecomputedState], chunk: Chunk, maker: Precomputer, counting: _Counting) -> None:
     """Make a chunk's rows and append them."""
     before = files.state
     made = maker.make(chunk.texts)
@@ -174,7 +190,7 @@ def _add(files: Growing[KeptState], chunk: Chunk, maker: Maker, counting: _Count
     )
 
 
-def _refuse_unfit(made: Made, chunk: Chunk, maker: Maker) -> None:
+def _refuse_unfit(made: PassageRows, chunk: Chunk, maker: Precomputer) -> None:
     n, t = len(chunk.texts), len(made.values)
     scales = t if maker.dtype == "int8" else 0
     if (len(made.lengths), int(made.lengths.sum()), len(made.scales), len(made.lost)) != (n, t, scales, n):
