@@ -13,7 +13,8 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.models.engine import Engine
 from rankhouse.models.families import open_model
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.nn.compute import Compute, choose, cpu_has_bf16
+from rankhouse.nn.compute import Compute, choose
+from rankhouse.nn.cpu import machine
 from rankhouse.nn.layers.ragged import Packed, Ragged
 
 KINDS = {
@@ -181,7 +182,7 @@ def test_what_is_lost_is_counted(fp32):
 def test_settings_are_settled_once():
     assert choose("fp32", "cpu") == Compute("fp32", torch.device("cpu"), 0)
     assert choose("bf16", "cpu", 3).threads == 3
-    assert choose("auto", "cpu").precision == ("bf16" if cpu_has_bf16() else "fp32")
+    assert choose("auto", "cpu").precision == ("bf16" if machine.has_bf16() else "fp32")
     assert choose("bf16").dtype is torch.bfloat16
 
 

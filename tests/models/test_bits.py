@@ -23,8 +23,7 @@ from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import infer as quick
-from rankhouse.nn.cpu import train as learn
+from rankhouse.nn.cpu import machine
 from rankhouse.nn.layers.linear import Linear, PerHead, multiply, row_sums
 
 CPU = torch.device("cpu")
@@ -85,9 +84,9 @@ def assert_same_in_any_company(make, pairs):
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("family", DESIGNS)
 def test_a_word_level_score_has_the_same_bits_in_any_company(family, compiled, monkeypatch):
-    if compiled and not learn.SUPPORTED:
+    if compiled and not machine.TRAIN_LOOPS:
         pytest.skip("the compiled loops are not here")
-    monkeypatch.setattr(learn, "SUPPORTED", compiled)
+    monkeypatch.setattr(machine, "TRAIN_LOOPS", compiled)
     pairs = worded()
     model = DESIGNS[family].fresh([p.passage.text for p in pairs] + [p.query.text for p in pairs], seed=1)
     assert_same_in_any_company(
@@ -98,7 +97,7 @@ def test_a_word_level_score_has_the_same_bits_in_any_company(family, compiled, m
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("kind", OPENED)
 def test_a_transformers_score_has_the_same_bits_in_any_company(kind, precision, checkpoint, many):
-    if precision == "int8" and (kind in ONLY_PLAIN or not quick.SUPPORTED):
+    if precision == "int8" and (kind in ONLY_PLAIN or not machine.INFER_LOOPS):
         pytest.skip("no int8 for this")
     opened, name, ranker = OPENED[kind]
     model = opened(checkpoint(name))

@@ -14,12 +14,12 @@ from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.monot5 import open_monot5
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import infer as quick
+from rankhouse.nn.cpu import machine
 
 KINDS = ["wide_bert", "wide_electra", "wide_t5", "wide_t5_1_1"]
 PRECISIONS = ["bf16", "int8"]
 pytestmark = pytest.mark.skipif(
-    not quick.SUPPORTED, reason="not compiled, or this processor lacks the instructions"
+    not machine.INFER_LOOPS, reason="not compiled, or this processor lacks the instructions"
 )
 
 

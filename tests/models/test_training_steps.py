@@ -9,9 +9,9 @@ from rankhouse.models.conv_knrm import ConvKNRMDesign
 from rankhouse.models.knrm import KNRMDesign
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
-from rankhouse.nn.cpu import train as learn
+from rankhouse.nn.cpu import machine
 
-pytestmark = pytest.mark.skipif(not learn.SUPPORTED, reason="the compiled loops need AVX512")
+pytestmark = pytest.mark.skipif(not machine.TRAIN_LOOPS, reason="the compiled loops need AVX512")
 
 READING = {"words": "whitespace", "min_count": 1, "width": 37}
 BEFORE_NORM = {"final.bias", "text.hidden.bias", "attended.hidden.bias"}
@@ -64,7 +64,7 @@ def both_ways(model, chosen, monkeypatch):
     model.train()
     batch, weights = model.encode(chosen), torch.linspace(-1, 1, len(chosen)) + 0.03
     quick = step(model, batch, weights)
-    monkeypatch.setattr(learn, "SUPPORTED", False)
+    monkeypatch.setattr(machine, "TRAIN_LOOPS", False)
     plain = step(model, batch, weights)
     monkeypatch.undo()
     return quick, plain

@@ -5,14 +5,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from rankhouse.nn.cpu import train as learn
-from rankhouse.nn.layers import match_training as learned
+from rankhouse.nn.cpu import machine, train
+from rankhouse.nn.cpu.train_words import Texts
+from rankhouse.nn.layers import compiled_words
 from rankhouse.nn.layers.convolve import WideFilters
 from rankhouse.nn.layers.linear import affine, multiplies
 from rankhouse.nn.layers.match import NORM_EPS, Kernels, unit
 from rankhouse.nn.layers.tk_encoder import OuterEpsNorm
 
-compiled = pytest.mark.skipif(not learn.SUPPORTED, reason="the compiled loops need AVX512")
+compiled = pytest.mark.skipif(not machine.TRAIN_LOOPS, reason="the compiled loops need AVX512")
 LENGTHS = torch.tensor([5, 0, 1, 16, 17, 70])
 ENDS = F.pad(LENGTHS.cumsum(0), (1, 0))
 
@@ -40,14 +41,14 @@ def test_attention_and_its_gradient_equal_the_formula(heads, d, spread):
     torch.manual_seed(0)
     tokens = int(ENDS[-1]) + 3  # the last three belong to no row
     qkv, gradient = torch.randn(tokens, 3 * heads * d) * spread, torch.randn(tokens, heads * d)
-    head = learn.Head(ENDS, heads, 0.3)
-    out, stats = learn.attend(qkv, head)
+    head = train.Head(ENDS, heads, 0.3)
+    out, stats = train.attend(qkv, head)
     wide = qkv.double().requires_grad_()
     expected = plain_attention(wide, heads, 0.3)
     near(out[:-3], expected, 1e-5 * spread)
     assert (out[-3:] == 0).all()
     expected.backward(gradient[:-3].double())
-    near(learn.attend_back(gradient, qkv, head, out, stats), wide.grad, 1e-5 * spread)
+    near(train.attend_back(gradient, qkv, head, out, stats), wide.grad, 1e-5 * spread)
 
 
 @compiled
@@ -60,22 +61,22 @@ def test_layer_norm_and_its_gradient_equal_the_formula(width, outer):
     with torch.no_grad():
         layer.weight.normal_(), layer.bias.normal_()
     gain, shift = layer.weight.detach().float(), layer.bias.detach().float()
-    kind = learn.NormKind(layer.eps, outer)
+    kind = train.NormKind(layer.eps, outer)
     wide = x.double().requires_grad_()
     expected = layer(wide)
     expected.backward(gradient.double())
-    found, stats = learn.norm(x, gain, shift, kind)
+    found, stats = train.norm(x, gain, shift, kind)
     near(found, expected)
     if width > 1:  # with one column there is no deviation to go back by
         theirs = wide.grad, layer.weight.grad, layer.bias.grad
-        for one, other in zip(learn.norm_back(gradient, x, gain, stats, kind), theirs, strict=True):
+        for one, other in zip(train.norm_back(gradient, x, gain, stats, kind), theirs, strict=True):
             near(one, other)
 
 
 def texts(rows, count=6, longest=20, seed=0):
     torch.manual_seed(seed)
     lengths = torch.tensor([longest, 0, 1, 3, longest - 1, 2])[:count]
-    return learned.Rows(torch.randint(0, rows, (count, longest)), lengths)
+    return Texts(torch.randint(0, rows, (count, longest)), lengths)
 
 
 @compiled
@@ -87,7 +88,7 @@ def test_matches_by_rows_equal_products_though_both_sides_share_words(q, d):
     wide = table.detach().double().requires_grad_()
     asked, said = (wide[s.at] * there[:, :, None] for s, there in zip((query, passage), inside, strict=True))
     weights = torch.randn(6, query.at.shape[1], 20)
-    found, expected = learned.match(table, query, passage), asked @ said.mT
+    found, expected = compiled_words.match(table, query, passage), asked @ said.mT
     near(found, expected)
     assert (found[1] == 0).all()
     (found * weights).sum().backward()
@@ -107,7 +108,7 @@ def test_kernel_sums_equal_the_whole_tensor_of_kernels():
     centres, widths = (torch.tensor(each, dtype=torch.float64) for each in kernels)
     each = torch.exp(-((wide.unsqueeze(-1) - centres) ** 2) / (2 * widths**2))
     expected = (each * (torch.arange(37) < lengths[:, None])[:, None, :, None]).sum(2)
-    found, weights = learned.pool(match, lengths, tuple(kernels)), torch.randn(3, 4, 11)
+    found, weights = compiled_words.pool(match, lengths, tuple(kernels)), torch.randn(3, 4, 11)
     near(found, expected)
     (found * weights).sum().backward()
     (expected * weights).sum().backward()
@@ -133,7 +134,7 @@ def test_sweeps_equal_a_convolution_of_each_text(k, f, sweeps):
     filters, scales = torch.randn(f, k, 12), torch.rand(6, sweeps, 20) - 0.5
     ours = [each.clone().requires_grad_() for each in (rows, filters, scales)]
     theirs = [each.double().requires_grad_() for each in (rows, filters, scales)]
-    found = learned.sweep(ours[0], ours[1], learned.Texts(*text), ours[2])
+    found = compiled_words.sweep(ours[0], ours[1], Texts(*text), ours[2])
     expected = straight_sweep(theirs[0], theirs[1], text, theirs[2])
     near(found, expected)
     weights = torch.randn(6, sweeps, f)
@@ -164,7 +165,7 @@ def test_posts_met_by_query_words_equal_the_plain_path(count, monkeypatch):
         return found.detach(), words.grad[1:], filters.weight.grad.clone(), filters.bias.grad.clone()
 
     quick = step()
-    monkeypatch.setattr(learn, "SUPPORTED", False)
+    monkeypatch.setattr(machine, "TRAIN_LOOPS", False)
     for one, other in zip(quick, step(), strict=True):
         near(one, other)
 
@@ -177,7 +178,9 @@ def test_grams_equal_convolutions_over_what_follows():
     ours, theirs = rows.clone().requires_grad_(), rows.clone().requires_grad_()
     weight = torch.cat([layer.weight.permute(2, 0, 1).flatten(0, 1) for layer in layers])
     products = affine(ours, weight).view(9, -1, 19)
-    (found,) = learned.grams(products, torch.stack([layer.bias for layer in layers]), (text,), NORM_EPS)
+    (found,) = compiled_words.grams(
+        products, torch.stack([layer.bias for layer in layers]), (text,), NORM_EPS
+    )
     inside = (torch.arange(20) < text.lengths[:, None])[:, :, None]
     words = (theirs[text.at] * inside).transpose(1, 2)
     made = [layer(F.pad(words, (0, i))).relu().transpose(1, 2) for i, layer in enumerate(layers)]
@@ -210,9 +213,9 @@ def test_other_numbers_and_nothing_at_all_are_left_to_torch():
     assert not multiplies(full, full.double())
     assert not multiplies(full, empty)
     with torch.autocast("cpu", torch.bfloat16):
-        assert not learn.fits(full)
+        assert not train.fits(full)
     with torch.no_grad():  # scoring goes the same way: its bits do not depend on what stands beside a text
-        assert learn.fits(full) is learn.SUPPORTED
+        assert train.fits(full) is machine.TRAIN_LOOPS
     assert affine(empty, full).shape == (0, 2)
 
 
@@ -220,29 +223,29 @@ def test_other_numbers_and_nothing_at_all_are_left_to_torch():
 def test_not_a_number_is_not_hidden():
     """A training that has failed must be seen to have failed."""
     lost = torch.tensor([[0.0, 0.0], [float("nan"), 1.0], [1.0, 2.0]])
-    text = learned.Rows(torch.tensor([[2, 1, 2]]), torch.tensor([3]))
-    assert learned.match(lost, text, text).isnan().any()
-    assert learned.sweep(lost, torch.ones(3, 2, 2), learned.Texts(*text)).isnan().all()
+    text = Texts(torch.tensor([[2, 1, 2]]), torch.tensor([3]))
+    assert compiled_words.match(lost, text, text).isnan().any()
+    assert compiled_words.sweep(lost, torch.ones(3, 2, 2), Texts(*text)).isnan().all()
     match = torch.tensor([[[0.5, float("nan")]]])
-    assert learned.pool(match, torch.tensor([2]), tuple(Kernels.usual())).isnan().all()
+    assert compiled_words.pool(match, torch.tensor([2]), tuple(Kernels.usual())).isnan().all()
     products = lost.view(3, 1, 2)
-    assert learned.grams(products, torch.zeros(1, 2), (text,), NORM_EPS)[0][0, 0, 1].isnan().any()
+    assert compiled_words.grams(products, torch.zeros(1, 2), (text,), NORM_EPS)[0][0, 0, 1].isnan().any()
     qkv = torch.ones(3, 6)
     qkv[1, 2] = float("nan")
-    assert learn.attend(qkv, learn.Head(torch.tensor([0, 3]), 1, 1.0))[0].isnan().all()
-    assert learn.norm(lost, torch.ones(2), torch.ones(2), learn.NormKind(1e-6, True))[0][1].isnan().all()
+    assert train.attend(qkv, train.Head(torch.tensor([0, 3]), 1, 1.0))[0].isnan().all()
+    assert train.norm(lost, torch.ones(2), torch.ones(2), train.NormKind(1e-6, True))[0][1].isnan().all()
 
 
 @compiled
 def test_what_the_loops_would_misread_is_refused():
     words, text = torch.ones(4, 3), texts(4)
     with pytest.raises(ValueError, match="rows 0 to 9 of 4"):
-        learned.match(words, text, learned.Rows(torch.tensor([[0, 9]] * 6), torch.full((6,), 2)))
+        compiled_words.match(words, text, Texts(torch.tensor([[0, 9]] * 6), torch.full((6,), 2)))
     with pytest.raises(ValueError, match="a length of 20 in rows of 5"):
-        learned.match(words, text, learned.Rows(text.at[:, :5], text.lengths))
+        compiled_words.match(words, text, Texts(text.at[:, :5], text.lengths))
     with pytest.raises(ValueError, match="2 lengths of int64"):
-        learned.pool(torch.ones(2, 3, 4), torch.tensor([1.0, 2.0]), tuple(Kernels.usual()))
+        compiled_words.pool(torch.ones(2, 3, 4), torch.tensor([1.0, 2.0]), tuple(Kernels.usual()))
     with pytest.raises(ValueError, match="rows end at 9"):
-        learn.attend(torch.ones(4, 6), learn.Head(torch.tensor([0, 9]), 1, 1.0))
+        train.attend(torch.ones(4, 6), train.Head(torch.tensor([0, 9]), 1, 1.0))
     with pytest.raises(ValueError, match="float64 came"):
-        learn.norm(words.double(), words[0], words[0], learn.NormKind(1e-6, True))
+        train.norm(words.double(), words[0], words[0], train.NormKind(1e-6, True))

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Compute, choose
-from rankhouse.nn.cpu import infer as quick
-from rankhouse.nn.layers.attention import Lie, QuickAttention, SelfAttention, attention
+from rankhouse.nn.cpu import infer, machine
+from rankhouse.nn.layers.attention import FusedAttention, Lie, SelfAttention, attention
 from rankhouse.nn.layers.linear import Linear, linear
 from rankhouse.nn.layers.norm import PlainNorm, layer_norm, root_mean_square
 
@@ -24,7 +24,7 @@ ACTIVATIONS = {
 }
 SIZES = st.lists(st.integers(1, 140), min_size=1, max_size=6)
 needs_compiled = pytest.mark.skipif(
-    not quick.SUPPORTED, reason="not compiled, or this processor lacks the instructions"
+    not machine.INFER_LOOPS, reason="not compiled, or this processor lacks the instructions"
 )
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -34,7 +34,7 @@ def some(*shape, seed=0):
 
 
 def as_float(rows):
-    if isinstance(rows, quick.Int8Rows):
+    if isinstance(rows, infer.Int8Rows):
         return rows.values.float() * rows.scales[:, None]
     return rows.float()
 
@@ -47,7 +47,7 @@ def as_float(rows):
 def test_bf16_products_are_products_of_rounded_numbers(rows, inside, outside, seed):
     weight, bias = some(16 * outside, 16 * inside, seed=seed), some(16 * outside, seed=seed + 1)
     x, residual = some(rows, 16 * inside, seed=seed + 2).bfloat16(), some(rows, 16 * outside, seed=seed + 3)
-    layer = quick.QuickLinear(weight, bias, BF16)
+    layer = infer.PackedLinear(weight, bias, BF16)
     exact = x.double() @ weight.bfloat16().double().T + bias.double()
     added = layer.add(x, residual.clone()) - residual
     torch.testing.assert_close(added.double(), exact, atol=2e-5, rtol=1e-5)
@@ -66,13 +66,13 @@ def test_bf16_products_are_products_of_rounded_numbers(rows, inside, outside, se
 def test_int8_products_are_whole_numbers_times_their_scales(rows, inside, outside, seed):
     weight, bias = some(16 * outside, 16 * inside, seed=seed), some(16 * outside, seed=seed + 1)
     x = some(rows, 16 * inside, seed=seed + 2).bfloat16()
-    given_rows = quick.quantise(x)
+    given_rows = infer.quantise(x)
     assert given_rows.sums.tolist() == given_rows.values.sum(1, dtype=torch.int64).tolist()
     assert (as_float(given_rows) - x.float()).abs().max() <= 0.51 * given_rows.scales.max()
     scale = weight.abs().amax(1) / 127
     whole = given_rows.values.double() @ torch.round(weight / scale[:, None]).double().T
     exact = whole * given_rows.scales[:, None].double() * scale.double() + bias.double()
-    added = quick.QuickLinear(weight, bias, INT8).add(x, torch.zeros(rows, 16 * outside))
+    added = infer.PackedLinear(weight, bias, INT8).add(x, torch.zeros(rows, 16 * outside))
     torch.testing.assert_close(added.double(), exact, atol=1e-5, rtol=1e-5)
 
 
@@ -83,7 +83,7 @@ def test_activations_follow_the_product_exactly(activation, compute):
     grid = torch.linspace(-12, 12, 2048).bfloat16()
     x = torch.zeros(len(grid), 16).bfloat16()
     x[:, 0] = grid
-    layer = quick.QuickLinear(torch.eye(16), None, compute, activation)
+    layer = infer.PackedLinear(torch.eye(16), None, compute, activation)
     expected = ACTIVATIONS[activation](grid.double())
     torch.testing.assert_close(layer(x)[:, 0].double(), expected, atol=1e-5, rtol=2**-8)
 
@@ -96,10 +96,10 @@ def one_by_one(function, rows):
 @needs_compiled
 @pytest.mark.parametrize("compute", [BF16, INT8], ids=["bf16", "int8"])
 def test_a_row_has_the_same_bits_alone_and_in_a_batch(compute):
-    product = quick.QuickLinear(some(208, 112), some(208), compute, "gelu")
+    product = infer.PackedLinear(some(208, 112), some(208), compute, "gelu")
     x = some(23, 112).bfloat16()
     assert torch.equal(product(x), one_by_one(product, x))
-    norm = quick.QuickNorm(some(112), some(112), 1e-6, compute)
+    norm = infer.FusedNorm(some(112), some(112), 1e-6, compute)
     assert torch.equal(
         as_float(norm(x.float())[1]), one_by_one(lambda row: as_float(norm(row)[1]), x.float())
     )
@@ -113,7 +113,7 @@ def test_compiled_attention_is_softmax_of_each_row_alone(sizes, d, biased):
     qkv = (some(tokens, 3 * heads * d) * (1 if d < 64 else 0.7)).bfloat16()
     table, centre = some(heads, 2 * 160 + 1), 160
     lie = Lie(torch.tensor(sizes), BF16)
-    heard = QuickAttention(heads)(qkv, lie, table if biased else None)
+    heard = FusedAttention(heads)(qkv, lie, table if biased else None)
     start = 0
     for size in sizes:
         q, k, v = qkv[start : start + size].double().view(size, 3, heads, d).permute(1, 2, 0, 3)
@@ -123,7 +123,7 @@ def test_compiled_attention_is_softmax_of_each_row_alone(sizes, d, biased):
             scores += table[:, centre + places - places[:, None]].double()
         exact = (torch.softmax(scores * math.log(2), -1) @ v).transpose(0, 1).reshape(size, -1)
         torch.testing.assert_close(heard[start : start + size].double(), exact, atol=0.03, rtol=0.02)
-        alone = QuickAttention(heads)(
+        alone = FusedAttention(heads)(
             qkv[start : start + size].contiguous(),
             Lie(torch.tensor([size]), BF16),
             table if biased else None,
@@ -137,7 +137,7 @@ def test_compiled_attention_is_softmax_of_each_row_alone(sizes, d, biased):
 def test_compiled_attention_bears_scores_of_any_size(size):
     q, k, v = some(3, 20, 16)
     qkv = torch.cat([q + size, k.sign() * 0.1 + 1.5, v], 1).bfloat16()
-    heard = QuickAttention(1)(qkv, Lie(torch.tensor([13, 7]), BF16))
+    heard = FusedAttention(1)(qkv, Lie(torch.tensor([13, 7]), BF16))
     assert heard.isfinite().all()
     assert heard.abs().max() <= v.bfloat16().abs().max()
 
@@ -148,7 +148,7 @@ def test_compiled_attention_bears_scores_of_any_size(size):
 def test_compiled_single_queries_read_their_own_row(sizes, heads, width):
     queries = (some(len(sizes), heads, width) / width**0.5).bfloat16()
     x = some(sum(sizes), width, seed=1).bfloat16()
-    heard = quick.attend_once(queries, x, Lie(torch.tensor(sizes), BF16).ends)
+    heard = infer.attend_once(queries, x, Lie(torch.tensor(sizes), BF16).ends)
     for query, row, ours in zip(queries.double(), torch.split(x.double(), sizes), heard, strict=True):
         exact = torch.softmax(query @ row.T, -1) @ row
         torch.testing.assert_close(ours.double(), exact, atol=0.005, rtol=2**-7)
@@ -164,7 +164,7 @@ def test_norms_equal_plain_ones_up_to_rounding(compute):
     torch.testing.assert_close(state, exact, atol=1e-5, rtol=1e-5)
     assert ((as_float(rows) - exact).abs() <= limit + 1e-6).all()
     before = x.clone()
-    state, rows = quick.QuickNorm(None, None, 1e-6, compute)(x)
+    state, rows = infer.FusedNorm(None, None, 1e-6, compute)(x)
     exact = root_mean_square(x, 1e-6)
     limit = 2**-8 * exact.abs() if compute is BF16 else exact.abs().amax(1, keepdim=True) / 250
     assert torch.equal(state, before)
@@ -178,23 +178,23 @@ def test_what_is_no_number_is_never_rounded_to_one(compute, wrong):
     """A damaged weight must be seen in the score, and in no other row."""
     x = some(8, 64)
     x[5, 17] = wrong
-    _, rows = quick.QuickNorm(some(64), some(64), 1e-6, compute)(x.clone())
-    out = quick.QuickLinear(some(32, 64), None, compute, "gelu").add(rows, torch.zeros(8, 32))
+    _, rows = infer.FusedNorm(some(64), some(64), 1e-6, compute)(x.clone())
+    out = infer.PackedLinear(some(32, 64), None, compute, "gelu").add(rows, torch.zeros(8, 32))
     assert not out[5].isfinite().any()
     assert out[[0, 1, 2, 3, 4, 6, 7]].isfinite().all()
     for activation in ACTIVATIONS:
-        product = quick.QuickLinear(some(32, 64), None, compute, activation)
+        product = infer.PackedLinear(some(32, 64), None, compute, activation)
         assert product(x.bfloat16())[5].isnan().any() or math.isinf(wrong)
-    heard = QuickAttention(1)(x[:, :48].bfloat16().contiguous(), Lie(torch.tensor([3, 5]), BF16))
+    heard = FusedAttention(1)(x[:, :48].bfloat16().contiguous(), Lie(torch.tensor([3, 5]), BF16))
     assert heard[:3].isfinite().all()
     assert not heard[3:].isfinite().all()
 
 
 @needs_compiled
 def test_rows_of_zeros_stay_zeros():
-    rows = quick.quantise(torch.zeros(3, 32).bfloat16())
+    rows = infer.quantise(torch.zeros(3, 32).bfloat16())
     assert not rows.values.any()
-    assert not quick.QuickLinear(some(16, 32), None, INT8)(rows).any()
+    assert not infer.PackedLinear(some(16, 32), None, INT8)(rows).any()
 
 
 @needs_compiled
@@ -210,33 +210,33 @@ def test_rows_of_zeros_stay_zeros():
 )
 def test_rows_the_loops_would_misread_are_refused(x):
     with pytest.raises(ValueError, match="rows of 32"):
-        quick.QuickLinear(some(16, 32), None, BF16)(x)
+        infer.PackedLinear(some(16, 32), None, BF16)(x)
 
 
 @needs_compiled
 def test_tables_and_ends_the_loops_would_read_beyond_are_refused():
     qkv, ends = torch.zeros(20, 48).bfloat16(), torch.tensor([0, 20])
-    quick.attend(qkv, ends, 1, torch.zeros(1, 2 * 36 + 1))
+    infer.attend(qkv, ends, 1, torch.zeros(1, 2 * 36 + 1))
     for bias in (torch.zeros(1, 2 * 35 + 1), torch.zeros(2, 2 * 36 + 1), torch.zeros(1, 2 * 36 + 1).double()):
         with pytest.raises(ValueError, match="bias|rows of"):
-            quick.attend(qkv, ends, 1, bias)
+            infer.attend(qkv, ends, 1, bias)
     with pytest.raises(ValueError, match="there are 20 tokens"):
-        quick.attend(qkv, torch.tensor([0, 21]), 1)
+        infer.attend(qkv, torch.tensor([0, 21]), 1)
     with pytest.raises(ValueError, match="1 rows of 21 tokens"):
-        quick.attend_once(
+        infer.attend_once(
             torch.zeros(1, 2, 32).bfloat16(), torch.zeros(20, 32).bfloat16(), torch.tensor([0, 21])
         )
     with pytest.raises(ValueError, match="4 rows were multiplied into 3"):
-        quick.QuickLinear(some(16, 32), None, BF16).add(torch.zeros(4, 32).bfloat16(), torch.zeros(3, 16))
+        infer.PackedLinear(some(16, 32), None, BF16).add(torch.zeros(4, 32).bfloat16(), torch.zeros(3, 16))
 
 
 def test_without_the_compiled_loops_pytorch_takes_over(monkeypatch):
-    monkeypatch.setattr(quick, "SUPPORTED", False)
+    monkeypatch.setattr(machine, "INFER_LOOPS", False)
     assert isinstance(linear(some(32, 32), None, BF16), Linear)
     assert isinstance(attention(2, 16, BF16), SelfAttention)
     assert isinstance(layer_norm(some(32), some(32), 1e-6, BF16), PlainNorm)
     with pytest.raises(WrongUse, match="AVX512_VNNI"):
-        quick.require_int8(INT8, "this encoder", 32)
+        infer.require_int8(INT8, "this encoder", 32)
     with pytest.raises(WrongUse, match="AVX512_VNNI"):
         choose("int8", "cpu")
 
@@ -249,13 +249,13 @@ def test_fp32_and_odd_widths_are_left_to_pytorch():
 @needs_compiled
 def test_int8_is_refused_where_something_else_would_be_computed():
     with pytest.raises(WrongUse, match="not for CUDA"):
-        quick.require_int8(INT8._replace(device=torch.device("cuda")), "this encoder", 32)
+        infer.require_int8(INT8._replace(device=torch.device("cuda")), "this encoder", 32)
     with pytest.raises(WrongUse, match="not DebertaV2Model"):
-        quick.require_int8(INT8, "DebertaV2Model")
+        infer.require_int8(INT8, "DebertaV2Model")
     with pytest.raises(WrongUse, match="multiples of 16"):
-        quick.require_int8(INT8, "this T5", 32, 24)
-    quick.require_int8(INT8, "this T5", 32, 48)
-    quick.require_int8(BF16, "anything", 7)
+        infer.require_int8(INT8, "this T5", 32, 24)
+    infer.require_int8(INT8, "this T5", 32, 48)
+    infer.require_int8(BF16, "anything", 7)
 
 
 @needs_compiled

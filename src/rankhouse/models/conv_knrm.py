@@ -33,8 +33,9 @@ from rankhouse.models.word_models import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import train as learn
-from rankhouse.nn.layers import match_training as learned
+from rankhouse.nn.cpu import train
+from rankhouse.nn.cpu.train_words import Texts
+from rankhouse.nn.layers import compiled_words
 from rankhouse.nn.layers.convolve import following_sums
 from rankhouse.nn.layers.linear import affine, through
 from rankhouse.nn.layers.match import NORM_EPS, Kernels, dots, log_counts, soft_counts, unit
@@ -134,29 +135,29 @@ class ConvKNRM(nn.Module):
         """Return the features in training: each distinct word is multiplied once, all lengths at once."""
         sides, m = (batch.query, batch.passage), len(self.convolutions)
         distinct, at = torch.unique(torch.cat([side.values for side in sides]), return_inverse=True)
-        words = self.embedding(F.pad(distinct, (0, learn.rounded(len(distinct) + 1) - len(distinct))))
+        words = self.embedding(F.pad(distinct, (0, train.rounded(len(distinct) + 1) - len(distinct))))
         layers = [cast(nn.Conv1d, layer) for layer in self.convolutions]
         weight = torch.cat([layer.weight.permute(2, 0, 1).flatten(0, 1) for layer in layers])
         products = affine(words, weight).view(len(words), -1, self.design.filters)
         rows = at.split([len(side.values) for side in sides])
-        asked, said = learned.grams(
+        asked, said = compiled_words.grams(
             products,
             torch.stack([cast(Tensor, layer.bias) for layer in layers]),
             tuple(
-                learned.Rows(Ragged(own, side.lengths).pad(at_least=1), side.lengths)
+                Texts(Ragged(own, side.lengths).pad(at_least=1), side.lengths)
                 for own, side in zip(rows, sides, strict=True)
             ),
             NORM_EPS,
         )
         match = dots(asked.flatten(1, 2), said.flatten(1, 2))  # (n, m * q, m * p)
         n, _, q, p = *asked.shape[:3], said.shape[2]
-        counts = learned.pool(match.view(n, m * q * m, p), batch.passage.lengths, tuple(self.kernels))
+        counts = compiled_words.pool(match.view(n, m * q * m, p), batch.passage.lengths, tuple(self.kernels))
         mask = batch.query.mask(at_least=1).repeat_interleave(m, dim=0)
         return self._features(counts.view(n * m, q, -1), mask).view(n, -1)
 
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
-        if learn.fits(self.embedding.weight):
+        if train.fits(self.embedding.weight):
             return through(self.weight, self._learned_features(batch)).squeeze(1)
         asked, said = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
         counts = (soft_counts(match, said, self.kernels) for match in self.matches(batch).values())

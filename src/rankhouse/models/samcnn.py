@@ -35,7 +35,7 @@ from rankhouse.models.word_models import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import train as learn
+from rankhouse.nn.cpu import train
 from rankhouse.nn.layers.convolve import ProductTable, WideFilters
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import cosines, row_dots, unit, word_cosines
@@ -158,7 +158,7 @@ class _Distinct:
     def __init__(self, words: nn.Embedding, batch: TwoSided) -> None:
         zero = batch.query.values.new_zeros(1)
         self._ids = torch.unique(torch.cat([zero, batch.query.values, batch.passage.values]))
-        filled = learn.rounded(len(self._ids)) - len(self._ids)
+        filled = train.rounded(len(self._ids)) - len(self._ids)
         self.vectors: Tensor = words(F.pad(self._ids, (0, filled)))  # rows of zeros behind them
 
     @cached_property
@@ -167,7 +167,7 @@ class _Distinct:
 
     def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
         """Return the match matrix (n, q, p) of word numbers."""
-        if learn.fits(self.vectors):
+        if train.fits(self.vectors):
             return row_dots(self._units, self.places(query), self.places(passage))
         asked, said = (F.embedding(self.places(ids), self.vectors) for ids in (query, passage))
         return cosines(asked, said)

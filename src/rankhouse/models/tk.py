@@ -37,8 +37,9 @@ from rankhouse.models.word_models import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import train as learn
-from rankhouse.nn.layers import match_training as learned
+from rankhouse.nn.cpu import train
+from rankhouse.nn.cpu.train_words import Texts
+from rankhouse.nn.layers import compiled_words
 from rankhouse.nn.layers.match import Kernels, cosines, ragged_counts, soft_counts, unit
 from rankhouse.nn.layers.ragged import Ragged, TwoSided, within_budget
 from rankhouse.nn.layers.tk_encoder import Encoder, Order
@@ -190,7 +191,7 @@ class TK(nn.Module):
     def _along(self, rows: Ragged) -> tuple[Tensor, Tensor]:
         """Put words into context end to end, unpadded: (t, d) and a few more, and their places."""
         values = rows.values
-        words = self.embedding(nn.functional.pad(values, (0, learn.rounded(len(values) + 1) - len(values))))
+        words = self.embedding(nn.functional.pad(values, (0, train.rounded(len(values) + 1) - len(values))))
         mixed = torch.lerp(self.encoder.along(words, rows), words, self.mix)
         return mixed, torch.arange(len(values), device=values.device)
 
@@ -206,12 +207,12 @@ class TK(nn.Module):
         )
         vectors, places = self._along(Ragged(values, lengths))
         query, passage = (
-            learned.Rows(Ragged(at, side.lengths).pad(at_least=1), side.lengths)
+            Texts(Ragged(at, side.lengths).pad(at_least=1), side.lengths)
             for at, side in zip(torch.split(places, [len(s.values) for s in sides]), sides, strict=True)
         )
         if which is not None:
-            query = learned.Rows(query.at[which], query.lengths[which])
-        return learned.match(unit(vectors), query, passage)
+            query = Texts(query.at[which], query.lengths[which])
+        return compiled_words.match(unit(vectors), query, passage)
 
     def match(self, batch: TwoSided) -> Tensor:
         """Return the one matrix all evidence passes through, (n, q, p), eq. 4."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.nn.cpu import machine
 
 Precision = Literal["fp32", "bf16", "int8"]
 Activation = Literal["none", "relu", "gelu", "gelu_tanh"]
 
-_FAST_BF16 = ("avx512_bf16", "amx_bf16")
 PRECISIONS = ("auto", "bf16", "fp32", "int8")
 
 
@@ -71,32 +69,11 @@ def choose(precision: str = "auto", device: str = "auto", threads: int | None = 
     if precision not in PRECISIONS:
         raise WrongUse(f'precision="{precision}" is not known; choose from: {", ".join(PRECISIONS)}')
     if precision == "auto":
-        precision = "bf16" if where.type == "cuda" or cpu_has_bf16() else "fp32"
+        precision = "bf16" if where.type == "cuda" or machine.has_bf16() else "fp32"
     if precision == "int8":
-        from rankhouse.nn.cpu import infer as quick  # noqa: PLC0415  # it stands on this module
-
-        quick.require_machine(where)
+        machine.require_int8_loops(where)
     settled: Precision = "bf16" if precision == "bf16" else "int8" if precision == "int8" else "fp32"
     return Compute(settled, where, threads or 0)
-
-
-def cpu_has_bf16() -> bool:
-    """Return whether this processor has instructions for products of bf16 numbers (AVX512_BF16 or AMX)."""
-    return any(flag in _cpu_flags() for flag in _FAST_BF16)
-
-
-def cpu_has_amx() -> bool:
-    """Return whether this processor has AMX, whose bf16 products only oneDNN uses."""
-    return "amx_bf16" in _cpu_flags()
-
-
-@cache
-def _cpu_flags() -> frozenset[str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return frozenset()
-    return frozenset(text.split())
 
 
 def _device(name: str) -> torch.device:

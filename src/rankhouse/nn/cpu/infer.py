@@ -1,8 +1,8 @@
 """The compiled loops of an encoder: what can use them, how weights are laid out for them, and the calls.
 
-``_quick.c`` is optional and made for x86 processors with AVX512_BF16 and AVX512_VNNI; everywhere else, in
-fp32, on CUDA and for odd widths, PyTorch computes the same (linear.py, attention.py, norm.py). A number of a
-result depends on its own row only, to the bit.
+Where the loops of ``_infer.c`` cannot run (see machine.py), in fp32, on CUDA and for odd widths, PyTorch
+computes the same (linear.py, attention.py, norm.py). A number of a result depends on its own row only, to the
+bit.
 
 int8: a weight has one scale for each output, a row of activations one for itself, both symmetric:
 x ≈ s_x X and w ≈ s_w W with X, W in -127..127, so that x · w ≈ s_x s_w (X · (W + 128) - 128 sum(X)).
@@ -11,6 +11,7 @@ Shapes: t tokens or rows, k inputs, m outputs.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -18,19 +19,15 @@ from torch import Tensor
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Activation, Compute
+from rankhouse.nn.cpu import machine
 
-try:
-    from rankhouse.nn.cpu import _infer as _quick
-except ImportError:  # not compiled on this machine
-    SUPPORTED = False
-else:
-    SUPPORTED = _quick.supported()
+with suppress(ImportError):  # not compiled on this machine: `fits` says so
+    from rankhouse.nn.cpu import _infer
 
 _ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
 _ROUNDED, _ADDED, _MULTIPLIED = range(3)
 _BF16, _INT8 = range(2)
 _PANEL = 64  # columns that are computed together
-_NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
 _REGISTER = 16  # numbers; widths are multiples of it
 
 
@@ -64,7 +61,7 @@ Rows = Tensor | Int8Rows
 def fits(compute: Compute, *widths: int) -> bool:
     """Return whether the compiled loops serve this computation on rows of these widths."""
     return (
-        SUPPORTED
+        machine.INFER_LOOPS
         and compute.device.type == "cpu"
         and compute.precision != "fp32"
         and all(width % _REGISTER == 0 for width in widths)
@@ -84,27 +81,84 @@ def require_int8(compute: Compute, what: str, *widths: int) -> None:
     """
     if compute.precision != "int8" or (widths and fits(compute, *widths)):
         return
-    require_machine(compute.device)
+    machine.require_int8_loops(compute.device)
     reason = f"widths must be multiples of {_REGISTER}; {what} has {', '.join(map(str, widths))}"
     if not widths:
         reason = f"it serves BERT, RoBERTa, ELECTRA, DistilBERT and T5, not {what}"
-    raise WrongUse(_NO_INT8.format(reason))
+    raise WrongUse(machine.NO_INT8.format(reason))
 
 
-def require_machine(device: torch.device) -> None:
-    """Refuse int8 on a machine that lacks it.
+class _Product(NamedTuple):
+    """Arguments of the loop ``product``: act(rows weightᵀ + bias), put ``into`` out."""
 
-    Raises:
-        WrongUse: Says what is missing.
-    """
-    if device.type != "cpu":
-        raise WrongUse(_NO_INT8.format("it is made for processors, not for CUDA"))
-    if not SUPPORTED:
-        reason = "it needs a processor with AVX512_BF16 and AVX512_VNNI, and this package compiled"
-        raise WrongUse(_NO_INT8.format(reason))
+    kind: int
+    activation: int
+    into: int
+    x: Tensor
+    scales: Tensor | None
+    sums: Tensor | None
+    weight: Tensor
+    weight_scale: Tensor | None
+    bias: Tensor | None
+    out: Tensor
+    rows: int
+    steps: int
+    columns: int
 
 
-class QuickLinear:
+class _Norm(NamedTuple):
+    """Arguments of the loop ``norm``."""
+
+    kind: int
+    x: Tensor
+    gain: Tensor | None
+    shift: Tensor | None
+    eps: float
+    rows: int
+    width: int
+    out: Tensor
+    scales: Tensor | None
+    sums: Tensor | None
+
+
+class _Quantise(NamedTuple):
+    """Arguments of the loop ``quantise``."""
+
+    x: Tensor
+    rows: int
+    width: int
+    out: Tensor
+    scales: Tensor
+    sums: Tensor
+
+
+class _Attend(NamedTuple):
+    """Arguments of the loop ``attend``; ``stride`` and ``centre`` say how the bias is laid out."""
+
+    qkv: Tensor
+    ends: Tensor
+    rows: int
+    heads: int
+    deep: int
+    bias: Tensor | None
+    stride: int
+    centre: int
+    out: Tensor
+
+
+class _AttendOnce(NamedTuple):
+    """Arguments of the loop ``attend_once``."""
+
+    queries: Tensor
+    x: Tensor
+    ends: Tensor
+    rows: int
+    heads: int
+    width: int
+    out: Tensor
+
+
+class PackedLinear:
     """act(x Wᵀ + b) with packed weights; may add its result to the residual, or multiply a gate by it.
 
     Args:
@@ -138,12 +192,12 @@ class QuickLinear:
         return out
 
     def add(self, rows: Rows, x: Tensor) -> Tensor:
-        """Add the result to x (t, m) float32, in place; gives x."""
+        """Add the result to x (t, m) float32, in place; return x."""
         self._compute(self._typed(rows), _checked(x, torch.float32, self._out), _ADDED)
         return x
 
     def multiply(self, rows: Rows, y: Tensor) -> Tensor:
-        """Multiply y (t, m) bf16 by the result, in place; gives y."""
+        """Multiply y (t, m) bf16 by the result, in place; return y."""
         self._compute(self._typed(rows), _checked(y, torch.bfloat16, self._out), _MULTIPLIED)
         return y
 
@@ -153,20 +207,32 @@ class QuickLinear:
     def _compute(self, rows: Rows, out: Tensor, into: int) -> None:
         count, steps = _count(rows), self._in // (4 if self._type == _INT8 else 2)
         if isinstance(rows, Int8Rows):
-            values, scales, sums = (part.data_ptr() for part in rows)
-            _checked(rows.values, torch.int8, self._in)
+            values, scales, sums = rows
+            _checked(values, torch.int8, self._in)
         else:
-            values, scales, sums = _checked(rows, torch.bfloat16, self._in).data_ptr(), 0, 0
+            values, scales, sums = _checked(rows, torch.bfloat16, self._in), None, None
         if len(out) != count:
             raise ValueError(f"{count} rows were multiplied into {len(out)}")
-        _quick.product(
-            self._type, self._activation, into, values, scales, sums, self._weight.data_ptr(),
-            _address(self._scale), _address(self._bias), out.data_ptr(), count, steps, self._out,
-        )  # fmt: skip
+        arguments = _Product(
+            kind=self._type,
+            activation=self._activation,
+            into=into,
+            x=values,
+            scales=scales,
+            sums=sums,
+            weight=self._weight,
+            weight_scale=self._scale,
+            bias=self._bias,
+            out=out,
+            rows=count,
+            steps=steps,
+            columns=self._out,
+        )
+        machine.call(_infer.product, arguments)
 
 
-class QuickNorm:
-    """Layer norm, or with no gain division by the root mean square; gives the rows the next product reads.
+class FusedNorm:
+    """Layer norm, or with no gain division by the root mean square, rounded for the next product.
 
     Args:
         gain: (k,) of a layer norm, or None.
@@ -181,19 +247,24 @@ class QuickNorm:
         self._eps, self._int8 = eps, compute.precision == "int8"
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Rows]:
-        """Normalise x (t, k) float32, in place if there is a gain; give it and its rounded normed rows."""
+        """Normalise x (t, k) float32, in place if there is a gain; return it and its rounded normed rows."""
         count, width = x.shape
         _checked(x, torch.float32, width if self._gain is None else len(self._gain))
-        rows: Rows
-        if self._int8:
-            rows = Int8Rows.empty(count, width)
-            out, scales, sums = (part.data_ptr() for part in rows)
-        else:
-            rows = torch.empty(count, width, dtype=torch.bfloat16)
-            out, scales, sums = rows.data_ptr(), 0, 0
-        kind = _INT8 if self._int8 else _BF16
-        gain, shift = _address(self._gain), _address(self._shift)
-        _quick.norm(kind, x.data_ptr(), gain, shift, self._eps, count, width, out, scales, sums)
+        rows = Int8Rows.empty(count, width) if self._int8 else torch.empty_like(x, dtype=torch.bfloat16)
+        out, scales, sums = rows if isinstance(rows, Int8Rows) else (rows, None, None)
+        arguments = _Norm(
+            kind=_INT8 if self._int8 else _BF16,
+            x=x,
+            gain=self._gain,
+            shift=self._shift,
+            eps=self._eps,
+            rows=count,
+            width=width,
+            out=out,
+            scales=scales,
+            sums=sums,
+        )
+        machine.call(_infer.norm, arguments)
         return x, rows
 
 
@@ -202,7 +273,9 @@ def quantise(x: Tensor) -> Int8Rows:
     count, width = x.shape
     _checked(x, torch.bfloat16, width)
     rows = Int8Rows.empty(count, width)
-    _quick.quantise(x.data_ptr(), count, width, *(part.data_ptr() for part in rows))
+    values, scales, sums = rows
+    arguments = _Quantise(x=x, rows=count, width=width, out=values, scales=scales, sums=sums)
+    machine.call(_infer.quantise, arguments)
     return rows
 
 
@@ -228,10 +301,18 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + _REGISTER):
         raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
     out = torch.empty(len(qkv), width, dtype=torch.bfloat16)
-    _quick.attend(
-        qkv.data_ptr(), ends.data_ptr(), len(ends) - 1, heads, width // heads, _address(bias), stride,
-        stride // 2, out.data_ptr(),
-    )  # fmt: skip
+    arguments = _Attend(
+        qkv=qkv,
+        ends=ends,
+        rows=len(ends) - 1,
+        heads=heads,
+        deep=width // heads,
+        bias=bias,
+        stride=stride,
+        centre=stride // 2,
+        out=out,
+    )
+    machine.call(_infer.attend, arguments)
     return out
 
 
@@ -245,7 +326,8 @@ def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
             f"{rows} rows of queries, {len(ends) - 1} rows of {int(ends[-1])} tokens in {len(x)}"
         )
     out = torch.empty_like(queries)
-    _quick.attend_once(queries.data_ptr(), x.data_ptr(), ends.data_ptr(), rows, heads, width, out.data_ptr())
+    arguments = _AttendOnce(queries=queries, x=x, ends=ends, rows=rows, heads=heads, width=width, out=out)
+    machine.call(_infer.attend_once, arguments)
     return out
 
 
@@ -260,10 +342,6 @@ def _packed(weight: Tensor, together: int) -> Tensor:
 
 def _count(rows: Rows) -> int:
     return len(rows.values if isinstance(rows, Int8Rows) else rows)
-
-
-def _address(x: Tensor | None) -> int:
-    return 0 if x is None else x.data_ptr()
 
 
 def _checked(x: Tensor, dtype: torch.dtype, width: int) -> Tensor:

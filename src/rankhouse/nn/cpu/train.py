@@ -1,27 +1,23 @@
-"""The compiled loops of a training step: what can use them, attention and norms, and how the rest calls them.
+"""Compiled loops in float32, attention and norms: what can use them, and a typed function for each.
 
-Going forward they serve scoring too: each text's numbers have the same bits whatever stands beside it.
-
-``_learn.c`` is optional and made for x86 processors with AVX512, in float32; everywhere else the modules that
-call this one and learned.py compute the same in PyTorch (kernels.py, convolve.py, encoder.py, and Conv-KNRM).
-Shapes: n rows or texts, t tokens, d width, h heads.
+The loops over words are in train_words.py. Going forward they serve scoring too: each text's numbers have the
+same bits whatever stands beside it. Where the loops of ``_train.c`` cannot run (see machine.py), the layers
+compute the same in PyTorch. Loops see addresses only, so what they are given is checked here.
+Shapes: n rows, t tokens, d width, h heads.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rankhouse.nn.layers.linear import multiplies
+from rankhouse.nn.cpu import machine
 
-try:
-    from rankhouse.nn.cpu import _train as _learn
-except ImportError:  # not compiled on this machine
-    SUPPORTED = False
-else:
-    SUPPORTED = _learn.supported()
+with suppress(ImportError):  # not compiled on this machine: `fits` says so
+    from rankhouse.nn.cpu import _train
 
 DEEPEST = 64
 """Most columns of a head that :func:`attend` takes."""
@@ -31,7 +27,7 @@ _PART_ROWS = 256
 
 def fits(*tensors: Tensor) -> bool:
     """Return whether the compiled loops serve these tensors now: float32, on the processor."""
-    return SUPPORTED and multiplies(*tensors)
+    return machine.TRAIN_LOOPS and machine.multiplies(*tensors)
 
 
 def rounded(rows: int) -> int:
@@ -53,6 +49,23 @@ class Head(NamedTuple):
     scale: float
 
 
+class _Attend(NamedTuple):
+    """Arguments of the loop ``attend``."""
+
+    back: bool
+    qkv: Tensor
+    ends: Tensor
+    rows: int
+    heads: int
+    deep: int
+    tokens: int
+    scale: float
+    out: Tensor
+    stats: Tensor
+    gradient: Tensor | None = None
+    to_qkv: Tensor | None = None
+
+
 def attend(qkv: Tensor, head: Head) -> tuple[Tensor, Tensor]:
     """Softmax attention of rows over themselves, without gradients.
 
@@ -63,7 +76,7 @@ def attend(qkv: Tensor, head: Head) -> tuple[Tensor, Tensor]:
     Returns:
         (t, h * d), and (h, 2, t) what :func:`attend_back` needs.
     """
-    ends, heads, scale = head
+    ends, heads = head.ends, head.heads
     tokens, width = len(qkv), qkv.shape[1] // 3
     _check(qkv, tokens, 3 * width)
     last = int(ends[-1])
@@ -71,25 +84,43 @@ def attend(qkv: Tensor, head: Head) -> tuple[Tensor, Tensor]:
         raise ValueError(f"{heads} heads of {width} columns, rows end at {last}, there are {tokens} tokens")
     out, stats = qkv.new_empty(tokens, width), qkv.new_empty(heads, 2, tokens)
     out[last:] = 0
-    run(
-        "attend", False, qkv, ends, len(ends) - 1, heads, width // heads, tokens, scale, out, stats, 0, 0
-    )  # fmt: skip
+    machine.call(_train.attend, _attention(qkv, head, out, stats))
     return out, stats
 
 
 def attend_back(gradient: Tensor, qkv: Tensor, head: Head, out: Tensor, stats: Tensor) -> Tensor:
-    """Turn the gradient of ``out`` (t, h * d) into that of ``qkv``."""
-    ends, heads, scale = head
-    tokens, width = out.shape
+    """Turn the gradient of ``out`` (t, h * d) into that of ``qkv``.
+
+    Args:
+        gradient: (t, h * d).
+        qkv: (t, 3 * h * d), as :func:`attend` was given it.
+        head: Likewise.
+        out: What :func:`attend` returned.
+        stats: Likewise.
+    """
     gradient = gradient.contiguous()
-    _check(gradient, tokens, width)
+    _check(gradient, *out.shape)
     back = torch.empty_like(qkv)
-    back[int(ends[-1]) :] = 0
-    run(
-        "attend", True, qkv, ends, len(ends) - 1, heads, width // heads, tokens, scale,
-        out, stats, gradient, back,
-    )  # fmt: skip
+    back[int(head.ends[-1]) :] = 0
+    arguments = _attention(qkv, head, out, stats)._replace(back=True, gradient=gradient, to_qkv=back)
+    machine.call(_train.attend, arguments)
     return back
+
+
+def _attention(qkv: Tensor, head: Head, out: Tensor, stats: Tensor) -> _Attend:
+    tokens, width = out.shape
+    return _Attend(
+        back=False,
+        qkv=qkv,
+        ends=head.ends,
+        rows=len(head.ends) - 1,
+        heads=head.heads,
+        deep=width // head.heads,
+        tokens=tokens,
+        scale=head.scale,
+        out=out,
+        stats=stats,
+    )
 
 
 class NormKind(NamedTuple):
@@ -99,55 +130,94 @@ class NormKind(NamedTuple):
     outer: bool
 
 
+class _Norm(NamedTuple):
+    """Arguments of the loop ``norm``."""
+
+    back: bool
+    x: Tensor
+    gain: Tensor
+    shift: Tensor | None
+    rows: int
+    width: int
+    outer: bool
+    eps: float
+    out: Tensor | None
+    stats: Tensor
+    gradient: Tensor | None = None
+    to_x: Tensor | None = None
+    to_gain: Tensor | None = None
+    to_shift: Tensor | None = None
+
+
 def norm(x: Tensor, gain: Tensor, shift: Tensor, kind: NormKind) -> tuple[Tensor, Tensor]:
-    """Layer norm without gradients: (t, d), and (2, t) what :func:`norm_back` needs."""
+    """Layer norm without gradients.
+
+    Args:
+        x: (t, d).
+        gain: (d,).
+        shift: (d,).
+        kind: Its constant.
+
+    Returns:
+        (t, d), and (2, t) what :func:`norm_back` needs.
+    """
     rows, width = x.shape
     _check(x, rows, width)
     _check(gain[None], 1, width)
     _check(shift[None], 1, width)
     out, stats = torch.empty_like(x), x.new_empty(2, rows)
-    run("norm", False, x, gain, shift, rows, width, kind.outer, kind.eps, out, stats, 0, 0, 0, 0)
+    arguments = _Norm(
+        back=False,
+        x=x,
+        gain=gain,
+        shift=shift,
+        rows=rows,
+        width=width,
+        outer=kind.outer,
+        eps=kind.eps,
+        out=out,
+        stats=stats,
+    )
+    machine.call(_train.norm, arguments)
     return out, stats
 
 
 def norm_back(
     gradient: Tensor, x: Tensor, gain: Tensor, stats: Tensor, kind: NormKind
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of x, gain and shift; with eps outside the root, its part of x's is left out."""
+    """Return the gradients of x, gain and shift; with eps outside the root, its part of x's is left out.
+
+    Args:
+        gradient: (t, d), of what :func:`norm` returned.
+        x: (t, d), as :func:`norm` was given it.
+        gain: (d,), likewise.
+        stats: What :func:`norm` returned.
+        kind: The norm's constant.
+    """
     rows, width = x.shape
     gradient = gradient.contiguous()
     _check(gradient, rows, width)
-    to = torch.empty_like(x), torch.empty_like(gain), torch.empty_like(gain)
-    run(
-        "norm", True, x, gain, 0, rows, width, kind.outer, kind.eps, 0, stats, gradient, *to
-    )  # fmt: skip
-    return to
-
-
-def run(loop: str, *arguments: Tensor | float | None) -> None:
-    """Call a compiled loop with the addresses of contiguous tensors, 0 for what is not there."""
-    getattr(_learn, loop)(
-        *(0 if x is None else x.data_ptr() if isinstance(x, Tensor) else x for x in arguments)
+    arguments = _Norm(
+        back=True,
+        x=x,
+        gain=gain,
+        shift=None,
+        rows=rows,
+        width=width,
+        outer=kind.outer,
+        eps=kind.eps,
+        out=None,
+        stats=stats,
+        gradient=gradient,
+        to_x=(to_x := torch.empty_like(x)),
+        to_gain=(to_gain := torch.empty_like(gain)),
+        to_shift=(to_shift := torch.empty_like(gain)),
     )
+    machine.call(_train.norm, arguments)
+    return to_x, to_gain, to_shift
 
 
 def _check(x: Tensor, rows: int, width: int) -> None:
     """Refuse what the compiled loops would misread: they see addresses only."""
     if x.dtype is not torch.float32 or x.shape != (rows, width) or not x.is_contiguous() or x.is_cuda:
         raise ValueError(f"({rows}, {width}) float32 were expected, {tuple(x.shape)} {x.dtype} came")
-
-
-def check_lengths(lengths: Tensor, n: int, most: int) -> None:
-    """Refuse lengths that are not (n,) int64 of at most ``most``."""
-    if lengths.dtype is not torch.int64 or lengths.shape != (n,) or not lengths.is_contiguous():
-        raise ValueError(f"{n} lengths of int64 were expected, {tuple(lengths.shape)} {lengths.dtype} came")
-    if n and int(lengths.max()) > most:
-        raise ValueError(f"a length of {int(lengths.max())} in rows of {most}")
-
-
-def check_rows(index: Tensor, lengths: Tensor, rows: int) -> None:
-    """Refuse an index (n, p) that leads outside a table of so many rows, or texts longer than it."""
-    check_lengths(lengths, *index.shape)
-    low, high = index.aminmax() if index.numel() else (0, 0)
-    if index.dtype is not torch.int64 or low < 0 or high >= rows:
-        raise ValueError(f"rows {int(low)} to {int(high)} of {rows}, as {index.dtype}; int64 were expected")

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import infer as quick
+from rankhouse.nn.cpu import infer
 
 Bias = Callable[["Group"], Tensor]
 """Gives the (1 or rows, h, longest, longest) numbers added to a group's scores, blocked keys included."""
@@ -183,7 +183,7 @@ class SelfAttention:
         return flash(q, k, v, ends, ends, max(sizes), max(sizes), scale=1.0).reshape(len(qkv), -1)
 
 
-class QuickAttention:
+class FusedAttention:
     """The same by the compiled loops; needs no rectangles.
 
     Args:
@@ -197,8 +197,8 @@ class QuickAttention:
         self.heads, self.fold = heads, math.log2(math.e)
 
     def __call__(self, qkv: Tensor, lie: Lie, bias: Tensor | None = None) -> Tensor:
-        """Attend: (t, 3 * h * d) -> (t, h * d); bias as ``quick.attend`` takes it."""
-        return quick.attend(qkv, lie.ends, self.heads, bias)
+        """Attend: (t, 3 * h * d) -> (t, h * d); bias as ``infer.attend`` takes it."""
+        return infer.attend(qkv, lie.ends, self.heads, bias)
 
 
 class Attention(Protocol):
@@ -213,7 +213,7 @@ class Attention(Protocol):
 
 def attention(heads: int, d: int, compute: Compute) -> Attention:
     """Make the quickest attention of ``heads`` heads of width ``d`` there is."""
-    return QuickAttention(heads) if quick.fits(compute, d) else SelfAttention(heads, compute)
+    return FusedAttention(heads) if infer.fits(compute, d) else SelfAttention(heads, compute)
 
 
 def attend_once(queries: Tensor, x: Tensor, lie: Lie) -> Tensor:
@@ -230,8 +230,8 @@ def attend_once(queries: Tensor, x: Tensor, lie: Lie) -> Tensor:
     Returns:
         (n, h, w).
     """
-    if quick.fits(lie.compute, x.shape[1] // 2):
-        return quick.attend_once(queries, x, lie.ends)
+    if infer.fits(lie.compute, x.shape[1] // 2):
+        return infer.attend_once(queries, x, lie.ends)
     out, first = torch.empty_like(queries), 0
     for g in lie.groups:
         rows = slice(first, first + g.rows)

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from rankhouse.nn.cpu import train as learn
-from rankhouse.nn.layers import match_training as learned
+from rankhouse.nn.cpu import train
+from rankhouse.nn.cpu.train_words import Texts
+from rankhouse.nn.layers import compiled_words
 from rankhouse.nn.layers.linear import products
 
 _CHUNK_FLOATS = 1 << 20
@@ -57,9 +58,9 @@ class WideFilters(nn.Module):
             scales: (n, s, p) what each word is multiplied by in each sweep; None for 1.
         """
         n, sweeps, p = index.shape
-        if learn.fits(words, self.weight) and (scales is None or sweeps == 1):
-            texts = learned.Texts(index.reshape(-1, p), lengths.repeat_interleave(sweeps))
-            best = learned.sweep(words, self.weight, texts, scales)
+        if train.fits(words, self.weight) and (scales is None or sweeps == 1):
+            texts = Texts(index.reshape(-1, p), lengths.repeat_interleave(sweeps))
+            best = compiled_words.sweep(words, self.weight, texts, scales)
             best = best if scales is not None else best.view(n, sweeps, -1)
         else:
             products = self.products(words).to(self.bias.dtype)  # autocast multiplies in a shorter one
@@ -76,13 +77,13 @@ class WideFilters(nn.Module):
             lengths: (n,) int64 true lengths.
         """
         n, q = query.shape
-        if not learn.fits(words, self.weight):
+        if not train.fits(words, self.weight):
             return self.maxima(*_meetings(words, query, passage), lengths)
         at, column = torch.nonzero(query, as_tuple=True)  # padding meets nothing
-        texts = learned.Texts(passage[at], lengths[at], query[at, column])
-        found = (learned.sweep(words, self.weight, texts)[:, 0] + self.bias).relu()
+        texts = Texts(passage[at], lengths[at])
+        maxima = compiled_words.sweep(words, self.weight, texts, left=query[at, column])[:, 0]
         nothing = self.bias.relu().expand(n, q, -1)
-        return nothing.index_put((at, column), found)
+        return nothing.index_put((at, column), (maxima + self.bias).relu())
 
 
 def _meetings(words: Tensor, query: Tensor, passage: Tensor) -> tuple[Tensor, Tensor]:

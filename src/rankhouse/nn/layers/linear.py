@@ -20,8 +20,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from rankhouse.nn.compute import Activation, Compute, cpu_has_amx
-from rankhouse.nn.cpu.infer import QuickLinear, fits
+from rankhouse.nn.compute import Activation, Compute
+from rankhouse.nn.cpu import machine
+from rankhouse.nn.cpu.infer import PackedLinear, fits
+from rankhouse.nn.cpu.machine import multiplies
 
 _ONEDNN = torch.ops.mkldnn
 _TILE = 256  # rows multiplied at once where their number would decide the order of additions
@@ -53,7 +55,7 @@ class Linear:
         self._activation = activation
         weight = weight.detach().to(compute.device, compute.dtype).contiguous()
         self._bias = None if bias is None else bias.detach().to(compute.device, compute.dtype).contiguous()
-        self._packed = compute.device.type == "cpu" and _has_onednn()
+        self._packed = compute.device.type == "cpu" and machine.has_onednn()
         inside = weight.shape[1]
         self._tiled = compute.dtype is torch.bfloat16 and (inside > _SHORT or inside % 32 != 0)
         self._single = self._packed and len(weight) == 1
@@ -81,11 +83,11 @@ class Linear:
         return torch.cat([self._multiply(tile) for tile in tiles])[: len(rows)]
 
     def add(self, rows: Tensor, x: Tensor) -> Tensor:
-        """Add the result to x (t, out) float32, in place; gives x."""
+        """Add the result to x (t, out) float32, in place; return x."""
         return x.add_(self(rows))
 
     def multiply(self, rows: Tensor, y: Tensor) -> Tensor:
-        """Multiply y (t, out) by the result, in place; gives y."""
+        """Multiply y (t, out) by the result, in place; return y."""
         return y.mul_(self(rows))
 
 
@@ -97,11 +99,11 @@ class Product(Protocol):
         ...
 
     def add(self, rows: Any, x: Tensor) -> Tensor:  # noqa: ANN401  # likewise
-        """Add the result to x (t, out) float32, in place; gives x."""
+        """Add the result to x (t, out) float32, in place; return x."""
         ...
 
     def multiply(self, rows: Any, y: Tensor) -> Tensor:  # noqa: ANN401  # likewise
-        """Multiply y (t, out) by the result, in place; gives y."""
+        """Multiply y (t, out) by the result, in place; return y."""
         ...
 
 
@@ -121,9 +123,9 @@ def linear(
         activation: What is applied to the result.
         few: One row a pair and not one a token: too few to be worth a tile.
     """
-    left_to_onednn = compute.precision == "bf16" and cpu_has_amx() and not few
+    left_to_onednn = compute.precision == "bf16" and machine.has_amx() and not few
     if fits(compute, *weight.shape) and not left_to_onednn:
-        return QuickLinear(weight, bias, compute, activation)
+        return PackedLinear(weight, bias, compute, activation)
     return Linear(weight, bias, compute, activation)
 
 
@@ -181,15 +183,6 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return multiply(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], len(weight))
     flat = cast(Tensor, _Affine.apply(x.reshape(-1, x.shape[-1]), weight, bias))  # type: ignore[no-untyped-call]  # torch's
     return flat.view(*x.shape[:-1], len(weight))
-
-
-def multiplies(*factors: Tensor) -> bool:
-    """Return whether :func:`multiply` serves these: float32 on the processor, and oneDNN is there."""
-    return (
-        _has_onednn()
-        and not torch.is_autocast_enabled("cpu")
-        and all(x.dtype is torch.float32 and x.device.type == "cpu" and x.numel() for x in factors)
-    )
 
 
 def multiply(
@@ -293,7 +286,3 @@ def _activate(x: Tensor, activation: Activation) -> Tensor:
     if activation == "none":
         return x
     return F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
-
-
-def _has_onednn() -> bool:
-    return bool(torch._C._has_mkldnn) and hasattr(_ONEDNN, "_linear_pointwise")  # noqa: SLF001  # untyped elsewhere

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from rankhouse.nn.cpu import train as learn
-from rankhouse.nn.layers import match_training as learned
-from rankhouse.nn.layers.linear import multiplies, multiply, products, query_sums, row_sums
+from rankhouse.nn.cpu import train
+from rankhouse.nn.cpu.machine import multiplies
+from rankhouse.nn.cpu.train_words import Texts
+from rankhouse.nn.layers import compiled_words
+from rankhouse.nn.layers.linear import multiply, products, query_sums, row_sums
 
 NORM_EPS = 1e-13
 """Added to a vector's length before dividing; a zero vector then matches nothing, with similarity 0."""
@@ -86,7 +88,7 @@ def dots(query: Tensor, passage: Tensor) -> Tensor:
 def _dots_by_query(query: Tensor, passage: Tensor) -> Tensor:
     """Multiply all passages of neighbours with one query at once; each number has the same bits anyhow."""
     n, q, d = query.shape
-    if learn.fits(query):
+    if train.fits(query):
         table = torch.cat([query.reshape(-1, d), passage.reshape(-1, d)])
         asked, said = torch.split(torch.arange(len(table)), [n * q, len(table) - n * q])
         return row_dots(table, asked.view(n, q), said.view(n, -1))
@@ -194,7 +196,7 @@ def _learned_cosines(words: nn.Embedding, query: Tensor, passage: Tensor, dtype:
     """In training: each distinct word is scaled to length 1 once, and so is its gradient."""
     distinct, at = torch.unique(torch.cat([query.flatten(), passage.flatten()]), return_inverse=True)
     table = unit(words(distinct).to(dtype))
-    if learn.fits(table):
+    if train.fits(table):
         parts = at.split([query.numel(), passage.numel()])
         return row_dots(
             table, *(rows.view(ids.shape) for rows, ids in zip(parts, (query, passage), strict=True))
@@ -208,11 +210,9 @@ def _learned_cosines(words: nn.Embedding, query: Tensor, passage: Tensor, dtype:
 
 
 def row_dots(table: Tensor, query: Tensor, passage: Tensor) -> Tensor:
-    """Return all products (n, q, p) of rows (n, q) and (n, p) of a table (u, d); see ``learn.fits``."""
+    """Return all products (n, q, p) of rows (n, q) and (n, p) of a table (u, d); see ``train.fits``."""
     n, q, p = *query.shape, passage.shape[1]
-    return learned.match(
-        table, learned.Rows(query, torch.full((n,), q)), learned.Rows(passage, torch.full((n,), p))
-    )
+    return compiled_words.match(table, Texts(query, torch.full((n,), q)), Texts(passage, torch.full((n,), p)))
 
 
 def soft_counts(match: Tensor, passage_mask: Tensor, kernels: Kernels) -> Tensor:
@@ -242,8 +242,8 @@ def windowed_counts(
     """
     far = match.masked_fill(~passage_mask[:, None, :], _FAR)
     n, _, p = far.shape
-    if len(sizes) == 1 and sizes[0] >= p and learn.fits(far):
-        return (learned.pool(far, torch.full((n,), p), tuple(kernels)).unsqueeze(2),)
+    if len(sizes) == 1 and sizes[0] >= p and train.fits(far):
+        return (compiled_words.pool(far, torch.full((n,), p), tuple(kernels)).unsqueeze(2),)
     if not far.requires_grad:
         return _sums(far, kernels, sizes)
     outputs: tuple[Tensor, ...] = _WindowedCounts.apply(far, kernels, tuple(sizes))  # type: ignore[no-untyped-call]  # torch's

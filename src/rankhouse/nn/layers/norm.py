@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu.infer import QuickNorm, fits
+from rankhouse.nn.cpu.infer import FusedNorm, fits
 
 
 class Norm(Protocol):
@@ -45,13 +45,13 @@ class PlainNorm:
 
 def layer_norm(gain: Tensor, shift: Tensor, eps: float, compute: Compute) -> Norm:
     """Make a layer norm: gain and shift (w,)."""
-    make = QuickNorm if fits(compute, len(gain)) else PlainNorm
+    make = FusedNorm if fits(compute, len(gain)) else PlainNorm
     return make(gain, shift, eps, compute)
 
 
 def root_mean_square_norm(width: int, eps: float, compute: Compute) -> Norm:
     """Make T5's norm, whose gain belongs to the product behind it."""
-    make = QuickNorm if fits(compute, width) else PlainNorm
+    make = FusedNorm if fits(compute, width) else PlainNorm
     return make(None, None, eps, compute)
 
 

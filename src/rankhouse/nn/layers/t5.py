@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.cpu import infer as quick
+from rankhouse.nn.cpu import infer
 from rankhouse.nn.layers.attention import Bias, Lie, attend_once, attention
 from rankhouse.nn.layers.linear import PerHead, Product, linear, products
 from rankhouse.nn.layers.norm import root_mean_square, root_mean_square_norm
@@ -80,7 +80,7 @@ class RelativeBias:
     def __init__(self, table: Tensor, d: int, sizes: T5Sizes, fold: float, compute: Compute) -> None:
         self._table = (table.detach().float() * fold).to(compute.device)
         self._sizes, self._compute = sizes, compute
-        self._by_distance = self._far(_USUAL) if quick.fits(compute, d) else None
+        self._by_distance = self._far(_USUAL) if infer.fits(compute, d) else None
 
     def __call__(self, lie: Lie) -> Bias | Tensor:
         """Return what ``attention`` adds: a table by distance (compiled loops) or a function of groups."""
@@ -195,7 +195,7 @@ class T5FirstStep:
     def __init__(self, state: State, head: Tensor, start: int, sizes: T5Sizes, compute: Compute) -> None:
         inside = len(state["encoder.block.0.layer.0.SelfAttention.q.weight"])
         inner = state["encoder.block.0.layer.1.DenseReluDense.wo.weight"].shape[1]
-        quick.require_int8(compute, "this T5", head.shape[1], inside, inner, inside // sizes.heads)
+        infer.require_int8(compute, "this T5", head.shape[1], inside, inner, inside // sizes.heads)
         self._compute, self._sizes = compute, sizes
         self._words = state["shared.weight"].detach().float().to(compute.device)
         blocks = [_ENCODER_BLOCK.format(i) for i in range(sizes.encoder_layers)]

@@ -15,8 +15,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.nn.cpu import train as learn
-from rankhouse.nn.layers import tk_training as sublayers
+from rankhouse.nn.cpu import train
+from rankhouse.nn.layers import compiled_tk
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.ragged import Ragged
 
@@ -127,19 +127,19 @@ class EncoderLayer(nn.Module):
     def along(self, x: Tensor, ends: Tensor) -> Tensor:
         """The same in training, over tokens end to end: (t, d), where rows end (n + 1,) -> (t, d)."""
         attention = self.attention
-        head = learn.Head(ends, attention.heads, attention.scale)
+        head = train.Head(ends, attention.heads, attention.scale)
         attend = self._weights(attention.project, attention.out, self.norm_attention)
         feed = self._weights(self.widen, self.narrow, self.norm_feed)
-        kind = learn.NormKind(self.norm_feed.eps, outer=self.order == "ff-first")
+        kind = train.NormKind(self.norm_feed.eps, outer=self.order == "ff-first")
         if self.order == "ff-first":
-            return sublayers.attend(sublayers.feed(x, feed, kind), attend, kind, head)
-        return sublayers.feed(sublayers.attend(x, attend, kind, head), feed, kind)
+            return compiled_tk.attend(compiled_tk.feed(x, feed, kind), attend, kind, head)
+        return compiled_tk.feed(compiled_tk.attend(x, attend, kind, head), feed, kind)
 
     @staticmethod
     def _weights(
         inward: nn.Linear, outward: nn.Linear, norm: OuterEpsNorm | nn.LayerNorm
-    ) -> sublayers.Weights:
-        return sublayers.Weights(
+    ) -> compiled_tk.Weights:
+        return compiled_tk.Weights(
             inward.weight, inward.bias, outward.weight, outward.bias, norm.weight, norm.bias
         )
 
@@ -191,8 +191,8 @@ class Encoder(nn.Module):
 
     def goes_along(self, words: Tensor) -> bool:
         """Return whether :meth:`along` can be had for words in these numbers now."""
-        return learn.fits(words) and all(
-            isinstance(layer, EncoderLayer) and layer.attention.deep <= learn.DEEPEST for layer in self.layers
+        return train.fits(words) and all(
+            isinstance(layer, EncoderLayer) and layer.attention.deep <= train.DEEPEST for layer in self.layers
         )
 
     def along(self, words: Tensor, rows: Ragged) -> Tensor:

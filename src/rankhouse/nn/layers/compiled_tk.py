@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rankhouse.nn.cpu import train as learn
+from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train import Head, NormKind
 from rankhouse.nn.layers.linear import multiply, to_weight
 
@@ -53,7 +53,7 @@ class _Feed(torch.autograd.Function):
         weights, kind = Weights(*rest[:6]), rest[6]
         hidden = multiply(x, weights.inward, weights.inward_bias, "relu")
         total = multiply(hidden, weights.outward, weights.outward_bias).add_(x)
-        out, stats = learn.norm(total, weights.gain, weights.shift, kind)
+        out, stats = train.norm(total, weights.gain, weights.shift, kind)
         ctx.save_for_backward(x, hidden, total, stats, weights.inward, weights.outward, weights.gain)
         ctx.kind = kind
         return out
@@ -62,7 +62,7 @@ class _Feed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401
         x, hidden, total, stats, inward, outward, gain = ctx.saved_tensors
-        to_total, to_gain, to_shift = learn.norm_back(gradient, total, gain, stats, ctx.kind)
+        to_total, to_gain, to_shift = train.norm_back(gradient, total, gain, stats, ctx.kind)
         to_hidden = torch.ops.aten.threshold_backward(multiply(to_total, outward.T), hidden, 0)
         to_x = multiply(to_hidden, inward.T).add_(to_total)
         return to_x, *_sides(to_hidden, x), *_sides(to_total, hidden), to_gain, to_shift, None
@@ -73,9 +73,9 @@ class _Attend(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401 - torch's
         weights, kind, head = Weights(*rest[:6]), rest[6], rest[7]
         qkv = multiply(x, weights.inward, weights.inward_bias)
-        heard, how = learn.attend(qkv, head)
+        heard, how = train.attend(qkv, head)
         total = multiply(heard, weights.outward, weights.outward_bias).add_(x)
-        out, stats = learn.norm(total, weights.gain, weights.shift, kind)
+        out, stats = train.norm(total, weights.gain, weights.shift, kind)
         ctx.save_for_backward(
             x, qkv, heard, how, total, stats, weights.inward, weights.outward, weights.gain, head.ends
         )
@@ -86,7 +86,7 @@ class _Attend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401
         x, qkv, heard, how, total, stats, inward, outward, gain, ends = ctx.saved_tensors
-        to_total, to_gain, to_shift = learn.norm_back(gradient, total, gain, stats, ctx.kind)
-        to_qkv = learn.attend_back(multiply(to_total, outward.T), qkv, Head(ends, *ctx.cut), heard, how)
+        to_total, to_gain, to_shift = train.norm_back(gradient, total, gain, stats, ctx.kind)
+        to_qkv = train.attend_back(multiply(to_total, outward.T), qkv, Head(ends, *ctx.cut), heard, how)
         to_x = multiply(to_qkv, inward.T).add_(to_total)
         return to_x, *_sides(to_qkv, x), *_sides(to_total, heard), to_gain, to_shift, None, None

@@ -1,0 +1,89 @@
+"""What this processor can: instructions, oneDNN, and which of the compiled loops it runs.
+
+``_infer.c`` (scoring in bf16 and int8) needs AVX512_BF16 and AVX512_VNNI, ``_train.c`` (float32) AVX512; both
+are built where a C compiler is found. Without them PyTorch computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rankhouse.core.errors import WrongUse
+
+try:
+    from rankhouse.nn.cpu import _infer
+except ImportError:  # not compiled on this machine
+    INFER_LOOPS = False
+else:
+    INFER_LOOPS = _infer.supported()
+try:
+    from rankhouse.nn.cpu import _train
+except ImportError:
+    TRAIN_LOOPS = False
+else:
+    TRAIN_LOOPS = _train.supported()
+
+NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
+
+_FAST_BF16 = ("avx512_bf16", "amx_bf16")
+
+
+def has_bf16() -> bool:
+    """Return whether this processor has instructions for products of bf16 numbers (AVX512_BF16 or AMX)."""
+    return any(flag in _flags() for flag in _FAST_BF16)
+
+
+def has_amx() -> bool:
+    """Return whether this processor has AMX, whose bf16 products only oneDNN uses."""
+    return "amx_bf16" in _flags()
+
+
+def has_onednn() -> bool:
+    """Return whether PyTorch was built with oneDNN and its product with an activation."""
+    return bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # noqa: SLF001  # untyped elsewhere
+
+
+def multiplies(*factors: Tensor) -> bool:
+    """Return whether oneDNN's product serves these: float32 on the processor, outside autocast, not empty."""
+    return (
+        has_onednn()
+        and not torch.is_autocast_enabled("cpu")
+        and all(x.dtype is torch.float32 and x.device.type == "cpu" and x.numel() for x in factors)
+    )
+
+
+def require_int8_loops(device: torch.device) -> None:
+    """Refuse int8 on a machine that lacks it.
+
+    Raises:
+        WrongUse: Says what is missing.
+    """
+    if device.type != "cpu":
+        raise WrongUse(NO_INT8.format("it is made for processors, not for CUDA"))
+    if not INFER_LOOPS:
+        reason = "it needs a processor with AVX512_BF16 and AVX512_VNNI, and this package compiled"
+        raise WrongUse(NO_INT8.format(reason))
+
+
+def call(loop: Callable[..., None], arguments: tuple[Tensor | float | None, ...]) -> None:
+    """Call a compiled loop: it is given the addresses of contiguous tensors, 0 for what is not there.
+
+    Args:
+        loop: A function of ``_infer.c`` or ``_train.c``.
+        arguments: A named tuple whose fields are the loop's arguments, in its order.
+    """
+    loop(*(0 if x is None else x.data_ptr() if isinstance(x, Tensor) else x for x in arguments))
+
+
+@cache
+def _flags() -> frozenset[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return frozenset()
+    return frozenset(text.split())

@@ -1,0 +1,382 @@
+"""Compiled loops in float32 over the words of texts: a typed function for each.
+
+match: all products of two texts' words. pool: kernel sums over a row of similarities. sweep: convolution and
+maximum. grams: unit vectors of n-grams. What can use them is told by :func:`rankhouse.nn.cpu.train.fits`.
+Shapes: n texts, q and p places, d width, k kernels or filter length, f filters, m n-gram lengths, u words,
+s sweeps over a text.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankhouse.nn.cpu import machine
+
+with suppress(ImportError):  # not compiled on this machine: `train.fits` says so
+    from rankhouse.nn.cpu import _train
+
+
+class Texts(NamedTuple):
+    """n texts, whose words stand as rows of a table.
+
+    Attributes:
+        at: (n, p) int64 rows of words.
+        lengths: (n,) int64, how many of them count.
+    """
+
+    at: Tensor
+    lengths: Tensor
+
+    def check(self, rows: int) -> None:
+        """Refuse rows that lead outside a table of so many, or texts longer than their row."""
+        check_lengths(self.lengths, *self.at.shape)
+        low, high = self.at.aminmax() if self.at.numel() else (0, 0)
+        if self.at.dtype is not torch.int64 or low < 0 or high >= rows:
+            raise ValueError(
+                f"rows {int(low)} to {int(high)} of {rows}, as {self.at.dtype}; int64 were expected"
+            )
+
+
+def check_lengths(lengths: Tensor, n: int, most: int) -> None:
+    """Refuse lengths that are not (n,) int64 of at most ``most``."""
+    if lengths.dtype is not torch.int64 or lengths.shape != (n,) or not lengths.is_contiguous():
+        raise ValueError(f"{n} lengths of int64 were expected, {tuple(lengths.shape)} {lengths.dtype} came")
+    if n and int(lengths.max()) > most:
+        raise ValueError(f"a length of {int(lengths.max())} in rows of {most}")
+
+
+class _Match(NamedTuple):
+    """Arguments of the loop ``match``."""
+
+    back: bool
+    table: Tensor
+    query: Tensor
+    passage: Tensor
+    query_lengths: Tensor
+    lengths: Tensor
+    texts: int
+    q: int
+    p: int
+    d: int
+    out: Tensor | None = None
+    gradient: Tensor | None = None
+    to_table: Tensor | None = None
+
+
+def match(words: Tensor, query: Texts, passage: Texts) -> Tensor:
+    """Return all products (n, q, p) of the words of pairs, zeros beyond their ends.
+
+    Args:
+        words: (u, d).
+        query: n texts.
+        passage: Likewise.
+    """
+    query.check(len(words))
+    passage.check(len(words))
+    out = words.new_empty(*query.at.shape, passage.at.shape[1])
+    machine.call(_train.match, _matching(words, query, passage)._replace(out=out))
+    return out
+
+
+def match_back(gradient: Tensor, words: Tensor, query: Texts, passage: Texts) -> Tensor:
+    """Turn the gradient of :func:`match`, (n, q, p), into that of its words, (u, d)."""
+    to_words = torch.zeros_like(words)
+    arguments = _matching(words, query, passage)._replace(
+        back=True, gradient=gradient.contiguous(), to_table=to_words
+    )
+    machine.call(_train.match, arguments)
+    return to_words
+
+
+def _matching(words: Tensor, query: Texts, passage: Texts) -> _Match:
+    return _Match(
+        back=False,
+        table=words,
+        query=query.at,
+        passage=passage.at,
+        query_lengths=query.lengths,
+        lengths=passage.lengths,
+        texts=len(query.at),
+        q=query.at.shape[1],
+        p=passage.at.shape[1],
+        d=words.shape[1],
+    )
+
+
+class Gaussians(NamedTuple):
+    """k kernels 2^(steepness (x - centre)^2), each (k,) float32."""
+
+    centres: Tensor
+    steepness: Tensor
+
+
+class _Pool(NamedTuple):
+    """Arguments of the loop ``pool``."""
+
+    back: bool
+    match: Tensor
+    lengths: Tensor
+    texts: int
+    rows: int
+    places: int
+    centres: Tensor
+    steepness: Tensor
+    kernels: int
+    counts: Tensor | None = None
+    gradient: Tensor | None = None
+    to_match: Tensor | None = None
+
+
+def pool(match: Tensor, lengths: Tensor, kernels: Gaussians) -> Tensor:
+    """Sum kernels over the first ``lengths`` places of rows: (n, q, k).
+
+    Args:
+        match: (n, q, p) similarities.
+        lengths: (n,) int64.
+        kernels: k of them.
+    """
+    n, q, p = match.shape
+    check_lengths(lengths, n, p)
+    counts = match.new_empty(n, q, len(kernels.centres))
+    machine.call(_train.pool, _pooling(match, lengths, kernels)._replace(counts=counts))
+    return counts
+
+
+def pool_back(gradient: Tensor, match: Tensor, lengths: Tensor, kernels: Gaussians) -> Tensor:
+    """Turn the gradient of :func:`pool`, (n, q, k), into that of the similarities, (n, q, p)."""
+    back = torch.empty_like(match)
+    arguments = _pooling(match, lengths, kernels)._replace(
+        back=True, gradient=gradient.contiguous(), to_match=back
+    )
+    machine.call(_train.pool, arguments)
+    return back
+
+
+def _pooling(match: Tensor, lengths: Tensor, kernels: Gaussians) -> _Pool:
+    n, q, p = match.shape
+    return _Pool(
+        back=False,
+        match=match,
+        lengths=lengths,
+        texts=n,
+        rows=q,
+        places=p,
+        centres=kernels.centres,
+        steepness=kernels.steepness,
+        kernels=len(kernels.centres),
+    )
+
+
+class _Sweep(NamedTuple):
+    """Arguments of the loop ``sweep``."""
+
+    products: Tensor
+    at: Tensor
+    lengths: Tensor
+    scales: Tensor | None
+    sweeps: int
+    repeat: int
+    places: int
+    k: int
+    f: int
+    best: Tensor
+    winners: Tensor
+
+
+def sweep(products: Tensor, texts: Texts, k: int, scales: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sum k neighbouring products and take the maximum over a text's true places.
+
+    Args:
+        products: (u, k * f), each word with every row of every filter.
+        texts: n texts.
+        k: Filter length.
+        scales: (n, s, p) what each word is multiplied by in each of s sweeps; None for one sweep without.
+
+    Returns:
+        (n * s, f) the maxima, and (n * s, f) int32 the places that won.
+    """
+    texts.check(len(products))
+    n, f = len(texts.at), products.shape[1] // k
+    sweeps = n if scales is None else n * scales.shape[1]
+    best = products.new_empty(sweeps, f)
+    arguments = _Sweep(
+        products=products,
+        at=texts.at,
+        lengths=texts.lengths,
+        scales=scales,
+        sweeps=sweeps,
+        repeat=sweeps // max(1, n),
+        places=texts.at.shape[1],
+        k=k,
+        f=f,
+        best=best,
+        winners=(winners := torch.empty(sweeps, f, dtype=torch.int32)),
+    )
+    machine.call(_train.sweep, arguments)
+    return best, winners
+
+
+class Maxima(NamedTuple):
+    """What the maxima of :func:`sweep` were made of.
+
+    Attributes:
+        words: (u, d).
+        weight: (f, k, d).
+        at: (n, p) int64 rows of words.
+        lengths: (n,) int64.
+        left: (n,) int64 row of a word that every word of the text is multiplied by, or None.
+        scales: (n, s, p), or None.
+        winners: (n * s, f) int32.
+    """
+
+    words: Tensor
+    weight: Tensor
+    at: Tensor
+    lengths: Tensor
+    left: Tensor | None
+    scales: Tensor | None
+    winners: Tensor
+
+
+class _SweepBack(NamedTuple):
+    """Arguments of the loop ``sweep_back``."""
+
+    words: Tensor
+    weight: Tensor
+    left: Tensor | None
+    at: Tensor
+    lengths: Tensor
+    scales: Tensor | None
+    sweeps: int
+    repeat: int
+    places: int
+    k: int
+    f: int
+    d: int
+    winners: Tensor
+    gradient: Tensor
+    to_words: Tensor
+    to_weight: Tensor
+    to_scales: Tensor | None
+
+
+def sweep_back(gradient: Tensor, maxima: Maxima, of_scales: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the gradients of words, weight and scales.
+
+    Args:
+        gradient: (n * s, f), of the maxima.
+        maxima: What they were made of.
+        of_scales: Whether the gradient of the scales is wanted; None is returned for it otherwise.
+    """
+    weight = maxima.weight.contiguous()
+    (n, p), (f, k, d) = maxima.at.shape, weight.shape
+    arguments = _SweepBack(
+        words=maxima.words,
+        weight=weight,
+        left=maxima.left,
+        at=maxima.at,
+        lengths=maxima.lengths,
+        scales=maxima.scales,
+        sweeps=len(maxima.winners),
+        repeat=len(maxima.winners) // max(1, n),
+        places=p,
+        k=k,
+        f=f,
+        d=d,
+        winners=maxima.winners,
+        gradient=gradient.contiguous(),
+        to_words=torch.zeros_like(maxima.words),
+        to_weight=torch.zeros_like(weight),
+        to_scales=torch.zeros_like(maxima.scales) if of_scales and maxima.scales is not None else None,
+    )
+    machine.call(_train.sweep_back, arguments)
+    return arguments.to_words, arguments.to_weight, arguments.to_scales
+
+
+class _Grams(NamedTuple):
+    """Arguments of the loop ``grams``."""
+
+    back: bool
+    products: Tensor | None
+    at: Tensor
+    lengths: Tensor
+    bias: Tensor | None
+    texts: int
+    places: int
+    grams: int
+    f: int
+    eps: float
+    out: Tensor
+    inverse: Tensor
+    gradient: Tensor | None = None
+    to_products: Tensor | None = None
+    to_bias: Tensor | None = None
+
+
+def grams(products: Tensor, bias: Tensor, texts: Texts, eps: float) -> tuple[Tensor, Tensor]:
+    """Make the unit vectors of all n-grams of texts.
+
+    Args:
+        products: (u, m (m + 1) / 2, f): a word times each filter row, those of length 1, 2, ... m in turn.
+        bias: (m, f).
+        texts: n texts.
+        eps: Added to a vector's length before dividing.
+
+    Returns:
+        (n, m, p, f) the vectors, and (n, m, p) one over their lengths.
+    """
+    texts.check(len(products))
+    (n, p), (m, f) = texts.at.shape, bias.shape
+    arguments = _Grams(
+        back=False,
+        products=products,
+        at=texts.at,
+        lengths=texts.lengths,
+        bias=bias,
+        texts=n,
+        places=p,
+        grams=m,
+        f=f,
+        eps=eps,
+        out=products.new_empty(n, m, p, f),
+        inverse=products.new_empty(n, m, p),
+    )
+    machine.call(_train.grams, arguments)
+    return arguments.out, arguments.inverse
+
+
+def grams_back(
+    gradient: Tensor, texts: Texts, vectors: tuple[Tensor, Tensor], into: tuple[Tensor, Tensor]
+) -> None:
+    """Add the gradients of products and bias to what they are so far.
+
+    Args:
+        gradient: (n, m, p, f), of the vectors.
+        texts: As :func:`grams` was given them.
+        vectors: What it returned.
+        into: (u, m (m + 1) / 2, f) and (m, f), added to in place.
+    """
+    out, inverse = vectors
+    n, m, p, f = out.shape
+    arguments = _Grams(
+        back=True,
+        products=None,
+        at=texts.at,
+        lengths=texts.lengths,
+        bias=None,
+        texts=n,
+        places=p,
+        grams=m,
+        f=f,
+        eps=0.0,
+        out=out,
+        inverse=inverse,
+        gradient=gradient.contiguous(),
+        to_products=into[0],
+        to_bias=into[1],
+    )
+    machine.call(_train.grams, arguments)

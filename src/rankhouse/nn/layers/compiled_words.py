@@ -1,0 +1,208 @@
+"""Operations on words by compiled loops, with gradients: match, pool, sweep, grams.
+
+What can use them is told by :func:`rankhouse.nn.cpu.train.fits`; the same stands in PyTorch in match.py,
+convolve.py and Conv-KNRM.
+Shapes: n texts, q and p places, d width, k kernels or filter length, f filters, m n-gram lengths, u words,
+s sweeps over a text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from rankhouse.nn.cpu import train_words as loops
+from rankhouse.nn.cpu.train import rounded
+from rankhouse.nn.cpu.train_words import Gaussians, Maxima, Texts
+from rankhouse.nn.layers.linear import multiply
+
+_CHUNK_ROWS = 2048  # of products that are made at once
+
+KernelPair = Sequence[tuple[float, ...]]
+"""Centres and widths."""
+
+
+def match(words: Tensor, query: Texts, passage: Texts) -> Tensor:
+    """Return all products (n, q, p) of the words of pairs, zeros beyond their ends, with gradients.
+
+    Args:
+        words: (u, d).
+        query: n texts.
+        passage: Likewise.
+    """
+    sides = (Texts(side.at.contiguous(), side.lengths) for side in (query, passage))
+    return cast(Tensor, _Match.apply(words.contiguous(), *sides))  # type: ignore[no-untyped-call]  # torch's
+
+
+class _Match(torch.autograd.Function):
+    """Rows are read where they stand, and never copied together."""
+
+    @staticmethod
+    def forward(ctx: Any, words: Tensor, query: Texts, passage: Texts) -> Tensor:  # noqa: ANN401 - torch's context
+        ctx.save_for_backward(words, *query, *passage)
+        return loops.match(words, query, passage)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        words, *sides = ctx.saved_tensors
+        return loops.match_back(gradient, words, Texts(*sides[:2]), Texts(*sides[2:])), None, None
+
+
+def pool(match: Tensor, lengths: Tensor, kernels: KernelPair) -> Tensor:
+    """Sum kernels over the first ``lengths`` places of rows: (n, q, p), (n,) -> (n, q, k), with gradients.
+
+    Args:
+        match: (n, q, p) similarities.
+        lengths: (n,) int64.
+        kernels: Centres and widths.
+    """
+    return cast(Tensor, _Pool.apply(match.contiguous(), lengths, kernels))  # type: ignore[no-untyped-call]  # torch's
+
+
+@lru_cache(maxsize=16)
+def _gaussians(kernels: KernelPair) -> Gaussians:
+    centres, widths = kernels
+    steepness = [-0.5 * math.log2(math.e) / width**2 for width in widths]
+    with torch.inference_mode(False):  # scoring may ask first, and training then needs plain tensors
+        return Gaussians(torch.tensor(centres), torch.tensor(steepness))
+
+
+class _Pool(torch.autograd.Function):
+    """Remembers the similarities only; the kernels are computed again going back."""
+
+    @staticmethod
+    def forward(ctx: Any, match: Tensor, lengths: Tensor, kernels: Any) -> Tensor:  # noqa: ANN401 - torch's context
+        constants = _gaussians(kernels)
+        ctx.save_for_backward(match, lengths, *constants)
+        return loops.pool(match, lengths, constants)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        match, lengths, *constants = ctx.saved_tensors
+        return loops.pool_back(gradient, match, lengths, Gaussians(*constants)), None, None
+
+
+def sweep(
+    words: Tensor, weight: Tensor, texts: Texts, scales: Tensor | None = None, left: Tensor | None = None
+) -> Tensor:
+    """Convolve texts and take the maximum over their true places, with gradients: (n, s, f).
+
+    Args:
+        words: (u, d).
+        weight: (f, k, d).
+        texts: n texts.
+        scales: (n, s, p) what each word is multiplied by in each of s sweeps; None for one sweep without.
+        left: (n,) int64, the row of a word that every word of the text is multiplied by; not with scales.
+    """
+    n, sweeps = len(texts.at), 1 if scales is None else scales.shape[1]
+    texts = texts._replace(at=texts.at.contiguous())
+    texts.check(len(words))
+    scales = None if scales is None else scales.contiguous()
+    best = _Sweep.apply(words.contiguous(), weight, texts, scales, left)  # type: ignore[no-untyped-call]  # torch's
+    return cast(Tensor, best).view(n, sweeps, len(weight))
+
+
+class _Sweep(torch.autograd.Function):
+    """Remembers which place won; going back, only the words of winning places are touched."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch's context
+        words: Tensor,
+        weight: Tensor,
+        texts: Texts,
+        scales: Tensor | None,
+        left: Tensor | None,
+    ) -> Tensor:
+        f, k, d = weight.shape
+        flat = weight.permute(1, 0, 2).reshape(k * f, d)
+        if left is None:
+            best, winners = loops.sweep(multiply(words, flat), texts, k, scales)
+        else:
+            best, winners = _sweep_products(words, flat, texts, left, k)
+        ctx.save_for_backward(*Maxima(words, weight, *texts, left, scales, winners))
+        return best
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None, None]:  # noqa: ANN401
+        maxima = Maxima(*ctx.saved_tensors)
+        to_words, to_weight, to_scales = loops.sweep_back(gradient, maxima, ctx.needs_input_grad[3])
+        return to_words, to_weight, None, to_scales, None
+
+
+def _sweep_products(words: Tensor, flat: Tensor, texts: Texts, left: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Sweep texts whose words are multiplied by a word of their own, some texts at a time.
+
+    Texts of the same factor stand beside each other, and each distinct pair of words is multiplied once.
+
+    Args:
+        words: (u, d).
+        flat: (k * f, d), the filters.
+        texts: n texts.
+        left: (n,) int64, the row of each text's factor.
+        k: Filter length.
+
+    Returns:
+        (n, f) the maxima, and (n, f) int32 the places that won.
+    """
+    (n, p), u, f = texts.at.shape, len(words), len(flat) // k
+    best, winners = words.new_empty(n, f), torch.empty(n, f, dtype=torch.int32)
+    order = torch.argsort(left, stable=True)
+    step = max(1, _CHUNK_ROWS // max(1, p))
+    for start in range(0, n, step):
+        chosen = order[start : start + step]
+        pairs, at = torch.unique(left[chosen][:, None] * u + texts.at[chosen], return_inverse=True)
+        pairs = torch.nn.functional.pad(pairs, (0, rounded(len(pairs)) - len(pairs)))
+        factors = words.index_select(0, torch.div(pairs, u, rounding_mode="floor"))
+        products = multiply(factors.mul_(words.index_select(0, pairs % u)), flat)
+        part = Texts(at.contiguous(), texts.lengths[chosen])
+        best[chosen], winners[chosen] = loops.sweep(products, part, k)
+    return best, winners
+
+
+def grams(products: Tensor, bias: Tensor, sides: tuple[Texts, ...], eps: float) -> tuple[Tensor, ...]:
+    """Make the unit vectors of all n-grams of texts, with gradients: for each side (n, m, p, f).
+
+    Args:
+        products: (u, m (m + 1) / 2, f): a word times each filter row, those of length 1, 2, ... m in turn.
+        bias: (m, f).
+        sides: Texts.
+        eps: Added to a vector's length before dividing.
+    """
+    sides = tuple(Texts(side.at.contiguous(), side.lengths) for side in sides)
+    return cast("tuple[Tensor, ...]", _Grams.apply(products.contiguous(), bias.contiguous(), sides, eps))  # type: ignore[no-untyped-call]  # torch's
+
+
+class _Grams(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch's context
+        products: Tensor,
+        bias: Tensor,
+        sides: tuple[Texts, ...],
+        eps: float,
+    ) -> tuple[Tensor, ...]:
+        vectors = [loops.grams(products, bias, side, eps) for side in sides]
+        out, inverses = zip(*vectors, strict=True)
+        ctx.sides, ctx.shapes = sides, (products.shape, bias.shape)
+        ctx.save_for_backward(*out, *inverses)
+        return tuple(out)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:  # noqa: ANN401
+        count = len(ctx.sides)
+        out, inverses = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        into = out[0].new_zeros(ctx.shapes[0]), out[0].new_zeros(ctx.shapes[1])
+        for side, gradient, *vectors in zip(ctx.sides, gradients, out, inverses, strict=True):
+            loops.grams_back(gradient, side, (vectors[0], vectors[1]), into)
+        return *into, None, None
