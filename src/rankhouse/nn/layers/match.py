@@ -7,7 +7,7 @@ the size of the match matrix. Shapes: n pairs, q query tokens, p passage tokens,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
@@ -124,15 +124,14 @@ def cosines(query: Tensor, passage: Tensor) -> Tensor:
     """
     if torch.is_grad_enabled() and (query.requires_grad or passage.requires_grad):
         return cast(Tensor, _Cosines.apply(query, passage))  # type: ignore[no-untyped-call]  # torch's
-    return _cosines(query, passage)[0]
+    return _over_lengths(dots(query, passage), query, passage)[0]
 
 
-def _cosines(query: Tensor, passage: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the matrix (n, q, p) and one over all lengths, (n, q, 1) and (n, 1, p)."""
+def _over_lengths(match: Tensor, query: Tensor, passage: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Divide products (n, q, p) by lengths: the matrix, and one over all lengths, (n, q, 1) and (n, 1, p)."""
     asked = (torch.linalg.vector_norm(query, dim=2) + NORM_EPS).reciprocal_().unsqueeze(2)
     said = (torch.linalg.vector_norm(passage, dim=2) + NORM_EPS).reciprocal_().unsqueeze(1)
-    match: Tensor = dots(query, passage) * asked * said
-    return match, asked, said
+    return match * asked * said, asked, said
 
 
 class _Cosines(torch.autograd.Function):
@@ -141,7 +140,8 @@ class _Cosines(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, passage: Tensor) -> Tensor:  # noqa: ANN401 - torch's context
         with torch.autocast(query.device.type, enabled=False):
-            match, asked, said = _cosines(query.float(), passage.float())
+            query32, passage32 = query.float(), passage.float()
+            match, asked, said = _over_lengths(query32 @ passage32.transpose(1, 2), query32, passage32)
         ctx.save_for_backward(query, passage, match, asked, said)
         return match
 
@@ -245,20 +245,22 @@ def windowed_counts(
     if len(sizes) == 1 and sizes[0] >= p and train.fits(far):
         return (compiled_words.pool(far, torch.full((n,), p), tuple(kernels)).unsqueeze(2),)
     if not far.requires_grad:
-        return _sums(far, kernels, sizes)
+        return _sums(far, kernels, sizes, row_sums)
     outputs: tuple[Tensor, ...] = _WindowedCounts.apply(far, kernels, tuple(sizes))  # type: ignore[no-untyped-call]  # torch's
     return outputs
 
 
-def _sums(match: Tensor, kernels: Kernels, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-    """Walk over the kernels with one buffer (n, q, p padded to the windows)."""
+def _sums(
+    match: Tensor, kernels: Kernels, sizes: Sequence[int], add: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, ...]:
+    """Walk over the kernels with one buffer (n, q, p padded to the windows); ``add`` sums (..., p)."""
     n, q, p = match.shape
     counts = [match.new_empty(n, q, -(-p // size), len(kernels)) for size in sizes]
     buffer = torch.empty_like(match)
     for k, (centre, width) in enumerate(zip(*kernels, strict=True)):
         _kernel(match, centre, width, buffer)
         for out, size in zip(counts, sizes, strict=True):
-            out[..., k] = _window_sums(buffer, size)
+            out[..., k] = _window_sums(buffer, size, add)
     return tuple(counts)
 
 
@@ -273,13 +275,16 @@ def _kernel(match: Tensor, centre: float, width: float, out: Tensor) -> Tensor:
     return torch.threshold_(out, _NOTHING, -torch.inf).exp_()
 
 
-def _window_sums(values: Tensor, size: int) -> Tensor:
+def _window_sums(values: Tensor, size: int, add: Callable[[Tensor], Tensor]) -> Tensor:
     """(n, q, p) -> (n, q, ceil(p / size))."""
     p = values.shape[2]
     windows = -(-p // size)
     if windows == 1:
-        return row_sums(values).unsqueeze(2)
-    return row_sums(F.pad(values, (0, windows * size - p)).view(*values.shape[:2], windows, size))
+        return add(values).unsqueeze(2)
+    whole = add(values[..., : p - p % size].reshape(*values.shape[:2], p // size, size))
+    if p % size == 0:
+        return whole
+    return torch.cat([whole, add(values[..., p - p % size :]).unsqueeze(2)], dim=2)
 
 
 class _WindowedCounts(torch.autograd.Function):
@@ -289,7 +294,7 @@ class _WindowedCounts(torch.autograd.Function):
     def forward(ctx: Any, match: Tensor, kernels: Kernels, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:  # noqa: ANN401 - torch's context
         ctx.save_for_backward(match)
         ctx.kernels, ctx.sizes = kernels, sizes
-        return _sums(match, kernels, sizes)
+        return _sums(match, kernels, sizes, lambda values: values.sum(-1))
 
     @staticmethod
     @once_differentiable
