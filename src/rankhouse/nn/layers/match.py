@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.machine import multiplies
