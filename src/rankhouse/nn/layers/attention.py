@@ -27,7 +27,7 @@ from rankhouse.nn.cpu import infer
 Bias = Callable[["Group"], Tensor]
 """Gives the (1 or rows, h, longest, longest) numbers added to a group's scores, blocked keys included."""
 
-_GRID = 16  # a rectangle is as wide as the next multiple of it: the bits of products depend on their shape
+_GRID = 1  # widths are multiples of it: products have the same bits in one shape only; more is slower
 _SAFE = 2.0**-100  # a row sum below this has lost digits to underflow
 
 
