@@ -328,8 +328,8 @@ def _print(name: str, systems: dict[str, Scores], spread: dict[str, str]) -> Non
         said = [
             f"{c.mean:.4f}"
             + (
-                f" (p {c.contrast.corrected:.4f}){'*' if c.contrast.significant else ' '}"
-                if c.contrast
+                f" (p {c.paired_test.corrected:.4f}){'*' if c.paired_test.significant else ' '}"
+                if c.paired_test
                 else " " * 12
             )
             for c in cells
@@ -339,8 +339,8 @@ def _print(name: str, systems: dict[str, Scores], spread: dict[str, str]) -> Non
         if better in systems and worse in systems:
             pair = compare_scores({worse: systems[worse], better: systems[better]}, worse, "randomization")
             cell = pair.cell(better, "AP")
-            assert cell.contrast is not None
-            print(f"  {better} - {worse}: AP {cell.contrast.difference:+.4f} (p {cell.contrast.p:.4f})")
+            assert cell.paired_test is not None
+            print(f"  {better} - {worse}: AP {cell.paired_test.difference:+.4f} (p {cell.paired_test.p:.4f})")
 
 
 def main() -> None:

@@ -215,7 +215,7 @@ def table(data: Path, work: Path) -> None:
                 if system in spread:
                     cell += f" ({spread[system][1][at]:.4f}, {spread[system][0]} seeds)"
                 if system not in GIVEN.values():
-                    contrasts = [tests[base].cell(system, measure).contrast for base in tests]
+                    contrasts = [tests[base].cell(system, measure).paired_test for base in tests]
                     cell += " p " + " ".join(f"{each.p:.3f}" for each in contrasts if each)
                 cells.append(cell)
             print(f"  {system:20}", " | ".join(cells))

@@ -139,7 +139,7 @@ def table(options: argparse.Namespace) -> None:
         for system in systems:
             cells = [comparison.cell(system, measure) for measure in MEASURES]
             said = [
-                f"{c.mean:.4f}" + (f" (p {c.contrast.corrected:.4f})" if c.contrast else " " * 11)
+                f"{c.mean:.4f}" + (f" (p {c.paired_test.corrected:.4f})" if c.paired_test else " " * 11)
                 for c in cells
             ]
             print(f"  {system:<20} {'  '.join(said)}  {notes.get(system, '')}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 FLOORS = (
     {"core"},
-    {"text", "nn"},
+    {"text", "nn", "page"},
     {"index", "models", "ranking", "labels", "evaluation"},
     {"training"},
     {"app"},

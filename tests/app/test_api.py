@@ -132,7 +132,7 @@ def test_runs_and_judgements_may_be_paths_or_mappings(index, tmp_path):
     assert scores.means["AP"] == 1.0
     fused = rh.fuse(["bm25.run", run], "rrf")
     table = rh.compare({"BM25": run, "fused": fused}, "qrels.txt", "AP", baseline="BM25")
-    assert table.cell("fused", "AP").contrast is not None
+    assert table.cell("fused", "AP").paired_test is not None
     tuned = rh.fuse([run, fused], "linear", tune=QRELS, apply=[run, fused])
     assert set(tuned) == set(run)
     with pytest.raises(rh.RankhouseError, match="either weights or tune"):

@@ -36,39 +36,39 @@ def test_every_cell_says_what_scipy_says(comparison):
         assert cell.mean == values[cell.system].mean(cell.measure)
         assert cell.low < cell.mean < cell.high
         if cell.system == "first":
-            assert cell.contrast is None
+            assert cell.paired_test is None
             continue
         wanted = scipy.stats.ttest_rel(mine, base)
         interval = wanted.confidence_interval(0.95)
-        assert cell.contrast.p == pytest.approx(wanted.pvalue)
-        assert (cell.contrast.low, cell.contrast.high) == pytest.approx((interval.low, interval.high))
-        assert cell.contrast.difference == pytest.approx(
+        assert cell.paired_test.p == pytest.approx(wanted.pvalue)
+        assert (cell.paired_test.low, cell.paired_test.high) == pytest.approx((interval.low, interval.high))
+        assert cell.paired_test.difference == pytest.approx(
             cell.mean - comparison.cell("first", cell.measure).mean
         )
-        assert cell.contrast.wins == np.sum(mine > base + 1e-12)
-        assert cell.contrast.losses == np.sum(mine < base - 1e-12)
-        assert cell.contrast.wins + cell.contrast.ties + cell.contrast.losses == 40
+        assert cell.paired_test.wins == np.sum(mine > base + 1e-12)
+        assert cell.paired_test.losses == np.sum(mine < base - 1e-12)
+        assert cell.paired_test.wins + cell.paired_test.ties + cell.paired_test.losses == 40
 
 
 def test_significance_goes_by_the_corrected_p_over_systems_and_measures(comparison):
-    contrasts = [cell.contrast for cell in comparison.cells if cell.contrast]
+    contrasts = [cell.paired_test for cell in comparison.cells if cell.paired_test]
     raw = np.array([c.p for c in contrasts])
     assert len(raw) == 6
     wanted = np.minimum(np.maximum.accumulate(np.sort(raw) * np.arange(6, 0, -1)), 1)
     np.testing.assert_allclose(np.sort([c.corrected for c in contrasts]), wanted)
     assert [c.significant for c in contrasts] == [c.corrected < 0.05 for c in contrasts]
-    assert comparison.cell("better", "AP").contrast.significant
-    assert comparison.cell("worse", "AP").contrast.significant
-    assert not comparison.cell("alike", "AP").contrast.significant
+    assert comparison.cell("better", "AP").paired_test.significant
+    assert comparison.cell("worse", "AP").paired_test.significant
+    assert not comparison.cell("alike", "AP").paired_test.significant
     bonferroni = compare(RUNS, QRELS, "AP P@5", baseline="first", correction="bonferroni")
-    assert bonferroni.cell("alike", "AP").contrast.corrected == pytest.approx(
-        min(1, 6 * comparison.cell("alike", "AP").contrast.p)
+    assert bonferroni.cell("alike", "AP").paired_test.corrected == pytest.approx(
+        min(1, 6 * comparison.cell("alike", "AP").paired_test.p)
     )
 
 
 def test_without_correction_the_corrected_p_is_p():
     plain = compare(RUNS, QRELS, "AP", baseline="first")
-    assert all(c.contrast.corrected == c.contrast.p for c in plain.cells if c.contrast)
+    assert all(c.paired_test.corrected == c.paired_test.p for c in plain.cells if c.paired_test)
     assert plain.correction == "none"
 
 
@@ -76,16 +76,16 @@ def test_the_randomization_test_is_seeded_and_independent_of_the_other_systems()
     both = [compare(RUNS, QRELS, "AP P@5", "first", "randomization", seed=3) for _ in range(2)]
     assert both[0].cells == both[1].cells
     alone = compare({k: RUNS[k] for k in ("first", "alike")}, QRELS, "AP", "first", "randomization", seed=3)
-    assert alone.cell("alike", "AP").contrast.p == both[0].cell("alike", "AP").contrast.p
+    assert alone.cell("alike", "AP").paired_test.p == both[0].cell("alike", "AP").paired_test.p
     other = compare(RUNS, QRELS, "AP P@5", "first", "randomization", seed=4)
-    assert other.cell("alike", "AP").contrast.p != both[0].cell("alike", "AP").contrast.p
-    t = compare(RUNS, QRELS, "AP", "first", "t").cell("alike", "AP").contrast.p
-    assert both[0].cell("alike", "AP").contrast.p == pytest.approx(t, abs=0.05)
+    assert other.cell("alike", "AP").paired_test.p != both[0].cell("alike", "AP").paired_test.p
+    t = compare(RUNS, QRELS, "AP", "first", "t").cell("alike", "AP").paired_test.p
+    assert both[0].cell("alike", "AP").paired_test.p == pytest.approx(t, abs=0.05)
 
 
 def test_without_a_baseline_there_are_means_and_intervals_only():
     plain = compare(RUNS, QRELS, "AP")
-    assert all(cell.contrast is None for cell in plain.cells)
+    assert all(cell.paired_test is None for cell in plain.cells)
     assert plain.challengers == ()
     assert plain.method == "Means over 40 queries with 95 % t intervals."
     with pytest.raises(WrongUse, match="no baseline"):
@@ -116,7 +116,7 @@ def test_a_system_that_only_gains_has_no_worst_queries():
 @pytest.mark.parametrize("test", ["t", "randomization"])
 def test_a_system_compared_with_its_copy_is_safe_and_explained(test):
     copies = compare({"a": RUNS["first"], "b": RUNS["first"]}, QRELS, "AP P@5", "a", test, "holm")
-    contrast = copies.cell("b", "AP").contrast
+    contrast = copies.cell("b", "AP").paired_test
     assert (contrast.difference, contrast.p, contrast.significant) == (0.0, 1.0, False)
     assert (contrast.wins, contrast.ties, contrast.losses) == (0, 40, 0)
     assert "nothing to test" in contrast.note
@@ -127,7 +127,7 @@ def test_a_system_compared_with_its_copy_is_safe_and_explained(test):
 def test_one_query_is_safe_and_explained(test):
     qrels = {"q0": QRELS["q0"]}
     runs = {name: run.restrict(["q0"]) for name, run in RUNS.items()}
-    contrast = compare(runs, qrels, "AP", "first", test).cell("better", "AP").contrast
+    contrast = compare(runs, qrels, "AP", "first", test).cell("better", "AP").paired_test
     assert contrast.p == 1
     assert np.isnan(contrast.low)
     assert "one query alone" in contrast.note
@@ -139,16 +139,16 @@ def test_the_same_gain_on_every_query_is_explained():
         "all": Run.of([(f"q{i}", "d", 1.0) for i in range(4)]),
     }
     qrels = {f"q{i}": {"d": 1} for i in range(4)}
-    contrast = compare(runs, qrels, "AP", "none", "t").cell("all", "AP").contrast
+    contrast = compare(runs, qrels, "AP", "none", "t").cell("all", "AP").paired_test
     assert contrast.p == 0
     assert "no spread" in contrast.note
-    assert compare(runs, qrels, "AP", "none", "randomization").cell("all", "AP").contrast.p == 2 / 16
+    assert compare(runs, qrels, "AP", "none", "randomization").cell("all", "AP").paired_test.p == 2 / 16
 
 
 def test_runs_that_cover_different_queries_are_compared_over_all_judged_ones():
     part = RUNS["first"].restrict([f"q{i}" for i in range(39)])
     both = compare({"whole": RUNS["first"], "part": part}, QRELS, "AP", "whole")
-    assert both.cell("part", "AP").contrast.losses == 1
+    assert both.cell("part", "AP").paired_test.losses == 1
     assert both.remarks[0] == "part: 1 of 40 judged queries without results, counted as 0: q39"
 
 

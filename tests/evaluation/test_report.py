@@ -13,15 +13,14 @@ from rankhouse.core.errors import MissingExtra, OutputFailed, WrongUse
 from rankhouse.core.run import Run
 from rankhouse.evaluation.charts import inline_chart, write_chart
 from rankhouse.evaluation.compare import compare
-from rankhouse.evaluation.report import (
-    contrasts_table,
+from rankhouse.evaluation.report import write_report
+from rankhouse.evaluation.tables import (
+    differences_table,
     extremes_tables,
-    markdown,
     means_table,
     per_query_table,
     records,
     write_per_query,
-    write_report,
 )
 
 TEXT = "a <script>alert(1)</script> query"
@@ -84,7 +83,7 @@ def test_the_means_table_has_a_row_a_system_and_marks_what_is_significant(compar
     assert table.columns == ("system", "AP", "P@5")
     assert [row[0] for row in table.rows] == ["old", "new", NASTY]
     assert table.rows[0][1] == f"{comparison.cell('old', 'AP').mean:.4f}"
-    assert table.rows[2][1].endswith(" ▲") == comparison.cell(NASTY, "AP").contrast.significant is True
+    assert table.rows[2][1].endswith(" ▲") == comparison.cell(NASTY, "AP").paired_test.significant is True
     assert (2, 1) in table.strong
     assert table.legend.startswith(comparison.method)
 
@@ -98,20 +97,20 @@ def test_a_loss_is_marked_as_a_loss(comparison):
     names = list(comparison.scores)
     reversed_runs = compare(some_runs(30, names), some_qrels(30), "AP", NASTY)
     assert means_table(reversed_runs).rows[0][1].endswith(" ▼")
-    assert contrasts_table(reversed_runs).rows[0][2].startswith("-")
+    assert differences_table(reversed_runs).rows[0][2].startswith("-")
 
 
-def test_the_contrasts_table_has_a_row_a_test(comparison):
-    table = contrasts_table(comparison)
+def test_the_differences_table_has_a_row_a_test(comparison):
+    table = differences_table(comparison)
     assert len(table.rows) == 4
-    assert len(contrasts_table(comparison, "new").rows) == 2
-    contrast = comparison.cell("new", "AP").contrast
+    assert len(differences_table(comparison, "new").rows) == 2
+    contrast = comparison.cell("new", "AP").paired_test
     assert table.rows[0][6] == f"{contrast.wins} / {contrast.ties} / {contrast.losses}"
-    assert contrasts_table(compare(some_runs(3, ["a"]), some_qrels(3), "AP")).rows == ()
+    assert differences_table(compare(some_runs(3, ["a"]), some_qrels(3), "AP")).rows == ()
 
 
 def test_markdown_escapes_bars_and_sets_numbers_to_the_right(comparison):
-    lines = markdown(means_table(comparison)).splitlines()
+    lines = means_table(comparison).to_markdown().splitlines()
     assert lines[1] == "| --- | ---: | ---: |"
     assert "$x_1$ \\| 検索 |" in lines[4]
     assert lines[4].count("**") == 4
@@ -132,8 +131,8 @@ def test_records_hold_every_cell_and_no_nan(comparison):
         (c.system, c.measure) for c in comparison.cells
     ]
     assert "p" not in rows[0]
-    assert rows[2]["p"] == comparison.cells[2].contrast.p
-    assert rows[2]["difference_low"] == comparison.cells[2].contrast.low
+    assert rows[2]["p"] == comparison.cells[2].paired_test.p
+    assert rows[2]["difference_low"] == comparison.cells[2].paired_test.low
     assert rows[2]["low"] == comparison.cells[2].low
     single = records(compare(some_runs(1, ["a", "b"]), some_qrels(1), "AP", "a"))
     assert single[0]["low"] is None

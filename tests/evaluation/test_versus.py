@@ -7,8 +7,8 @@ from scipy.stats import binomtest
 
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.run import Run
-from rankhouse.evaluation.paired_wins import Counts, counts_table, ranges_table, record, versus
-from rankhouse.evaluation.paired_wins_chart import write_versus_chart
+from rankhouse.evaluation.charts import write_wins_chart
+from rankhouse.evaluation.paired_wins import WinCounts, counts_table, paired_wins, ranges_table, record
 
 # ten queries; "a" is right in q0 to q5, "b" in q4 to q7; scores of "a" fall from q0 to q9
 RIGHT_A, RIGHT_B = range(6), range(4, 8)
@@ -22,28 +22,28 @@ def a_run(right, start):
 
 @pytest.fixture
 def found():
-    return versus(a_run(RIGHT_A, 10), a_run(RIGHT_B, 0), QRELS, ("a", "b"))
+    return paired_wins(a_run(RIGHT_A, 10), a_run(RIGHT_B, 0), QRELS, ("a", "b"))
 
 
 def test_queries_are_counted_by_who_is_right(found):
-    assert found.counts == Counts(neither=2, only_first=4, only_second=2, both=2)
+    assert found.counts == WinCounts(neither=2, only_first=4, only_second=2, both=2)
 
 
 def test_ranges_are_fifths_by_the_first_runs_scores(found):
     assert [one.counts for one in found.ranges] == [
-        Counts(0, 2, 0, 0),
-        Counts(0, 2, 0, 0),
-        Counts(0, 0, 0, 2),
-        Counts(0, 0, 2, 0),
-        Counts(2, 0, 0, 0),
+        WinCounts(0, 2, 0, 0),
+        WinCounts(0, 2, 0, 0),
+        WinCounts(0, 0, 0, 2),
+        WinCounts(0, 0, 2, 0),
+        WinCounts(2, 0, 0, 0),
     ]
     assert [(one.nearest, one.farthest) for one in found.ranges] == [(10, 9), (8, 7), (6, 5), (4, 3), (2, 1)]
 
 
 def test_a_query_that_a_run_lacks_is_wrong_and_farthest():
     first = a_run(RIGHT_A, 10).restrict([f"q{i}" for i in range(1, 10)])
-    found = versus(first, a_run(range(10), 0), QRELS, ("a", "b"))
-    assert found.counts == Counts(0, 0, 5, 5)
+    found = paired_wins(first, a_run(range(10), 0), QRELS, ("a", "b"))
+    assert found.counts == WinCounts(0, 0, 5, 5)
     assert found.ranges[-1].farthest == float("-inf")
     assert record(found)["ranges"][-1]["farthest"] is None
 
@@ -51,7 +51,7 @@ def test_a_query_that_a_run_lacks_is_wrong_and_farthest():
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (3, 3), (1, 9), (196, 414), (700, 2)])
 def test_p_is_the_exact_sign_tests(first, second):
     expected = binomtest(first, first + second).pvalue if first + second else 1
-    assert Counts(10, first, second, 5).p == pytest.approx(expected, rel=1e-9)
+    assert WinCounts(10, first, second, 5).p == pytest.approx(expected, rel=1e-9)
 
 
 def test_tables_say_all_counts(found):
@@ -73,18 +73,18 @@ def test_tables_say_all_counts(found):
 
 def test_the_chart_has_a_bar_for_each_kind_in_each_range_and_the_same_bytes_again(found, tmp_path):
     for name in ("one.svg", "two.svg"):
-        write_versus_chart(found, tmp_path / name)
+        write_wins_chart(found, tmp_path / name)
     svg = (tmp_path / "one.svg").read_text()
     assert svg == (tmp_path / "two.svg").read_text()
     assert {"only a", "only b", "both right", "both wrong"} <= set(re.findall(r">([^<>\n]+)</text>", svg))
-    write_versus_chart(found, tmp_path / "three.png")
+    write_wins_chart(found, tmp_path / "three.png")
     assert (tmp_path / "three.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(WrongUse, match=r"\.png or \.svg"):
-        write_versus_chart(found, tmp_path / "four.pdf")
+        write_wins_chart(found, tmp_path / "four.pdf")
 
 
 def test_too_few_queries_for_the_ranges_are_refused():
     with pytest.raises(BadData, match="too few for 11 ranges"):
-        versus(a_run((), 1), a_run((), 1), QRELS, ("a", "b"), ranges=11)
+        paired_wins(a_run((), 1), a_run((), 1), QRELS, ("a", "b"), ranges=11)
     with pytest.raises(WrongUse, match="one or more"):
-        versus(a_run((), 1), a_run((), 1), QRELS, ("a", "b"), ranges=0)
+        paired_wins(a_run((), 1), a_run((), 1), QRELS, ("a", "b"), ranges=0)

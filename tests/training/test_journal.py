@@ -3,7 +3,8 @@
 import pytest
 
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.training.log import Journal, read_log, write_curve
+from rankhouse.training.curve import write_curve
+from rankhouse.training.log import Journal, read_log
 
 LOG = [
     {"step": 0, "epoch": 0, "measure": "AP", "value": 0.3, "first_stage": 0.4, "seconds": 0.1},

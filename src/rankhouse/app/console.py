@@ -29,6 +29,7 @@ from rich.text import Text
 
 from rankhouse.core import progress as progress_of
 from rankhouse.core.errors import RankhouseWarning
+from rankhouse.page import tables
 
 LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
 _WIDE = 1_000  # columns of a file or a pipe: tables keep the width they need
@@ -96,13 +97,36 @@ def emit_json(data: object) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
-    """Lay out a table: the first column as text, the others right-aligned."""
-    made = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold")
+    """Lay out a table: the first column as text, the others right-aligned.
+
+    Args:
+        columns: The heads.
+        rows: Cells, shown as text whatever they hold.
+        title: Its heading.
+    """
+    layout = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold")
     for position, name in enumerate(columns):
-        made.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
+        layout.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(visible(str(cell))) for cell in row))  # an id may look like markup
-    return made
+        layout.add_row(*(Text(visible(str(cell))) for cell in row))  # an id may look like markup
+    return layout
+
+
+def print_table(content: tables.Table, title: str = "") -> None:
+    """Print a table to standard output: the best in bold, the legend below it.
+
+    Args:
+        content: The table.
+        title: Its heading.
+    """
+    layout = table(content.columns, (), title)
+    for number, row in enumerate(content.rows):
+        layout.add_row(
+            *(Text(visible(c), "bold" if (number, i) in content.strong else "") for i, c in enumerate(row))
+        )
+    results.print(layout)
+    if content.legend:
+        results.print(content.legend, style="dim", markup=False, soft_wrap=True)
 
 
 @contextmanager

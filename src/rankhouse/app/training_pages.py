@@ -12,11 +12,11 @@ from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_run, write_run
-from rankhouse.evaluation import report
 from rankhouse.evaluation.compare import compare
 from rankhouse.index.index import Index
 from rankhouse.ranking.rerank import rerank
-from rankhouse.training.log import read_log, write_curve
+from rankhouse.training.curve import write_curve
+from rankhouse.training.log import read_log
 from rankhouse.training.state import CURVE, LOG, REPORT, UNTAUGHT, VALIDATION_RUN
 from rankhouse.training.tuning import interpolated
 from rankhouse.training.validation import Validation
@@ -73,4 +73,4 @@ def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> N
         runs["trained + first stage"] = joined
     comparison = compare(runs, validation.qrels, _MEASURES, "first stage", "randomization", "holm")
     texts = {query.id: query.text for query in validation.queries}
-    report.write_report(comparison, out / REPORT, f"Training {out.name}: validation", texts)
+    comparison.save(out / REPORT, title=f"Training {out.name}: validation", texts=texts)

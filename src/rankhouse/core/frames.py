@@ -12,16 +12,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write an HTML table.
+def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], is_text: Sequence[bool] = ()) -> str:
+    """Return an HTML table.
 
     Args:
         columns: The heads, as text.
         rows: Cells that are HTML already.
+        is_text: For each column, whether a style sheet may set it to the left (class "name").
     """
-    heads = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+    kinds = [' class="name"' if name else "" for name in is_text] or [""] * len(columns)
+    heads = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, columns, strict=True))
+    lines = [
+        f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>\n"
+        for row in rows
+    ]
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>\n{''.join(lines)}</tbody></table>"
 
 
 def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pd.DataFrame:

@@ -1,146 +1,89 @@
-"""Per-query differences as bars: one look tells whether a mean hides a few queries or many (extra: report).
-
-The same numbers give the same bytes: no dates, fixed ids, no global state of the plotting library.
-"""
+"""The charts of an evaluation (extra: report): differences query by query, and who is right where."""
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankhouse.core.errors import MissingExtra, WrongUse, writing_failures
-from rankhouse.core.outputs import replacing
-from rankhouse.evaluation.compare import Comparison, QueryDifference
+from rankhouse.evaluation.comparison_data import ComparisonData, QueryDifference
+from rankhouse.evaluation.paired_wins import PairedWins
+from rankhouse.evaluation.significance import Floats
+from rankhouse.page.charts import (
+    DASHED,
+    Draw,
+    Palette,
+    chart_kind,
+    inline,
+    plain_axes,
+    shortened,
+    write,
+)
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _NAMED_QUERIES = 40  # more bars than this leave no room to write under each
 _LONGEST_LABEL = 18
-_IDS_NOT_USED = re.compile(r' id="(?:figure|axes|patch|text|line2d|xtick|ytick|matplotlib)[^"]*"')
-_FONT = "DejaVu Sans"  # comes with the plotting library, so that pictures do not depend on the machine
-_FONTS = f"'Helvetica Neue', Arial, '{_FONT}', sans-serif"
+_PALE = ("#eaeef2", "#afb8c1")  # both wrong, both right: it is the others that differ
+_ROOM = 0.06  # a share below this has no room for its number
 
 
-class Palette(NamedTuple):
-    """Colours of a chart."""
-
-    ink: str
-    muted: str
-    grid: str
-    gain: str
-    loss: str
-    paper: str
-
-
-LIGHT = Palette("#1b1f24", "#656d76", "#d0d7de", "#2370b3", "#c4541d", "#ffffff")
-# Placeholders that a page's style sheet turns into its own light or dark colours.
-_STYLED = Palette("#010101", "#020202", "#030303", "#040404", "#050505", "none")
-
-
-def write_chart(comparison: Comparison, system: str, measure: str, path: Path | str) -> None:
+def write_chart(comparison: ComparisonData, system: str, measure: str, path: Path | str) -> None:
     """Draw a system's per-query differences to the baseline into a PNG or SVG file.
+
+    Args:
+        comparison: With a baseline.
+        system: The system.
+        measure: One of the comparison's measures.
+        path: A .png or .svg file.
 
     Raises:
         WrongUse: Another suffix, no baseline, or no such system or measure.
         MissingExtra: matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in (".png", ".svg"):
-        raise WrongUse(f'"{path}": charts are written as .png or .svg; give the file one of these endings')
-    drawn = _drawn(comparison, system, measure, LIGHT, suffix[1:])
-    with replacing(path) as temporary, writing_failures(path):
-        temporary.write_bytes(drawn)
+    chart_kind(Path(path))
+    both = f"{shortened(system, 42)} against {shortened(str(comparison.baseline), 26)}"
+    title = f"{shortened(measure, 16)}: {both}"
+    write(_differences(comparison, system, measure, title), path, f"{system}\t{measure}")
 
 
-def inline_chart(comparison: Comparison, system: str, measure: str) -> str:
-    """Draw the same chart as SVG for a page that defines --ink, --muted, --grid, --gain and --loss.
+def inline_chart(comparison: ComparisonData, system: str, measure: str) -> str:
+    """Draw the same chart as SVG for a page, which says above it whom it compares.
+
+    Args:
+        comparison: With a baseline.
+        system: The system.
+        measure: One of the comparison's measures.
 
     Raises:
         WrongUse: No baseline, or no such system or measure.
         MissingExtra: matplotlib is not installed.
     """
-    return inlined(_drawn(comparison, system, measure, _STYLED, "svg"))
+    return inline(_differences(comparison, system, measure, measure), f"{system}\t{measure}")
 
 
-def inline(draw: Callable[[Palette], Figure], salt: str) -> str:
-    """Draw any figure as SVG for a page that defines --ink, --muted, --grid, --gain and --loss.
-
-    Args:
-        draw: Makes the figure in the colours it is given.
-        salt: Keeps ids inside a page apart from those of its other pictures.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-    """
-    return inlined(rendered(lambda: draw(_STYLED), "svg", salt, _STYLED))
-
-
-def inlined(drawn: bytes) -> str:
-    """Turn a drawn SVG file into what stands inside a page, in the page's colours."""
-    svg = drawn.decode()
-    svg = _IDS_NOT_USED.sub("", svg[svg.index("<svg") :])
-    for name, placeholder in zip(Palette._fields[:-1], _STYLED[:-1], strict=True):
-        svg = svg.replace(placeholder, f"var(--{name})")
-    return svg
-
-
-def _drawn(comparison: Comparison, system: str, measure: str, palette: Palette, kind: str) -> bytes:
-    """Draw and give the bytes of the file."""
+def _differences(comparison: ComparisonData, system: str, measure: str, title: str) -> Draw:
     rows = comparison.differences(system, measure)
-    # A page says above the picture whom it compares.
-    both = f"{_shortened(system, 42)} against {_shortened(str(comparison.baseline), 26)}"
-    title = measure if palette is _STYLED else f"{_shortened(measure, 16)}: {both}"
-    return rendered(lambda: _figure(rows, title, measure, palette), kind, f"{system}\t{measure}", palette)
+    return lambda palette: _figure(rows, title, measure, palette)
 
 
-def rendered(draw: Callable[[], Figure], kind: str, salt: str, palette: Palette = LIGHT) -> bytes:
-    """Draw a figure into the bytes of an SVG or PNG file; the same figure gives the same bytes.
+def write_wins_chart(wins: PairedWins, path: Path | str) -> None:
+    """Draw the shares of the four kinds of queries in every range into a PNG or SVG file.
 
     Args:
-        draw: Makes the figure; called under this module's settings.
-        kind: "svg" or "png".
-        salt: What the ids inside an SVG are made of.
-        palette: Its paper is the background.
+        wins: What to show.
+        path: A .png or .svg file.
 
     Raises:
+        WrongUse: Another suffix.
         MissingExtra: matplotlib is not installed.
+        OutputFailed: The file cannot be written.
     """
-    try:
-        import matplotlib as mpl  # noqa: PLC0415 - optional, and slow to load
-    except ImportError as error:
-        raise MissingExtra("drawing charts", "report") from error
-    settings: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        # Ids inside a page must differ from chart to chart, and be the same at every run.
-        "svg.hashsalt": salt,
-        "font.family": _FONT,
-        "font.size": 9.0,
-        "axes.unicode_minus": True,
-        "text.parse_math": False,
-    }
-    with mpl.rc_context(), warnings.catch_warnings():
-        mpl.rcdefaults()  # whatever the user's own settings say
-        mpl.rcParams.update(settings)
-        # A script that the font lacks is drawn as boxes in a PNG, and rightly by whoever shows an SVG.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure = draw()
-        drawn = io.BytesIO()
-        metadata = (
-            {"Software": None} if kind == "png" else dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        )
-        figure.savefig(drawn, format=kind, dpi=160, metadata=metadata, facecolor=palette.paper)
-    if kind == "png":
-        return drawn.getvalue()
-    return drawn.getvalue().decode().replace(f"'{_FONT}'", _FONTS).encode()
+    write(lambda palette: _wins_figure(wins, palette), path, f"{wins.first}\t{wins.second}")
 
 
 def _figure(rows: tuple[QueryDifference, ...], title: str, measure: str, palette: Palette) -> Figure:
@@ -148,7 +91,7 @@ def _figure(rows: tuple[QueryDifference, ...], title: str, measure: str, palette
     from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
 
     gains = np.array([row.difference for row in rows])
-    labels = [_shortened(row.query_id, _LONGEST_LABEL) for row in rows] if len(rows) <= _NAMED_QUERIES else []
+    labels = [shortened(row.query_id, _LONGEST_LABEL) for row in rows] if len(rows) <= _NAMED_QUERIES else []
     room = 0.066 * max(map(len, labels)) + 0.12 if labels else 0.32
     height = 2.9 + room  # inches, as are the margins
     figure = Figure(figsize=(9.0, height), facecolor="none")
@@ -163,23 +106,19 @@ def _figure(rows: tuple[QueryDifference, ...], title: str, measure: str, palette
     figure.text(y=1 - 0.28 / height, s=counts.replace("-", "\N{MINUS SIGN}"), color=palette.muted, **edge)
     _bars(gains, palette, axes)
     axes.axhline(0, color=palette.muted, linewidth=0.8)
-    axes.axhline(mean, color=palette.ink, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.axhline(mean, color=palette.ink, linewidth=0.9, linestyle=DASHED)
     axes.set_xlim(-0.7, len(gains) - 0.3)
     least = 0.12 * max(float(np.abs(gains).max()), 0.01)
     axes.set_ylim(min(-least, 1.08 * float(gains.min())), max(least, 1.08 * float(gains.max())))
-    axes.set_ylabel(f"difference in {_shortened(measure, 24)}", color=palette.muted)
+    axes.set_ylabel(f"difference in {shortened(measure, 24)}")
     axes.set_xticks(range(len(labels)), labels, rotation=90, color=palette.muted, fontsize=7.5)
     if not labels:
-        axes.set_xlabel(f"{len(gains):,} queries, largest gain first", color=palette.muted)
-    axes.tick_params(colors=palette.muted, length=0)
-    axes.grid(axis="y", color=palette.grid, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_facecolor("none")
-    axes.spines[:].set_visible(False)
+        axes.set_xlabel(f"{len(gains):,} queries, largest gain first")
+    plain_axes(axes, palette)
     return figure
 
 
-def _bars(gains: np.ndarray[tuple[int], np.dtype[np.float64]], palette: Palette, axes: object) -> None:
+def _bars(gains: Floats, palette: Palette, axes: Axes) -> None:
     """Draw all bars of one colour as one shape: 300 queries stay a small picture."""
     from matplotlib.patches import PathPatch  # noqa: PLC0415 - optional, and slow to load
     from matplotlib.path import Path as Outline  # noqa: PLC0415 - optional, and slow to load
@@ -194,12 +133,37 @@ def _bars(gains: np.ndarray[tuple[int], np.dtype[np.float64]], palette: Palette,
         corners[:, 1:3, 1] = height[:, None]
         codes = [Outline.MOVETO, Outline.LINETO, Outline.LINETO, Outline.LINETO, Outline.CLOSEPOLY]
         outline = Outline(corners.reshape(-1, 2), codes * len(at))
-        axes.add_patch(PathPatch(outline, facecolor=colour, edgecolor="none", linewidth=0))  # type: ignore[attr-defined]  # matplotlib is untyped here
+        axes.add_patch(PathPatch(outline, facecolor=colour, edgecolor="none", linewidth=0))
 
 
-def _shortened(text: str, most: int) -> str:
-    """Cut the middle out of a long name, since names often differ at their ends."""
-    if len(text) <= most:
-        return text
-    head = (most - 1) * 2 // 3
-    return f"{text[:head]}…{text[head + 1 - most :]}"
+def _wins_figure(wins: PairedWins, palette: Palette) -> Figure:
+    """Lay the chart out: one stacked bar a range."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
+
+    figure = Figure(figsize=(7.2, 3.6), facecolor="none", layout="constrained")
+    axes = figure.subplots()
+    _stack(wins, palette, axes)
+    counts = [f"{number}\n{one.counts.queries:,} queries" for number, one in enumerate(wins.ranges, 1)]
+    axes.set_xticks(range(len(counts)), counts)
+    axes.set_ylim(0, 1)
+    axes.set_ylabel("share of queries")
+    axes.set_xlabel(f"ranges by the distance of {wins.first}, nearest first")
+    plain_axes(axes, palette, grid=False)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False, labelcolor=palette.ink, fontsize=8.5)
+    return figure
+
+
+def _stack(wins: PairedWins, palette: Palette, axes: Axes) -> None:
+    """Stack the shares: both right at the foot, both wrong at the top."""
+    labels = ("both wrong", f"only {wins.first}", f"only {wins.second}", "both right")
+    colours = (_PALE[0], palette.loss, palette.gain, _PALE[1])
+    floors = [0.0] * len(wins.ranges)
+    for kind in (3, 2, 1, 0):
+        shares = [one.counts[kind] / one.counts.queries for one in wins.ranges]
+        axes.bar(
+            range(len(shares)), shares, 0.72, floors, color=colours[kind], linewidth=0, label=labels[kind]
+        )
+        for place, (share, floor) in enumerate(zip(shares, floors, strict=True)):
+            if share >= _ROOM:
+                axes.text(place, floor + share / 2, f"{share:.0%}", ha="center", va="center", fontsize=8)
+        floors = [floor + share for floor, share in zip(floors, shares, strict=True)]

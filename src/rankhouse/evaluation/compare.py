@@ -6,178 +6,159 @@ a correction counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.frames import frame
 from rankhouse.core.notation import choose
+from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.evaluation.measures import Examiner, Scores
-from rankhouse.evaluation.significance import CORRECTIONS, PERMUTATIONS, TESTS, Floats, Interval, t_interval
+from rankhouse.evaluation import charts, report, tables
+from rankhouse.evaluation.comparison_data import (
+    ALPHA,
+    TIE,
+    ComparisonData,
+    MeanScore,
+    PairedTest,
+    without_rounding,
+)
+from rankhouse.evaluation.measures import Evaluator, Scores
+from rankhouse.evaluation.significance import CORRECTIONS, TESTS, Floats, Interval, t_interval
 
-ALPHA = 0.05
-_A_TIE = 1e-12  # smaller differences are rounding, not ranking
+if TYPE_CHECKING:
+    import pandas as pd
 
-
-class Contrast(NamedTuple):
-    """A system against the baseline on one measure.
-
-    ``low`` and ``high`` are the 95 % t interval of the mean difference; ``corrected`` is p after the
-    correction (p itself without one); ``significant`` is corrected < 0.05; wins, ties and losses count
-    queries; ``note`` explains a case in which the test has little to say, else is empty.
-    """
-
-    difference: float
-    low: float
-    high: float
-    p: float
-    corrected: float
-    significant: bool
-    wins: int
-    ties: int
-    losses: int
-    note: str
-
-
-class Cell(NamedTuple):
-    """One system on one measure: mean with its 95 % t interval, and the contrast to the baseline, if any."""
-
-    system: str
-    measure: str
-    mean: float
-    low: float
-    high: float
-    contrast: Contrast | None
-
-
-class QueryDifference(NamedTuple):
-    """One query: the value of the baseline, of the system, and the second minus the first."""
-
-    query_id: str
-    baseline: float
-    value: float
-    difference: float
+_NO_TEXTS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
-    """Everything a table of systems and measures needs.
+class Comparison(ComparisonData):
+    """Systems side by side, to be printed, shown in a notebook, converted and saved.
 
-    Attributes:
-        scores: System -> its scores, in the order given; all over the same queries.
-        baseline: The system the others are compared with; None if there is none.
-        test: "t" or "randomization".
-        correction: "none", "bonferroni" or "holm".
-        seed: Of the randomization test.
-        cells: Row by row: the systems in order, within each the measures in order.
+    >>> import rankhouse as rh
+    >>> old, new = {"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 2.0, "a": 1.0}}
+    >>> print(rh.compare({"old": old, "new": new}, {"q": {"b": 1}}, "AP").to_markdown(), end="")
+    | system | AP |
+    | --- | ---: |
+    | old | 0.5000 |
+    | new | **1.0000** |
+    <BLANKLINE>
+    Means over 1 queries with 95 % t intervals.
+
+    Its numbers are described at :class:`ComparisonData`.
     """
 
-    scores: Mapping[str, Scores]
-    baseline: str | None
-    test: str
-    correction: str
-    seed: int
-    cells: tuple[Cell, ...]
+    def __str__(self) -> str:
+        return "\n\n".join([*(table.to_text() for table in tables.main_tables(self)), *self.remarks])
 
-    @property
-    def systems(self) -> tuple[str, ...]:
-        """The systems' names, in the order given."""
-        return tuple(self.scores)
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(self.systems)} in {' '.join(self.measures)}>\n{self}"
 
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """The measures' names."""
-        return next(iter(self.scores.values())).measures
+    def _repr_html_(self) -> str:
+        return "".join(
+            f"{table.to_html()}<p>{escape(table.legend)}</p>" for table in tables.main_tables(self)
+        ) + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
 
-    @property
-    def query_ids(self) -> tuple[str, ...]:
-        """The judged queries; every mean is over all of them."""
-        return next(iter(self.scores.values())).query_ids
+    def to_dict(self) -> dict[str, object]:
+        """Return method, remarks and cells as plain values, as ``rankhouse evaluate --json`` prints them."""
+        return {"method": self.method, "remarks": list(self.remarks), "cells": tables.records(self)}
 
-    @property
-    def challengers(self) -> tuple[str, ...]:
-        """The systems compared with the baseline; none without a baseline."""
-        return tuple(s for s in self.scores if s != self.baseline) if self.baseline is not None else ()
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a system and measure: mean, interval, and its test (needs pandas)."""
+        records = tables.records(self)
+        return frame(records, _columns(records))
 
-    def cell(self, system: str, measure: str) -> Cell:
-        """Return one cell of the table."""
-        choose(system, self.scores, "system")
-        choose(measure, dict.fromkeys(self.measures), "measure of this comparison")
-        return next(c for c in self.cells if c.system == system and c.measure == measure)
+    def to_markdown(self) -> str:
+        """Return the means, and with a baseline the tests, as Markdown."""
+        return "\n".join(table.to_markdown() for table in tables.main_tables(self))
 
-    def differences(self, system: str, measure: str) -> tuple[QueryDifference, ...]:
-        """Compare a system with the baseline query by query, largest gain first (ties by query id).
+    def save(
+        self,
+        path: Path | str,
+        *,
+        title: str = "Evaluation",
+        texts: Mapping[str, str] = _NO_TEXTS,
+        system: str | None = None,
+        measure: str | None = None,
+    ) -> None:
+        """Write the comparison as the file's ending says.
+
+        ``.html`` is a page with tables, charts, best and worst queries; ``.md`` the tables; ``.csv`` a row
+        for each system and measure; ``.json`` what :meth:`to_dict` returns; ``.png`` and ``.svg`` a chart of
+        the differences of one system to the baseline, query by query.
+
+        Args:
+            path: The file.
+            title: Heading of a page.
+            texts: Query id -> its words, shown in a page.
+            system: Whose differences a chart shows; may be left out where only one differs from the baseline.
+            measure: In which measure; the first one where left out.
 
         Raises:
-            WrongUse: There is no baseline, or no such system or measure.
+            WrongUse: Another ending; a chart without a baseline, or of several systems.
+            MissingExtra: A page or chart without the extra ``report``.
+            OutputFailed: The file cannot be written.
         """
+        path = Path(path)
+        kind = path.suffix.lower()
+        if kind == ".html":
+            report.write_report(self, path, title, texts)
+        elif kind in (".png", ".svg"):
+            charts.write_chart(self, system or self._only_challenger(), measure or self.measures[0], path)
+        elif kind in _WRITERS:
+            with writing(path) as out:
+                out.write(_WRITERS[kind](self))
+        else:
+            raise WrongUse(
+                f'"{path}": a comparison is written as .html, .md, .csv, .json, .png or .svg; give the file '
+                "one of these endings"
+            )
+
+    def _only_challenger(self) -> str:
         if self.baseline is None:
-            raise WrongUse("there is no baseline to differ from; name one of the systems as baseline")
-        choose(system, self.scores, "system")
-        old, new = self.scores[self.baseline].of(measure), self.scores[system].of(measure)
-        gains = _cleaned(new - old)
-        rows = zip(self.query_ids, old.tolist(), new.tolist(), gains.tolist(), strict=True)
-        return tuple(
-            sorted((QueryDifference(*row) for row in rows), key=lambda r: (-r.difference, r.query_id))
-        )
+            raise WrongUse("a chart shows differences to a baseline; name one of the systems as baseline")
+        if len(self.challengers) != 1:
+            raise WrongUse(
+                f"a chart shows one system: name it, like  system={self.challengers[0]!r};  there are: "
+                f"{', '.join(self.challengers)}"
+                if self.challengers
+                else f'"{self.baseline}" alone differs from nothing; compare it with another system'
+            )
+        return self.challengers[0]
 
-    def extremes(
-        self, system: str, measure: str, most: int = 5
-    ) -> tuple[tuple[QueryDifference, ...], tuple[QueryDifference, ...]]:
-        """Return the queries a system helps most and those it hurts most, the strongest first."""
-        ordered = self.differences(system, measure)
-        best = tuple(row for row in ordered[:most] if row.difference > 0)
-        worst = tuple(row for row in ordered[::-1][:most] if row.difference < 0)
-        return best, worst
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What a reader of the table must know, one sentence each: queries not covered, odd tests."""
-        shared: dict[str, list[str]] = {}
-        for system, scores in self.scores.items():
-            for remark in scores.remarks:
-                shared.setdefault(remark, []).append(system)
-        everybody = [*self.scores] if len(self.scores) > 1 else []
-        of_runs = [
-            f"{'all runs' if systems == everybody else ', '.join(systems)}: {remark}"
-            for remark, systems in shared.items()
-        ]
-        noted: dict[str, dict[str, list[str]]] = {}
-        for cell in self.cells:
-            if cell.contrast is not None and cell.contrast.note:
-                noted.setdefault(cell.contrast.note, {}).setdefault(cell.system, []).append(cell.measure)
-        of_tests = [
-            f"{note}: {'; '.join(places)}"
-            for note, found in noted.items()
-            for places in [[f"{system} ({', '.join(where)})" for system, where in found.items()]]
-        ]
-        return tuple(of_runs + of_tests)
+def _columns(records: list[dict[str, object]]) -> list[str]:
+    return list(dict.fromkeys(key for record in records for key in record))
 
-    @property
-    def method(self) -> str:
-        """Say in one sentence how the numbers were made."""
-        said = f"Means over {len(self.query_ids)} queries with 95 % t intervals"
-        if not self.challengers:
-            return said + "."
-        named = {
-            "t": "paired t-test",
-            "randomization": f"Fisher's randomization test ({PERMUTATIONS:,} permutations or all, "
-            f"seed {self.seed})",
-        }[self.test]
-        tests = len(self.challengers) * len(self.measures)
-        family = "1 test" if tests == 1 else f"{tests} tests"
-        corrected = {
-            "none": f"no correction for {family}",
-            "bonferroni": f"Bonferroni correction over {family}",
-            "holm": f"Holm correction over {family}",
-        }[self.correction]
-        return (
-            f'{said}; two-sided {named} against "{self.baseline}", {corrected}; significant at p < {ALPHA}.'
-        )
+
+def _csv(comparison: Comparison) -> str:
+    records = tables.records(comparison)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _columns(records), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def _json(comparison: Comparison) -> str:
+    return msgspec.json.format(msgspec.json.encode(comparison.to_dict()), indent=2).decode() + "\n"
+
+
+_WRITERS: dict[str, Callable[[Comparison], str]] = {
+    ".md": Comparison.to_markdown,
+    ".csv": _csv,
+    ".json": _json,
+}
 
 
 def compare(
@@ -210,8 +191,8 @@ def compare(
         choose(baseline, runs, "baseline")
     choose(test, TESTS, "test")
     choose(correction or "none", CORRECTIONS, "correction")
-    examiner = Examiner(qrels, measures)
-    scores = {system: examiner(run) for system, run in runs.items()}
+    evaluator = Evaluator(qrels, measures)
+    scores = {system: evaluator(run) for system, run in runs.items()}
     return compare_scores(scores, baseline, test, correction, seed)
 
 
@@ -236,22 +217,24 @@ def compare_scores(
     """
     if baseline is not None:
         choose(baseline, scores, "baseline")
-    tested = choose(test, TESTS, "test")
-    corrected = choose(correction or "none", CORRECTIONS, "correction")
+    test_of = choose(test, TESTS, "test").p
+    correct = choose(correction or "none", CORRECTIONS, "correction").correct
     if seed < 0:
         raise WrongUse(f"seed = {seed} was given; a seed is a whole number of 0 or more")
     measures = next(iter(scores.values())).measures
-    contrasts: dict[tuple[str, str], Contrast] = {}
+    tests: dict[tuple[str, str], PairedTest] = {}
     challengers = [system for system in scores if baseline is not None and system != baseline]
     if baseline is not None and challengers:
         _require_pairs(scores, baseline)
-        gains = _cleaned(np.concatenate([scores[s].values - scores[baseline].values for s in challengers]))
-        p = tested(gains, seed)
+        gains = without_rounding(
+            np.concatenate([scores[s].values - scores[baseline].values for s in challengers])
+        )
+        p = test_of(gains, seed)
         names = [(system, measure) for system in challengers for measure in measures]
-        found = zip(names, gains, p.tolist(), corrected(p).tolist(), strict=True)
-        contrasts = {name: _contrast(row, raw, final) for name, row, raw, final in found}
+        rows = zip(names, gains, p.tolist(), correct(p).tolist(), strict=True)
+        tests = {name: _paired_test(row, raw, final) for name, row, raw, final in rows}
     cells = [
-        Cell(system, measure, *_interval(scores[system], measure), contrasts.get((system, measure)))
+        MeanScore(system, measure, *_interval(scores[system], measure), tests.get((system, measure)))
         for system in scores
         for measure in measures
     ]
@@ -260,8 +243,8 @@ def compare_scores(
 
 def _require_pairs(scores: Mapping[str, Scores], baseline: str) -> None:
     """Refuse to pair values of different queries."""
-    for system, found in scores.items():
-        if found.query_ids != scores[baseline].query_ids:
+    for system, own in scores.items():
+        if own.query_ids != scores[baseline].query_ids:
             raise WrongUse(
                 f'"{system}" and the baseline "{baseline}" are measured on different queries, or in another '
                 "order; measure them with the same judgements"
@@ -273,15 +256,16 @@ def _interval(scores: Scores, measure: str) -> Interval:
     return t_interval(scores.of(measure))._replace(mean=scores.mean(measure))
 
 
-def _cleaned(differences: Floats) -> Floats:
-    """Set differences that are only rounding to 0."""
-    return np.where(np.abs(differences) < _A_TIE, 0.0, differences)
+def _paired_test(gains: Floats, p: float, corrected: float) -> PairedTest:
+    """Sum up one test.
 
-
-def _contrast(gains: Floats, p: float, corrected: float) -> Contrast:
-    """Sum up one test from its (queries,) differences."""
+    Args:
+        gains: (queries,) differences to the baseline.
+        p: Of the test.
+        corrected: The same after the correction.
+    """
     wins, losses = int(np.count_nonzero(gains > 0)), int(np.count_nonzero(gains < 0))
-    return Contrast(
+    return PairedTest(
         *t_interval(gains),
         p=p,
         corrected=corrected,
@@ -298,6 +282,6 @@ def _note(gains: Floats) -> str:
         return "no query differs from the baseline, so there is nothing to test (p = 1)"
     if len(gains) == 1:
         return "one query alone cannot show that a difference is more than luck (p = 1)"
-    if np.ptp(gains) < _A_TIE:
+    if np.ptp(gains) < TIE:
         return "the difference is the same on every query, which leaves a t-test no spread to judge by"
     return ""

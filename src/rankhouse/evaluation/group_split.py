@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.sampling import order
 
@@ -20,21 +22,23 @@ def products(keys: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
     Args:
         keys: Query id -> whatever it shares with others of its product.
     """
-    parent = {query_id: query_id for query_id in keys}
+    from scipy.sparse import coo_array  # noqa: PLC0415 - takes a while to load
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
 
-    def root(query_id: str) -> str:
-        while parent[query_id] != query_id:
-            parent[query_id] = query_id = parent[parent[query_id]]
-        return query_id
-
-    owner: dict[str, str] = {}
-    for query_id, own in keys.items():
-        for key in own:
-            parent[root(query_id)] = root(owner.setdefault(key, query_id))
-    found: dict[str, list[str]] = {}
-    for query_id in keys:
-        found.setdefault(root(query_id), []).append(query_id)
-    return [tuple(queries) for queries in found.values()]
+    numbers: dict[str, int] = {}
+    edges = [
+        (query, len(keys) + numbers.setdefault(key, len(numbers)))
+        for query, own in enumerate(keys.values())
+        for key in own
+    ]
+    ends = np.array(edges, np.int64).reshape(-1, 2).T
+    size = len(keys) + len(numbers)
+    graph = coo_array((np.ones(len(edges), np.int8), (ends[0], ends[1])), (size, size))
+    components = connected_components(graph, directed=False)[1] if size else ()
+    groups: dict[int, list[str]] = {}
+    for query_id, component in zip(keys, components, strict=False):
+        groups.setdefault(int(component), []).append(query_id)
+    return [tuple(queries) for queries in groups.values()]
 
 
 def divide(

@@ -85,20 +85,22 @@ class Scores:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader of the numbers must know, one sentence each; empty if all is well."""
-        said = []
+        sentences = []
         if missing := len(self.without_results):
-            said.append(
+            sentences.append(
                 f"{missing} of {len(self.query_ids)} judged queries without results, counted as 0: "
                 f"{_some(self.without_results)}"
             )
         if unjudged := len(self.without_judgements):
-            said.append(
+            sentences.append(
                 f"{unjudged} queries with results but without judgements, left out: "
                 f"{_some(self.without_judgements)}"
             )
         if self.nothing_judged:
-            said.append("not one document of the run was judged; do run and judgements name documents alike?")
-        return tuple(said)
+            sentences.append(
+                "not one document of the run was judged; do run and judgements name documents alike?"
+            )
+        return tuple(sentences)
 
     def __str__(self) -> str:
         width = max(map(len, self.measures)) + 2
@@ -121,18 +123,18 @@ def evaluate(run: Run, qrels: Qrels, measures: str | Iterable[str]) -> Scores:
         WrongUse: A measure that does not exist or cannot be computed here.
         BadData: No query is in both run and judgements.
     """
-    return Examiner(qrels, measures)(run)
+    return Evaluator(qrels, measures)(run)
 
 
 def scorer(qrels: Qrels, measure: str) -> Callable[[Run], float]:
     """Return a function from run to the mean of one measure, for tuning; judgements are prepared once."""
-    examiner = Examiner(qrels, measure)
-    if len(examiner.measures) != 1:
-        raise WrongUse(f'"{measure}" names {len(examiner.measures)} measures; tuning takes one, like  AP')
-    return lambda run: examiner(run).mean(examiner.measures[0])
+    evaluator = Evaluator(qrels, measure)
+    if len(evaluator.measures) != 1:
+        raise WrongUse(f'"{measure}" names {len(evaluator.measures)} measures; tuning takes one, like  AP')
+    return lambda run: evaluator(run).mean(evaluator.measures[0])
 
 
-class Examiner:
+class Evaluator:
     """Judgements and measures made ready once, to measure any number of runs.
 
     Args:

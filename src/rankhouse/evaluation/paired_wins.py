@@ -8,7 +8,6 @@ which the first model finds its top document (its figure 2). Here likewise, for 
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +15,10 @@ import numpy as np
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.qrels import Qrels, relevant
 from rankhouse.core.run import Run
-from rankhouse.evaluation.report import Table
+from rankhouse.page.tables import Table
 
 
-class Counts(NamedTuple):
+class WinCounts(NamedTuple):
     """Queries by who is right.
 
     Attributes:
@@ -41,16 +40,19 @@ class Counts(NamedTuple):
 
     @property
     def p(self) -> float:
-        """Return the two-sided exact probability of so uneven a split by chance (sign test, McNemar's exact).
+        """The two-sided exact probability of so uneven a split by chance (sign test, McNemar's exact).
 
         1 where the two never differ.
         """
-        fewer, split = min(self.only_first, self.only_second), self.only_first + self.only_second
-        tail = sum(math.comb(split, count) for count in range(fewer + 1))
-        return min(1.0, float(Fraction(tail, 2**split)) * 2)
+        split = self.only_first + self.only_second
+        if not split:
+            return 1.0
+        from scipy.stats import binomtest  # noqa: PLC0415 - takes half a second to load
+
+        return float(binomtest(self.only_first, split).pvalue)
 
 
-class Range(NamedTuple):
+class ScoreRange(NamedTuple):
     """One of the ranges that queries are cut into.
 
     Attributes:
@@ -61,11 +63,11 @@ class Range(NamedTuple):
 
     nearest: float
     farthest: float
-    counts: Counts
+    counts: WinCounts
 
 
-class Versus(NamedTuple):
-    """What was found.
+class PairedWins(NamedTuple):
+    """How often each of two systems is right where the other is not.
 
     Attributes:
         first: Name of the first system.
@@ -76,11 +78,11 @@ class Versus(NamedTuple):
 
     first: str
     second: str
-    counts: Counts
-    ranges: tuple[Range, ...]
+    counts: WinCounts
+    ranges: tuple[ScoreRange, ...]
 
 
-def versus(first: Run, second: Run, qrels: Qrels, names: tuple[str, str], ranges: int = 5) -> Versus:
+def paired_wins(first: Run, second: Run, qrels: Qrels, names: tuple[str, str], ranges: int = 5) -> PairedWins:
     """Compare the top documents of two runs.
 
     Only queries that have a relevant document count. A query that a run does not have is wrong there; one
@@ -109,55 +111,55 @@ def versus(first: Run, second: Run, qrels: Qrels, names: tuple[str, str], ranges
     order = sorted(judged, key=lambda query_id: -scores[query_id])
     right = [[_is_right(run, query_id, qrels) for query_id in order] for run in (first, second)]
     cut = [
-        Range(scores[order[rows[0]]], scores[order[rows[-1]]], _counts(right, rows))
+        ScoreRange(scores[order[rows[0]]], scores[order[rows[-1]]], _count(right, rows))
         for rows in np.array_split(np.arange(len(order)), ranges)
     ]
-    return Versus(*names, _counts(right, np.arange(len(order))), tuple(cut))
+    return PairedWins(*names, _count(right, np.arange(len(order))), tuple(cut))
 
 
-def counts_table(found: Versus) -> Table:
-    """One row a kind of query: how many of them there are."""
-    counts, queries = found.counts, found.counts.queries
+def counts_table(wins: PairedWins) -> Table:
+    """Return one row a kind of query: how many of them there are."""
+    counts, queries = wins.counts, wins.counts.queries
     rows = [
         (kind, f"{count:,}", f"{count / queries:.1%}")
-        for kind, count in zip(_kinds(found), counts, strict=True)
+        for kind, count in zip(_kinds(wins), counts, strict=True)
     ]
     legend = f"{queries:,} queries; p = {counts.p:.4f} that only one is right by chance (exact sign test)"
     return Table(("", "queries", "share"), tuple(rows), legend=legend)
 
 
-def ranges_table(found: Versus) -> Table:
-    """One row a range, nearest first: shares of the four kinds of queries."""
+def ranges_table(wins: PairedWins) -> Table:
+    """Return one row a range, nearest first: shares of the four kinds of queries."""
     rows = [
         (
             f"{number}: {one.nearest:.4f} to {one.farthest:.4f}",
             f"{one.counts.queries:,}",
             *(f"{count / one.counts.queries:.1%}" for count in one.counts),
         )
-        for number, one in enumerate(found.ranges, 1)
+        for number, one in enumerate(wins.ranges, 1)
     ]
-    legend = f"Ranges by the score of the top document of {found.first}, nearest first."
-    return Table((f"score by {found.first}", "queries", *_kinds(found)), tuple(rows), legend=legend)
+    legend = f"Ranges by the score of the top document of {wins.first}, nearest first."
+    return Table((f"score by {wins.first}", "queries", *_kinds(wins)), tuple(rows), legend=legend)
 
 
-def record(found: Versus) -> dict[str, object]:
+def record(wins: PairedWins) -> dict[str, object]:
     """Return all numbers by name."""
-    counts = found.counts
+    counts = wins.counts
     return {
-        "first": found.first,
-        "second": found.second,
+        "first": wins.first,
+        "second": wins.second,
         "queries": counts.queries,
         "p": counts.p,
         **counts._asdict(),
         "ranges": [
             {"nearest": _finite(r.nearest), "farthest": _finite(r.farthest), **r.counts._asdict()}
-            for r in found.ranges
+            for r in wins.ranges
         ],
     }
 
 
-def _kinds(found: Versus) -> tuple[str, str, str, str]:
-    return "both wrong", f"only {found.first} right", f"only {found.second} right", "both right"
+def _kinds(wins: PairedWins) -> tuple[str, str, str, str]:
+    return "both wrong", f"only {wins.first} right", f"only {wins.second} right", "both right"
 
 
 def _top_score(run: Run, query_id: str) -> float:
@@ -170,9 +172,9 @@ def _is_right(run: Run, query_id: str, qrels: Qrels) -> bool:
     )
 
 
-def _counts(right: list[list[bool]], rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Counts:
+def _count(right: list[list[bool]], rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> WinCounts:
     seen = [(right[0][row], right[1][row]) for row in rows.tolist()]
-    return Counts(
+    return WinCounts(
         *(seen.count(kind) for kind in ((False, False), (True, False), (False, True), (True, True)))
     )
 

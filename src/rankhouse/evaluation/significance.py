@@ -136,9 +136,42 @@ def holm(p: Floats) -> Floats:
     return corrected
 
 
-TESTS: dict[str, Callable[[Floats, int], Floats]] = {"t": t_test, "randomization": randomization_test}
-CORRECTIONS: dict[str, Callable[[Floats], Floats]] = {
-    "none": uncorrected,
-    "bonferroni": bonferroni,
-    "holm": holm,
+class SignificanceTest(NamedTuple):
+    """A paired test that a comparison can be asked for.
+
+    Attributes:
+        p: From (tests, queries) differences and a seed to (tests,) two-sided p.
+        describe: From the seed to its name in a sentence: "two-sided ... against the baseline".
+    """
+
+    p: Callable[[Floats, int], Floats]
+    describe: Callable[[int], str]
+
+
+class Correction(NamedTuple):
+    """A correction for many tests.
+
+    Attributes:
+        correct: From (tests,) p to (tests,) corrected p.
+        name: How it stands in a sentence before "3 tests".
+    """
+
+    correct: Callable[[Floats], Floats]
+    name: str
+
+
+TESTS: dict[str, SignificanceTest] = {
+    "t": SignificanceTest(t_test, lambda _: "paired t-test"),
+    "randomization": SignificanceTest(
+        randomization_test,
+        lambda seed: f"Fisher's randomization test ({PERMUTATIONS:,} permutations or all, seed {seed})",
+    ),
 }
+"""The tests by name: one that is added here is known to :func:`compare`, the command line and recipes."""
+
+CORRECTIONS: dict[str, Correction] = {
+    "none": Correction(uncorrected, "no correction for"),
+    "bonferroni": Correction(bonferroni, "Bonferroni correction over"),
+    "holm": Correction(holm, "Holm correction over"),
+}
+"""The corrections by name."""

@@ -8,31 +8,19 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
-from rankhouse.core.errors import MissingExtra
-from rankhouse.core.outputs import writing
 from rankhouse.labels.agreement import Agreement, Change
 from rankhouse.labels.charts import calibration_chart, histogram_chart, positives_chart
 from rankhouse.labels.label import Labelling
+from rankhouse.page.html import write_page
+from rankhouse.page.tables import Table
 
-
-class Table(NamedTuple):
-    """Text in rows and columns.
-
-    Attributes:
-        columns: The heads.
-        rows: One text a column; the first names the row.
-        legend: What a reader needs beside it; may be empty.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    legend: str = ""
+_TEMPLATE = Path(__file__).parent / "templates" / "labels.html.j2"
 
 
 def work_table(done: Labelling) -> Table:
-    """One row a count: pairs looked at, asked about, written; what was missing."""
+    """Return one row a count: pairs looked at, asked about, written; what was missing."""
     rows = (
         ("queries", f"{done.queries:,}"),
         ("pairs looked at", f"{done.pairs:,}"),
@@ -45,11 +33,11 @@ def work_table(done: Labelling) -> Table:
         ("rows without document", f"{done.unknown:,}"),
         ("rows without text", f"{done.without_text:,}"),
     )
-    return Table(("labelling", ""), rows, f"{done.rule}; negatives {done.negatives}")
+    return Table(("labelling", ""), rows, legend=f"{done.rule}; negatives {done.negatives}")
 
 
 def confusions_table(found: Agreement) -> Table:
-    """One row a comparison: the four counts, agreement, Cohen's kappa, precision and recall."""
+    """Return one row a comparison: the four counts, agreement, Cohen's kappa, precision and recall."""
     columns = (
         "compared",
         "both",
@@ -69,11 +57,11 @@ def confusions_table(found: Agreement) -> Table:
         )
         for c in found.confusions
     )
-    return Table(columns, rows, _legend(found))
+    return Table(columns, rows, legend=_legend(found))
 
 
 def positives_table(found: Agreement) -> Table:
-    """One row a fact about relevant pairs per query."""
+    """Return one row a fact about relevant pairs per query."""
     counts = list(found.positives.values())
     without = found.without
     named = ", ".join(without[:10]) + (" ..." if len(without) > 10 else "")
@@ -89,7 +77,7 @@ def positives_table(found: Agreement) -> Table:
 
 
 def changes_table(found: Agreement, kind: str) -> Table:
-    """One row a pair that was "removed" or "added", clearest first, with its texts."""
+    """Return one row a pair that was "removed" or "added", clearest first, with its texts."""
     with_truth = bool(found.truth)
     columns = ("query", "document", "passage", "text", "score", *(("truly",) if with_truth else ()))
     rows = tuple(
@@ -105,7 +93,7 @@ def changes_table(found: Agreement, kind: str) -> Table:
         if change.kind == kind
     )
     total = found.removed if kind == "removed" else found.added
-    return Table(columns, rows, f"{len(rows):,} of {total:,}")
+    return Table(columns, rows, legend=f"{len(rows):,} of {total:,}")
 
 
 def record(found: Agreement) -> dict[str, Any]:
@@ -163,32 +151,20 @@ def write_report(done: Labelling | Agreement, path: Path | str, title: str = "La
         MissingExtra: jinja2 or matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - optional
-        from markupsafe import Markup  # noqa: PLC0415 - comes with jinja2
-    except ImportError as error:
-        raise MissingExtra("writing a report page", "report") from error
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     found = done.agreement if isinstance(done, Labelling) else done
-    page = environment.get_template("labels.html.j2").render(
-        title=title,
-        found=found,
-        work=work_table(done) if isinstance(done, Labelling) else None,
-        negatives=done.negatives if isinstance(done, Labelling) else "",
-        confusions=confusions_table(found),
-        positives=positives_table(found),
-        changes=[(kind, changes_table(found, kind)) for kind in ("removed", "added")] if found.judge else [],
-        # The plotting library writes numbers and words of ours only.
-        charts=[(heading, note, Markup(svg)) for heading, note, svg in _charts(found)],  # noqa: S704
-    )
-    with writing(Path(path)) as out:
-        out.write(page)
+    content = {
+        "title": title,
+        "found": found,
+        "work": work_table(done) if isinstance(done, Labelling) else None,
+        "negatives": done.negatives if isinstance(done, Labelling) else "",
+        "confusions": confusions_table(found),
+        "positives": positives_table(found).select(range(2)),
+        "changes": [(kind, changes_table(found, kind)) for kind in ("removed", "added")]
+        if found.judge
+        else [],
+        "charts": _charts(found),
+    }
+    write_page(_TEMPLATE, content, path)
 
 
 def _charts(found: Agreement) -> list[tuple[str, str, str]]:

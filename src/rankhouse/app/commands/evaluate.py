@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.text import Text
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
@@ -15,10 +14,9 @@ from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.files import Skips
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluation import report
+from rankhouse.evaluation import report, tables
 from rankhouse.evaluation.charts import write_chart
 from rankhouse.evaluation.compare import Comparison, compare
-from rankhouse.evaluation.report import Table
 
 DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 
@@ -75,15 +73,13 @@ def command(
     comparison = compare(systems, judged, measures, base, test, correction, seed)
     texts = {q.id: q.text for q in read_queries(queries)} if queries else {}
     if per_query is not None:
-        report.write_per_query(comparison.scores, per_query)
+        tables.write_per_query(comparison.scores, per_query)
     if chart is not None:
         _draw(comparison, chart)
     if report_path is not None:
         report.write_report(comparison, report_path, f"Evaluation against {qrels.name}", texts)
     if as_json:
-        console.emit_json(
-            {"method": comparison.method, "remarks": comparison.remarks, "cells": report.records(comparison)}
-        )
+        console.emit_json(comparison.to_dict())
     else:
         show(comparison, texts)
     for remark in comparison.remarks:
@@ -110,25 +106,14 @@ def _draw(comparison: Comparison, path: Path) -> None:
 
 def show(comparison: Comparison, texts: dict[str, str]) -> None:
     """Print the tables of a comparison."""
-    _print(
-        report.means_table(comparison)._replace(legend="" if comparison.challengers else comparison.method)
-    )
+    for table in tables.main_tables(comparison):
+        console.print_table(table)
     if comparison.challengers:
-        _print(report.contrasts_table(comparison))
         for system in comparison.challengers:
             for title, part in zip(
                 ("helped most", "hurt most"),
-                report.extremes_tables(comparison, system, comparison.measures[0], 3, texts),
+                tables.extremes_tables(comparison, system, comparison.measures[0], 3, texts),
                 strict=True,
             ):
                 if part.rows:
-                    _print(part, f"{system}: queries {title} ({comparison.measures[0]})")
-
-
-def _print(table: Table, title: str = "") -> None:
-    made = console.table(table.columns, (), title)
-    for number, row in enumerate(table.rows):
-        made.add_row(*(Text(c, "bold" if (number, i) in table.strong else "") for i, c in enumerate(row)))
-    console.results.print(made)
-    if table.legend:
-        console.results.print(table.legend, style="dim", markup=False, soft_wrap=True)
+                    console.print_table(part, f"{system}: queries {title} ({comparison.measures[0]})")

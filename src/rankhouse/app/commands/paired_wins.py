@@ -10,7 +10,7 @@ from rankhouse.app import console
 from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, relevant_from
 from rankhouse.core.qrels import from_grade
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluation.paired_wins import counts_table, ranges_table, record, versus
+from rankhouse.evaluation.paired_wins import counts_table, paired_wins, ranges_table, record
 
 
 @click.command(
@@ -39,19 +39,18 @@ def command(
 ) -> None:
     """Count queries with a right top document in FIRST only, SECOND only, both, neither; also by distance."""
     called = _names(names, first, second)
-    found = versus(
+    wins = paired_wins(
         read_run(first), read_run(second), from_grade(read_qrels(qrels), relevant_from), called, ranges
     )
     if chart is not None:
-        from rankhouse.evaluation.paired_wins_chart import write_versus_chart
+        from rankhouse.evaluation.charts import write_wins_chart
 
-        write_versus_chart(found, chart)
+        write_wins_chart(wins, chart)
     if as_json:
-        console.emit_json(record(found))
+        console.emit_json(record(wins))
         return
-    for table in (counts_table(found), ranges_table(found)):
-        console.results.print(console.table(table.columns, table.rows))
-        console.results.print(table.legend, style="dim", markup=False)
+    for table in (counts_table(wins), ranges_table(wins)):
+        console.print_table(table)
 
 
 def _names(given: str | None, first: Path, second: Path) -> tuple[str, str]:

@@ -22,7 +22,6 @@ from rankhouse.app.recipes.show.values import Results
 from rankhouse.core.errors import MissingInput
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import tidy
-from rankhouse.evaluation.report import Table
 
 
 @click.command(
@@ -122,14 +121,14 @@ def show_plan(plan: Plan, folder: Path, contents: Contents, *, as_json: bool) ->
 def show(result: Result, files: list[Path]) -> None:
     """Print the tables, the expected numbers and where the files are."""
     for shown in result.tables:
-        _print(shown.table, shown.name)
+        console.print_table(shown.table, shown.name)
         for text in (shown.note, *shown.remarks):
             if text:
                 console.results.print(text, style="dim", markup=False, soft_wrap=True)
         if shown.checks:
-            _print(checks_table(shown), f"{shown.name}: expected numbers")
+            console.print_table(checks_table(shown), f"{shown.name}: expected numbers")
     for drawn in result.figures:
-        _print(drawn.table, drawn.name)
+        console.print_table(drawn.table, drawn.name)
     passed_over = [state.task.title for state in result.states if state.record is None]
     if passed_over:
         console.say(f"data absent, so these steps were passed over: {', '.join(passed_over)}")
@@ -139,12 +138,3 @@ def show(result: Result, files: list[Path]) -> None:
         f"{len(result.states)} steps ({kept} kept), {result.seconds:.1f} s of work; written: "
         f"{', '.join(str(path) for path in files)}"
     )
-
-
-def _print(table: Table, title: str) -> None:
-    made = console.table(table.columns, (), title)
-    for number, row in enumerate(table.rows):
-        made.add_row(*(Text(c, "bold" if (number, i) in table.strong else "") for i, c in enumerate(row)))
-    console.results.print(made)
-    if table.legend:
-        console.results.print(table.legend, style="dim", markup=False, soft_wrap=True)

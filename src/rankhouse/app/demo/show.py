@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.markup import escape
 from rich.text import Text
 
 from rankhouse.app import console
@@ -24,7 +23,8 @@ from rankhouse.core.qrels import Qrels, judgements
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, write_qrels, write_run
 from rankhouse.evaluation.compare import Comparison, compare
-from rankhouse.evaluation.report import means_table, records, write_report
+from rankhouse.evaluation.report import write_report
+from rankhouse.evaluation.tables import means_table, records
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
@@ -142,16 +142,10 @@ def _page(comparison: Comparison, judged: Judged, path: Path) -> bool:
 
 def _table(comparison: Comparison) -> None:
     """Print systems by measures: the best of a column bold, significant differences marked."""
-    found = means_table(comparison)
-    made = console.table(found.columns, (), f"{len(comparison.systems)} ways to rank Python's documentation")
-    for number, row in enumerate(found.rows):
-        cells = (escape(cell) for cell in row)
-        made.add_row(
-            *(f"[bold]{c}[/bold]" if (number, i) in found.strong else c for i, c in enumerate(cells))
-        )
     console.results.print()
-    console.results.print(made)
-    console.results.print(found.legend, style="dim", markup=False)
+    console.print_table(
+        means_table(comparison), f"{len(comparison.systems)} ways to rank Python's documentation"
+    )
 
 
 def _answers(index: Index, question: Query, doc_ids: Sequence[str], grades: Mapping[str, int]) -> None:

@@ -10,11 +10,11 @@ from rankhouse.app.recipes.read.lines import Key
 from rankhouse.app.recipes.read.loops import labels_of, said
 from rankhouse.app.recipes.read.parse import label, measure_names
 from rankhouse.app.recipes.read.plan import Plan
-from rankhouse.app.recipes.read.schema import Figure as Wanted
-from rankhouse.app.recipes.show.values import Asked, Results, over_passes, over_queries
-from rankhouse.evaluation.charts import Palette, inline
-from rankhouse.evaluation.report import Table
+from rankhouse.app.recipes.read.schema import Figure as FigureSpec
+from rankhouse.app.recipes.show.values import Quantity, Results, over_passes, over_queries
 from rankhouse.evaluation.significance import Interval, t_interval
+from rankhouse.page.charts import Palette, inline, plain_axes
+from rankhouse.page.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,13 +23,13 @@ _DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2
 _MARKS = ("o", "s", "^", "D", "v", "P")
 
 
-class Drawn(NamedTuple):
+class FigureResult(NamedTuple):
     """A figure with its numbers.
 
     Attributes:
         name: Heading.
         note: A sentence below.
-        wanted: What the recipe asks for.
+        spec: What the recipe asks for.
         xs: Values along the bottom, short names.
         lines: Rows, or values along the side -> mean and interval at each x; None where data are absent.
         measure: What is drawn.
@@ -37,7 +37,7 @@ class Drawn(NamedTuple):
 
     name: str
     note: str
-    wanted: Wanted
+    spec: FigureSpec
     xs: tuple[Any, ...]
     lines: Mapping[str, list[Interval | None]]
     measure: str
@@ -49,9 +49,9 @@ class Drawn(NamedTuple):
             (line, *("–" if p is None else f"{p.mean:.4f}{_half(p)}" for p in points))
             for line, points in self.lines.items()
         )
-        head = self.wanted.y or self.measure
+        head = self.spec.y or self.measure
         legend = f"{self.measure}; ±: half the 95 % t interval, over the loop if there is more than one pass"
-        columns = (head, *(f"{self.wanted.x} = {label(x)}" for x in self.xs))
+        columns = (head, *(f"{self.spec.x} = {label(x)}" for x in self.xs))
         return Table(columns, rows, legend=f"{legend}, else over the queries.")
 
     @property
@@ -70,7 +70,7 @@ class Drawn(NamedTuple):
         Raises:
             MissingExtra: matplotlib is not installed.
         """
-        draw = _matrix if self.wanted.kind == "matrix" else _curve
+        draw = _matrix if self.spec.kind == "matrix" else _curve
         return inline(lambda palette: draw(self, palette), f"{self.name}\t{self.measure}")
 
 
@@ -90,26 +90,30 @@ def check_figures(plan: Plan) -> None:
         plan.weave.needed(figure.qrels, ("figure", number, "qrels"))
 
 
-def make_figures(plan: Plan, results: Results) -> list[Drawn]:
+def make_figures(plan: Plan, results: Results) -> list[FigureResult]:
     """Measure all figures of a recipe, each once for each value of the variables it writes in braces.
+
+    Args:
+        plan: The recipe's.
+        results: Of its steps.
 
     Raises:
         BadData: A number that is not where the figure says.
     """
-    made = []
+    figures = []
     for number, figure in enumerate(plan.written.recipe.figure):
         place: Key = ("figure", number)
         axes = {figure.x, figure.y}
         written = [figure.name, figure.qrels, figure.note, figure.rows]
         own = tuple(name for name in plan.weave.own(written, place) if name not in axes)
-        made += [_make(plan, results, number, bindings) for bindings in plan.weave.passes(own)]
-    return made
+        figures += [_make(plan, results, number, bindings) for bindings in plan.weave.passes(own)]
+    return figures
 
 
-def _make(plan: Plan, results: Results, number: int, bindings: dict[str, Any]) -> Drawn:
+def _make(plan: Plan, results: Results, number: int, bindings: dict[str, Any]) -> FigureResult:
     recipe, place = plan.written.recipe, ("figure", number)
     figure = recipe.figure[number]
-    asked = Asked(figure.value, figure.qrels, {figure.number: figure.number} if figure.number else {})
+    quantity = Quantity(figure.value, figure.qrels, {figure.number: figure.number} if figure.number else {})
     measure = figure.number or measure_names(figure.value, place, plan.written.lines)[0]
     xs = recipe.loop[figure.x]
     sides: tuple[Any, ...] = recipe.loop[figure.y] if figure.y else (None,)
@@ -120,7 +124,7 @@ def _make(plan: Plan, results: Results, number: int, bindings: dict[str, Any]) -
             points: list[Interval | None] = []
             for x in xs:
                 at = (*place, "rows", row)
-                sample = results.sample(reference, asked, bound | {figure.x: x}, at)
+                sample = results.sample(reference, quantity, bound | {figure.x: x}, at)
                 if sample is None:
                     points.append(None)
                 elif len(sample.scores) > 1 or figure.number:
@@ -131,19 +135,21 @@ def _make(plan: Plan, results: Results, number: int, bindings: dict[str, Any]) -
     name = plan.weave.fill(figure.name, bindings, place)
     if bindings and name == figure.name:
         name = f"{name} ({said(labels_of(bindings))})"
-    return Drawn(name, plan.weave.fill(figure.note, bindings, place), figure, tuple(xs), lines, measure)
+    return FigureResult(
+        name, plan.weave.fill(figure.note, bindings, place), figure, tuple(xs), lines, measure
+    )
 
 
-def _curve(drawn: Drawn, palette: Palette) -> Figure:
+def _curve(result: FigureResult, palette: Palette) -> Figure:
     """Draw lines with their intervals; dashes and marks tell them apart without colour too."""
     from matplotlib.figure import Figure
 
-    numeric = all(isinstance(x, int | float) for x in drawn.xs)
-    at = [float(x) for x in drawn.xs] if numeric else [float(i) for i in range(len(drawn.xs))]
+    numeric = all(isinstance(x, int | float) for x in result.xs)
+    at = [float(x) for x in result.xs] if numeric else [float(i) for i in range(len(result.xs))]
     figure = Figure(figsize=(9.0, 3.6), facecolor="none")
     axes = figure.subplots()
     figure.subplots_adjust(left=0.075, right=0.8, top=0.95, bottom=0.15)
-    for number, (line, points) in enumerate(drawn.lines.items()):
+    for number, (line, points) in enumerate(result.lines.items()):
         known = [(x, p) for x, p in zip(at, points, strict=True) if p is not None and not math.isnan(p.mean)]
         if not known:
             continue
@@ -156,32 +162,28 @@ def _curve(drawn: Drawn, palette: Palette) -> Figure:
             axes.plot([x, x], [point.low, point.high], color=colour, linewidth=1.0, alpha=0.6)
         text: dict[str, Any] = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
         axes.annotate(line, (places[-1], means[-1]), color=colour, annotation_clip=False, **text)
-    if drawn.wanted.log and numeric and min(at) > 0:
+    if result.spec.log and numeric and min(at) > 0:
         axes.set_xscale("log")
         axes.minorticks_off()
-    axes.set_xticks(at, [f"{x:,}" if isinstance(x, int) else label(x) for x in drawn.xs])
-    axes.set_xlabel(drawn.wanted.x, color=palette.muted)
-    axes.set_ylabel(drawn.measure, color=palette.muted)
-    axes.tick_params(colors=palette.muted, length=0)
-    axes.grid(axis="y", color=palette.grid, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_facecolor("none")
-    axes.spines[:].set_visible(False)
+    axes.set_xticks(at, [f"{x:,}" if isinstance(x, int) else label(x) for x in result.xs])
+    axes.set_xlabel(result.spec.x)
+    axes.set_ylabel(result.measure, color=palette.muted)
+    plain_axes(axes, palette)
     return figure
 
 
-def _matrix(drawn: Drawn, palette: Palette) -> Figure:
+def _matrix(result: FigureResult, palette: Palette) -> Figure:
     """Draw a field of numbers, the darker the higher within its column."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
-    sides, xs = list(drawn.lines), [label(x) for x in drawn.xs]
+    sides, xs = list(result.lines), [label(x) for x in result.xs]
     height = 0.75 + 0.45 * len(sides)
     figure = Figure(figsize=(9.0, height), facecolor="none")
     axes = figure.subplots()
     figure.subplots_adjust(left=0.2, right=0.98, top=1 - 0.5 / height, bottom=0.08 / height)
     for column in range(len(xs)):
-        points = [drawn.lines[side][column] for side in sides]
+        points = [result.lines[side][column] for side in sides]
         means = [p.mean for p in points if p is not None and not math.isnan(p.mean)]
         low, high = min(means, default=0.0), max(means, default=0.0)
         for row, point in enumerate(points):
@@ -199,10 +201,8 @@ def _matrix(drawn: Drawn, palette: Palette) -> Figure:
     axes.set_xticks(range(len(xs)), xs)
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(sides)), sides)
-    axes.set_xlabel(drawn.wanted.x, color=palette.muted)
+    axes.set_xlabel(result.spec.x, color=palette.muted)
     axes.xaxis.set_label_position("top")
-    axes.set_ylabel(drawn.wanted.y, color=palette.muted)
-    axes.tick_params(colors=palette.muted, length=0)
-    axes.set_facecolor("none")
-    axes.spines[:].set_visible(False)
+    axes.set_ylabel(result.spec.y, color=palette.muted)
+    plain_axes(axes, palette, grid=False)
     return figure

@@ -9,13 +9,15 @@ import msgspec
 
 from rankhouse.app.recipes.execute.execute import State
 from rankhouse.app.recipes.read.plan import Plan
-from rankhouse.app.recipes.show.figures import Drawn
-from rankhouse.app.recipes.show.tables import ABSENT, DIFFERS, REPRODUCED, Shown
+from rankhouse.app.recipes.show.figures import FigureResult
+from rankhouse.app.recipes.show.tables import ABSENT, DIFFERS, REPRODUCED, TableResult
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.outputs import writing
-from rankhouse.evaluation import report
 from rankhouse.evaluation.charts import inline_chart
-from rankhouse.evaluation.report import BETTER, WORSE, Table
+from rankhouse.page.html import write_page
+from rankhouse.page.tables import Table
+
+_TEMPLATE = Path(__file__).parent / "templates" / "recipe.html.j2"
 
 
 class Result(NamedTuple):
@@ -23,8 +25,8 @@ class Result(NamedTuple):
 
     plan: Plan
     states: list[State]
-    tables: list[Shown]
-    figures: list[Drawn]
+    tables: list[TableResult]
+    figures: list[FigureResult]
 
     @property
     def seconds(self) -> float:
@@ -34,12 +36,12 @@ class Result(NamedTuple):
     @property
     def differing(self) -> int:
         """How many expected numbers were not met."""
-        return sum(check.status.startswith(DIFFERS) for shown in self.tables for check in shown.checks)
+        return sum(check.status.startswith(DIFFERS) for table in self.tables for check in table.checks)
 
     @property
     def verdict(self) -> str:
         """Say in one sentence how the expected numbers fared."""
-        statuses = [check.status for shown in self.tables for check in shown.checks]
+        statuses = [check.status for table in self.tables for check in table.checks]
         if not statuses:
             return "No numbers were expected."
         counts = {
@@ -47,11 +49,11 @@ class Result(NamedTuple):
             "not met": self.differing,
             ABSENT: statuses.count(ABSENT),
         }
-        said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        return f"Of {len(statuses)} expected numbers: {said}."
+        outcomes = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        return f"Of {len(statuses)} expected numbers: {outcomes}."
 
 
-def checks_table(shown: Shown) -> Table:
+def checks_table(table: TableResult) -> Table:
     """Lay out expected and found numbers."""
     rows = tuple(
         (
@@ -63,23 +65,28 @@ def checks_table(shown: Shown) -> Table:
             check.status,
             check.source,
         )
-        for check in shown.checks
+        for check in table.checks
     )
     return Table(("row", "column", "expected", "found", "within", "outcome", "source"), rows)
 
 
 def write_results(result: Result, out: Path) -> list[Path]:
-    """Write results.md, results.json and report.html; gives what was written."""
-    written = [out / "results.md", out / "results.json"]
-    with writing(written[0]) as file:
+    """Write results.md, results.json and, with the extra ``report``, report.html; return these files.
+
+    Args:
+        result: What to write.
+        out: The result's folder.
+    """
+    files = [out / "results.md", out / "results.json"]
+    with writing(files[0]) as file:
         file.write(_markdown(result))
-    with writing(written[1]) as file:
+    with writing(files[1]) as file:
         file.write(msgspec.json.format(msgspec.json.encode(record(result)), indent=2).decode() + "\n")
     try:
         _write_page(result, out / "report.html")
     except MissingExtra:
-        return written
-    return [*written, out / "report.html"]
+        return files
+    return [*files, out / "report.html"]
 
 
 def record(result: Result) -> dict[str, object]:
@@ -90,15 +97,15 @@ def record(result: Result) -> dict[str, object]:
         "verdict": result.verdict,
         "tables": [
             {
-                "name": shown.name,
-                "method": shown.table.legend,
-                "cells": shown.cells,
-                "expected": [check._asdict() for check in shown.checks],
-                "remarks": list(shown.remarks),
+                "name": table.name,
+                "method": table.table.legend,
+                "cells": table.cells,
+                "expected": [check._asdict() for check in table.checks],
+                "remarks": list(table.remarks),
             }
-            for shown in result.tables
+            for table in result.tables
         ],
-        "figures": [{"name": drawn.name, "points": drawn.points} for drawn in result.figures],
+        "figures": [{"name": figure.name, "points": figure.points} for figure in result.figures],
         "absent": [state.task.title for state in result.states if state.record is None],
     }
 
@@ -108,53 +115,49 @@ def _markdown(result: Result) -> str:
     parts = [f"# {recipe.title}\n"]
     parts += [f"{text}\n" for text in (recipe.about, recipe.source and f"Source: {recipe.source}") if text]
     parts.append(f"{result.verdict}\n")
-    for shown in result.tables:
-        parts.append(f"## {shown.name}\n\n{report.markdown(shown.table)}")
-        parts += [f"{shown.note}\n"] if shown.note else []
-        parts += [f"- {remark}" for remark in shown.remarks] + ([""] if shown.remarks else [])
-        parts += [report.markdown(checks_table(shown))] if shown.checks else []
-    for drawn in result.figures:
-        parts.append(f"## {drawn.name}\n\n{report.markdown(drawn.table)}")
+    for table in result.tables:
+        parts.append(f"## {table.name}\n\n{table.table.to_markdown()}")
+        parts += [f"{table.note}\n"] if table.note else []
+        parts += [f"- {remark}" for remark in table.remarks] + ([""] if table.remarks else [])
+        parts += [checks_table(table).to_markdown()] if table.checks else []
+    for figure in result.figures:
+        parts.append(f"## {figure.name}\n\n{figure.table.to_markdown()}")
     return "\n".join(parts)
 
 
 def _write_page(result: Result, path: Path) -> None:
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-        from markupsafe import Markup
-    except ImportError as error:
-        raise MissingExtra("writing a report page", "report") from error
-    folders = [Path(__file__).parent / "templates", Path(report.__file__).parent / "templates"]
-    environment = Environment(
-        loader=FileSystemLoader(folders),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     tables = [
         {
-            "shown": shown,
-            "checks": checks_table(shown) if shown.checks else None,
-            # The plotting library has escaped the names that it wrote into the picture.
+            "result": table,
+            "checks": checks_table(table) if table.checks else None,
             "charts": [
-                (system, measure, Markup(inline_chart(shown.comparison, system, measure)))  # noqa: S704
-                for system in shown.comparison.challengers
-                for measure in shown.comparison.measures[:1]
+                (system, measure, inline_chart(table.comparison, system, measure))
+                for system in table.comparison.challengers
+                for measure in table.comparison.measures[:1]
             ]
-            if shown.comparison is not None and shown.table.strong
+            if table.comparison is not None and table.table.strong
             else [],
         }
-        for shown in result.tables
+        for table in result.tables
     ]
-    figures = [{"drawn": drawn, "svg": Markup(drawn.svg())} for drawn in result.figures]  # noqa: S704
-    page = environment.get_template("recipe.html.j2").render(
-        recipe=result.plan.written.recipe,
-        result=result,
-        tables=tables,
-        figures=figures,
-        better=BETTER,
-        worse=WORSE,
+    recipe = result.plan.written.recipe
+    write_page(
+        _TEMPLATE,
+        {
+            "title": recipe.title,
+            "recipe": recipe,
+            "result": result,
+            "tables": tables,
+            "figures": [(figure, figure.svg()) for figure in result.figures],
+            "steps": _steps_table(result),
+        },
+        path,
     )
-    with writing(path) as out:
-        out.write(page)
+
+
+def _steps_table(result: Result) -> Table:
+    rows = tuple(
+        (state.task.title, state.task.command_line, f"{state.record.seconds:.1f}" if state.record else "–")
+        for state in result.states
+    )
+    return Table(("step", "command", "seconds"), rows)

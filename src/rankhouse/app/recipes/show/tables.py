@@ -11,13 +11,13 @@ from rankhouse.app.recipes.read.lines import Key
 from rankhouse.app.recipes.read.loops import labels_of, said
 from rankhouse.app.recipes.read.parse import label, measure_names
 from rankhouse.app.recipes.read.plan import Plan
-from rankhouse.app.recipes.read.schema import Table as Wanted
-from rankhouse.app.recipes.show.values import Asked, Results, Sample, over_passes, over_queries
-from rankhouse.evaluation import report
-from rankhouse.evaluation.compare import Cell, Comparison, compare_scores
+from rankhouse.app.recipes.read.schema import Table as TableSpec
+from rankhouse.app.recipes.show.values import Quantity, Results, Sample, over_passes, over_queries
+from rankhouse.evaluation.compare import Comparison, compare_scores
 from rankhouse.evaluation.measures import Scores
-from rankhouse.evaluation.report import BETTER, WORSE, Table
 from rankhouse.evaluation.significance import Interval, t_interval
+from rankhouse.evaluation.tables import mark, records
+from rankhouse.page.tables import BETTER, WORSE, Table
 
 REPRODUCED, DIFFERS, ABSENT = "reproduced", "differs by", "data absent"
 
@@ -44,8 +44,8 @@ class Check(NamedTuple):
     status: str
 
 
-class Shown(NamedTuple):
-    """A table that was made.
+class TableResult(NamedTuple):
+    """A table of a result.
 
     Attributes:
         name: Heading.
@@ -66,8 +66,13 @@ class Shown(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def passes_of(plan: Plan, number: int) -> Iterator[tuple[Wanted, dict[str, Any]]]:
-    """Stream a table once for each value of the variables it writes in braces."""
+def passes_of(plan: Plan, number: int) -> Iterator[tuple[TableSpec, dict[str, Any]]]:
+    """Stream a table once for each value of the variables it writes in braces.
+
+    Args:
+        plan: The recipe's.
+        number: Which of its tables, from 0.
+    """
     table = plan.written.recipe.table[number]
     written = [table.name, table.qrels, table.note, table.rows, list(table.rows), table.numbers]
     own = plan.weave.own(written, ("table", number))
@@ -97,8 +102,12 @@ def check_tables(plan: Plan) -> None:
                 )
 
 
-def make_tables(plan: Plan, results: Results) -> list[Shown]:
+def make_tables(plan: Plan, results: Results) -> list[TableResult]:
     """Make all tables of a recipe.
+
+    Args:
+        plan: The recipe's.
+        results: Of its steps.
 
     Raises:
         WrongUse: Rows that cannot be compared; with the line.
@@ -111,11 +120,13 @@ def make_tables(plan: Plan, results: Results) -> list[Shown]:
     ]
 
 
-def _make(plan: Plan, results: Results, number: int, table: Wanted, bindings: dict[str, Any]) -> Shown:
+def _make(
+    plan: Plan, results: Results, number: int, table: TableSpec, bindings: dict[str, Any]
+) -> TableResult:
     place: Key = ("table", number)
-    asked = Asked(table.measures, table.qrels, table.numbers)
+    quantity = Quantity(table.measures, table.qrels, table.numbers)
     samples = {
-        row: results.sample(reference, asked, bindings, (*place, "rows", row))
+        row: results.sample(reference, quantity, bindings, (*place, "rows", row))
         for row, reference in table.rows.items()
     }
     there = {row: sample for row, sample in samples.items() if sample is not None}
@@ -128,7 +139,7 @@ def _make(plan: Plan, results: Results, number: int, table: Wanted, bindings: di
     name = plan.weave.fill(table.name, bindings, place)
     if bindings and name == table.name:
         name = f"{name} ({said(labels_of(bindings))})"
-    return Shown(
+    return TableResult(
         name=name,
         note=plan.weave.fill(table.note, bindings, place),
         table=_texts(table, columns, there, comparison),
@@ -139,22 +150,22 @@ def _make(plan: Plan, results: Results, number: int, table: Wanted, bindings: di
     )
 
 
-def _compared(plan: Plan, table: Wanted, samples: Mapping[str, Sample], place: Key) -> Comparison:
+def _compared(plan: Plan, table: TableSpec, samples: Mapping[str, Sample], place: Key) -> Comparison:
     """Average runs by query, numbers by pass, and test against the baseline if it is there."""
     merge = over_queries if table.measures else over_passes
     scores = {row: merge(sample) for row, sample in samples.items()}
     baseline = table.baseline if table.baseline in scores and len(scores) > 1 else None
     if baseline is not None:
         base = scores[baseline]
-        for row, found in scores.items():
-            if set(found.query_ids) != set(base.query_ids):
+        for row, own in scores.items():
+            if set(own.query_ids) != set(base.query_ids):
                 what = "queries" if table.measures else "passes of the loop"
                 raise plan.written.lines.fault(
                     (*place, "rows", row),
-                    f'"{row}" ({len(found.query_ids)} {what}) and the baseline ({len(base.query_ids)}) are '
+                    f'"{row}" ({len(own.query_ids)} {what}) and the baseline ({len(base.query_ids)}) are '
                     f"measured on different {what}, so they cannot be tested in pairs; leave out baseline",
                 )
-        scores = {row: _in_order(found, base.query_ids) for row, found in scores.items()}
+        scores = {row: _in_order(own, base.query_ids) for row, own in scores.items()}
     return compare_scores(scores, baseline, table.test, table.correction)
 
 
@@ -165,7 +176,7 @@ def _in_order(scores: Scores, query_ids: tuple[str, ...]) -> Scores:
 
 
 def _texts(
-    table: Wanted, columns: tuple[str, ...], samples: Mapping[str, Sample], comparison: Comparison | None
+    table: TableSpec, columns: tuple[str, ...], samples: Mapping[str, Sample], comparison: Comparison | None
 ) -> Table:
     """Lay the table out: mean, ± half the interval over the loop, ▲ and ▼."""
     rows, looped = [], False
@@ -181,14 +192,19 @@ def _texts(
                 looped = True
                 half = spread.high - spread.mean
                 text += f" ± {number_text(half) if table.numbers else f'{half:.4f}'}"
-            texts.append(text + _mark(cell))
+            texts.append(text + mark(cell))
         rows.append((row, *texts))
     strong = _best(table, columns, comparison) if table.measures and comparison else frozenset()
     return Table(("", *columns), tuple(rows), strong, _legend(table, comparison, looped=looped))
 
 
 def over_loop(sample: Sample, column: str) -> Interval | None:
-    """Return mean and 95 % interval over the passes; None if there is one pass only."""
+    """Return mean and 95 % interval over the passes; None if there is one pass only.
+
+    Args:
+        sample: A row.
+        column: A measure or number.
+    """
     if len(sample.scores) < 2:
         return None
     return t_interval(over_passes(sample).of(column))
@@ -203,13 +219,7 @@ def number_text(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4f}"
 
 
-def _mark(cell: Cell) -> str:
-    if cell.contrast is None or not cell.contrast.significant:
-        return ""
-    return f" {BETTER if cell.contrast.difference > 0 else WORSE}"
-
-
-def _best(table: Wanted, columns: tuple[str, ...], comparison: Comparison) -> frozenset[tuple[int, int]]:
+def _best(table: TableSpec, columns: tuple[str, ...], comparison: Comparison) -> frozenset[tuple[int, int]]:
     """Find the best of each column, if several rows are there."""
     if len(comparison.systems) < 2:
         return frozenset()
@@ -221,7 +231,7 @@ def _best(table: Wanted, columns: tuple[str, ...], comparison: Comparison) -> fr
     return frozenset(strong)
 
 
-def _legend(table: Wanted, comparison: Comparison | None, *, looped: bool) -> str:
+def _legend(table: TableSpec, comparison: Comparison | None, *, looped: bool) -> str:
     if comparison is None:
         return "Data absent."
     over = " ±: half the 95 % t interval over the loop." if looped else ""
@@ -241,21 +251,21 @@ def _records(
     """Return every cell as numbers, those that are absent as None."""
     known = {}
     if comparison is not None:
-        known = {(r["system"], r["measure"]): r for r in report.records(comparison)}
+        known = {(r["system"], r["measure"]): r for r in records(comparison)}
     rows = []
     for row, sample in samples.items():
         for column in columns:
-            found = dict(known.get((row, column), {"system": row, "measure": column, "mean": None}))
+            cell = dict(known.get((row, column), {"system": row, "measure": column, "mean": None}))
             if sample is not None and (spread := over_loop(sample, column)) is not None:
                 values = [None if math.isnan(v) else v for v in over_passes(sample).of(column).tolist()]
-                found["passes"] = dict(zip(sample.labels, values, strict=True))
-                found["loop_low"], found["loop_high"] = spread.low, spread.high
-            rows.append({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in found.items()})
+                cell["passes"] = dict(zip(sample.labels, values, strict=True))
+                cell["loop_low"], cell["loop_high"] = spread.low, spread.high
+            rows.append({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in cell.items()})
     return rows
 
 
 def _checks(
-    table: Wanted,
+    table: TableSpec,
     bindings: Mapping[str, Any],
     samples: Mapping[str, Sample],
     *,
@@ -289,7 +299,13 @@ def _checks(
 
 
 def status(wanted: float, found: float | None, within: float) -> str:
-    """Say how a number compares with the expected one."""
+    """Say how a number compares with the expected one.
+
+    Args:
+        wanted: The expected one.
+        found: The number; None if data are absent.
+        within: The difference that still counts as reproduced.
+    """
     if found is None:
         return ABSENT
     # The last digit of what is expected was rounded, and so was the tolerance.

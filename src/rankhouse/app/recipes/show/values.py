@@ -18,7 +18,7 @@ from rankhouse.app.recipes.read.plan import SAID, Plan
 from rankhouse.app.recipes.read.references import ALL
 from rankhouse.core.errors import BadData, RankhouseError, WrongUse
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluation.measures import Examiner, Scores
+from rankhouse.evaluation.measures import Evaluator, Scores
 
 
 class Sample(NamedTuple):
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
     scores: tuple[Scores, ...]
 
 
-class Asked(NamedTuple):
+class Quantity(NamedTuple):
     """What to measure of a row.
 
     Attributes:
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
 
 
 class Results:
-    """Finds what the passes of steps made.
+    """Finds the results of each pass of a step.
 
     Args:
         plan: The tasks.
@@ -59,39 +59,40 @@ class Results:
     def __init__(self, plan: Plan, states: list[State], out: Path) -> None:
         self._plan, self._out = plan, out
         self._states: dict[Pass, State] = {state.task.which: state for state in states}
-        self._examiner = cache(lambda path, measures: Examiner(read_qrels(path), measures))
+        self._evaluator = cache(lambda path, measures: Evaluator(read_qrels(path), measures))
 
-    def sample(self, row: str, asked: Asked, bindings: Mapping[str, Any], place: Key) -> Sample | None:
+    def sample(self, row: str, quantity: Quantity, bindings: Mapping[str, Any], place: Key) -> Sample | None:
         """Measure all passes of a row; None if its data are absent.
 
         Args:
             row: Reference to a run, a step or a JSON file.
-            asked: What to measure.
+            quantity: What to measure.
             bindings: Loop variables whose value the table or figure has fixed.
             place: Where the row stands, for messages.
         """
         weave = self._plan.weave
-        needed = weave.needed([row, asked.qrels], place) - bindings.keys()
+        needed = weave.needed([row, quantity.qrels], place) - bindings.keys()
         free = tuple(name for name in self._plan.written.recipe.loop if name in needed)
         labels, scores = [], []
         for chosen in weave.passes(free):
             both = {**bindings, **chosen}
-            path = self._path(row, both, place, of_run=bool(asked.measures))
-            judged = self._path(asked.qrels, both, place, of_run=True) if asked.qrels else ""
+            path = self._path(row, both, place, of_run=bool(quantity.measures))
+            judged = self._path(quantity.qrels, both, place, of_run=True) if quantity.qrels else ""
             if path is None or judged is None:
                 return None
             labels.append(said(labels_of(chosen)))
-            scores.append(self._measured(path, judged, asked, place))
+            scores.append(self._measured(path, judged, quantity, place))
         return Sample(tuple(labels), tuple(scores))
 
     def _path(self, text: str, bindings: Mapping[str, Any], place: Key, *, of_run: bool) -> str | None:
         """Follow a reference to a file; None if it is absent."""
         lines, weave = self._plan.written.lines, self._plan.weave
         filled = weave.fill(text, bindings, place)
-        found = weave.references(filled, place)
-        if len(found) != 1 or found[0].text != filled or any(v == ALL for _, v in found[0].fixed):
+        references = weave.references(filled, place)
+        whole = len(references) == 1 and references[0].text == filled
+        if not whole or any(v == ALL for _, v in references[0].fixed):
             raise lines.fault(place, f'"{text}": give one reference, like "@bm25" (loops are averaged over)')
-        reference = found[0]
+        (reference,) = references
         if reference.name in self._plan.sources:
             source = self._plan.sources.find(reference.name, reference.inner)
             return None if source.absent else source.word
@@ -103,12 +104,12 @@ class Results:
             return str(self._out / state.task.folder / SAID)
         return str(self._out / state.task.output / reference.inner)
 
-    def _measured(self, path: str, qrels: str, asked: Asked, place: Key) -> Scores:
+    def _measured(self, path: str, qrels: str, quantity: Quantity, place: Key) -> Scores:
         try:
-            if asked.measures:
-                measured: Scores = self._examiner(qrels, asked.measures)(read_run(path))
+            if quantity.measures:
+                measured: Scores = self._evaluator(qrels, quantity.measures)(read_run(path))
                 return measured
-            return _numbers(Path(path), asked.numbers)
+            return _numbers(Path(path), quantity.numbers)
         except RankhouseError as error:
             where = self._plan.written.lines.where(place)
             kind = WrongUse if isinstance(error, WrongUse) else RankhouseError

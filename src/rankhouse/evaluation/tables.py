@@ -1,0 +1,168 @@
+"""The tables of an evaluation, and its numbers as plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from rankhouse.core.outputs import writing
+from rankhouse.evaluation.comparison_data import ComparisonData, MeanScore
+from rankhouse.evaluation.measures import Scores
+from rankhouse.page.tables import BETTER, WORSE, Table
+
+_NOTHING: Mapping[str, str] = {}
+
+
+def main_tables(comparison: ComparisonData) -> tuple[Table, ...]:
+    """Return the means, and with a baseline the tests against it."""
+    if not comparison.challengers:
+        return (means_table(comparison),)
+    return means_table(comparison)._replace(legend=""), differences_table(comparison)
+
+
+def means_table(comparison: ComparisonData) -> Table:
+    """Return one row a system, one column a measure.
+
+    The best of a column is strong, ▲ and ▼ are significant; notes are half the 95 % interval, and which
+    system is the baseline.
+    """
+    shown = {m: {f"{c.mean:.4f}" for c in comparison.cells if c.measure == m} for m in comparison.measures}
+    best = {m: max(means, key=float) for m, means in shown.items() if len(means) > 1}
+    rows, strong = [], set[tuple[int, int]]()
+    notes: dict[tuple[int, int], str] = {}
+    for number, system in enumerate(comparison.systems):
+        cells = [comparison.cell(system, measure) for measure in comparison.measures]
+        rows.append((system, *(f"{cell.mean:.4f}{mark(cell)}" for cell in cells)))
+        strong |= {(number, i) for i, c in enumerate(cells, 1) if f"{c.mean:.4f}" == best.get(c.measure)}
+        notes |= {(number, i): _half(c) for i, c in enumerate(cells, 1)}
+        if system == comparison.baseline:
+            notes[number, 0] = "baseline"
+    columns = ("system", *comparison.measures)
+    return Table(columns, tuple(rows), frozenset(strong), _legend(comparison), notes)
+
+
+def differences_table(comparison: ComparisonData, system: str | None = None) -> Table:
+    """Return one row a test: the difference and its interval, p before and after correction, wins and losses.
+
+    Args:
+        comparison: With a baseline; without one there are no rows.
+        system: Only the tests of this one, which is then not named in each row.
+    """
+    columns = (
+        "system",
+        "measure",
+        "difference",
+        "95 % interval",
+        "p",
+        "corrected p",
+        "better / equal / worse",
+    )
+    rows = tuple(
+        (
+            cell.system,
+            cell.measure,
+            f"{c.difference:+.4f}{mark(cell)}",
+            _range(c.low, c.high),
+            _probability(c.p),
+            _probability(c.corrected),
+            f"{c.wins} / {c.ties} / {c.losses}",
+        )
+        for cell in comparison.cells
+        if (c := cell.paired_test) is not None and system in (None, cell.system)
+    )
+    table = Table(columns, rows, legend=_legend(comparison))
+    return table if system is None else table.select(range(1, len(columns)))
+
+
+def extremes_tables(
+    comparison: ComparisonData, system: str, measure: str, most: int = 5, texts: Mapping[str, str] = _NOTHING
+) -> tuple[Table, Table]:
+    """Return two tables: the queries a system helps most, and those it hurts most.
+
+    Args:
+        comparison: With a baseline.
+        system: The system to look at.
+        measure: One of the comparison's measures.
+        most: Rows of each table.
+        texts: Query id -> its words, shown where known.
+    """
+    columns = ("query", *(("text",) if texts else ()), "baseline", "system", "difference")
+    best, worst = (
+        tuple(
+            (
+                row.query_id,
+                *((texts.get(row.query_id, ""),) if texts else ()),
+                f"{row.baseline:.4f}",
+                f"{row.value:.4f}",
+                f"{row.difference:+.4f}",
+            )
+            for row in side
+        )
+        for side in comparison.extremes(system, measure, most)
+    )
+    return Table(columns, best), Table(columns, worst)
+
+
+def per_query_table(scores: Mapping[str, Scores]) -> Table:
+    """Return one row a query and system, one column a measure, with every digit."""
+    measures = next(iter(scores.values())).measures if scores else ()
+    rows = tuple(
+        (query_id, system, *(repr(value) for value in values.values()))
+        for system, own in scores.items()
+        for query_id, values in own.per_query.items()
+    )
+    return Table(("query", "system", *measures), rows)
+
+
+def write_per_query(scores: Mapping[str, Scores], path: Path | str) -> None:
+    """Write the per-query table with tabs between the columns (compressed by suffix).
+
+    Args:
+        scores: System name -> its scores.
+        path: The file.
+
+    Raises:
+        OutputFailed: The file cannot be written.
+    """
+    with writing(Path(path)) as out:
+        out.write(per_query_table(scores).to_tsv())
+
+
+def records(comparison: ComparisonData) -> list[dict[str, object]]:
+    """Return every cell as a flat mapping for JSON; what is unknowable (NaN) is None."""
+    rows = []
+    for cell in comparison.cells:
+        row: dict[str, object] = cell._asdict()
+        row.pop("paired_test")
+        if cell.paired_test is not None:
+            row |= {
+                f"difference_{k}" if k in ("low", "high") else k: v
+                for k, v in cell.paired_test._asdict().items()
+            }
+        rows.append({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()})
+    return rows
+
+
+def mark(cell: MeanScore) -> str:
+    """Return what stands behind a mean: ▲ or ▼ after a blank if its difference is significant."""
+    if cell.paired_test is None or not cell.paired_test.significant:
+        return ""
+    return " " + (BETTER if cell.paired_test.difference > 0 else WORSE)
+
+
+def _legend(comparison: ComparisonData) -> str:
+    marks = f" {BETTER} significantly better, {WORSE} significantly worse." if comparison.challengers else ""
+    return comparison.method + marks
+
+
+def _half(cell: MeanScore) -> str:
+    return "one query" if math.isnan(cell.high) else f"± {cell.high - cell.mean:.4f}"
+
+
+def _range(low: float, high: float) -> str:
+    return "unknown" if math.isnan(low) else f"{low:+.4f} to {high:+.4f}"
+
+
+def _probability(p: float) -> str:
+    return "< 0.0001" if p < 0.0001 else f"{p:.4f}"

@@ -1,0 +1,154 @@
+"""How every chart is drawn: one palette, one set of settings, the same bytes for the same numbers.
+
+A chart is a function from a palette to a matplotlib figure. :func:`write` makes a PNG or SVG file of it,
+:func:`inline` makes SVG for the inside of a page, whose style sheet then chooses the colours. No dates, fixed
+ids, nothing of the user's own plotting settings (extra: report).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+from rankhouse.core.errors import MissingExtra, WrongUse, writing_failures
+from rankhouse.core.outputs import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_UNUSED_IDS = re.compile(r' id="(?:figure|axes|patch|text|line2d|xtick|ytick|matplotlib)[^"]*"')
+_FONT = "DejaVu Sans"  # comes with the plotting library, so that charts do not depend on the machine
+_FONTS = f"'Helvetica Neue', Arial, '{_FONT}', sans-serif"
+DASHED = (0, (4, 3))
+
+
+class Palette(NamedTuple):
+    """Colours of a chart."""
+
+    ink: str
+    muted: str
+    grid: str
+    gain: str
+    loss: str
+    paper: str
+
+
+Draw = Callable[[Palette], "Figure"]
+
+LIGHT = Palette("#1b1f24", "#656d76", "#d0d7de", "#2370b3", "#c4541d", "#ffffff")
+# Placeholders that a page's style sheet turns into its own light or dark colours.
+_STYLED = Palette("#010101", "#020202", "#030303", "#040404", "#050505", "none")
+
+
+def chart_kind(path: Path) -> Literal["png", "svg"]:
+    """Return the kind of chart that a file's ending asks for.
+
+    Raises:
+        WrongUse: Neither .png nor .svg.
+    """
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in ("png", "svg"):
+        raise WrongUse(f'"{path}": charts are written as .png or .svg; give the file one of these endings')
+    return cast('Literal["png", "svg"]', kind)
+
+
+def write(draw: Draw, path: Path | str, salt: str) -> None:
+    """Draw a chart into a PNG or SVG file.
+
+    Args:
+        draw: Makes the figure in the colours it is given.
+        path: A .png or .svg file.
+        salt: What the ids inside an SVG are made of.
+
+    Raises:
+        WrongUse: Another suffix.
+        MissingExtra: matplotlib is not installed.
+        OutputFailed: The file cannot be written.
+    """
+    path = Path(path)
+    content = _render(draw, chart_kind(path), salt, LIGHT)
+    with replacing(path) as temporary, writing_failures(path):
+        temporary.write_bytes(content)
+
+
+def inline(draw: Draw, salt: str) -> str:
+    """Draw a chart as SVG for a page that defines --ink, --muted, --grid, --gain and --loss.
+
+    Args:
+        draw: Makes the figure in the colours it is given.
+        salt: Keeps ids inside a page apart from those of its other charts.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    svg = _render(draw, "svg", salt, _STYLED).decode()
+    svg = _UNUSED_IDS.sub("", svg[svg.index("<svg") :])
+    for name, placeholder in zip(Palette._fields[:-1], _STYLED[:-1], strict=True):
+        svg = svg.replace(placeholder, f"var(--{name})")
+    return svg
+
+
+def _render(draw: Draw, kind: Literal["png", "svg"], salt: str, palette: Palette) -> bytes:
+    """Return the bytes of an SVG or PNG file."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 - optional, and slow to load
+    except ImportError as error:
+        raise MissingExtra("drawing charts", "report") from error
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        # Ids inside a page must differ from chart to chart, and be the same at every run.
+        "svg.hashsalt": salt,
+        "font.family": _FONT,
+        "font.size": 9.0,
+        "axes.unicode_minus": True,
+        "text.parse_math": False,
+    }
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()  # whatever the user's own settings say
+        mpl.rcParams.update(settings)
+        # A script that the font lacks is drawn as boxes in a PNG, and rightly by whoever shows an SVG.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        content = io.BytesIO()
+        metadata = (
+            {"Software": None} if kind == "png" else dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        )
+        draw(palette).savefig(content, format=kind, dpi=160, metadata=metadata, facecolor=palette.paper)
+    if kind == "png":
+        return content.getvalue()
+    return content.getvalue().decode().replace(f"'{_FONT}'", _FONTS).encode()
+
+
+def plain_axes(axes: Axes, palette: Palette, *, grid: bool = True) -> None:
+    """Take away frame and ticks, and colour what is left.
+
+    Args:
+        axes: What was drawn on.
+        palette: The colours.
+        grid: Whether there are horizontal lines behind the data.
+    """
+    axes.xaxis.label.set_color(palette.muted)
+    axes.yaxis.label.set_color(palette.muted)
+    axes.tick_params(colors=palette.muted, length=0)
+    if grid:
+        axes.grid(axis="y", color=palette.grid, linewidth=0.6)
+        axes.set_axisbelow(True)
+    axes.set_facecolor("none")
+    axes.spines[:].set_visible(False)
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut the middle out of a long name, since names often differ at their ends.
+
+    Args:
+        text: The name.
+        most: Its longest length, the ellipsis included.
+    """
+    if len(text) <= most:
+        return text
+    head = (most - 1) * 2 // 3
+    return f"{text[:head]}…{text[head + 1 - most :]}"

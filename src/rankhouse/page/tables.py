@@ -1,0 +1,114 @@
+"""One type of table, and every form it is shown in: text, Markdown, HTML, tab-separated, a DataFrame."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+from rankhouse.core.frames import frame, html_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BETTER, WORSE = "▲", "▼"
+"""What stands behind a number that is significantly better or worse than the baseline's."""
+
+_NO_NOTES: Mapping[tuple[int, int], str] = {}
+_NO_VALUE = ("", "–", "unknown")  # say nothing about whether a column holds numbers
+_NUMBER = re.compile(r"[-+<]? ?[\d.][\d.,e+-]*%?(?: (?:to|/|±) [-+]?[\d.][\d.,e+-]*)*(?: [▲▼])?").fullmatch
+
+
+class Table(NamedTuple):
+    """Text in rows and columns.
+
+    >>> table = Table(("system", "AP"), (("old", "0.2100"), ("new", "0.2500 ▲")), frozenset({(1, 1)}))
+    >>> print(table.to_markdown(), end="")
+    | system | AP |
+    | --- | ---: |
+    | old | 0.2100 |
+    | new | **0.2500 ▲** |
+
+    Attributes:
+        columns: The heads.
+        rows: One text a column; the first names the row.
+        strong: (row, column) of the cells that stand out: the best of their column.
+        legend: What a reader needs beside it; may be empty.
+        notes: (row, column) -> a small second line of a cell, shown in HTML only.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    strong: frozenset[tuple[int, int]] = frozenset()
+    legend: str = ""
+    notes: Mapping[tuple[int, int], str] = _NO_NOTES
+
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        """For each column but the first, whether it holds numbers: these are set to the right."""
+        columns = [[row[i] for row in self.rows if row[i] not in _NO_VALUE] for i in range(len(self.columns))]
+        return tuple(i > 0 and bool(cells) and all(map(_NUMBER, cells)) for i, cells in enumerate(columns))
+
+    def select(self, columns: Iterable[int]) -> Table:
+        """Return a table of some of the columns, counted from 0, with the same legend."""
+        chosen = list(columns)
+        place = {column: number for number, column in enumerate(chosen)}
+        return Table(
+            tuple(self.columns[column] for column in chosen),
+            tuple(tuple(row[column] for column in chosen) for row in self.rows),
+            frozenset((row, place[column]) for row, column in self.strong if column in place),
+            self.legend,
+            {(row, place[column]): note for (row, column), note in self.notes.items() if column in place},
+        )
+
+    def to_text(self) -> str:
+        """Return lines of columns of equal width, numbers to the right, the legend below."""
+        lines = [self.columns, *self.rows]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
+        numeric = self.numeric
+        text = "\n".join(
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, numeric, strict=True)
+            ).rstrip()
+            for line in lines
+        )
+        return f"{text}\n{self.legend}" if self.legend else text
+
+    def to_markdown(self) -> str:
+        """Return Markdown: numbers to the right, the best bold, the legend below."""
+        lines = [self.columns, tuple("---:" if right else "---" for right in self.numeric)]
+        for number, row in enumerate(self.rows):
+            cells = [cell.replace("|", "\\|").replace("\n", " ") for cell in row]
+            lines.append(tuple(f"**{c}**" if (number, i) in self.strong else c for i, c in enumerate(cells)))
+        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return f"{text}\n\n{self.legend}\n" if self.legend else f"{text}\n"
+
+    def to_html(self) -> str:
+        """Return an HTML table without its legend; it reads well in a notebook, and better in a page."""
+        numeric = self.numeric
+        rows = [
+            [self._cell(number, column, numeric[column]) for column in range(len(self.columns))]
+            for number in range(len(self.rows))
+        ]
+        return html_table(self.columns, rows, [not right for right in numeric])
+
+    def _cell(self, row: int, column: int, is_number: bool) -> str:
+        text = escape(self.rows[row][column])
+        if is_number:
+            text = text.replace("-", "−")
+        for mark, kind in ((BETTER, "gain"), (WORSE, "loss")):
+            text = text.replace(f" {mark}", f'<span class="mark {kind}">{mark}</span>')
+        if (row, column) in self.strong:
+            text = f"<strong>{text}</strong>"
+        note = self.notes.get((row, column), "")
+        return f"{text}<br><small>{escape(note)}</small>" if note else text
+
+    def to_tsv(self) -> str:
+        """Return lines with tabs between the columns, the heads first; no legend."""
+        return "".join("\t".join(row) + "\n" for row in (self.columns, *self.rows))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the texts as a pandas DataFrame (needs pandas)."""
+        return frame([dict(zip(self.columns, row, strict=True)) for row in self.rows], self.columns)
