@@ -59,7 +59,8 @@ class Comparison(ComparisonData):
     """
 
     def __str__(self) -> str:
-        return "\n\n".join([*(table.to_text() for table in tables.main_tables(self)), *self.remarks])
+        notes = "\n".join(f"note: {remark}" for remark in self.remarks)
+        return "\n\n".join([*(table.to_text() for table in tables.main_tables(self)), *filter(None, [notes])])
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(self.systems)} in {' '.join(self.measures)}>\n{self}"
