@@ -4,13 +4,12 @@ import json
 
 import pytest
 
-from rankhouse.app.commands.train import _graded
 from rankhouse.app.exclude_self import own_entries
 from rankhouse.app.rankers import DenseModel
+from rankhouse.app.teaching import TrainingData, TrainOptions, settings_of
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import from_grade
-from rankhouse.training.settings import Settings
 
 SEARCH = ("search", "--index", "my.index")
 MANY = (*SEARCH, "--queries", "queries.tsv", "--out", "o.run")
@@ -94,8 +93,9 @@ def test_a_grade_that_means_relevant(files, run):
     done = run(*words, *valid, "--relevant-from", "2", "--set", "overlap=allow", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["measure"] == "RR(rel=2)@10"
-    assert _graded(Settings(measure="AP(rel=3)"), 2).measure == "AP(rel=3)"
-    assert _graded(Settings(measure="nDCG@10"), 2).measure == "nDCG@10"
+    for measure in ("AP(rel=3)", "nDCG@10"):
+        asked = TrainOptions(settings={"measure": measure})
+        assert settings_of("knrm", TrainingData(relevant_from=2), asked).measure == measure
     done = run("paired-wins", "bm25.run", "ql.run", "--qrels", "graded.txt", "--relevant-from", "3", "--json")
     assert from_grade({"q": {"a": 1, "b": 2}}, 2) == {"q": {"a": 0, "b": 1}}
 

@@ -80,7 +80,7 @@ def test_scores_and_gradients_equal_those_of_the_plain_path(design, monkeypatch)
         if name in BEFORE_NORM:
             continue
         far = (ours[name] - wanted).abs().max() / wanted.abs().max().clamp_min(1e-6)
-        # a gradient of one number (mix) is a sum over all words, of which much cancels: 1.3e-5 on AMX processors
+        # a gradient of one number (mix) sums over all words and cancels: 1.3e-5 on AMX processors
         assert far < (1e-5 if wanted.numel() > 1 else 3e-5), (
             f"{name} is off by {far:.1e} of its largest number"
         )

@@ -17,6 +17,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
+from rankhouse.evaluation.measure_notation import graded
 from rankhouse.index.index import Index
 from rankhouse.models.families import DESIGNS, FAMILIES, open_model
 from rankhouse.ranking.pool import POOLS
@@ -68,6 +69,12 @@ class TrainOptions:
     pool: str = "max"
     depth: int = 100
     settings: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def seed(self) -> int:
+        """The settings' seed, for a fresh model's weights; the settings refuse what is none."""
+        value = self.settings.get("seed")
+        return value if isinstance(value, int) and value >= 0 else 0
 
 
 def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
@@ -143,12 +150,27 @@ def train_with(
         return _fitted(model, index, data, out, options, progress)
     with only_writer(out):
         outcome = _fitted(model, index, data, out, options, progress)
-        write_pages(out, index, _validation(index, data, options), _settings(model, options).measure)
+        write_pages(
+            out, index, _validation(index, data, options), settings_of(model.family, data, options).measure
+        )
     return outcome
 
 
-def _settings(model: Model[Any], options: TrainOptions) -> Settings:
-    return defaults(model.family).but(**options.settings)
+def settings_of(family: str, data: TrainingData, options: TrainOptions) -> Settings:
+    """Return the family's defaults with what differs; validation counts the grades that training does.
+
+    Args:
+        family: The model's.
+        data: Says which grades are relevant.
+        options: Says what differs.
+
+    Raises:
+        WrongUse: An unknown setting, or a value that it cannot have.
+    """
+    settings = defaults(family).but(**options.settings)
+    if data.relevant_from == 1:
+        return settings
+    return settings.but(measure=str(graded(settings.measure, data.relevant_from)[0]))
 
 
 def _validation(index: Index, data: TrainingData, options: TrainOptions) -> Validation | None:
@@ -171,7 +193,7 @@ def _fitted(
     return fit(
         model,
         examples_of(data, index),
-        _settings(model, options),
+        settings_of(model.family, data, options),
         out,
         _validation(index, data, options),
         use={"split": options.split, "pool": options.pool},

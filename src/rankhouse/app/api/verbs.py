@@ -283,6 +283,5 @@ def train(
         else (as_queries(validation[0]), as_qrels(validation[1]), as_run(validation[2])),
     )
     options = TrainOptions(split, pool, depth, dict(settings or {}))
-    seed = int(str(options.settings.get("seed", 0)))
-    train_with(begin(os.fspath(ranker), stored, seed), stored, data, Path(out), options)
+    train_with(begin(os.fspath(ranker), stored, options.seed), stored, data, Path(out), options)
     return open_ranker(out)

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle, with_changes
 from rankhouse.app.options import COUNT, PATH, SEED, as_json
-from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.locks import only_writer
+from rankhouse.core.nouns import Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.evaluation.measure_notation import graded
 from rankhouse.index.index import Index
-from rankhouse.ranking.pool import POOLS
-from rankhouse.ranking.rerank import Plan
-from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
-    from rankhouse.models.contract import Model
-    from rankhouse.training.examples import Examples
-    from rankhouse.training.settings import Settings
     from rankhouse.training.state import Outcome
-    from rankhouse.training.validation import Validation
 
 
 @click.command(
@@ -89,104 +79,45 @@ def command(
 ) -> None:
     """Train a ranker on judgements; the folder made is a ranker that rerank takes at once."""
     try:
-        from rankhouse.app.training_pages import write_pages
-        from rankhouse.training.fit import fit
-        from rankhouse.training.settings import defaults
+        from rankhouse.app.teaching import TrainingData, TrainOptions, begin, train_with
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
-    first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
-    if first:
-        click.get_current_context().with_resource(only_writer(out))
+    if (ranker is None) == (init is None):
+        raise WrongUse("give either --ranker SPEC (a model to begin, or a checkpoint) or --init DIR")
     if not (valid_queries or valid_qrels or valid_run):
         idle("it says how validation reranks, and there is none", "depth")
-    wanted = with_changes(changes, epochs=epochs, seed=seed)
+    if pairs and (queries or qrels or run_path):
+        raise WrongUse("--pairs holds queries and labels already; leave out --queries, --qrels and --run")
+    if not pairs and (queries is None or qrels is None):
+        raise WrongUse("give --queries and --qrels (and --run for negatives), or --pairs")
+    options = TrainOptions(split, pool, depth, with_changes(changes, epochs=epochs, seed=seed))
     index = Index.open(index_path)
-    model = _model(ranker, init, index, _seed(wanted.get("seed")))
-    examples = _examples(index, queries, qrels, run_path, pairs, relevant_from)
-    plan = Plan(notation.make(split, SPLITTERS, "splitter"), notation.make(pool, POOLS, "pool"), depth)
-    validation = _validation(index, valid_queries, valid_qrels, valid_run, plan)
-    settings = _graded(defaults(model.family).but(**wanted), relevant_from)
+    data = TrainingData(
+        queries=None if queries is None else read_queries(queries),
+        qrels=None if qrels is None else read_qrels(qrels),
+        run=None if run_path is None else read_run(run_path),
+        pairs=pairs,
+        relevant_from=relevant_from,
+        validation=_validation(valid_queries, valid_qrels, valid_run),
+    )
+    model = begin(str(ranker or init), index, options.seed)
     with console.progress("training", None) as show:
-        outcome = fit(
-            model,
-            examples,
-            settings,
-            out,
-            validation,
-            use={"split": split, "pool": pool},
-            progress=show,
-        )
-    if first:
-        write_pages(out, index, validation, settings.measure)
+        outcome = train_with(model, index, data, out, options, show)
     if as_json:
         console.emit_json(outcome)
     else:
         _tell(outcome, out)
 
 
-def _seed(value: object) -> int:
-    """Take a seed; the settings say what is wrong with one."""
-    return value if isinstance(value, int) and value >= 0 else 0
-
-
-def _graded(settings: Settings, least: int) -> Settings:
-    """Let validation count the same grades as relevant as training does."""
-    return settings if least == 1 else settings.but(measure=str(graded(settings.measure, least)[0]))
-
-
-def _model(ranker: str | None, init: str | None, index: Index, seed: int) -> Model[Any]:
-    """Begin, open, or go on with a model."""
-    from rankhouse.models.families import DESIGNS, FAMILIES, open_model
-
-    if (ranker is None) == (init is None):
-        raise WrongUse("give either --ranker SPEC (a model to begin, or a checkpoint) or --init DIR")
-    if init is not None:
-        return open_ranker(init, ComputeOptions("fp32", "cpu")).model
-    assert ranker is not None
-    name = ranker.partition("(")[0].strip()
-    notation.choose(name, FAMILIES, "family of rankers")
-    if name not in DESIGNS:
-        return open_model(ranker)
-
-    def texts() -> Iterator[str]:
-        return (document.full_text for document in index.documents.stream())
-
-    return notation.make(ranker, DESIGNS, "ranker").fresh(texts(), seed=seed)
-
-
-def _examples(
-    index: Index,
-    queries: str | None,
-    qrels: Path | None,
-    run_path: Path | None,
-    pairs: tuple[Path, ...],
-    relevant_from: int,
-) -> Examples:
-    from rankhouse.training.examples import from_judgements, read_pairs
-
-    if pairs:
-        if queries or qrels or run_path:
-            raise WrongUse("--pairs holds queries and labels already; leave out --queries, --qrels and --run")
-        return read_pairs(*pairs, relevant_from=relevant_from)
-    if queries is None or qrels is None:
-        raise WrongUse("give --queries and --qrels (and --run for negatives), or --pairs")
-    first = None if run_path is None else read_run(run_path)
-    return from_judgements(
-        read_queries(queries), read_qrels(qrels), index.documents, first, relevant_from=relevant_from
-    )
-
-
 def _validation(
-    index: Index, queries: str | None, qrels: Path | None, run_path: Path | None, plan: Plan
-) -> Validation | None:
-    from rankhouse.training.validation import Validation
-
+    queries: str | None, qrels: Path | None, run_path: Path | None
+) -> tuple[list[Query], Qrels, Run] | None:
     if queries is None and qrels is None and run_path is None:
         console.warn("no validation was given, so the last model is kept, good or bad")
         return None
     if queries is None or qrels is None or run_path is None:
         raise WrongUse("validation needs all of --valid-queries, --valid-qrels and --valid-run")
-    return Validation(read_run(run_path), read_queries(queries), read_qrels(qrels), index.documents, plan)
+    return read_queries(queries), read_qrels(qrels), read_run(run_path)
 
 
 def _tell(outcome: Outcome, out: Path) -> None:
