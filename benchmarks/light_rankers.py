@@ -83,7 +83,7 @@ class Piece(msgspec.Struct, frozen=True):
     Attributes:
         data: The collection.
         model: The family.
-        seed: Of weights, lessons and words without a vector.
+        seed: Of weights, batches and words without a vector.
         steps: Steps taken.
         best_step: Steps the kept model had been taught.
         validation: The measure maximised, on validation, alone.

@@ -6,7 +6,7 @@ import pytest
 
 from rankhouse.core.errors import BadData, RankhouseWarning
 from rankhouse.core.pairs import Contradictions, LabelledPair, read_pairs
-from rankhouse.training.examples import read_pairs as read_examples
+from rankhouse.training.examples import from_pairs as read_examples
 
 KNOWN = {"query_id": "q", "query": "x", "doc_id": "d", "text": "t"}
 

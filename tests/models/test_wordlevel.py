@@ -105,7 +105,7 @@ def test_empty_and_one_word_texts_have_finite_gradients(model):
     pairs = [pair("", ""), pair("", "river"), pair("river", ""), pair("zzz", "river")]
     labels = (
         torch.tensor([[1.0, 0.0]] * 2)
-        if model.lesson == "contrasts"
+        if model.objective == "contrasts"
         else torch.tensor([[1.0], [0], [1], [0]])
     )
     model.loss(model.encode(pairs), labels).backward()
@@ -167,7 +167,7 @@ def test_a_family_learns_which_passage_answers(name):
                  ("who runs club", TEXTS[3], TEXTS[7]), ("old trees", TEXTS[4], TEXTS[3])]  # fmt: skip
     pairs = [pair(q, p) for q, good, bad in questions for p in (good, bad)]
     labels = torch.tensor([[1.0, 0.0]] * 4)
-    if model.lesson == "points":
+    if model.objective == "points":
         labels = labels.reshape(-1, 1)
     batch = model.encode(pairs)
     optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.005)

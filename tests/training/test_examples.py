@@ -9,7 +9,7 @@ import pytest
 from rankhouse.core.errors import BadData, MissingInput, RankhouseWarning
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.training.examples import from_judgements, read_pairs
+from rankhouse.training.examples import from_judgements, from_pairs
 
 
 def line(query, doc, text, label, passage=0, **more):
@@ -31,7 +31,7 @@ def test_pairs_are_read_and_their_texts_fetched_later(tmp_path, packed):
     path = tmp_path / ("pairs.jsonl.gz" if packed else "pairs.jsonl")
     content = ("\n".join(LINES) + "\n").encode()
     path.write_bytes(gzip.compress(content) if packed else content)
-    examples = read_pairs(path)
+    examples = from_pairs(path)
     assert [query.id for query in examples.queries] == ["b", "a"]
     assert examples.query.tolist() == [0, 0, 1, 1]
     assert examples.label.tolist() == [1, 0, 0, 1]
@@ -49,14 +49,14 @@ def test_pairs_are_read_and_their_texts_fetched_later(tmp_path, packed):
 def test_the_grade_that_is_relevant_can_be_raised(tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text("\n".join([line("a", "x", "t", 1), line("a", "y", "t", 2)]))
-    assert read_pairs(path, relevant_from=2).label.tolist() == [0, 1]
+    assert from_pairs(path, relevant_from=2).label.tolist() == [0, 1]
 
 
 def test_several_files_of_pairs_are_one_set_and_faults_are_named_in_their_file(tmp_path):
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
     first.write_text(LINES[0])  # without an end of line
     second.write_bytes(gzip.compress("\n".join([LINES[1], LINES[3]]).encode()))
-    examples = read_pairs(first, second)
+    examples = from_pairs(first, second)
     assert [query.id for query in examples.queries] == ["b", "a"]
     assert [p.text for p in examples.fetch(examples.item.tolist())] == [
         "first",
@@ -65,7 +65,7 @@ def test_several_files_of_pairs_are_one_set_and_faults_are_named_in_their_file(t
     ]
     second.write_bytes(gzip.compress(f"{LINES[1]}\n{{".encode()))
     with pytest.raises(BadData, match=r"b\.jsonl\.gz.*line 2: not a labelled pair"):
-        read_pairs(first, second)
+        from_pairs(first, second)
 
 
 @pytest.mark.parametrize(
@@ -82,18 +82,18 @@ def test_faulty_pairs_are_named_by_line(tmp_path, lines, said):
     path = tmp_path / "pairs.jsonl"
     path.write_text("\n".join(lines))
     with pytest.raises(BadData, match=said):
-        read_pairs(path)
+        from_pairs(path)
 
 
 def test_a_missing_file_is_said(tmp_path):
     with pytest.raises(MissingInput):
-        read_pairs(tmp_path / "none.jsonl")
+        from_pairs(tmp_path / "none.jsonl")
 
 
 def test_a_file_changed_while_in_use_is_noticed(tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text("\n".join(LINES))
-    examples = read_pairs(path)
+    examples = from_pairs(path)
     path.write_text("x" * 1000)
     with pytest.raises(BadData, match="changed while it was in use"):
         examples.fetch([1])

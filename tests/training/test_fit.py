@@ -19,14 +19,13 @@ from rankhouse.models.loading import load
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.rerank import Plan, rerank
-from rankhouse.training import diagnostics as watch
-from rankhouse.training import state as standing
+from rankhouse.training import diagnostics, folder
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit
 from rankhouse.training.log import read_log
 from rankhouse.training.settings import defaults
 from rankhouse.training.state import Outcome
-from rankhouse.training.validation import Judge, Validation, interval
+from rankhouse.training.validation import Validation, Validator, interval
 
 QUICK = {"batch": 16, "measure": "AP", "validate_every": 0, "patience": 0, "rates": {}, "device": "cpu"}
 RATES = {"knrm": 0.01, "tk": 0.01, "samcnn": 0.03}
@@ -57,7 +56,7 @@ def test_families_learn_to_rank_better_than_the_first_stage(toy, fresh, tmp_path
     ranker = NeuralRanker(model, choose("fp32", "cpu"))
     given = toy.validation
     again = rerank(ranker, given.run, given.queries, given.documents, given.plan)
-    assert Judge(given, "AP")._value_of(again) == outcome.best
+    assert Validator(given, "AP")._value_of(again) == outcome.best
     assert same(load(tmp_path / "ranker").state_dict(), weights(model))
 
 
@@ -334,7 +333,7 @@ def test_the_untaught_model_is_measured_beside_what_it_learned(toy, fresh, tmp_p
     outcome = fit(fresh("knrm"), toy.examples, quick("knrm"), tmp_path, given)
     kept = read_run(tmp_path / "untaught.run")
     assert {q: kept[q].doc_ids for q in kept} == {q: before[q].doc_ids for q in before}
-    assert Judge(given, "AP")._value_of(kept) == outcome.validations[0][1]
+    assert Validator(given, "AP")._value_of(kept) == outcome.validations[0][1]
 
 
 RISES = {
@@ -351,18 +350,18 @@ RISES = {
 def test_a_training_that_ended_while_still_improving_says_so(case):
     values, expected = RISES[case]
     validations = [(10 * i, value) for i, value in enumerate(values)]
-    noticed = watch.Watch()
+    noticed = diagnostics.Remarks()
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
-        watch.check_rise(validations, quick("knrm"), noticed)
-        assert bool(noticed.remarks) == expected
+        diagnostics.check_rise(validations, quick("knrm"), noticed)
+        assert bool(noticed.texts) == expected
         if expected:
-            assert "--epochs 6" in noticed.remarks["still rising"]
+            assert "--epochs 6" in noticed.texts["still rising"]
 
 
 def test_a_short_training_writes_its_ranker_once_and_no_checkpoint(toy, fresh, tmp_path, monkeypatch):
     written = []
-    for where, name in ((bundle, "save"), (standing, "take_down")):
+    for where, name in ((bundle, "save"), (folder, "write_checkpoint")):
         real = getattr(where, name)
         monkeypatch.setattr(where, name, lambda *a, real=real, name=name: (written.append(name), real(*a)))
     outcome = fit(fresh("knrm"), toy.examples, quick("knrm"), tmp_path / "short", toy.validation)

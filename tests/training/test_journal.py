@@ -4,7 +4,7 @@ import pytest
 
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.training.curve import write_curve
-from rankhouse.training.log import Journal, read_log
+from rankhouse.training.log import TrainingLog, read_log
 
 LOG = [
     {"step": 0, "epoch": 0, "measure": "AP", "value": 0.3, "first_stage": 0.4, "seconds": 0.1},
@@ -15,23 +15,23 @@ LOG = [
 
 
 def test_lines_are_read_back_and_those_behind_a_checkpoint_forgotten(tmp_path):
-    journal = Journal(tmp_path / "log.jsonl")
-    journal.forget_after(-1)
+    log_file = TrainingLog(tmp_path / "log.jsonl")
+    log_file.forget_after(-1)
     for entry in LOG:
-        journal.write(**entry)
+        log_file.write(**entry)
     assert read_log(tmp_path / "log.jsonl") == LOG
-    journal.forget_after(10)
+    log_file.forget_after(10)
     assert read_log(tmp_path / "log.jsonl") == LOG[:2]
 
 
 def test_a_validation_that_a_checkpoint_does_not_know_is_forgotten(tmp_path):
-    journal = Journal(tmp_path / "log.jsonl")
-    journal.forget_after(-1)
+    log_file = TrainingLog(tmp_path / "log.jsonl")
+    log_file.forget_after(-1)
     for entry in LOG:
-        journal.write(**entry)
-    journal.forget_after(20, validated=[0])  # killed between the line of step 20 and its checkpoint
+        log_file.write(**entry)
+    log_file.forget_after(20, validated=[0])  # killed between the line of step 20 and its checkpoint
     assert read_log(tmp_path / "log.jsonl") == LOG[:3]
-    journal.forget_after(20, validated=[0, 20])
+    log_file.forget_after(20, validated=[0, 20])
     assert read_log(tmp_path / "log.jsonl") == LOG[:3]
 
 

@@ -12,7 +12,7 @@ from rankhouse.core.errors import BadData, BadModel, MissingInput, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.monot5 import open_monot5
 from rankhouse.training.log import read_log
-from rankhouse.training.pretrain import Pretraining, pretrain
+from rankhouse.training.pretrain import PretrainingSettings, pretrain
 from rankhouse.training.t5_pretraining import SIZES, T5Shape, begin, read_tokenizer, specials
 from rankhouse.training.token_stream import Stream, write_tokens
 
@@ -60,7 +60,7 @@ def test_what_comes_out_opens_as_monot5_and_as_transformers_own(style, corpus, t
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     shape = T5Shape(style=style, d_model=16, layers=1, heads=2, d_ff=24)
-    outcome = pretrain([corpus], (shape, vocabulary), Pretraining(**QUICK), tmp_path / "t5")
+    outcome = pretrain([corpus], (shape, vocabulary), PretrainingSettings(**QUICK), tmp_path / "t5")
     ranker = open_monot5(str(tmp_path / "t5"))
     assert ranker.policy["tied"] == ranker.policy["scaled"] == (style == "1.0")
     theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "t5").eval()
@@ -78,7 +78,7 @@ def test_what_comes_out_opens_as_monot5_and_as_transformers_own(style, corpus, t
 
 
 def test_it_learns_what_stands_in_the_text(corpus, tmp_path, vocabulary):
-    settings = Pretraining(**QUICK | {"steps": 60, "batch": 8, "rate": 0.02})
+    settings = PretrainingSettings(**QUICK | {"steps": 60, "batch": 8, "rate": 0.02})
     outcome = pretrain([corpus], (TINY, vocabulary), settings, tmp_path / "t5")
     assert outcome.held_out < outcome.held_out_at_start - 1
     assert outcome.tokens == 60 * 8 * settings.corruption.tokens
@@ -92,7 +92,7 @@ class Killed(Exception):
 
 
 def test_a_killed_one_goes_on_and_ends_with_the_same_bits(corpus, tmp_path, vocabulary):
-    settings = Pretraining(**QUICK | {"checkpoint_every": 2, "accumulate": 2})
+    settings = PretrainingSettings(**QUICK | {"checkpoint_every": 2, "accumulate": 2})
     start = (TINY, vocabulary)
     whole = pretrain([corpus], start, settings, tmp_path / "whole")
 
@@ -117,7 +117,7 @@ def test_a_killed_one_goes_on_and_ends_with_the_same_bits(corpus, tmp_path, voca
 
 
 def test_no_steps_write_the_first_weights(corpus, tmp_path, vocabulary):
-    settings = Pretraining(**QUICK | {"steps": 0, "seed": 3})
+    settings = PretrainingSettings(**QUICK | {"steps": 0, "seed": 3})
     pretrain([corpus], (TINY, vocabulary), settings, tmp_path / "t5")
     with torch.random.fork_rng():
         torch.manual_seed(3)
@@ -126,16 +126,16 @@ def test_no_steps_write_the_first_weights(corpus, tmp_path, vocabulary):
 
 
 def test_it_goes_on_with_a_checkpoint_that_is_there(corpus, tmp_path, vocabulary):
-    pretrain([corpus], (TINY, vocabulary), Pretraining(**QUICK), tmp_path / "one")
+    pretrain([corpus], (TINY, vocabulary), PretrainingSettings(**QUICK), tmp_path / "one")
     before = open_monot5(str(tmp_path / "one"))
-    outcome = pretrain([corpus], before, Pretraining(**QUICK | {"seed": 1}), tmp_path / "two")
+    outcome = pretrain([corpus], before, PretrainingSettings(**QUICK | {"seed": 1}), tmp_path / "two")
     first = json.loads((tmp_path / "one" / "outcome.json").read_text())
     assert outcome.held_out_at_start == pytest.approx(first["held_out"], abs=0.5)
     assert outcome.held_out < first["held_out"]
 
 
 def test_bf16_learns_too(corpus, tmp_path, vocabulary):
-    settings = Pretraining(**QUICK | {"precision": "bf16", "steps": 20, "rate": 0.02})
+    settings = PretrainingSettings(**QUICK | {"precision": "bf16", "steps": 20, "rate": 0.02})
     outcome = pretrain([corpus], (TINY, vocabulary), settings, tmp_path / "t5")
     assert outcome.held_out < outcome.held_out_at_start - 0.5
 
@@ -158,10 +158,10 @@ def test_a_folder_of_something_else_is_refused(corpus, tmp_path, vocabulary):
         if step == 3:
             raise Killed
 
-    settings = Pretraining(**QUICK | {"checkpoint_every": 2})
+    settings = PretrainingSettings(**QUICK | {"checkpoint_every": 2})
     with pytest.raises(Killed):
         pretrain([corpus], (TINY, vocabulary), settings, tmp_path / "t5", progress=die)
-    other = Pretraining(**QUICK | {"checkpoint_every": 2, "rate": 0.5})
+    other = PretrainingSettings(**QUICK | {"checkpoint_every": 2, "rate": 0.5})
     with pytest.raises(WrongUse, match="holds another pre-training, at step 2"):
         pretrain([corpus], (TINY, vocabulary), other, tmp_path / "t5")
     done = pretrain([corpus], (TINY, vocabulary), settings, tmp_path / "t5")
@@ -176,11 +176,13 @@ def test_faults_are_told_before_time_is_spent(corpus, tmp_path, vocabulary):
     short = tmp_path / "short.jsonl"
     short.write_text('{"id": "a", "text": "the storm"}')
     with pytest.raises(BadData, match="four rows of 26 are the least to learn from"):
-        pretrain([short], (TINY, vocabulary), Pretraining(**QUICK), tmp_path / "t5")
+        pretrain([short], (TINY, vocabulary), PretrainingSettings(**QUICK), tmp_path / "t5")
     with pytest.raises(WrongUse, match="the vocabulary has 100 sentinels"):
-        pretrain([corpus], (TINY, vocabulary), Pretraining(**QUICK | {"length": 4000}), tmp_path / "t5")
+        pretrain(
+            [corpus], (TINY, vocabulary), PretrainingSettings(**QUICK | {"length": 4000}), tmp_path / "t5"
+        )
     with pytest.raises(MissingInput, match="there is no such file"):
-        pretrain([tmp_path / "no.jsonl"], (TINY, vocabulary), Pretraining(**QUICK), tmp_path / "t5")
+        pretrain([tmp_path / "no.jsonl"], (TINY, vocabulary), PretrainingSettings(**QUICK), tmp_path / "t5")
     bare = Tokenizer.from_str(vocabulary.to_str().replace("<extra_id_0>", "<other_0>"))
     with pytest.raises(BadModel, match="<extra_id_0>"):
         specials(bare)
@@ -191,8 +193,8 @@ def test_faults_are_told_before_time_is_spent(corpus, tmp_path, vocabulary):
         read_tokenizer(tmp_path / "bad.model")
     with pytest.raises(WrongUse, match="the heads divide"):
         T5Shape(d_model=10, heads=4)
-    with pytest.raises(WrongUse, match="a batch of 2 has no so many parts"):
-        Pretraining(batch=2, accumulate=3)
+    with pytest.raises(WrongUse, match="a batch of 2 has at most 2 parts"):
+        PretrainingSettings(batch=2, accumulate=3)
 
 
 def test_the_sizes_of_small_and_base_are_t5_1_1s(vocabulary):

@@ -8,10 +8,10 @@ import pytest
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.training.batches import Lessons, Shape
+from rankhouse.training.batches import Batches, Shape
 from rankhouse.training.diagnostics import (
-    Watch,
-    check_lessons,
+    Remarks,
+    check_batches,
     check_outcome,
     check_overlap,
     check_reach,
@@ -29,11 +29,11 @@ TRAINING = [Query("1", "How tall is it?"), Query("2", "Who was there?")]
 def test_the_same_question_in_other_letters_and_signs_and_under_another_id_is_found():
     held_out = [Query("9", " ＨＯＷ  tall, is it?! "), Query("1", "Something else")]
     with pytest.warns(RankhouseWarning, match='1 of 2 validation queries are training queries too \\("9"\\)'):
-        check_overlap(TRAINING, held_out, "warn", Watch())
+        check_overlap(TRAINING, held_out, "warn", Remarks())
     with pytest.raises(WrongUse):
-        check_overlap(TRAINING, held_out, "error", Watch())
-    check_overlap(TRAINING, held_out, "allow", Watch())
-    check_overlap(TRAINING, held_out[1:], "error", Watch())
+        check_overlap(TRAINING, held_out, "error", Remarks())
+    check_overlap(TRAINING, held_out, "allow", Remarks())
+    check_overlap(TRAINING, held_out[1:], "error", Remarks())
 
 
 @pytest.mark.parametrize(("negatives", "said"), [("any", True), ("random", False), ("given", False)])
@@ -42,35 +42,35 @@ def test_relevant_passages_that_the_run_lacks_beside_negatives_that_it_has_are_s
     qrels = {"1": {"d0": 1, "d1": 1, "d2": 1, "d3": 0}}
     run = Run.of([("1", doc_id, 1.0) for doc_id in ("d0", "d4", "d5")])
     examples = from_judgements(TRAINING[:1], qrels, documents, run)
-    lessons = Lessons(examples, Shape("contrasts", NEGATIVES[negatives](), batch=4))
-    watch = Watch()
+    batches = Batches(examples, Shape("contrasts", NEGATIVES[negatives](), batch=4))
+    remarks = Remarks()
     if said:
         with pytest.warns(RankhouseWarning, match="2 of 3 relevant pairs are not in the run"):
-            check_lessons(lessons, watch)
+            check_batches(batches, remarks)
     else:
-        check_lessons(lessons, watch)
-    assert ("not in the run" in watch.remarks) == said
+        check_batches(batches, remarks)
+    assert ("not in the run" in remarks.texts) == said
 
 
 def test_too_few_steps_for_the_rate_are_said_with_what_to_do():
     settings = defaults("knrm")
     with pytest.warns(RankhouseWarning, match=r"96 steps at rate 0\.001 .* rate=1e-2"):
-        check_reach("knrm", settings, 96, Watch())
-    quiet = Watch()
+        check_reach("knrm", settings, 96, Remarks())
+    quiet = Remarks()
     check_reach("knrm", settings.but(rate=1e-2), 96, quiet)
     check_reach("knrm", settings, 10_000, quiet)
     check_reach("samcnn", defaults("samcnn"), 2, quiet)  # SGD's steps are as long as its gradients
-    assert not quiet.remarks
+    assert not quiet.texts
 
 
 def test_each_kind_of_remark_is_made_once():
-    watch = Watch({"old": "said before"})
+    remarks = Remarks({"old": "said before"})
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for kind in ("old", "new", "new"):
-            watch.say(kind, f"something {kind}")
+            remarks.say(kind, f"something {kind}")
     assert [str(warning.message) for warning in said] == ["something new"]
-    assert list(watch.remarks) == ["old", "new"]
+    assert list(remarks.texts) == ["old", "new"]
 
 
 def run_of(spreads):
@@ -104,19 +104,19 @@ def test_trouble_is_named():
 
 
 def test_a_training_that_brought_nothing_says_so():
-    watch = Watch()
-    check_outcome(0.6, 0.5, 0.4, "AP", watch)
-    assert not watch.remarks
+    remarks = Remarks()
+    check_outcome(0.6, 0.5, 0.4, "AP", remarks)
+    assert not remarks.texts
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        check_outcome(0.3, 0.3, 0.4, "AP", watch)
-    assert set(watch.remarks) == {"below the first stage", "no gain"}
+        check_outcome(0.3, 0.3, 0.4, "AP", remarks)
+    assert set(remarks.texts) == {"below the first stage", "no gain"}
 
 
 def test_labels_that_call_everything_relevant_leave_no_contrast_to_learn():
     documents = {f"d{d}": Document(f"d{d}", f"text {d}") for d in range(3)}
     asked = [Query(f"q{q}", f"about {q}") for q in range(3)]
     examples = from_judgements(asked, {query.id: dict.fromkeys(documents, 1) for query in asked}, documents)
-    lessons = Lessons(examples, Shape("positives", NEGATIVES["given"](), count=0))
+    batches = Batches(examples, Shape("positives", NEGATIVES["given"](), count=0))
     with pytest.raises(BadData, match="no two relevant pairs can stand in one batch"):
-        check_lessons(lessons, Watch())
+        check_batches(batches, Remarks())

@@ -23,7 +23,7 @@ from rankhouse.models.families import DESIGNS, FAMILIES, open_model
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import Plan
 from rankhouse.text.split import SPLITTERS
-from rankhouse.training.examples import Examples, from_judgements, read_pairs
+from rankhouse.training.examples import Examples, from_judgements, from_pairs
 from rankhouse.training.fit import fit
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.state import Outcome
@@ -116,7 +116,7 @@ def examples_of(data: TrainingData, index: Index) -> Examples:
     if data.pairs:
         if data.queries or data.qrels or data.run:
             raise WrongUse("pairs hold queries and labels already; leave out queries, qrels and run")
-        return read_pairs(*data.pairs, relevant_from=data.relevant_from)
+        return from_pairs(*data.pairs, relevant_from=data.relevant_from)
     if data.queries is None or data.qrels is None:
         raise WrongUse("give queries and qrels (and a run for negatives), or pairs")
     return from_judgements(

@@ -16,8 +16,8 @@ from rankhouse.evaluation.compare import compare
 from rankhouse.index.index import Index
 from rankhouse.ranking.rerank import rerank
 from rankhouse.training.curve import write_curve
+from rankhouse.training.folder import CURVE, LOG, REPORT, UNTAUGHT, VALIDATION_RUN
 from rankhouse.training.log import read_log
-from rankhouse.training.state import CURVE, LOG, REPORT, UNTAUGHT, VALIDATION_RUN
 from rankhouse.training.tuning import interpolated
 from rankhouse.training.validation import Validation
 

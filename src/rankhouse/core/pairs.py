@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+import weakref
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
 
 from rankhouse.core.decoding import from_json
 from rankhouse.core.errors import BadData
-from rankhouse.core.files import Skips, numbered_lines
+from rankhouse.core.files import Skips, is_packed, numbered_lines, open_bytes
+from rankhouse.core.limits import most_bytes, too_long
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import MOST_GRADE
@@ -114,6 +120,80 @@ def numbered_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[tup
 def read_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[LabelledPair]:
     """Stream the pairs of a file, see :func:`numbered_pairs`."""
     return (pair for _, pair in numbered_pairs(path, skips))
+
+
+class PairFiles:
+    """Pairs of files that are scanned once and then read again by number; open as long as this is in use.
+
+    Args:
+        paths: PAIRS files, which must stay as they are. A compressed one, or several, are unpacked into one
+            temporary file first.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._file, self._ends = (_plain(paths[0]), [-1]) if len(paths) == 1 else _joined(paths)
+        self._starts, self._sizes = array("q"), array("q")
+        weakref.finalize(self, self._file.close)
+
+    def scan(self) -> Iterator[tuple[Path, int, LabelledPair]]:
+        """Stream (file, line, pair); the pairs are numbered from 0 in this order.
+
+        Raises:
+            BadData: A line that is no labelled pair, or too long.
+        """
+        start, most = 0, most_bytes()
+        for path, end in zip(self._paths, self._ends, strict=True):
+            number = 0
+            while start != end and (raw := self._file.readline(most + 1)):
+                number += 1
+                if len(raw) > most:
+                    raise too_long("the line", path, number)
+                line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+                if line.strip():
+                    self._starts.append(start + len(raw) - len(line))
+                    self._sizes.append(len(line))
+                    yield path, number, decode_pair(line, path, number)
+                start += len(raw)
+
+    def __getitem__(self, number: int) -> LabelledPair:
+        raw = os.pread(self._file.fileno(), self._sizes[number], self._starts[number])
+        try:
+            return decode_pair(raw, self._paths[0], number + 1)
+        except BadData as error:
+            raise BadData(
+                f"pair {number + 1} cannot be read again ({error.reason}); the file was changed while it was "
+                "in use",
+                self._paths[0],
+            ) from error
+
+    def __call__(self, numbers: Sequence[int]) -> list[Passage]:
+        """Read the passages of pairs, by their numbers."""
+        return [self[int(number)].pair.passage for number in numbers]
+
+
+def _plain(path: Path) -> BinaryIO:
+    """Open a file for reading at any place; a compressed one by way of a temporary file."""
+    if not is_packed(path):
+        return path.open("rb")
+    with open_bytes(path) as stream:
+        unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as PairFiles
+        shutil.copyfileobj(stream, unpacked, 1 << 20)
+        unpacked.seek(0)
+        return unpacked
+
+
+def _joined(paths: Sequence[Path]) -> tuple[BinaryIO, list[int]]:
+    """Put files behind each other in a temporary one; gives it and where each of them ends."""
+    joined = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as PairFiles
+    ends = []
+    for path in paths:
+        with open_bytes(path) as stream:
+            shutil.copyfileobj(stream, joined, 1 << 20)
+        joined.write(b"\n")  # in case the last line has none; blank lines are passed over
+        ends.append(joined.tell())
+    joined.seek(0)
+    return joined, ends
 
 
 class Contradictions:

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.models.checkpoint import SEQ2SEQ, find, load_network, load_tokenizer, network_of, read_config
-from rankhouse.models.contract import Lesson
+from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import TextIds, TextReader, plain, text_layout
 from rankhouse.models.sentence_transformers import Pooling, Settings, read_dense, read_settings
 from rankhouse.models.transformer_encoders import encoder_of, length_limit, padded
@@ -90,7 +90,7 @@ class BiEncoder(nn.Module):
     """
 
     family = "biencoder"
-    lesson: Lesson = "positives"
+    objective: Objective = "positives"
     scale = "similarity"
 
     def __init__(

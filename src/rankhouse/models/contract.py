@@ -19,7 +19,7 @@ from rankhouse.core.nouns import Pair
 from rankhouse.models.engine import Batch
 from rankhouse.nn.compute import Compute
 
-Lesson = Literal["points", "contrasts", "positives"]
+Objective = Literal["points", "contrasts", "positives"]
 """What a family learns from. "points": pairs with their grade, s = 1, labels 0 or 1. "contrasts": groups with
 the relevant pair first. "positives": relevant pairs; the other passages of the batch are the contrast."""
 
@@ -32,13 +32,13 @@ class Model(Protocol[B]):
 
     Attributes:
         family: Its name in the table of families.
-        lesson: What it learns from.
+        objective: What it learns from.
         policy: Everything besides weights and vocabulary that changes a score, as JSON values: lengths,
             prompt, target words, scale, sizes. Has "max_length". ``rebuild`` makes the same model from it.
     """
 
     family: str
-    lesson: Lesson
+    objective: Objective
     policy: Mapping[str, Any]
 
     def encode(self, pairs: Sequence[Pair]) -> B:

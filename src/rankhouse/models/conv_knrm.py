@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Lesson, plain_scorer
+from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
@@ -81,7 +81,7 @@ class ConvKNRM(nn.Module):
     """
 
     family = "conv_knrm"
-    lesson: Lesson = "contrasts"
+    objective: Objective = "contrasts"
 
     def __init__(self, design: ConvKNRMDesign, reader: WordReader, table: FloatArray) -> None:
         super().__init__()

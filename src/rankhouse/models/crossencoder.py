@@ -30,7 +30,7 @@ from rankhouse.models.checkpoint import (
     network_of,
     read_config,
 )
-from rankhouse.models.contract import Lesson
+from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import PairReader, TextIds, pair_layout, plain
 from rankhouse.models.transformer_encoders import (
     by_length,
@@ -66,7 +66,7 @@ class CrossEncoder(nn.Module):
     """
 
     family = "crossencoder"
-    lesson: Lesson = "points"
+    objective: Objective = "points"
 
     def __init__(
         self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]

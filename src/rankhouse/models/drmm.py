@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Lesson, plain_scorer
+from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
@@ -76,7 +76,7 @@ class DRMM(nn.Module):
     """
 
     family = "drmm"
-    lesson: Lesson = "contrasts"
+    objective: Objective = "contrasts"
 
     def __init__(self, design: DRMMDesign, reader: WordReader, table: FloatArray) -> None:
         super().__init__()

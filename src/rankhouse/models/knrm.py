@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Lesson, plain_scorer
+from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
@@ -60,7 +60,7 @@ class KNRM(nn.Module):
     """
 
     family = "knrm"
-    lesson: Lesson = "contrasts"
+    objective: Objective = "contrasts"
 
     def __init__(self, design: KNRMDesign, reader: WordReader, table: FloatArray) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Lesson, plain_scorer
+from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
@@ -88,7 +88,7 @@ class MatchPyramid(nn.Module):
     """
 
     family = "matchpyramid"
-    lesson: Lesson = "contrasts"
+    objective: Objective = "contrasts"
 
     def __init__(self, design: MatchPyramidDesign, reader: WordReader, table: FloatArray) -> None:
         super().__init__()

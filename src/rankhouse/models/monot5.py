@@ -32,7 +32,7 @@ from rankhouse.models.checkpoint import (
     read_config,
     read_tensor,
 )
-from rankhouse.models.contract import Lesson
+from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import Layout, PairReader, TextIds, plain
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.layers.ragged import Packed
@@ -76,7 +76,7 @@ class MonoT5(nn.Module):
     """
 
     family = "monot5"
-    lesson: Lesson = "points"
+    objective: Objective = "points"
     scale = "logprob"
 
     def __init__(

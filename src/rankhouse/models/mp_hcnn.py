@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Lesson, plain_scorer
+from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
@@ -212,7 +212,7 @@ class MPHCNN(nn.Module):
     """
 
     family = "mp_hcnn"
-    lesson: Lesson = "points"
+    objective: Objective = "points"
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Lesson, plain_scorer
+from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
@@ -91,7 +91,7 @@ class PACRR(nn.Module):
         table: (v, d) word vectors.
     """
 
-    lesson: Lesson = "contrasts"
+    objective: Objective = "contrasts"
 
     def __init__(self, design: PACRRDesign, reader: WordReader, table: FloatArray) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Lesson
+from rankhouse.models.contract import Objective
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
@@ -210,7 +210,7 @@ class SamCNN(nn.Module):
     """
 
     family = "samcnn"
-    lesson: Lesson = "points"
+    objective: Objective = "points"
 
     def __init__(self, design: SamCNNDesign, reader: WordReader, table: FloatArray) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
-from rankhouse.models.contract import Lesson, plain_scorer
+from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.tk_heads import KernelHead, WindowHead
 from rankhouse.models.word_models import (
     Evidence,
@@ -131,7 +131,7 @@ class TK(nn.Module):
     """
 
     family = "tk"
-    lesson: Lesson = "contrasts"
+    objective: Objective = "contrasts"
 
     def __init__(self, design: TKDesign, reader: WordReader, table: FloatArray) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Examples -> lessons: what is put before a model at once, the same for the same seed and epoch.
+"""Examples -> batches: what is put before a model at once, the same for the same seed and epoch.
 
 Points: pairs with label 0 or 1, (g, 1). Contrasts: a relevant pair and ``count`` others of its query,
 (g, 1 + count), relevant first. Positives: relevant pairs, each other's contrast, (g, 1 + count) with hard
@@ -38,7 +38,7 @@ class Groups(NamedTuple):
     label: IntArray
 
 
-class Lesson(NamedTuple):
+class TextBatch(NamedTuple):
     """A batch with its texts: n = g * s pairs, row-major, and labels (g, s) of 0 and 1."""
 
     pairs: list[Pair]
@@ -47,13 +47,13 @@ class Lesson(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """What lessons look like.
+    """What batches look like.
 
     Attributes:
         kind: What the family learns from.
         negatives: Which passages may stand as not relevant.
         batch: Groups in a batch (for points: pairs).
-        count: Negatives drawn for a relevant pair; 0: see :class:`Lessons`.
+        count: Negatives drawn for a relevant pair; 0: see :class:`Batches`.
         by_query: Points of one query form a batch, in chunks of this many; 0: queries are mixed.
         seed: Of all that is drawn.
         transitive: Relevance is sameness: what relevant pairs join, also by way of others, is one product,
@@ -80,7 +80,7 @@ class Shape:
 
 
 def shape_of(kind: Kind, settings: Settings) -> Shape:
-    """Return the shape of lessons of a kind that settings ask for."""
+    """Return the shape of batches of a kind that settings ask for."""
     return Shape(
         kind=kind,
         negatives=notation.make(settings.negatives, NEGATIVES, "source of negatives"),
@@ -92,8 +92,8 @@ def shape_of(kind: Kind, settings: Settings) -> Shape:
     )
 
 
-class Lessons:
-    """All lessons of a training, epoch by epoch.
+class Batches:
+    """All batches of a training, epoch by epoch.
 
     With ``count`` 0, points take every relevant pair and every pair that ``negatives`` names once an epoch,
     as they are; else each relevant pair comes once with ``count`` negatives drawn for it, which balances the
@@ -102,7 +102,7 @@ class Lessons:
 
     Args:
         examples: What to learn from.
-        shape: What lessons look like.
+        shape: What batches look like.
 
     Attributes:
         without_relevant: Queries that have no relevant passage.
@@ -153,7 +153,7 @@ class Lessons:
             )
 
     @cached_property
-    def batches(self) -> int:
+    def per_epoch(self) -> int:
         """How many batches an epoch has (for positives: the first one has)."""
         return sum(1 for _ in self.epoch(0))
 
@@ -168,7 +168,7 @@ class Lessons:
             return self._mixed(rng)
         return self._drawn(rng)
 
-    def read(self, groups: Groups) -> Lesson:
+    def read(self, groups: Groups) -> TextBatch:
         """Read the texts of a batch; groups in which a query or passage is blank are left out."""
         examples = self.examples
         items, at = np.unique(groups.item, return_inverse=True)
@@ -184,7 +184,7 @@ class Lessons:
             if all(query.text.strip() and _said(passage) for query, passage in group):
                 pairs += group
                 kept.append(row)
-        return Lesson(pairs, groups.label[kept].astype(np.float32))
+        return TextBatch(pairs, groups.label[kept].astype(np.float32))
 
     def _mixed(self, rng: np.random.Generator) -> Iterator[Groups]:
         """Every labelled pair once."""

@@ -10,28 +10,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
 from torch import Tensor, nn
 
-from rankhouse.models import bundle, loading
-from rankhouse.models.contract import Model, fingerprint
-from rankhouse.training import checkpoint
-from rankhouse.training import state as folder
-from rankhouse.training.examples import Examples
-from rankhouse.training.settings import Settings
-from rankhouse.training.state import Standing
+from rankhouse.models import bundle
+from rankhouse.models.contract import Model
+from rankhouse.training import checkpoint, folder
+from rankhouse.training.state import TrainingState
 from rankhouse.training.steps import Stepper
-from rankhouse.training.validation import Validation
 
 _WORTH = 20
 """Writing may take a twentieth of the time at most."""
 
 
 @dataclass
-class Keeper:
+class Snapshots:
     """Keeps the best model of a training and where the training stands.
 
     Args:
@@ -64,7 +59,7 @@ class Keeper:
         """Take the model as it is now for the best."""
         self._best = {name: t.detach().to("cpu", copy=True) for name, t in self._network.state_dict().items()}
 
-    def save(self, standing: Standing) -> None:
+    def save(self, state: TrainingState) -> None:
         """Write the best model and a checkpoint.
 
         Raises:
@@ -72,7 +67,7 @@ class Keeper:
         """
         began = time.monotonic()
         self.write_best()
-        folder.take_down(self.out / folder.CHECKPOINT, standing, self._network, self.stepper)
+        folder.write_checkpoint(self.out / folder.CHECKPOINT, state, self._network, self.stepper)
         self._saved = time.monotonic()
         self._cost = self._saved - began
 
@@ -92,19 +87,3 @@ class Keeper:
         finally:
             self._network.load_state_dict(now)
         self._best = None
-
-
-def load_best(model: Model[Any], out: Path) -> None:
-    """Return a model the weights that a training kept, and end its teaching."""
-    network = cast(nn.Module, model)
-    network.load_state_dict(loading.load(out / folder.RANKER).state_dict())
-    network.eval()
-
-
-def training_name(
-    model: Model[Any], examples: Examples, settings: Settings, validation: Validation | None
-) -> str:
-    """Name a training by all that it starts from."""
-    held_out = validation.fingerprint if validation else ""
-    said = f"{fingerprint(model)} {examples.fingerprint} {held_out} {settings.to_json().decode()}"
-    return sha256(said.encode()).hexdigest()[:32]

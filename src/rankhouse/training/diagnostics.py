@@ -12,7 +12,7 @@ from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import Run
 from rankhouse.core.sameness import Texts
-from rankhouse.training.batches import Lessons
+from rankhouse.training.batches import Batches
 from rankhouse.training.negatives import NOT_IN_RUN, RELEVANT
 from rankhouse.training.settings import Settings
 
@@ -27,7 +27,7 @@ _LEAST_LATE = 2
 _LATE_GAIN = 0.1
 
 
-class Watch:
+class Remarks:
     """Keeps what was noticed; each kind of remark is made once, as a warning.
 
     Args:
@@ -35,63 +35,63 @@ class Watch:
     """
 
     def __init__(self, remarks: dict[str, str] | None = None) -> None:
-        self.remarks = dict(remarks or {})
+        self.texts = dict(remarks or {})
 
     def say(self, kind: str, text: str) -> None:
         """Warn, unless this kind of thing was said already."""
-        if kind not in self.remarks:
-            self.remarks[kind] = text
+        if kind not in self.texts:
+            self.texts[kind] = text
             warnings.warn(text, RankhouseWarning, stacklevel=3)
 
 
-def check_lessons(lessons: Lessons, watch: Watch) -> None:
+def check_batches(batches: Batches, remarks: Remarks) -> None:
     """Say how much of the training data teaches nothing.
 
     Raises:
         BadData: All of it.
     """
-    if not lessons.batches:
+    if not batches.per_epoch:
         raise BadData(
             "no two relevant pairs can stand in one batch, since every passage is relevant to every query, "
             "by way of others at least: there is no contrast to learn; look at the labels, or draw negatives "
             "with count=1"
         )
-    queries = len(lessons.examples.queries)
-    if lessons.without_relevant > _MANY * queries:
+    queries = len(batches.examples.queries)
+    if batches.without_relevant > _MANY * queries:
         # In a catalogue most entries may have no match; nearly all rather tells of foreign judgements.
-        foreign = lessons.without_relevant > _NEARLY_ALL * queries
+        foreign = batches.without_relevant > _NEARLY_ALL * queries
         hint = "; are judgements, queries and collection of one kind?" if foreign else ""
-        watch.say(
+        remarks.say(
             "no relevant",
-            f"{lessons.without_relevant:,} of {queries:,} training queries have no relevant passage, so "
+            f"{batches.without_relevant:,} of {queries:,} training queries have no relevant passage, so "
             f"nothing is learned from them{hint}",
         )
-    shape, relevant = lessons.shape, lessons.examples.label == RELEVANT
+    shape, relevant = batches.shape, batches.examples.label == RELEVANT
     from_run = shape.kind != "positives" and shape.count > 0 and shape.negatives.stop > shape.negatives.start
-    unfound = int((lessons.examples.rank[relevant] == NOT_IN_RUN).sum())
-    if from_run and (lessons.examples.rank != NOT_IN_RUN).any() and unfound > _MOST_UNFOUND * relevant.sum():
-        watch.say(
+    unfound = int((batches.examples.rank[relevant] == NOT_IN_RUN).sum())
+    if from_run and (batches.examples.rank != NOT_IN_RUN).any() and unfound > _MOST_UNFOUND * relevant.sum():
+        remarks.say(
             "not in the run",
             f"{unfound:,} of {int(relevant.sum()):,} relevant pairs are not in the run that negatives come "
             "from, so what is learned may be to prefer what the first stage does not find, words in common "
             'the least; leave such pairs out, give a deeper run, or negatives="random"',
         )
-    if lessons.without_negatives:
-        watch.say(
+    if batches.without_negatives:
+        remarks.say(
             "no negatives",
-            f"{lessons.without_negatives:,} relevant pairs are left out because nothing stands against them: "
+            f"{batches.without_negatives:,} relevant pairs are left out because nothing stands against them: "
             'their queries have no negative; give a deeper run, or negatives="random"',
         )
 
 
-def check_overlap(training: Sequence[Query], validation: Iterable[Query], on: str, watch: Watch) -> None:
+def check_overlap(training: Sequence[Query], validation: Iterable[Query], on: str, remarks: Remarks) -> None:
     """Find questions that are both learned from and validated on, whatever their ids, case or punctuation.
 
     Args:
         training: Queries learned from.
         validation: Queries validated on.
         on: "warn", "error" or "allow".
-        watch: Told with "warn".
+        remarks: Told with "warn".
 
     Raises:
         WrongUse: There are some, and ``on`` is "error".
@@ -109,10 +109,10 @@ def check_overlap(training: Sequence[Query], validation: Iterable[Query], on: st
         )
         if on == "error":
             raise WrongUse(text)
-        watch.say("overlap", text)
+        remarks.say("overlap", text)
 
 
-def check_reach(family: str, settings: Settings, steps: int, watch: Watch) -> None:
+def check_reach(family: str, settings: Settings, steps: int, remarks: Remarks) -> None:
     """Say when a model that begins from drawn weights will hardly leave them.
 
     Adam moves a weight by about its rate a step at most. Measured on WikiQA (docs/train.md): with a reach of
@@ -122,12 +122,12 @@ def check_reach(family: str, settings: Settings, steps: int, watch: Watch) -> No
         family: The model's.
         settings: Optimiser and rate.
         steps: How many will be taken.
-        watch: Told.
+        remarks: Told.
     """
     reach = settings.rate * steps
     if settings.optimizer.partition("(")[0].strip() not in {"adam", "adamw"} or reach >= _LEAST_REACH:
         return
-    watch.say(
+    remarks.say(
         "few steps",
         f"{steps:,} steps at rate {settings.rate:g} move a weight by at most about {reach:.2g}, which is "
         f"little for a {family} that begins from drawn weights (its paper takes some 100,000 steps): give "
@@ -154,33 +154,33 @@ def spread(scores: FloatArray) -> float:
     return width / max(1e-30, float(np.abs(scores).max()))
 
 
-def say_collapsed(step: int, watch: Watch) -> None:
+def say_collapsed(step: int, remarks: Remarks) -> None:
     """Say that scores have become one constant."""
-    watch.say(
+    remarks.say(
         "collapsed",
         f"at step {step:,} the model gives all documents of a query nearly the same score: it has collapsed "
         "and ranks no longer; try a lower rate, a warm-up, clip=1.0, or other start vectors",
     )
 
 
-def check_outcome(best: float, start: float, first_stage: float, measure: str, watch: Watch) -> None:
+def check_outcome(best: float, start: float, first_stage: float, measure: str, remarks: Remarks) -> None:
     """Say if training brought less than there was without it."""
     if best < first_stage:
-        watch.say(
+        remarks.say(
             "below the first stage",
             f"the best validation, {measure} {best:.4f}, is below the first stage's {first_stage:.4f}: "
             "re-ranking with this model makes results worse; train longer, with more pairs or other "
             "settings, or interpolate with the first stage",
         )
     if best <= start:
-        watch.say(
+        remarks.say(
             "no gain",
             f"no validation was better than that before the first step, {measure} {start:.4f}; "
             "what is kept is the model as it was given",
         )
 
 
-def check_rise(validations: Sequence[tuple[int, float]], settings: Settings, watch: Watch) -> None:
+def check_rise(validations: Sequence[tuple[int, float]], settings: Settings, remarks: Remarks) -> None:
     """Say if validation was still rising when training ended.
 
     It was when the last validation is the best, and the last third of the steps brought more than a tenth of
@@ -189,7 +189,7 @@ def check_rise(validations: Sequence[tuple[int, float]], settings: Settings, wat
     Args:
         validations: (step, value) of all, the first before the first step.
         settings: With measure, epochs and steps.
-        watch: Told.
+        remarks: Told.
     """
     last, best = validations[-1]
     early = [(value, step) for step, value in validations if 3 * step <= 2 * last]
@@ -199,7 +199,7 @@ def check_rise(validations: Sequence[tuple[int, float]], settings: Settings, wat
     before, at = max(early)
     if best - before > _LATE_GAIN * (best - validations[0][1]):
         longer = f"--set steps={2 * last}" if settings.steps else f"--epochs {2 * settings.epochs}"
-        watch.say(
+        remarks.say(
             "still rising",
             f"{settings.measure} on validation was still improving when training ended: {before:.4f} after "
             f"{at:,} steps, {best:.4f} after all {last:,}; train longer, with {longer} into another folder",

@@ -6,27 +6,20 @@ Two sources: a PAIRS file, JSON lines of {"query_id", "query", "doc_id", "passag
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import warnings
-import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 import numpy as np
 
 from rankhouse.core.errors import BadData, RankhouseWarning
-from rankhouse.core.files import is_packed, open_bytes
-from rankhouse.core.limits import most_bytes, too_long
 from rankhouse.core.nouns import Document, Passage, Query
-from rankhouse.core.pairs import Contradictions, LabelledPair, decode_pair
+from rankhouse.core.pairs import Contradictions, PairFiles
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.training.negatives import NOT_IN_RUN, NOT_RELEVANT, RELEVANT, UNJUDGED, IntArray
@@ -91,7 +84,7 @@ class Examples:
 # --- from a PAIRS file ----------------------------------------------------------------------------------
 
 
-def read_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> Examples:
+def from_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> Examples:
     """Read the labels of PAIRS files, which must stay as they are: texts are read again when needed.
 
     Args:
@@ -104,16 +97,13 @@ def read_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
         BadData: A malformed line, a label that is no whole number, a query with two texts, or no pair.
         MissingInput: No such file.
     """
-    lines = _Lines([Path(path), *map(Path, more)])
+    files = PairFiles([Path(path), *map(Path, more)])
     queries: dict[str, Query] = {}
     numbers: dict[str, int] = {}
     documents: dict[str, int] = {}
-    columns = [array("q") for _ in range(5)]
+    columns = [array("q") for _ in range(3)]
     both_ways, highest = Contradictions(), 0
-    for place, line, start, raw in lines.every():
-        if not raw.strip():
-            continue
-        record = decode_pair(raw, place, line)
+    for place, line, record in files.scan():
         both_ways.add(record, len(columns[0]), relevant_from)
         highest = max(highest, record.label)
         query = queries.setdefault(record.query_id, Query(record.query_id, record.query))
@@ -127,8 +117,6 @@ def read_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
             numbers.setdefault(query.id, len(numbers)),
             documents.setdefault(record.doc_id, len(documents)),
             RELEVANT if record.label >= relevant_from else NOT_RELEVANT,
-            start,
-            len(raw),
         )
         for column, value in zip(columns, row, strict=True):
             column.append(value)
@@ -136,8 +124,8 @@ def read_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
         raise BadData("there is not one labelled pair in the file", Path(path))
     if highest > 1 and relevant_from == 1:
         _warn(f"{path}: there are labels up to {highest}; all from 1 up count as relevant")
-    query_rows, document, label, lines.starts, lines.lengths = (np.array(c, np.int64) for c in columns)
-    _warn_of(both_ways, lines)
+    query_rows, document, label = (np.array(column, np.int64) for column in columns)
+    _warn_of(both_ways, files)
     order = np.argsort(query_rows, kind="stable")
     return Examples(
         tuple(queries.values()),
@@ -146,86 +134,19 @@ def read_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
         label[order],
         np.full(len(order), NOT_IN_RUN, np.int64),
         document,
-        lines,
+        files,
     )
 
 
-def _warn_of(both_ways: Contradictions, lines: _Lines) -> None:
+def _warn_of(both_ways: Contradictions, files: PairFiles) -> None:
     if found := both_ways.found():
-        one = lines.pair(found[0][0])
+        one = files[found[0][0]]
         _warn(
             f"{len(found):,} pairs are labelled both relevant and not relevant, and both are learned from: "
             f'query "{one.query_id}" with passage {one.passage} of "{one.doc_id}"'
             + (" and others; " if len(found) > 1 else "; ")
             + "rankhouse doctor names the lines of a file"
         )
-
-
-class _Lines:
-    """Reads the passages of PAIRS files by line; the file is open as long as this is in use."""
-
-    starts: IntArray
-    lengths: IntArray
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
-        self.file, self._ends = (_plain(paths[0]), [-1]) if len(paths) == 1 else _joined(paths)
-        weakref.finalize(self, self.file.close)
-
-    def every(self) -> Iterator[tuple[Path, int, int, bytes]]:
-        """Go through all lines: file, number there from 1, place of the first byte here, the line."""
-        start, most = 0, most_bytes()
-        for path, end in zip(self._paths, self._ends, strict=True):
-            number = 0
-            while start != end and (raw := self.file.readline(most + 1)):
-                number += 1
-                if len(raw) > most:
-                    raise too_long("the line", path, number)
-                line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
-                yield path, number, start + len(raw) - len(line), line
-                start += len(raw)
-
-    def __call__(self, items: Sequence[int]) -> list[Passage]:
-        return [self._passage(int(item)) for item in items]
-
-    def _passage(self, item: int) -> Passage:
-        return self.pair(item).pair.passage
-
-    def pair(self, item: int) -> LabelledPair:
-        """Read a pair again."""
-        raw = os.pread(self.file.fileno(), int(self.lengths[item]), int(self.starts[item]))
-        try:
-            return decode_pair(raw, self._paths[0], item + 1)
-        except BadData as error:
-            raise BadData(
-                f"pair {item + 1} cannot be read again ({error.reason}); the file was changed while it was "
-                "in use",
-                self._paths[0],
-            ) from error
-
-
-def _plain(path: Path) -> BinaryIO:
-    """Open a file for reading at any place; a compressed one by way of a temporary file."""
-    if not is_packed(path):
-        return path.open("rb")
-    with open_bytes(path) as stream:
-        unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the examples
-        shutil.copyfileobj(stream, unpacked, 1 << 20)
-        unpacked.seek(0)
-        return unpacked
-
-
-def _joined(paths: Sequence[Path]) -> tuple[BinaryIO, list[int]]:
-    """Put files behind each other in a temporary one; gives it and where each of them ends."""
-    joined = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the examples
-    ends = []
-    for path in paths:
-        with open_bytes(path) as stream:
-            shutil.copyfileobj(stream, joined, 1 << 20)
-        joined.write(b"\n")  # in case the last line has none; blank lines are passed over
-        ends.append(joined.tell())
-    joined.seek(0)
-    return joined, ends
 
 
 # --- from judgements and a run --------------------------------------------------------------------------

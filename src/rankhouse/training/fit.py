@@ -1,8 +1,5 @@
-"""The one training loop: lessons, steps, validation, the best kept, and a place to go on from after a kill.
+"""The one training loop: batches, steps, validation, the best kept, and a place to go on from after a kill.
 
-A training owns a folder: ``ranker`` (the best model so far, a bundle), ``log.jsonl``, ``settings.json``,
-``untaught.run`` (what the model made of validation before the first step) and, when it is done,
-``outcome.json``; while it goes on also ``checkpoint.safetensors``.
 Started again with the same model, examples, settings and validation it goes on from the last checkpoint; in
 one process on one thread it ends with the same bits as if it had never been stopped. A finished one is given
 back as it is.
@@ -11,9 +8,7 @@ back as it is.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Generator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,23 +26,18 @@ from rankhouse.models.contract import Model
 from rankhouse.models.families import FAMILIES
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
-from rankhouse.training import checkpoint
-from rankhouse.training import diagnostics as watch
-from rankhouse.training import state as folder
-from rankhouse.training.batches import Groups, Lessons, shape_of
-from rankhouse.training.checkpoint_schedule import Keeper, load_best, training_name
+from rankhouse.training import checkpoint, diagnostics, folder
+from rankhouse.training.batches import Batches, Groups, shape_of
+from rankhouse.training.checkpoint_schedule import Snapshots
 from rankhouse.training.examples import Examples
 from rankhouse.training.learning_rate import Moment
-from rankhouse.training.log import Journal
+from rankhouse.training.log import TrainingLog
+from rankhouse.training.prefetch import Prefetch
 from rankhouse.training.settings import Settings
-from rankhouse.training.state import Outcome, Standing
-from rankhouse.training.steps import Part, Stepper, Taken
-from rankhouse.training.validation import Judge, Validation, interval
+from rankhouse.training.state import Outcome, TrainingState
+from rankhouse.training.steps import Stepper, StepResult
+from rankhouse.training.validation import Validation, Validator, interval
 
-Encoded = tuple[int, Groups, list[Part | None]]
-"""A batch's number in its epoch, the batch, and its parts."""
-
-_AHEAD = 2
 _LOOKED_AT = 256
 
 
@@ -80,31 +70,31 @@ def fit(
     """
     out = Path(out)
     _set_temperature(model, settings)
-    lessons = Lessons(examples, shape_of(model.lesson, settings))
-    judge = Judge(validation, settings.measure) if validation else None
-    name = training_name(model, examples, settings, validation)
+    batches = Batches(examples, shape_of(model.objective, settings))
+    validator = Validator(validation, settings.measure) if validation else None
+    name = folder.training_name(model, examples, settings, validation)
     stepper = Stepper(model, settings)
     with ExitStack() as stack:
         if not stepper.rank:
             stack.enter_context(only_writer(out))
         if (done := folder.finished(out, name)) is not None:
-            load_best(model, out)
+            folder.load_best(model, out)
             return done
-        found = folder.find(out, name)
+        point = folder.resume_point(out, name)
         stack.enter_context(checkpoint.seeded(settings.seed + stepper.rank))
         training = _Training(
             model,
-            lessons,
+            batches,
             settings,
             out,
-            judge,
+            validator,
             stepper,
-            found.standing,
-            Keeper(model, stepper, out, dict(use or {}), settings.checkpoint_seconds),
+            point.state,
+            Snapshots(model, stepper, out, dict(use or {}), settings.checkpoint_seconds),
             progress or ignore,
         )
-        if found.tensors:
-            folder.go_on(found, training.network, stepper)
+        if point.tensors:
+            folder.restore(point, training.network, stepper)
         return training.run()
 
 
@@ -123,18 +113,17 @@ class _Training:
     """One training at work."""
 
     model: Model[Any]
-    lessons: Lessons
+    batches: Batches
     settings: Settings
     out: Path
-    judge: Judge | None
+    validator: Validator | None
     stepper: Stepper
-    standing: Standing
-    keeper: Keeper
+    state: TrainingState
+    snapshots: Snapshots
     tell: Progress
-    watch: watch.Watch = field(default_factory=watch.Watch)
+    remarks: diagnostics.Remarks = field(default_factory=diagnostics.Remarks)
     began: float = field(default_factory=time.monotonic)
     seconds_before: float = 0.0
-    ahead: deque[tuple[int, Groups, Future[list[Part | None]]]] = field(default_factory=deque)
     looked_at: Groups | None = None
 
     @property
@@ -144,12 +133,12 @@ class _Training:
 
     def run(self) -> Outcome:
         """Go on from where it stands to the end."""
-        standing, settings = self.standing, self.settings
-        self.watch.remarks.update(standing.remarks)
-        self.seconds_before = standing.seconds
+        state, settings = self.state, self.settings
+        self.remarks.texts.update(state.remarks)
+        self.seconds_before = state.seconds
         self._begin()
-        for epoch in range(standing.epoch, settings.epochs):
-            if standing.stopped or self._enough:
+        for epoch in range(state.epoch, settings.epochs):
+            if state.stopped or self._enough:
                 break
             self._epoch(epoch)
         return self._finish()
@@ -157,7 +146,7 @@ class _Training:
     @property
     def steps(self) -> int:
         """Steps that all epochs have."""
-        every = self.settings.epochs * self.lessons.batches
+        every = self.settings.epochs * self.batches.per_epoch
         return min(every, self.settings.steps) if self.settings.steps else every
 
     @property
@@ -166,7 +155,7 @@ class _Training:
 
     @property
     def _enough(self) -> bool:
-        return 0 < self.settings.steps <= self.standing.step
+        return 0 < self.settings.steps <= self.state.step
 
     @property
     def _writes(self) -> bool:
@@ -174,100 +163,84 @@ class _Training:
 
     def _begin(self) -> None:
         """Check what can be checked before time is spent, and see what the model is worth as it is."""
-        watch.check_lessons(self.lessons, self.watch)
-        if self.judge:
-            held_out = [q for q in self.judge.validation.queries if q.id in self.judge.validation.run]
-            watch.check_overlap(self.lessons.examples.queries, held_out, self.settings.overlap, self.watch)
+        diagnostics.check_batches(self.batches, self.remarks)
+        if self.validator:
+            held_out = [q for q in self.validator.validation.queries if q.id in self.validator.validation.run]
+            learned, on = self.batches.examples.queries, self.settings.overlap
+            diagnostics.check_overlap(learned, held_out, on, self.remarks)
         if self._writes:
             self.out.mkdir(parents=True, exist_ok=True)
             self.settings.write(self.out / folder.SETTINGS)
-            fresh = not (self.standing.step or self.standing.validations)
-            validated = [step for step, _ in self.standing.validations]
+            fresh = not (self.state.step or self.state.validations)
+            validated = [step for step, _ in self.state.validations]
             if fresh:
                 folder.remove_pages(self.out)
-            self._journal.forget_after(-1 if fresh else self.standing.step, validated)
-        if self.judge:
-            if not self.standing.validations:
+            self._log_file.forget_after(-1 if fresh else self.state.step, validated)
+        if self.validator:
+            if not self.state.validations:
                 self._validate()
             # Also when a training goes on: the checkpoint of step 0 is older than this remark.
-            at_start = self.standing.validations[0][1]
-            if at_start < self.judge.first_stage and FAMILIES[self.model.family].design:
-                watch.check_reach(self.model.family, self.settings, self.steps, self.watch)
+            at_start = self.state.validations[0][1]
+            if at_start < self.validator.first_stage and FAMILIES[self.model.family].design:
+                diagnostics.check_reach(self.model.family, self.settings, self.steps, self.remarks)
 
     @property
-    def _journal(self) -> Journal:
-        return Journal(self.out / folder.LOG)
+    def _log_file(self) -> TrainingLog:
+        return TrainingLog(self.out / folder.LOG)
 
     def _epoch(self, epoch: int) -> None:
-        standing = self.standing
-        with closing(self._encoded(epoch)) as encoded:
+        state = self.state
+        with closing(self.ahead.batches(epoch, state.batch)) as encoded:
             for number, groups, parts in encoded:
-                taken = self.stepper.step(parts, Moment(standing.step, self.steps, epoch, standing.values))
-                if taken.trouble:
-                    self._break_off(f"at step {standing.step + 1:,} {taken.trouble}")
+                result = self.stepper.step(parts, Moment(state.step, self.steps, epoch, state.values))
+                if result.trouble:
+                    self._break_off(f"at step {state.step + 1:,} {result.trouble}")
                     return
-                standing.step, standing.batch, self.looked_at = standing.step + 1, number + 1, groups
-                self._note(epoch, taken)
+                state.step, state.batch, self.looked_at = state.step + 1, number + 1, groups
+                self._note(epoch, result)
                 self._after_step()
-                if standing.stopped:
+                if state.stopped:
                     return
                 if self._enough:
                     break
             else:
-                standing.epoch, standing.batch = epoch + 1, 0
+                state.epoch, state.batch = epoch + 1, 0
         self._settle()
 
-    def _encoded(self, epoch: int) -> Generator[Encoded, None, None]:
-        """Return the epoch's batches from where it stands, some encoded ahead of the computing."""
-        with ThreadPoolExecutor(1, thread_name_prefix="lessons") as pool:
-            try:
-                for number, groups in enumerate(self.lessons.epoch(epoch)):
-                    if number < self.standing.batch:
-                        continue
-                    work = pool.submit(self.stepper.encode, self.lessons, groups)
-                    self.ahead.append((number, groups, work))
-                    if len(self.ahead) > _AHEAD:
-                        yield self._next()
-                while self.ahead:
-                    yield self._next()
-            finally:
-                for _, _, work in self.ahead:
-                    work.cancel()
-                self.ahead.clear()
-
-    def _next(self) -> Encoded:
-        number, groups, work = self.ahead.popleft()
-        return number, groups, work.result()
-
-    def _note(self, epoch: int, taken: Taken) -> None:
+    def _note(self, epoch: int, result: StepResult) -> None:
         """Log and tell a step."""
-        standing = self.standing
-        standing.losses.append(taken.loss)
-        due = len(standing.losses) >= self.settings.log_every or standing.step == self.steps
+        state = self.state
+        state.losses.append(result.loss)
+        due = len(state.losses) >= self.settings.log_every or state.step == self.steps
         if due and self._writes:
-            self._log_losses(epoch, taken)
-        self.tell(standing.step, self.steps)
+            self._log_losses(epoch, result)
+        self.tell(state.step, self.steps)
 
-    def _log_losses(self, epoch: int, taken: Taken) -> None:
-        standing = self.standing
-        moment = Moment(standing.step - 1, self.steps, epoch, standing.values)
-        self._journal.write(
-            step=standing.step,
+    def _log_losses(self, epoch: int, result: StepResult) -> None:
+        state = self.state
+        moment = Moment(state.step - 1, self.steps, epoch, state.values)
+        self._log_file.write(
+            step=state.step,
             epoch=epoch,
-            loss=sum(standing.losses) / len(standing.losses),
+            loss=sum(state.losses) / len(state.losses),
             rate=self.settings.rate * self.stepper.rates(moment),
-            norm=taken.norm,
+            norm=result.norm,
             seconds=round(self._seconds, 3),
         )
-        standing.losses = []
+        state.losses = []
+
+    @cached_property
+    def ahead(self) -> Prefetch:
+        """Encodes batches while others are computed."""
+        return Prefetch(self.batches, self.stepper)
 
     @cached_property
     def _interval(self) -> int:
         """Steps between validations besides those after epochs; 0 for none."""
-        return interval(self.settings, self.steps, self.judge.validation) if self.judge else 0
+        return interval(self.settings, self.steps, self.validator.validation) if self.validator else 0
 
     def _after_step(self) -> None:
-        step, every = self.standing.step, self.settings.checkpoint_every
+        step, every = self.state.step, self.settings.checkpoint_every
         if self._interval and step % self._interval == 0:
             self._validate()
         elif every and step % every == 0:
@@ -275,11 +248,11 @@ class _Training:
 
     def _settle(self) -> None:
         """End an epoch: validate unless that was just done; without validation, keep what there is."""
-        if not self.judge:
+        if not self.validator:
             self._look()
             self._keep()
             self._checkpoint()
-        elif self.standing.validations[-1][0] != self.standing.step:
+        elif self.state.validations[-1][0] != self.state.step:
             self._validate()
         else:
             self._checkpoint()
@@ -290,59 +263,59 @@ class _Training:
 
     def _validate(self) -> None:
         """Re-rank and measure; keep the best, stop when nothing better came for long."""
-        assert self.judge is not None
-        standing, judge = self.standing, self.judge
-        wait([work for _, _, work in self.ahead])  # documents are read by one thread at a time
+        assert self.validator is not None
+        state, validator = self.state, self.validator
+        self.ahead.wait()  # documents are read by one thread at a time
         value, collapsed, trouble, run = 0.0, False, "", Run.of([])
         if self._writes:
             try:
-                value, run = judge(self._ranker())
-                collapsed = watch.collapsed(run, judge.validation.plan.depth)
+                value, run = validator(self._ranker())
+                collapsed = diagnostics.collapsed(run, validator.validation.plan.depth)
             except BadModel as error:
                 trouble = str(error)
         value, collapsed, trouble = self.stepper.agree((value, collapsed, trouble))
         if trouble:
-            self._break_off(f"at step {standing.step:,} validation failed: {trouble}")
+            self._break_off(f"at step {state.step:,} validation failed: {trouble}")
             return
-        if self._writes and not standing.validations:
+        if self._writes and not state.validations:
             write_run(run, self.out / folder.UNTAUGHT, "untaught")
-        better = not standing.validations or value > standing.best
-        standing.validations.append((standing.step, value))
-        if collapsed and standing.step:
-            watch.say_collapsed(standing.step, self.watch)
+        better = not state.validations or value > state.best
+        state.validations.append((state.step, value))
+        if collapsed and state.step:
+            diagnostics.say_collapsed(state.step, self.remarks)
         if self._writes:
-            self._journal.write(
-                step=standing.step,
-                epoch=standing.epoch,
+            self._log_file.write(
+                step=state.step,
+                epoch=state.epoch,
                 measure=self.settings.measure,
                 value=value,
-                first_stage=judge.first_stage,
+                first_stage=validator.first_stage,
                 seconds=round(self._seconds, 3),
             )
         if better:
             self._keep()
-        elif 0 < self.settings.patience <= standing.waited:
-            standing.stopped = f"no gain in {standing.waited} validations"
+        elif 0 < self.settings.patience <= state.waited:
+            state.stopped = f"no gain in {state.waited} validations"
         self._checkpoint()
 
     def _look(self) -> None:
         """Without validation, see on the last lesson whether the model still tells passages apart."""
         if self.looked_at is not None and self._writes:
-            pairs = self.lessons.read(self.looked_at).pairs[:_LOOKED_AT]
-            if len(pairs) > 1 and watch.spread(self._ranker().score(pairs)) < watch.LEAST_SPREAD:
-                watch.say_collapsed(self.standing.step, self.watch)
+            pairs = self.batches.read(self.looked_at).pairs[:_LOOKED_AT]
+            if len(pairs) > 1 and diagnostics.spread(self._ranker().score(pairs)) < diagnostics.LEAST_SPREAD:
+                diagnostics.say_collapsed(self.state.step, self.remarks)
 
     def _keep(self) -> None:
         """Keep the model as it is now as the best."""
         if self._writes:
-            self.keeper.remember()
-        self.standing.best_step = self.standing.step
+            self.snapshots.remember()
+        self.state.best_step = self.state.step
 
     def _checkpoint(self, *, at_once: bool = False) -> None:
-        standing = self.standing
-        standing.remarks, standing.seconds = dict(self.watch.remarks), self._seconds
-        if self._writes and (at_once or self.keeper.due):
-            self.keeper.save(standing)
+        state = self.state
+        state.remarks, state.seconds = dict(self.remarks.texts), self._seconds
+        if self._writes and (at_once or self.snapshots.due):
+            self.snapshots.save(state)
 
     def _break_off(self, trouble: str) -> None:
         """Stop with the last good model, if there is one.
@@ -351,41 +324,41 @@ class _Training:
             BadModel: Nothing was learned yet.
         """
         hint = "try a lower rate, clip=1.0, a warm-up, or precision fp32"
-        if self.standing.best_step < 1:
+        if self.state.best_step < 1:
             raise BadModel(f"{trouble}, before anything was learned; {hint}")
-        self.standing.stopped = trouble
-        self.watch.say(
+        self.state.stopped = trouble
+        self.remarks.say(
             "trouble",
-            f"training stopped: {trouble}; kept is the model of step {self.standing.best_step:,}; {hint}",
+            f"training stopped: {trouble}; kept is the model of step {self.state.best_step:,}; {hint}",
         )
 
     def _finish(self) -> Outcome:
         """Return back the best model and say what came out."""
-        standing = self.standing
+        state = self.state
         if self._writes:
-            self.keeper.write_best()
+            self.snapshots.write_best()
         self.stepper.agree(None)  # process 0 has written the best
-        load_best(self.model, self.out)
-        if self.judge:
-            start = standing.validations[0][1]
-            watch.check_outcome(
-                standing.best, start, self.judge.first_stage, self.settings.measure, self.watch
+        folder.load_best(self.model, self.out)
+        if self.validator:
+            start = state.validations[0][1]
+            diagnostics.check_outcome(
+                state.best, start, self.validator.first_stage, self.settings.measure, self.remarks
             )
-            if not standing.stopped:
-                watch.check_rise(standing.validations, self.settings, self.watch)
+            if not state.stopped:
+                diagnostics.check_rise(state.validations, self.settings, self.remarks)
         outcome = Outcome(
             family=self.model.family,
-            steps=standing.step,
-            epochs=standing.epoch,
-            measure=self.settings.measure if self.judge else "",
-            first_stage=self.judge.first_stage if self.judge else 0.0,
-            best=standing.best if self.judge else 0.0,
-            best_step=standing.best_step,
-            validations=standing.validations,
-            stopped=standing.stopped,
-            remarks=list(self.watch.remarks.values()),
+            steps=state.step,
+            epochs=state.epoch,
+            measure=self.settings.measure if self.validator else "",
+            first_stage=self.validator.first_stage if self.validator else 0.0,
+            best=state.best if self.validator else 0.0,
+            best_step=state.best_step,
+            validations=state.validations,
+            stopped=state.stopped,
+            remarks=list(self.remarks.texts.values()),
             seconds=self._seconds,
-            training=standing.training,
+            training=state.training,
         )
         self.stepper.agree(None)  # all have read it
         if self._writes:

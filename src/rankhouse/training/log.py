@@ -17,7 +17,7 @@ Entry = dict[str, Any]
 {"step", "epoch", "measure", "value", "first_stage"}."""
 
 
-class Journal:
+class TrainingLog:
     """Appends lines to a log file; every line is on disk before training goes on."""
 
     def __init__(self, path: Path) -> None:

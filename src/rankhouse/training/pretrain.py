@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -35,7 +35,7 @@ from rankhouse.core.sampling import generator
 from rankhouse.models.contract import fingerprint
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose
-from rankhouse.training import diagnostics as watch
+from rankhouse.training import diagnostics
 from rankhouse.training import optimizer as optimise
 from rankhouse.training.checkpoint import (
     optimiser_state,
@@ -44,41 +44,44 @@ from rankhouse.training.checkpoint import (
     seeded,
     under,
 )
+from rankhouse.training.folder import CHECKPOINT, LOG, OUTCOME, SETTINGS
 from rankhouse.training.learning_rate import SCHEDULES, Moment
-from rankhouse.training.log import Journal
-from rankhouse.training.pretrain_state import TOKENS, Pretrained, PretrainStanding, clear, find, finished
-from rankhouse.training.span_corruption import Corrupted, Corruption
-from rankhouse.training.state import CHECKPOINT, LOG, OUTCOME, SETTINGS
+from rankhouse.training.log import TrainingLog
+from rankhouse.training.pretrain_state import (
+    TOKENS,
+    PretrainingOutcome,
+    PretrainingState,
+    clear,
+    find,
+    finished,
+)
+from rankhouse.training.settings import StepSettings
+from rankhouse.training.span_corruption import Corruption, SpanBatch
 from rankhouse.training.t5_pretraining import T5Shape, begin, specials, write_checkpoint
 from rankhouse.training.token_stream import Stream, collection_name, write_tokens
 
 _HELD_OUT, _TRAINING = 0, 1  # what a corruption is drawn for
 
 
-class Pretraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PretrainingSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to pre-train.
 
     Attributes:
         steps: Optimiser steps; 0: the first weights are written as they are, to compare with.
         batch: Rows a step.
-        accumulate: Parts a batch is computed in, so that large ones fit into memory.
         length: Most tokens of an input.
         density: Share of tokens cut out.
         span: Tokens of a span on average.
-        optimizer: Notation: adafactor, adamw(weight_decay=0.01), adam, sgd.
-        rate: Learning rate.
-        schedule: Notation: constant, linear(warmup=0.1) ...
-        clip: Largest norm of all gradients together; 0: not clipped.
         precision: "auto", "fp32", or "bf16" for the computing (weights stay in fp32).
-        device: "auto", "cpu", "cuda".
-        seed: Of first weights, order and corruption.
-        log_every: Steps a line of the log sums up.
         checkpoint_every: Steps between checkpoints, at which the held-out loss is measured too.
     """
 
+    _ORDER: ClassVar[str] = (
+        "steps batch accumulate length density span optimizer rate schedule clip precision device seed "
+        "log_every checkpoint_every"
+    )
+
     steps: int = 1000
-    batch: int = 32
-    accumulate: int = 1
     length: int = 128
     density: float = 0.15
     span: float = 3.0
@@ -87,23 +90,12 @@ class Pretraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     schedule: str = "linear(warmup=0.1)"
     clip: float = 1.0
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    device: str = "auto"
-    seed: int = 0
-    log_every: int = 10
     checkpoint_every: int = 500
 
     def __post_init__(self) -> None:
-        for name in ("batch", "accumulate", "log_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
-        if self.accumulate > self.batch:
-            raise WrongUse(f"accumulate={self.accumulate}: a batch of {self.batch} has no so many parts")
-        if min(self.steps, self.clip, self.seed) < 0:
-            raise WrongUse(f"steps={self.steps}, clip={self.clip}, seed={self.seed}: must be 0 or more")
-        if not 0 < self.rate < float("inf"):
-            raise WrongUse(f"rate={self.rate}: a learning rate is above 0, for example 1e-2")
-        notation.make(self.optimizer, optimise.OPTIMISERS, "optimiser")
-        notation.make(self.schedule, SCHEDULES, "schedule")
+        super().__post_init__()
+        self._at_least(1, "checkpoint_every")
+        self._check_parts()
         self.corruption.tokens  # noqa: B018 - says what is wrong with its numbers
 
     @property
@@ -115,12 +107,12 @@ class Pretraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def pretrain(
     sources: Sequence[Path | str],
     start: MonoT5 | tuple[T5Shape, Tokenizer],
-    settings: Pretraining,
+    settings: PretrainingSettings,
     out: Path | str,
     *,
     reading: Progress | None = None,
     progress: Progress | None = None,
-) -> Pretrained:
+) -> PretrainingOutcome:
     """Pre-train a T5 on a collection and write it as a checkpoint, which ``monot5("OUT")`` opens.
 
     Args:
@@ -144,19 +136,19 @@ def pretrain(
 def _pretrain(
     sources: Sequence[Path | str],
     start: MonoT5 | tuple[T5Shape, Tokenizer],
-    settings: Pretraining,
+    settings: PretrainingSettings,
     out: Path,
     reading: Progress | None,
     tell: Progress,
-) -> Pretrained:
+) -> PretrainingOutcome:
     """Do what :func:`pretrain` says, with the folder to oneself."""
     with seeded(settings.seed):
         model = begin(*start) if isinstance(start, tuple) else start
-    said = f"{fingerprint(model)} {collection_name(sources)} {msgspec.json.encode(settings).decode()}"
-    name = sha256(said.encode()).hexdigest()[:32]
+    text = msgspec.json.encode(settings.to_dict()).decode()
+    name = sha256(f"{fingerprint(model)} {collection_name(sources)} {text}".encode()).hexdigest()[:32]
     if (done := finished(out, name)) is not None:
         return done
-    standing, tensors, optimiser = find(out, name)
+    state, tensors, optimiser = find(out, name)
     tokenizer = Tokenizer.from_str(model.assets()["tokenizer.json"].decode())
     marks = specials(tokenizer)
     if settings.corruption.spans > len(marks.sentinels):
@@ -167,9 +159,8 @@ def _pretrain(
     if not (out / TOKENS).exists():
         write_tokens(sources, tokenizer, marks.end, out / TOKENS, reading)
     stream = Stream.open(out / TOKENS, tokenizer, settings.corruption.tokens, settings.seed)
-    with writing(out / SETTINGS) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(settings), indent=2).decode() + "\n")
-    work = _Work(model, stream, settings, out, standing)
+    settings.write(out / SETTINGS)
+    work = _Work(model, stream, settings, out, state)
     if tensors:
         work.restore(tensors, optimiser)
     return work.run(tell)
@@ -181,9 +172,9 @@ class _Work:
 
     model: MonoT5
     stream: Stream
-    settings: Pretraining
+    settings: PretrainingSettings
     out: Path
-    standing: PretrainStanding
+    state: PretrainingState
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -196,8 +187,8 @@ class _Work:
         self.learning: list[nn.Parameter] = [p for group in groups for p in group["params"]]
         self.optimiser = notation.make(settings.optimizer, optimise.OPTIMISERS, "optimiser")(groups)
         self.rates = notation.make(settings.schedule, SCHEDULES, "schedule")
-        self.seconds_before = self.standing.seconds
-        self.journal = Journal(self.out / LOG)
+        self.seconds_before = self.state.seconds
+        self.log_file = TrainingLog(self.out / LOG)
 
     def restore(self, tensors: dict[str, Tensor], optimiser: dict[str, Any]) -> None:
         """Put weights and optimiser back."""
@@ -209,22 +200,22 @@ class _Work:
         """All sittings together."""
         return self.seconds_before + time.monotonic() - self.began
 
-    def run(self, tell: Progress) -> Pretrained:
+    def run(self, tell: Progress) -> PretrainingOutcome:
         """Go on from where it stands to the end."""
-        standing, settings = self.standing, self.settings
-        self.journal.forget_after(standing.step or -1)
-        if not standing.step:
-            standing.held_out_at_start = self.measure()
-        for step in range(standing.step, settings.steps):
+        state, settings = self.state, self.settings
+        self.log_file.forget_after(state.step or -1)
+        if not state.step:
+            state.held_out_at_start = self.measure()
+        for step in range(state.step, settings.steps):
             loss, norm = self.step(step)
-            standing.step = step + 1
-            standing.losses.append(loss)
-            if len(standing.losses) >= settings.log_every or standing.step == settings.steps:
+            state.step = step + 1
+            state.losses.append(loss)
+            if len(state.losses) >= settings.log_every or state.step == settings.steps:
                 self.log(norm)
-            if standing.step % settings.checkpoint_every == 0 and standing.step < settings.steps:
+            if state.step % settings.checkpoint_every == 0 and state.step < settings.steps:
                 self.measure()
                 self.checkpoint()
-            tell(standing.step, settings.steps)
+            tell(state.step, settings.steps)
         return self.finish()
 
     def step(self, number: int) -> tuple[float, float]:
@@ -236,12 +227,12 @@ class _Work:
         total = 0.0
         for part in range(settings.accumulate):
             edges = [settings.batch * at // settings.accumulate for at in (part, part + 1)]
-            some = Corrupted(*(side[slice(*edges)] for side in batch))
+            some = SpanBatch(*(side[slice(*edges)] for side in batch))
             loss = self.loss(some) * (len(some.inputs) / settings.batch)
             loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
             total += float(loss.detach())
         norm = optimise.gradient_norm(self.learning)
-        if trouble := watch.trouble(total, norm):
+        if trouble := diagnostics.trouble(total, norm):
             raise BadModel(
                 f"at step {number + 1:,} {trouble}; start again with a lower rate, a longer warm-up or "
                 f"precision fp32 in another folder"
@@ -252,7 +243,7 @@ class _Work:
         self.optimiser.step()
         return total, norm
 
-    def loss(self, batch: Corrupted) -> Tensor:
+    def loss(self, batch: SpanBatch) -> Tensor:
         """Mean cross-entropy of saying every token of the targets (n, o)."""
         inputs, targets = (torch.from_numpy(side).to(self.device) for side in batch)
         start = torch.full_like(targets[:, :1], self.model.policy["start"])
@@ -278,44 +269,44 @@ class _Work:
         total = 0.0
         with torch.no_grad():
             for first in range(0, len(rows), size):
-                some = Corrupted(*(side[first : first + size] for side in held_out))
+                some = SpanBatch(*(side[first : first + size] for side in held_out))
                 total += float(self.loss(some)) * len(some.inputs)
         value = total / len(rows)
-        self.journal.write(step=self.standing.step, held_out=value, seconds=round(self.seconds, 3))
+        self.log_file.write(step=self.state.step, held_out=value, seconds=round(self.seconds, 3))
         return value
 
     def log(self, norm: float) -> None:
         """Write a line of the log."""
-        standing = self.standing
-        standing.last = sum(standing.losses) / len(standing.losses)
-        rate = self.settings.rate * self.rates(Moment(standing.step - 1, self.settings.steps, 0))
-        self.journal.write(
-            step=standing.step, loss=standing.last, rate=rate, norm=norm, seconds=round(self.seconds, 3)
+        state = self.state
+        state.last = sum(state.losses) / len(state.losses)
+        rate = self.settings.rate * self.rates(Moment(state.step - 1, self.settings.steps, 0))
+        self.log_file.write(
+            step=state.step, loss=state.last, rate=rate, norm=norm, seconds=round(self.seconds, 3)
         )
-        standing.losses = []
+        state.losses = []
 
     def checkpoint(self) -> None:
         """Write what is needed to go on."""
-        self.standing.seconds = self.seconds
+        self.state.seconds = self.seconds
         tensors, other = optimiser_state(self.optimiser)
         stored = {f"model.{name}": tensor for name, tensor in self.network.state_dict().items()}
         stored |= {f"optimiser.{name}": tensor for name, tensor in tensors.items()}
-        said = {"standing": msgspec.to_builtins(self.standing), "optimiser": other}
+        said = {"standing": msgspec.to_builtins(self.state), "optimiser": other}
         save_tensors(self.out / CHECKPOINT, stored, said)
 
-    def finish(self) -> Pretrained:
+    def finish(self) -> PretrainingOutcome:
         """Write the checkpoint that others read, and say what came out."""
-        standing, settings = self.standing, self.settings
-        outcome = Pretrained(
+        state, settings = self.state, self.settings
+        outcome = PretrainingOutcome(
             parameters=sum(parameter.numel() for parameter in self.network.parameters()),
             collection_tokens=len(self.stream.ids),
-            steps=standing.step,
-            tokens=standing.step * settings.batch * self.stream.tokens,
-            loss=standing.last,
+            steps=state.step,
+            tokens=state.step * settings.batch * self.stream.tokens,
+            loss=state.last,
             held_out=self.measure(),
-            held_out_at_start=standing.held_out_at_start,
+            held_out_at_start=state.held_out_at_start,
             seconds=self.seconds,
-            pretraining=standing.name,
+            pretraining=state.name,
         )
         write_checkpoint(self.model, self.out)
         with writing(self.out / OUTCOME) as file:

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.training.checkpoint import load_tensors
-from rankhouse.training.state import CHECKPOINT, OUTCOME
+from rankhouse.training.folder import CHECKPOINT, OUTCOME
 
 TOKENS = "tokens.bin"
 
 
-class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
+class PretrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came out; also in ``outcome.json``.
 
     Attributes:
@@ -41,7 +41,7 @@ class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
     pretraining: str = ""
 
 
-class PretrainStanding(msgspec.Struct):
+class PretrainingState(msgspec.Struct):
     """Where a pre-training stands, besides its tensors."""
 
     name: str
@@ -52,12 +52,12 @@ class PretrainStanding(msgspec.Struct):
     seconds: float = 0.0
 
 
-def finished(out: Path, name: str) -> Pretrained | None:
+def finished(out: Path, name: str) -> PretrainingOutcome | None:
     """Return what came out of a finished pre-training, and clear away what is left of its work."""
     if not (out / OUTCOME).exists():
         return None
     try:
-        outcome = msgspec.json.decode((out / OUTCOME).read_bytes(), type=Pretrained)
+        outcome = msgspec.json.decode((out / OUTCOME).read_bytes(), type=PretrainingOutcome)
     except msgspec.DecodeError:  # of an earlier version, or changed by hand
         outcome = None
     if outcome is None or outcome.pretraining != name:
@@ -75,21 +75,21 @@ def clear(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def find(out: Path, name: str) -> tuple[PretrainStanding, dict[str, Tensor], dict[str, Any]]:
+def find(out: Path, name: str) -> tuple[PretrainingState, dict[str, Tensor], dict[str, Any]]:
     """Return where a folder's pre-training stands."""
     path = out / CHECKPOINT
     if not path.exists():
         (out / TOKENS).unlink(missing_ok=True)  # of whatever collection
-        return PretrainStanding(name), {}, {}
+        return PretrainingState(name), {}, {}
     tensors, said = load_tensors(path)
     try:
-        standing = msgspec.convert(said["standing"], PretrainStanding)
+        state = msgspec.convert(said["standing"], PretrainingState)
         optimiser = said["optimiser"]
     except (msgspec.ValidationError, KeyError) as error:
         raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
-    if standing.name != name:
+    if state.name != name:
         raise WrongUse(
-            f"{out}: holds another pre-training, at step {standing.step:,}: collection, vocabulary or "
+            f"{out}: holds another pre-training, at step {state.step:,}: collection, vocabulary or "
             "settings differ; give the same ones to go on with it, choose another folder, or remove this one"
         )
-    return standing, tensors, optimiser
+    return state, tensors, optimiser

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
@@ -17,14 +17,109 @@ from rankhouse.training.optimizer import OPTIMISERS
 
 OnOverlap = Literal["warn", "error", "allow"]
 
-_FROM_ZERO = (
-    *("steps", "by_query", "count", "temperature", "clip"),
-    *("patience", "checkpoint_every", "checkpoint_seconds", "seed"),
-)
+
+class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every training by steps is told, whether it trains a ranker or pre-trains a T5.
+
+    Attributes:
+        steps: Optimiser steps.
+        batch: Examples a step.
+        accumulate: Parts a batch is computed in, so that large ones fit into memory.
+        optimizer: Notation: adam, adamw(weight_decay=0.01), sgd(momentum=0.9), adafactor.
+        rate: Learning rate.
+        schedule: Notation: constant, linear(warmup=0.1), step(every=5, factor=0.75), plateau(patience=10).
+        clip: Largest norm of all gradients together; 0: not clipped.
+        device: "auto", "cpu", "cuda".
+        seed: Of all that is drawn.
+        log_every: Steps a line of the log sums up.
+    """
+
+    _ORDER: ClassVar[str] = ""
+
+    steps: int = 0
+    batch: int = 32
+    accumulate: int = 1
+    optimizer: str = "adam"
+    rate: float = 1e-3
+    schedule: str = "constant"
+    clip: float = 0.0
+    device: str = "auto"
+    seed: int = 0
+    log_every: int = 10
+
+    def __post_init__(self) -> None:
+        self._at_least(1, "batch", "accumulate", "log_every")
+        self._at_least(0, "steps", "clip", "seed")
+        if not 0 < self.rate < float("inf"):
+            raise WrongUse(f"rate={self.rate}: a learning rate is above 0, for example 1e-3")
+        notation.make(self.optimizer, OPTIMISERS, "optimiser")
+        notation.make(self.schedule, SCHEDULES, "schedule")
+
+    def _at_least(self, bound: int, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) < bound:
+                raise WrongUse(f"{name}={getattr(self, name)}: must be {bound} or more")
+
+    def _check_parts(self) -> None:
+        if self.accumulate > self.batch:
+            raise WrongUse(
+                f"accumulate={self.accumulate}: a batch of {self.batch} has at most {self.batch} parts"
+            )
+
+    def but(self, **changes: object) -> Self:
+        """Return the same settings with some changed.
+
+        Raises:
+            WrongUse: A setting that does not exist, or a value that it does not accept.
+        """
+        known = self.to_dict()
+        for name in changes:
+            notation.choose(name, known, "setting of a training")
+        try:
+            return msgspec.convert(known | changes, type(self))
+        except msgspec.ValidationError as error:
+            raise WrongUse(f"{_as_text(changes)}: {error}") from error
+
+    def to_dict(self) -> dict[str, object]:
+        """Return setting -> value, in the order of the file, which names trainings."""
+        names = dict.fromkeys((*self._ORDER.split(), *self.__struct_fields__))
+        return {name: getattr(self, name) for name in names}
+
+    def to_json(self) -> bytes:
+        """Write as JSON, one setting a line."""
+        return msgspec.json.format(msgspec.json.encode(self.to_dict()), indent=2)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Self:
+        """Read what :meth:`to_json` wrote; settings left out have their defaults.
+
+        Raises:
+            WrongUse: Not JSON, an unknown setting, or a value that is not accepted.
+        """
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            if isinstance(error.__cause__, WrongUse):
+                raise error.__cause__ from None
+            names = ", ".join(field.name for field in msgspec.structs.fields(cls))
+            raise WrongUse(f"the settings cannot be read: {error}; settings are: {names}") from error
+
+    def write(self, path: Path) -> None:
+        """Write into a file, whole or not at all.
+
+        Raises:
+            OutputFailed: It cannot be written.
+        """
+        with writing(path) as file:
+            file.write(self.to_json().decode() + "\n")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to train. Start from :func:`defaults`; change with :meth:`but`.
+def _as_text(changes: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in changes.items())
+
+
+class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to train a ranker. Start from :func:`defaults`; change with :meth:`but`.
 
     Attributes:
         epochs: Times that every relevant pair is seen.
@@ -47,7 +142,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         clip: Largest norm of all gradients together; 0: not clipped.
         precision: "fp32", or "bf16" for the computing (weights stay in fp32).
         device: "auto", "cpu", "cuda".
-        seed: Of lessons, dropout and whatever else is drawn.
+        seed: Of batches, dropout and whatever else is drawn.
         measure: What validation maximises, in ir_measures' notation.
         validate_every: Steps between validations; there is one before the first step and after every epoch as
             well. 0: only those. "auto": ten spread over the training, fewer (never below four) where they
@@ -60,91 +155,41 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         overlap: What to do when a training query is a validation query too.
     """
 
+    _ORDER: ClassVar[str] = (
+        "epochs steps batch by_query accumulate negatives count transitive optimizer rate rates schedule "
+        "temperature clip precision device seed measure validate_every patience checkpoint_seconds "
+        "checkpoint_every log_every overlap"
+    )
+
     epochs: int = 1
-    steps: int = 0
-    batch: int = 32
     by_query: int = 0
-    accumulate: int = 1
     negatives: str = "any"
     count: int = 1
     transitive: bool = False
-    optimizer: str = "adam"
-    rate: float = 1e-3
     rates: dict[str, float] = {}
-    schedule: str = "constant"
     temperature: float = 0.0
-    clip: float = 0.0
     precision: Literal["fp32", "bf16"] = "fp32"
-    device: str = "auto"
-    seed: int = 0
     measure: str = "AP"
     validate_every: int | Literal["auto"] = "auto"
     patience: int = 0
     checkpoint_seconds: float = 30.0
     checkpoint_every: int = 0
-    log_every: int = 10
     overlap: OnOverlap = "warn"
 
     def __post_init__(self) -> None:
-        least = {"epochs": 1, "batch": 1, "accumulate": 1, "log_every": 1} | dict.fromkeys(_FROM_ZERO, 0)
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise WrongUse(f"{name}={getattr(self, name)}: must be {bound} or more")
+        super().__post_init__()
+        self._at_least(1, "epochs")
+        self._at_least(0, "by_query", "count", "temperature", "patience", "checkpoint_every")
+        self._at_least(0, "checkpoint_seconds")
         if self.validate_every != "auto" and self.validate_every < 0:
             raise WrongUse(f'validate_every={self.validate_every}: must be 0 or more, or "auto"')
-        if not 0 < self.rate < float("inf"):
-            raise WrongUse(f"rate={self.rate}: a learning rate is above 0, for example 1e-3")
         if bad := {name: rate for name, rate in self.rates.items() if not 0 <= rate < float("inf")}:
             raise WrongUse(f"rates={bad}: a learning rate is above 0, or 0 to freeze")
-        if self.accumulate > self.batch and not self.by_query:
-            raise WrongUse(f"accumulate={self.accumulate}: a batch of {self.batch} has no so many parts")
-        notation.make(self.optimizer, OPTIMISERS, "optimiser")
-        notation.make(self.schedule, SCHEDULES, "schedule")
+        if not self.by_query:
+            self._check_parts()
         notation.make(self.negatives, NEGATIVES, "source of negatives")
         if len(parse_measures(self.measure)) != 1:
             raise WrongUse(f'measure="{self.measure}": validation maximises one measure, like  AP')
-
-    def but(self, **changes: object) -> Settings:
-        """Return the same settings with some changed.
-
-        Raises:
-            WrongUse: A setting that does not exist, or a value that it does not accept.
-        """
-        known = {field.name: getattr(self, field.name) for field in msgspec.structs.fields(self)}
-        for name in changes:
-            notation.choose(name, known, "setting of a training")
-        try:
-            return msgspec.convert(known | changes, Settings)
-        except msgspec.ValidationError as error:
-            raise WrongUse(f"{_as_text(changes)}: {error}") from error
-
-    def to_json(self) -> bytes:
-        """Write as JSON, one setting a line."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2)
-
-    @classmethod
-    def from_json(cls, text: bytes | str) -> Settings:
-        """Read what :meth:`to_json` wrote; settings left out have their defaults.
-
-        Raises:
-            WrongUse: Not JSON, an unknown setting, or a value that is not accepted.
-        """
-        try:
-            return msgspec.json.decode(text, type=cls)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            if isinstance(error.__cause__, WrongUse):
-                raise error.__cause__ from None
-            names = ", ".join(field.name for field in msgspec.structs.fields(cls))
-            raise WrongUse(f"the settings cannot be read: {error}; settings are: {names}") from error
-
-    def write(self, path: Path) -> None:
-        """Write into a file, whole or not at all."""
-        with writing(path) as file:
-            file.write(self.to_json().decode() + "\n")
-
-
-def _as_text(changes: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in changes.items())
 
 
 _KERNELS = Settings(

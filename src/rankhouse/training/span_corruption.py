@@ -21,7 +21,7 @@ from rankhouse.core.errors import WrongUse
 IntArray = NDArray[np.int64]
 
 
-class Corrupted(NamedTuple):
+class SpanBatch(NamedTuple):
     """What a model reads (n, i) and what it is to say (n, o), both with the end token last."""
 
     inputs: IntArray
@@ -96,13 +96,13 @@ class Corruption:
         is_cut = np.tile(np.array([False, True]), rows * spans)
         return np.repeat(is_cut, lengths).reshape(rows, self.tokens)
 
-    def apply(self, tokens: IntArray, specials: Specials, rng: np.random.Generator) -> Corrupted:
+    def apply(self, tokens: IntArray, specials: Specials, rng: np.random.Generator) -> SpanBatch:
         """Cut spans out of rows (n, t)."""
         cut = self.masks(len(tokens), rng)
         end = np.full((len(tokens), 1), specials.end)
         inputs = _replace(tokens, cut, specials.sentinels)
         targets = _replace(tokens, ~cut, specials.sentinels)
-        return Corrupted(np.concatenate([inputs, end], 1), np.concatenate([targets, end], 1))
+        return SpanBatch(np.concatenate([inputs, end], 1), np.concatenate([targets, end], 1))
 
 
 def _parts(rows: int, total: int, parts: int, rng: np.random.Generator) -> IntArray:

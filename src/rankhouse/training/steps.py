@@ -26,10 +26,10 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.models.contract import Model
 from rankhouse.models.engine import Batch
 from rankhouse.nn.compute import choose
-from rankhouse.training import diagnostics as watch
+from rankhouse.training import diagnostics
 from rankhouse.training import learning_rate as schedule
 from rankhouse.training import optimizer as optimise
-from rankhouse.training.batches import Groups, Lessons
+from rankhouse.training.batches import Batches, Groups
 from rankhouse.training.checkpoint import optimiser_state, restore_optimiser
 from rankhouse.training.settings import Settings
 
@@ -44,7 +44,7 @@ class Part(NamedTuple):
     share: float
 
 
-class Taken(NamedTuple):
+class StepResult(NamedTuple):
     """What a step gave: mean loss, norm of all gradients before clipping, and trouble, if any."""
 
     loss: float
@@ -52,7 +52,7 @@ class Taken(NamedTuple):
     trouble: str
 
 
-class _Lesson(nn.Module):
+class _LossModule(nn.Module):
     """Makes the family's loss the forward pass, since that is where processes meet to share gradients."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -86,7 +86,7 @@ class Stepper:
             raise WrongUse(f"a {type(model).__name__} cannot be trained: it is no torch.nn.Module")
         self.settings, self._model = settings, model
         self._accelerator = _accelerator(settings.device)
-        taught = _Lesson(model.to(self._accelerator.device))
+        taught = _LossModule(model.to(self._accelerator.device))
         groups = optimise.parameter_groups(model, settings.rate, settings.rates)
         self._learning = [parameter for group in groups for parameter in group["params"]]
         self._optimiser = notation.make(settings.optimizer, optimise.OPTIMISERS, "optimiser")(groups)
@@ -110,7 +110,7 @@ class Stepper:
             return broadcast_object_list([value])[0]
         return value
 
-    def encode(self, lessons: Lessons, groups: Groups) -> list[Part | None]:
+    def encode(self, batches: Batches, groups: Groups) -> list[Part | None]:
         """Read and encode this process's share of a batch, in parts; safe in a thread.
 
         Returns:
@@ -122,16 +122,16 @@ class Stepper:
         for number in range(parts):
             place = number * processes + self.rank
             edges = [total * at // (parts * processes) for at in (place, place + 1)]
-            lesson = lessons.read(Groups(*(column[slice(*edges)] for column in groups)))
-            if not lesson.pairs:
+            texts = batches.read(Groups(*(column[slice(*edges)] for column in groups)))
+            if not texts.pairs:
                 encoded.append(None)
                 continue
-            labels = torch.from_numpy(lesson.labels)
+            labels = torch.from_numpy(texts.labels)
             share = processes * len(labels) / total  # processes average their gradients
-            encoded.append(Part(self._model.encode(lesson.pairs), labels, share))
+            encoded.append(Part(self._model.encode(texts.pairs), labels, share))
         return encoded
 
-    def step(self, parts: list[Part | None], moment: schedule.Moment) -> Taken:
+    def step(self, parts: list[Part | None], moment: schedule.Moment) -> StepResult:
         """Take a step; where loss or gradients are not finite, the weights stay as they are."""
         self._taught.train()
         self._optimiser.zero_grad()
@@ -147,13 +147,13 @@ class Stepper:
         loss_value = float(total)
         clip = self.settings.clip or float("inf")
         norm = optimise.gradient_norm(self._learning)
-        trouble = watch.trouble(loss_value, norm)
+        trouble = diagnostics.trouble(loss_value, norm)
         if not trouble:
             if norm > clip:
                 torch.nn.utils.clip_grads_with_norm_(self._learning, clip, torch.tensor(norm))
             optimise.set_rates(self._optimiser, self.rates(moment))
             self._optimiser.step()
-        return Taken(loss_value, norm, trouble)
+        return StepResult(loss_value, norm, trouble)
 
     def _loss(self, part: Part | None) -> Tensor:
         if part is None:

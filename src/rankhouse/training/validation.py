@@ -89,14 +89,14 @@ def _named(part: object) -> str:
     return f"{getattr(part, '__module__', '')}.{getattr(part, '__qualname__', repr(type(part)))}"
 
 
-class Verdict(NamedTuple):
+class ValidationResult(NamedTuple):
     """What a ranker is worth on validation, and the run that says so."""
 
     value: float
     run: Run
 
 
-class Judge:
+class Validator:
     """Validates again and again with judgements made ready once.
 
     Args:
@@ -117,7 +117,7 @@ class Judge:
         self.first_stage = self._value_of(validation.run)
         self._again = False
 
-    def __call__(self, ranker: Ranker) -> Verdict:
+    def __call__(self, ranker: Ranker) -> ValidationResult:
         """Re-rank and measure; what re-ranking warns of is said the first time only."""
         given = self.validation
         queries = [query for query in given.queries if query.id in given.run]
@@ -126,4 +126,4 @@ class Judge:
                 warnings.simplefilter("ignore", RankhouseWarning)
             run = rerank(ranker, given.run, queries, given.documents, given.plan)
         self._again = True
-        return Verdict(self._value_of(run), run)
+        return ValidationResult(self._value_of(run), run)

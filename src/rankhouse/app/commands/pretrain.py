@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from rankhouse.models.monot5 import MonoT5
-    from rankhouse.training.pretrain import Pretraining
-    from rankhouse.training.pretrain_state import Pretrained
+    from rankhouse.training.pretrain_state import PretrainingOutcome
     from rankhouse.training.t5_pretraining import T5Shape
 
 
@@ -72,14 +71,15 @@ def command(
     in T5 1.1.
     """
     try:
-        from rankhouse.training.pretrain import pretrain
+        from rankhouse.training.pretrain import PretrainingSettings, pretrain
     except ImportError as error:
         raise MissingExtra("pre-training", "neural") from error
     if init is not None:
         idle("the sizes are those of --init", "size")
     shape = {"style": style, "d_model": d_model, "layers": layers, "heads": heads, "d_ff": d_ff}
     start = _start(vocabulary, init, size, {name: value for name, value in shape.items() if value})
-    settings = _settings(with_changes(changes, steps=steps, batch=batch, length=length, rate=rate, seed=seed))
+    wanted = with_changes(changes, steps=steps, batch=batch, length=length, rate=rate, seed=seed)
+    settings = PretrainingSettings().but(**wanted)
     with console.progress("reading, then pre-training", None) as show:
         outcome = pretrain(sources, start, settings, out, reading=show, progress=show)
     if as_json:
@@ -109,20 +109,7 @@ def _start(
     return shape, read_tokenizer(vocabulary)
 
 
-def _settings(wanted: dict[str, object]) -> Pretraining:
-    from rankhouse.training.pretrain import Pretraining
-
-    for name in wanted:
-        notation.choose(name, dict.fromkeys(Pretraining.__struct_fields__), "setting of a pre-training")
-    try:
-        return msgspec.convert(wanted, Pretraining)
-    except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, WrongUse):
-            raise error.__cause__ from None
-        raise WrongUse(f"{wanted}: {error}") from error
-
-
-def _tell(outcome: Pretrained, out: Path) -> None:
+def _tell(outcome: PretrainingOutcome, out: Path) -> None:
     """Say what came out and what to type next."""
     console.say(
         f"{outcome.parameters:,} parameters, {outcome.tokens:,} tokens read "

@@ -1,0 +1,173 @@
+"""A training's folder: which training it holds, where that stands, and how it is gone on with.
+
+It holds ``ranker`` (the best model so far, a bundle), ``log.jsonl``, ``settings.json``, ``untaught.run``
+(what the model made of validation before the first step) and, when it is done, ``outcome.json``; while it
+goes on also ``checkpoint.safetensors``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from torch import Tensor, nn
+
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.outputs import others
+from rankhouse.models import loading
+from rankhouse.models.contract import Model, fingerprint
+from rankhouse.training.checkpoint import (
+    load_tensors,
+    random_states,
+    restore_random_states,
+    save_tensors,
+    under,
+)
+from rankhouse.training.examples import Examples
+from rankhouse.training.settings import Settings
+from rankhouse.training.state import Outcome, TrainingState
+from rankhouse.training.steps import Stepper
+from rankhouse.training.validation import Validation
+
+CHECKPOINT, RANKER = "checkpoint.safetensors", "ranker"
+LOG, SETTINGS, OUTCOME, UNTAUGHT = "log.jsonl", "settings.json", "outcome.json", "untaught.run"
+"""Names in a training's folder."""
+CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"
+"""What the command makes of it for people, when it is done."""
+_OWN = (RANKER, CHECKPOINT, LOG, OUTCOME, UNTAUGHT, CURVE, VALIDATION_RUN, REPORT)
+
+
+def load_best(model: Model[Any], out: Path) -> None:
+    """Return a model the weights that a training kept, and end its teaching."""
+    network = cast(nn.Module, model)
+    network.load_state_dict(loading.load(out / RANKER).state_dict())
+    network.eval()
+
+
+def training_name(
+    model: Model[Any], examples: Examples, settings: Settings, validation: Validation | None
+) -> str:
+    """Name a training by all that it starts from."""
+    held_out = validation.fingerprint if validation else ""
+    said = f"{fingerprint(model)} {examples.fingerprint} {held_out} {settings.to_json().decode()}"
+    return sha256(said.encode()).hexdigest()[:32]
+
+
+class ResumePoint(NamedTuple):
+    """A checkpoint as read: state, tensors, and what of optimiser and random states is no tensor."""
+
+    state: TrainingState
+    tensors: dict[str, Tensor]
+    optimiser: dict[str, Any]
+    random: dict[str, Any]
+
+
+def finished(out: Path, training: str) -> Outcome | None:
+    """Return what came out of a finished training, cleared of what is left of its work; else None.
+
+    Args:
+        out: The training's folder.
+        training: Name of all that the training started from.
+
+    Raises:
+        WrongUse: The folder holds another finished training.
+    """
+    path = out / OUTCOME
+    if not path.exists():
+        return None
+    try:
+        outcome = msgspec.json.decode(path.read_bytes(), type=Outcome)
+    except msgspec.DecodeError:  # of an earlier version, or changed by hand
+        outcome = None
+    if outcome is None or outcome.training != training:
+        raise WrongUse(
+            f"{out}: holds another training, which is finished; model, examples, settings or validation "
+            f"differ: rank with {out / RANKER}, or train into another folder"
+        )
+    _mend(out)
+    (out / CHECKPOINT).unlink(missing_ok=True)
+    return outcome
+
+
+def resume_point(out: Path, training: str) -> ResumePoint:
+    """Return where a folder's training stands; a fresh start, without tensors, where there is none.
+
+    Raises:
+        WrongUse: The folder holds another training, or something else.
+        BadModel: The checkpoint is damaged.
+    """
+    _mend(out)
+    path = out / CHECKPOINT
+    if not path.exists():
+        _refuse_foreign(out)
+        return ResumePoint(TrainingState(training), {}, {}, {})
+    tensors, said = load_tensors(path)
+    try:
+        point = ResumePoint(
+            msgspec.convert(said["standing"], TrainingState), tensors, said["optimiser"], said["random"]
+        )
+    except (msgspec.ValidationError, KeyError) as error:
+        raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
+    if point.state.training != training:
+        raise WrongUse(
+            f"{out}: holds another training, at step {point.state.step:,}: model, examples, settings or "
+            "validation differ; give the same ones to go on with it, train into another folder, or remove "
+            "this one"
+        )
+    return point
+
+
+def remove_pages(out: Path) -> None:
+    """Remove what the command made of the training that stood here before."""
+    for name in (CURVE, VALIDATION_RUN, REPORT):
+        (out / name).unlink(missing_ok=True)
+
+
+def _refuse_foreign(out: Path) -> None:
+    """Refuse to train into a folder that holds anything but a training killed before its first checkpoint."""
+    if not out.is_dir():
+        return
+    foreign = others(out, _OWN, [SETTINGS])
+    if not foreign and (out / SETTINGS).exists():
+        try:
+            Settings.from_json((out / SETTINGS).read_bytes())
+        except WrongUse:  # somebody's own file of that name
+            foreign = [SETTINGS]
+    if foreign:
+        raise WrongUse(
+            f"{out}: holds something else ({', '.join(sorted(foreign)[:5])}), and a training's files would "
+            "stand among it; name a new or an empty folder"
+        )
+
+
+def _mend(out: Path) -> None:
+    """Clear away what a kill in the middle of writing left; a ranker caught between two names comes back."""
+    for left in out.glob(".*.part"):
+        if (left / "replaced").is_dir() and not (out / RANKER).exists():
+            (left / "replaced").rename(out / RANKER)
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def restore(point: ResumePoint, model: nn.Module, stepper: Stepper) -> None:
+    """Put weights, optimiser and random states back."""
+    model.load_state_dict(under("model.", point.tensors))
+    stepper.restore(under("optimiser.", point.tensors), point.optimiser)
+    restore_random_states(under("random.", point.tensors), point.random)
+
+
+def write_checkpoint(path: Path, state: TrainingState, model: nn.Module, stepper: Stepper) -> None:
+    """Write a checkpoint.
+
+    Raises:
+        OutputFailed: It cannot be written; the one before is still there.
+    """
+    optimiser, other = stepper.state()
+    states, rest = random_states()
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"optimiser.{name}": tensor for name, tensor in optimiser.items()}
+    tensors |= {f"random.{name}": tensor for name, tensor in states.items()}
+    said = {"standing": msgspec.to_builtins(state), "optimiser": other, "random": rest}
+    save_tensors(path, tensors, said)

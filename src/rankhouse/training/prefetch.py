@@ -1,0 +1,59 @@
+"""Batches encoded ahead of the computing, by one thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from concurrent import futures
+
+from rankhouse.training.batches import Batches, Groups
+from rankhouse.training.steps import Part, Stepper
+
+EncodedBatch = tuple[int, Groups, list[Part | None]]
+"""A batch's number in its epoch, the batch, and its parts."""
+
+_AHEAD = 2
+
+
+class Prefetch:
+    """Reads and encodes the batches of a training while earlier ones are computed.
+
+    Args:
+        batches: What to encode.
+        stepper: What encodes this process's share.
+    """
+
+    def __init__(self, batches: Batches, stepper: Stepper) -> None:
+        self._batches, self._stepper = batches, stepper
+        self._waiting: deque[tuple[int, Groups, futures.Future[list[Part | None]]]] = deque()
+
+    def batches(self, epoch: int, first: int) -> Generator[EncodedBatch, None, None]:
+        """Stream the encoded batches of an epoch; close it to cancel what was not yet begun.
+
+        Args:
+            epoch: Which epoch.
+            first: Number of its first batch that is wanted.
+        """
+        with futures.ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
+            try:
+                for number, groups in enumerate(self._batches.epoch(epoch)):
+                    if number < first:
+                        continue
+                    work = pool.submit(self._stepper.encode, self._batches, groups)
+                    self._waiting.append((number, groups, work))
+                    if len(self._waiting) > _AHEAD:
+                        yield self._next()
+                while self._waiting:
+                    yield self._next()
+            finally:
+                for _, _, work in self._waiting:
+                    work.cancel()
+                self._waiting.clear()
+
+    def _next(self) -> EncodedBatch:
+        number, groups, work = self._waiting.popleft()
+        return number, groups, work.result()
+
+    def wait(self) -> None:
+        """Wait until nothing is read or encoded."""
+        futures.wait([work for _, _, work in self._waiting])
