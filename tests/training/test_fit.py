@@ -368,7 +368,7 @@ def test_a_short_training_writes_its_ranker_once_and_no_checkpoint(toy, fresh, t
     assert written == ["save"]
     every = quick("knrm", checkpoint_seconds=0)
     assert fit(fresh("knrm"), toy.examples, every, tmp_path / "safe", toy.validation).best == outcome.best
-    assert written.count("take_down") == len(outcome.validations)
+    assert written.count("write_checkpoint") == len(outcome.validations)
     short, safe = load(tmp_path / "short" / "ranker"), load(tmp_path / "safe" / "ranker")
     assert same(short.state_dict(), safe.state_dict())
 
