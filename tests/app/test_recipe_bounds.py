@@ -168,3 +168,11 @@ def test_a_stopped_run_has_finished_seeds(world, run):
     first = [name for name, seed in steps if seed == "1"]
     assert sorted(first) == ["all", *["bm25"] * 2, *["labelled"] * 2, *["valued"] * 2]
     assert first.index("all") > max(i for i, name in enumerate(first) if name == "bm25")
+
+
+def test_a_result_at_the_end_of_circular_links_is_refused(tmp_path, run):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "r.toml").write_text('title = "x"\n[steps.f]\ncommand = "folds"\n')
+    done = run("run", "r.toml", "--out", "loop")
+    assert done.returncode == 1
+    assert "its links lead in a circle" in done.stderr

@@ -19,7 +19,7 @@ from rankhouse.app.recipes.show.figures import check_figures, make_figures
 from rankhouse.app.recipes.show.report import Result, checks_table, record, write_results
 from rankhouse.app.recipes.show.tables import check_tables, make_tables
 from rankhouse.app.recipes.show.values import Results
-from rankhouse.core.errors import MissingInput
+from rankhouse.core.errors import MissingInput, real_path
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import tidy
 
@@ -54,7 +54,7 @@ def command(
 
     What is done already is kept; a killed run goes on where it was. See docs/recipes.md.
     """
-    folder = (out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out")).resolve()
+    folder = real_path(out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out"))
     written = read_recipe(recipe, changes, smallest=smallest)
     contents = Contents(folder / HASHES)
     plan = make_plan(written, Sources(written, contents, download=download), folder)
