@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _NO_TEXTS: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison(ComparisonData):
     """Systems side by side, to be printed, shown in a notebook, converted and saved.
 

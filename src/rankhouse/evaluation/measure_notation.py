@@ -15,11 +15,13 @@ from functools import cache
 from typing import Any, Protocol
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.evaluation.own_measures import OwnMeasures, own_measures
 
 EXAMPLES = "AP  P@30  nDCG@20  RR@10  R@1000  Success@1  Judged@10  AP(rel=2)"
 
 # The library's programs, tried in this order. Left out: "accuracy" (it leaves queries without a value) and
 # those that need packages of their own.
+OWN = "own"
 PROVIDERS = ("pytrec_eval", "judged", "msmarco", "compat", "gdeval")
 _SAY_NOTHING_ABOUT_A_RUN = ("NumQ", "NumRel")
 _LARGEST = 2**31 - 1  # the C code counts ranks in ints
@@ -84,6 +86,13 @@ def graded(measures: str | Iterable[str], least: int) -> tuple[Measure, ...]:
     """Read measures, and let grades from ``least`` up be relevant in those that do not say it themselves.
 
     Measures that count no relevant documents, like nDCG, stay as they are.
+
+    Args:
+        measures: In ir_measures' notation.
+        least: The lowest relevant grade.
+
+    Raises:
+        WrongUse: As :func:`parse` does.
     """
     return tuple(
         measure(rel=least) if "rel" in measure.SUPPORTED_PARAMS and "rel" not in measure.params else measure
@@ -92,11 +101,14 @@ def graded(measures: str | Iterable[str], least: int) -> tuple[Measure, ...]:
 
 
 def known() -> tuple[str, ...]:
-    """List the names that can be computed here (what the library's programs on this machine provide)."""
+    """List the names that can be computed here: what the library's programs provide, and one's own."""
+    return tuple(sorted({*_of_library(), *own_measures()}, key=str.lower))
+
+
+def _of_library() -> set[str]:
     available = [registry()[name] for name in PROVIDERS if registry()[name].is_available()]
     offered = {str(measure.__name__) for provider in available for measure in provider.SUPPORTED_MEASURES}
-    names = (offered | {"NumRelRet", "SetRelP"}) - set(_SAY_NOTHING_ABOUT_A_RUN)
-    return tuple(sorted(names, key=str.lower))
+    return (offered | {"NumRelRet", "SetRelP"}) - set(_SAY_NOTHING_ABOUT_A_RUN)
 
 
 def provider_of(measure: Measure) -> str:
@@ -105,7 +117,7 @@ def provider_of(measure: Measure) -> str:
     Raises:
         WrongUse: None of those on this machine does.
     """
-    for name in PROVIDERS:
+    for name in (*PROVIDERS, OWN):
         if registry()[name].is_available() and registry()[name].supports(measure):
             return name
     bare = measure.__name__
@@ -115,19 +127,23 @@ def provider_of(measure: Measure) -> str:
 
 @cache
 def registry() -> dict[str, Any]:
-    """Return the library's programs by name."""
+    """Return the programs by name: the library's, and the one for measures of one's own."""
     from ir_measures.providers import registry as programs  # noqa: PLC0415 - only evaluation pays for it
 
-    return dict(programs)
+    return {**programs, OWN: OwnMeasures()}
 
 
 @cache
-def _names() -> dict[str, Measure]:
+def _library_names() -> dict[str, Measure]:
     """Return every name of the library that is computable here, aliases too, with its measure."""
     from ir_measures.measures import registry as measures  # noqa: PLC0415 - only evaluation pays for it
 
-    kept = set(known())
-    return {name: m for name, m in measures.items() if m.__name__ in kept or name in kept}
+    computable = _of_library()
+    return {name: m for name, m in measures.items() if m.__name__ in computable or name in computable}
+
+
+def _names() -> dict[str, Measure]:
+    return _library_names() | own_measures()
 
 
 def _pieces(text: str) -> list[str]:
@@ -144,11 +160,12 @@ def _pieces(text: str) -> list[str]:
 
 def _parse_one(text: str) -> Measure:
     """Read one measure. The library's own reader leans on parts of ``ast`` that Python 3.14 drops."""
-    name, arguments, at = _taken_apart(text)
-    if name not in _names():
+    name, arguments, at = _split_call(text)
+    # Packages with measures of their own are looked for only where the library does not know a name.
+    measure = _library_names().get(name) or own_measures().get(name)
+    if measure is None:
         cutoff = "" if at is None else str(at)
         raise WrongUse(f'"{text}" is no measure known here{_guess(name, cutoff)}; {_choices()}')
-    measure = _names()[name]
     if at is not None:
         arguments[measure.AT_PARAM] = at
     for key, value in arguments.items():
@@ -160,7 +177,7 @@ def _parse_one(text: str) -> Measure:
     return measure
 
 
-def _taken_apart(text: str) -> tuple[str, dict[str, Any], float | None]:
+def _split_call(text: str) -> tuple[str, dict[str, Any], float | None]:
     """Take ``Name(key=value)@at`` apart; ``at`` is None where it is not written."""
     at = None
     try:

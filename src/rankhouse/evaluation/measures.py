@@ -12,23 +12,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.frames import frame
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measure_notation import Measure, parse, provider_of, registry
+from rankhouse.page.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _GDEVAL_LARGEST_GRADE = 4
 
 Judgements = dict[str, dict[str, int]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scores:
     """What a run is worth, query by query.
+
+    >>> import rankhouse as rh
+    >>> scores = rh.evaluate({"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 1}}, "AP RR@10")
+    >>> scores.to_dict()
+    {'AP': 0.5, 'RR@10': 0.5}
 
     Attributes:
         measures: The measures' names, as ir_measures writes them.
@@ -102,10 +114,33 @@ class Scores:
             )
         return tuple(sentences)
 
+    @property
+    def table(self) -> Table:
+        """Return one row a measure: its name and mean."""
+        return Table(("measure", "mean"), tuple((name, f"{mean:.4f}") for name, mean in self.means.items()))
+
     def __str__(self) -> str:
-        width = max(map(len, self.measures)) + 2
-        lines = [f"{measure:<{width}}{mean:.4f}" for measure, mean in self.means.items()]
+        lines = self.table.to_text().splitlines()[1:]
         return "\n".join([*lines, *self.remarks])
+
+    def __repr__(self) -> str:
+        return f"<Scores of {len(self.query_ids):,} queries>\n{self}"
+
+    def _repr_html_(self) -> str:
+        return "".join([self.table.to_html(), *(f"<p>{escape(remark)}</p>" for remark in self.remarks)])
+
+    def to_dict(self) -> dict[str, float]:
+        """Return measure -> mean over all judged queries; :attr:`per_query` has the values of each."""
+        return dict(self.means)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a query: query_id, then a column a measure (needs pandas)."""
+        rows = [{"query_id": query_id, **values} for query_id, values in self.per_query.items()]
+        return frame(rows, ("query_id", *self.measures))
+
+    def to_markdown(self) -> str:
+        """Return the means as a table in Markdown."""
+        return self.table.to_markdown()
 
 
 def evaluate(run: Run, qrels: Qrels, measures: str | Iterable[str]) -> Scores:
@@ -127,7 +162,16 @@ def evaluate(run: Run, qrels: Qrels, measures: str | Iterable[str]) -> Scores:
 
 
 def scorer(qrels: Qrels, measure: str) -> Callable[[Run], float]:
-    """Return a function from run to the mean of one measure, for tuning; judgements are prepared once."""
+    """Return a function from run to the mean of one measure, for tuning; judgements are prepared once.
+
+    Args:
+        qrels: What the judges say.
+        measure: One measure in ir_measures' notation.
+
+    Raises:
+        WrongUse: No such measure, or several.
+        BadData: There are no judgements.
+    """
     evaluator = Evaluator(qrels, measure)
     if len(evaluator.measures) != 1:
         raise WrongUse(f'"{measure}" names {len(evaluator.measures)} measures; tuning takes one, like  AP')
