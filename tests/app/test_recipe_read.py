@@ -95,6 +95,8 @@ def test_a_good_recipe_is_planned_with_its_commands_and_nothing_is_written(recip
         ('measures = "AP"', "measures = 3", 22, "Expected `str`, got `int`"),
         ('measures = "AP"', 'measures = "APP"', 22, "APP"),
         ('measures = "AP"', 'measures = "AP"\nbaseline = "BM52"', 23, "is no row: BM25"),
+        ('measures = "AP"', 'measures = "AP"\ntest = "randomisation"', 23, 'mean "randomization"'),
+        ('measures = "AP"', 'measures = "AP"\ncorrection = "Holm"', 23, "bonferroni, holm, none"),
         ('measures = "AP"', 'measures = "AP"\nmeasure = "AP"', 23, '"measure" is no key here'),
         ('measures = "AP"', "", 18, "either measures (of runs) or numbers"),
         ('measures = "AP"', 'measures = "AP"\n[[table.expect]]\nrows.BM25 = { P = 1 }', 24, "P"),

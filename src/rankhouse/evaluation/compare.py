@@ -178,8 +178,9 @@ def compare(
         qrels: Judgements; every judged query counts for every system, as 0 where a run has no results.
         measures: Names in ir_measures' notation.
         baseline: The system to compare the others with; None only gives means and intervals.
-        test: "t" (paired t-test) or "randomization" (Fisher's, exact where at most 17 queries differ).
-        correction: None (or "none"), "bonferroni" or "holm", over all systems and measures tested.
+        test: One of :data:`TESTS`: "t" (paired t-test), "randomization" (Fisher's, exact where at most 17
+            queries differ).
+        correction: None, or one of :data:`CORRECTIONS`: "bonferroni", "holm"; over all systems and measures.
         seed: Of the randomization test.
 
     Raises:

@@ -17,6 +17,7 @@ from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluation import report, tables
 from rankhouse.evaluation.charts import write_chart
 from rankhouse.evaluation.compare import Comparison, compare
+from rankhouse.evaluation.significance import CORRECTIONS, TESTS
 
 DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 
@@ -29,8 +30,8 @@ DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 @click.option("--qrels", type=PATH, required=True, help="Judgements (TREC, or BEIR's TSV).")
 @click.option("--measures", default=DEFAULT_MEASURES, show_default=True, help="In ir_measures' notation.")
 @click.option("--baseline", type=PATH, help="The run to compare the others with; added if not among them.")
-@click.option("--test", default="t", show_default=True, help="t or randomization.")
-@click.option("--correction", default="none", show_default=True, help="none, bonferroni or holm.")
+@click.option("--test", default="t", show_default=True, help=f"{' or '.join(TESTS)}.")
+@click.option("--correction", default="none", show_default=True, help=f"{', '.join(CORRECTIONS)}.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of the randomization test.")
 @click.option("--per-query", type=OUTPUT_FILE, help="Write every query's values here (tab-separated).")
 @click.option(

@@ -14,6 +14,7 @@ from rankhouse.app.recipes.read.lines import Key, Lines
 from rankhouse.app.recipes.read.schema import Expect, Figure, Recipe, Source, Step, Table
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.files import as_text, numbered_lines
+from rankhouse.core.notation import choose
 
 T = TypeVar("T")
 
@@ -262,6 +263,7 @@ def _check_table(table: Table, place: Key, lines: Lines) -> None:
         raise lines.fault(
             (*place, "baseline"), f'the baseline "{table.baseline}" is no row: {", ".join(table.rows)}'
         )
+    _check_tests(table, place, lines)
     columns = measure_names(table.measures, (*place, "measures"), lines) if table.measures else table.numbers
     for number, expect in enumerate(table.expect):
         at = (*place, "expect", number)
@@ -274,6 +276,17 @@ def _check_table(table: Table, place: Key, lines: Lines) -> None:
                     name = measure_names(column, (*at, "rows", row, column), lines)[0]
                 if name not in columns:
                     raise lines.fault((*at, "rows", row), f'"{column}" is no column: {", ".join(columns)}')
+
+
+def _check_tests(table: Table, place: Key, lines: Lines) -> None:
+    """Check that the test and the correction of a table are known."""
+    from rankhouse.evaluation.significance import CORRECTIONS, TESTS
+
+    for key, name, known in (("test", table.test, TESTS), ("correction", table.correction, CORRECTIONS)):
+        try:
+            choose(name, known, key)
+        except WrongUse as error:
+            raise lines.fault((*place, key), str(error)) from error
 
 
 def _check_figure(figure: Figure, recipe: Recipe, place: Key, lines: Lines) -> None:
