@@ -8,9 +8,9 @@ Shapes: n pairs, q query tokens, p passage tokens, d width, f filters, k kernels
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,21 +18,14 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
+    WordModel,
     WordReader,
     array,
-    begin,
-    blank_table,
-    design_from,
     embedding,
-    hinge,
-    policy_of,
-    seeded,
 )
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import Texts
 from rankhouse.nn.layers import compiled_words
@@ -66,12 +59,10 @@ class ConvKNRMDesign(Reading):
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> ConvKNRM:
         """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained."""
-        reader, table = begin(self, texts, seed)
-        with seeded(seed):
-            return ConvKNRM(self, reader, table)
+        return ConvKNRM.fresh(self, texts, seed)
 
 
-class ConvKNRM(nn.Module):
+class ConvKNRM(WordModel):
     """The model; see the head of this file.
 
     Args:
@@ -81,33 +72,17 @@ class ConvKNRM(nn.Module):
     """
 
     family = "conv_knrm"
-    objective: Objective = "contrasts"
+    designed_by = ConvKNRMDesign
+    design: ConvKNRMDesign
 
     def __init__(self, design: ConvKNRMDesign, reader: WordReader, table: FloatArray) -> None:
-        super().__init__()
-        self.design, self.reader = design, reader
-        self.policy = policy_of(self.family, design, table.shape[1])
+        super().__init__(design, reader, table.shape[1])
         self.embedding = embedding(table)
         lengths = range(1, design.grams + 1)
         self.convolutions = nn.ModuleList(nn.Conv1d(table.shape[1], design.filters, m) for m in lengths)
         self.kernels = Kernels.usual(EXACT_WIDTH)
         self.weight = nn.Linear(len(self.kernels) * design.grams**2, 1, bias=False)
         nn.init.uniform_(self.weight.weight, -FIRST_SPREAD, FIRST_SPREAD)
-
-    @classmethod
-    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> ConvKNRM:
-        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
-        design = design_from(ConvKNRMDesign, policy)
-        reader = WordReader.rebuild(design, assets)
-        return cls(design, reader, blank_table(reader, policy["width"]))
-
-    def assets(self) -> Mapping[str, bytes]:
-        """Return the vocabulary's file."""
-        return self.reader.assets()
-
-    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
-        """Turn n pairs into word numbers."""
-        return self.reader.encode(pairs)
 
     def grams(self, side: Ragged) -> list[Tensor]:
         """Make the unit vectors of all n-grams that begin at each token: m tensors (n, t, f)."""
@@ -163,14 +138,6 @@ class ConvKNRM(nn.Module):
         counts = (soft_counts(match, said, self.kernels) for match in self.matches(batch).values())
         features = torch.cat([self._features(each, asked) for each in counts], dim=1)
         return through(self.weight, features).squeeze(1)
-
-    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Return the hinge loss with margin 1 of contrasts (g, s)."""
-        return hinge(self(batch), labels)
-
-    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Return ``forward`` on this device, in fp32."""
-        return plain_scorer(self, compute)
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:

@@ -8,30 +8,23 @@ Shapes: n pairs, q query tokens, p passage tokens, d width, b bins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
+    WordModel,
     WordReader,
     array,
-    begin,
-    blank_table,
-    design_from,
     embedding,
-    hinge,
-    policy_of,
-    seeded,
 )
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import shares, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -61,12 +54,10 @@ class DRMMDesign(Reading):
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> DRMM:
         """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained."""
-        reader, table = begin(self, texts, seed)
-        with seeded(seed):
-            return DRMM(self, reader, table)
+        return DRMM.fresh(self, texts, seed)
 
 
-class DRMM(nn.Module):
+class DRMM(WordModel):
     """The model; see the head of this file.
 
     Args:
@@ -76,31 +67,15 @@ class DRMM(nn.Module):
     """
 
     family = "drmm"
-    objective: Objective = "contrasts"
+    designed_by = DRMMDesign
+    design: DRMMDesign
 
     def __init__(self, design: DRMMDesign, reader: WordReader, table: FloatArray) -> None:
-        super().__init__()
-        self.design, self.reader = design, reader
-        self.policy = policy_of(self.family, design, table.shape[1])
+        super().__init__(design, reader, table.shape[1])
         self.embedding = embedding(table).requires_grad_(False)
         self.hidden, self.out = nn.Linear(design.bins, design.hidden), nn.Linear(design.hidden, 1)
         self.gate = nn.Parameter(torch.ones(()))
         self.register_buffer("idf", torch.from_numpy(reader.vocabulary.idf), persistent=False)
-
-    @classmethod
-    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> DRMM:
-        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
-        design = design_from(DRMMDesign, policy)
-        reader = WordReader.rebuild(design, assets)
-        return cls(design, reader, blank_table(reader, policy["width"]))
-
-    def assets(self) -> Mapping[str, bytes]:
-        """Return the vocabulary's file."""
-        return self.reader.assets()
-
-    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
-        """Turn n pairs into word numbers."""
-        return self.reader.encode(pairs)
 
     @torch.no_grad()
     def histograms(self, batch: TwoSided) -> Tensor:
@@ -126,14 +101,6 @@ class DRMM(nn.Module):
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
         return query_sums(self.votes(batch, self.histograms(batch)))
-
-    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Return the hinge loss with margin 1 of contrasts (g, s)."""
-        return hinge(self(batch), labels)
-
-    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Return ``forward`` on this device, in fp32."""
-        return plain_scorer(self, compute)
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:

@@ -7,29 +7,21 @@ kernel (exact match) has width 1e-4. Shapes: n pairs, q query tokens, p passage 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
+    WordModel,
     WordReader,
     array,
-    begin,
-    blank_table,
-    design_from,
     embedding,
-    hinge,
-    policy_of,
-    seeded,
 )
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.match import Kernels, log_counts, soft_counts, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -45,12 +37,10 @@ class KNRMDesign(Reading):
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> KNRM:
         """Count a vocabulary over texts, start its vectors, draw the weights: a KNRM to be trained."""
-        reader, table = begin(self, texts, seed)
-        with seeded(seed):
-            return KNRM(self, reader, table)
+        return KNRM.fresh(self, texts, seed)
 
 
-class KNRM(nn.Module):
+class KNRM(WordModel):
     """The model; see the head of this file.
 
     Args:
@@ -60,31 +50,15 @@ class KNRM(nn.Module):
     """
 
     family = "knrm"
-    objective: Objective = "contrasts"
+    designed_by = KNRMDesign
+    design: KNRMDesign
 
     def __init__(self, design: KNRMDesign, reader: WordReader, table: FloatArray) -> None:
-        super().__init__()
-        self.design, self.reader = design, reader
-        self.policy = policy_of(self.family, design, table.shape[1])
+        super().__init__(design, reader, table.shape[1])
         self.embedding = embedding(table)
         self.kernels = Kernels.usual(EXACT_WIDTH)
         self.weight = nn.Linear(len(self.kernels), 1, bias=False)
         nn.init.uniform_(self.weight.weight, -FIRST_SPREAD, FIRST_SPREAD)
-
-    @classmethod
-    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> KNRM:
-        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
-        design = design_from(KNRMDesign, policy)
-        reader = WordReader.rebuild(design, assets)
-        return cls(design, reader, blank_table(reader, policy["width"]))
-
-    def assets(self) -> Mapping[str, bytes]:
-        """Return the vocabulary's file."""
-        return self.reader.assets()
-
-    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
-        """Turn n pairs into word numbers."""
-        return self.reader.encode(pairs)
 
     def match(self, batch: TwoSided) -> Tensor:
         """Return the cosines of all word pairs, (n, q, p)."""
@@ -98,14 +72,6 @@ class KNRM(nn.Module):
         """Score n pairs: (n,)."""
         counts = soft_counts(self.match(batch), batch.passage.mask(at_least=1), self.kernels)
         return through(self.weight, self.features(counts, batch.query.mask(at_least=1))).squeeze(1)
-
-    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Return the hinge loss with margin 1 of contrasts (g, s); eq. 6."""
-        return hinge(self(batch), labels)
-
-    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Return ``forward`` on this device, in fp32."""
-        return plain_scorer(self, compute)
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:

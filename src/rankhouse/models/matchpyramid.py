@@ -8,30 +8,22 @@ Shapes: n pairs, q query tokens, p passage tokens, d width, f filters, r x c gri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
+    WordModel,
     WordReader,
     array,
-    begin,
-    blank_table,
-    design_from,
     embedding,
-    hinge,
-    policy_of,
-    seeded,
 )
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.match import dots, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -73,12 +65,10 @@ class MatchPyramidDesign(Reading):
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> MatchPyramid:
         """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained."""
-        reader, table = begin(self, texts, seed)
-        with seeded(seed):
-            return MatchPyramid(self, reader, table)
+        return MatchPyramid.fresh(self, texts, seed)
 
 
-class MatchPyramid(nn.Module):
+class MatchPyramid(WordModel):
     """The model; see the head of this file.
 
     Args:
@@ -88,31 +78,15 @@ class MatchPyramid(nn.Module):
     """
 
     family = "matchpyramid"
-    objective: Objective = "contrasts"
+    designed_by = MatchPyramidDesign
+    design: MatchPyramidDesign
 
     def __init__(self, design: MatchPyramidDesign, reader: WordReader, table: FloatArray) -> None:
-        super().__init__()
-        self.design, self.reader = design, reader
-        self.policy = policy_of(self.family, design, table.shape[1])
+        super().__init__(design, reader, table.shape[1])
         self.embedding = embedding(table)
         self.picture = nn.Conv2d(1, design.filters, design.square, padding=design.square // 2)
         self.hidden = nn.Linear(design.filters * design.rows * design.columns, design.hidden)
         self.out = nn.Linear(design.hidden, 1)
-
-    @classmethod
-    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> MatchPyramid:
-        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
-        design = design_from(MatchPyramidDesign, policy)
-        reader = WordReader.rebuild(design, assets)
-        return cls(design, reader, blank_table(reader, policy["width"]))
-
-    def assets(self) -> Mapping[str, bytes]:
-        """Return the vocabulary's file."""
-        return self.reader.assets()
-
-    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
-        """Turn n pairs into word numbers."""
-        return self.reader.encode(pairs)
 
     def match(self, batch: TwoSided) -> Tensor:
         """Return the similarities of all word pairs, (n, q, p); zero for padding."""
@@ -137,14 +111,6 @@ class MatchPyramid(nn.Module):
         """Score n pairs: (n,)."""
         grid = self.grid(batch, self.match(batch))
         return through(self.out, through(self.hidden, grid.flatten(1)).relu()).squeeze(1)
-
-    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Return the hinge loss with margin 1 of contrasts (g, s)."""
-        return hinge(self(batch), labels)
-
-    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Return ``forward`` on this device, in fp32."""
-        return plain_scorer(self, compute)
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:

@@ -213,6 +213,7 @@ class MPHCNN(nn.Module):
 
     family = "mp_hcnn"
     objective: Objective = "points"
+    scale = "score"
 
     def __init__(
         self,

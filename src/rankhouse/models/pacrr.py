@@ -11,30 +11,23 @@ is DRMM's. Shapes: n pairs, q query tokens, p passage tokens, d width, f filters
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
+    WordModel,
     WordReader,
     array,
-    begin,
-    blank_table,
-    design_from,
     embedding,
-    hinge,
-    policy_of,
-    seeded,
 )
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import cosines, shares, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -77,12 +70,10 @@ class PACRRDesign(Reading):
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> PACRR:
         """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained."""
-        reader, table = begin(self, texts, seed)
-        with seeded(seed):
-            return PACRR(self, reader, table)
+        return PACRR.fresh(self, texts, seed)
 
 
-class PACRR(nn.Module):
+class PACRR(WordModel):
     """The model; see the head of this file.
 
     Args:
@@ -91,13 +82,15 @@ class PACRR(nn.Module):
         table: (v, d) word vectors.
     """
 
-    objective: Objective = "contrasts"
+    family = "pacrr"
+    designed_by = PACRRDesign
+    design: PACRRDesign
 
     def __init__(self, design: PACRRDesign, reader: WordReader, table: FloatArray) -> None:
-        super().__init__()
-        self.design, self.reader = design, reader
-        self.family = "pacrr" if design.aggregate == "query" else "pacrr_drmm"
-        self.policy = policy_of(self.family, design, table.shape[1])
+        super().__init__(design, reader, table.shape[1])
+        if design.aggregate == "terms":
+            self.family = "pacrr_drmm"
+            self.policy = {**self.policy, "family": self.family}
         self.embedding = embedding(table).requires_grad_(design.tune_vectors)
         sizes = range(2, design.grams + 1)
         self.squares = nn.ModuleList(nn.Conv2d(1, design.filters, size) for size in sizes)
@@ -111,21 +104,6 @@ class PACRR(nn.Module):
         )
         self.gate = nn.Parameter(torch.ones(())) if design.aggregate == "terms" else None
         self.register_buffer("idf", torch.from_numpy(reader.vocabulary.idf), persistent=False)
-
-    @classmethod
-    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> PACRR:
-        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
-        design = design_from(PACRRDesign, policy)
-        reader = WordReader.rebuild(design, assets)
-        return cls(design, reader, blank_table(reader, policy["width"]))
-
-    def assets(self) -> Mapping[str, bytes]:
-        """Return the vocabulary's file."""
-        return self.reader.assets()
-
-    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
-        """Turn n pairs into word numbers."""
-        return self.reader.encode(pairs)
 
     def match(self, batch: TwoSided) -> Tensor:
         """Return the cosines of all word pairs, (n, q, p); zero for padding."""
@@ -176,14 +154,6 @@ class PACRR(nn.Module):
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
         return self.score_features(batch, self.features(batch, self.match(batch)))
-
-    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Return the hinge loss with margin 1 of contrasts (g, s)."""
-        return hinge(self(batch), labels)
-
-    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Return ``forward`` on this device, in fp32."""
-        return plain_scorer(self, compute)
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:

@@ -26,12 +26,12 @@ from rankhouse.models.contract import Objective
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
+    WordModel,
     WordReader,
     array,
     begin,
     design_from,
     embedding,
-    policy_of,
     seeded,
 )
 from rankhouse.nn.compute import Compute
@@ -200,7 +200,7 @@ class _Memory:
             self.tables.clear()
 
 
-class SamCNN(nn.Module):
+class SamCNN(WordModel):
     """The model; its score is the logarithm of the probability of relevance. See the head of this file.
 
     Args:
@@ -210,13 +210,13 @@ class SamCNN(nn.Module):
     """
 
     family = "samcnn"
+    designed_by = SamCNNDesign
+    design: SamCNNDesign
     objective: Objective = "points"
 
     def __init__(self, design: SamCNNDesign, reader: WordReader, table: FloatArray) -> None:
-        super().__init__()
+        super().__init__(design, reader, table.shape[1])
         width = table.shape[1]
-        self.design, self.reader = design, reader
-        self.policy = policy_of(self.family, design, width)
         self.embedding = embedding(table)
         self.text = TextEncoder(width, design)
         self.attended = TextEncoder(width, design) if design.attention else None
@@ -236,14 +236,6 @@ class SamCNN(nn.Module):
         design = design_from(SamCNNDesign, policy)
         reader = PostReader(design, WordReader.rebuild(design, assets).vocabulary)
         return cls(design, reader, np.zeros((len(reader), policy["width"]), np.float32))
-
-    def assets(self) -> Mapping[str, bytes]:
-        """Return the vocabulary's file."""
-        return self.reader.assets()
-
-    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
-        """Turn n pairs into word numbers."""
-        return self.reader.encode(pairs)
 
     def _vectors(self, batch: TwoSided, words: _Distinct | _Memory) -> list[Tensor]:
         """General sentence encoder: query and post vectors, (n, h) each."""

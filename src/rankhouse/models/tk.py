@@ -9,7 +9,7 @@ Shapes: n pairs, q query tokens, p passage tokens, d width, k kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
@@ -20,23 +20,16 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
-from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.tk_heads import KernelHead, WindowHead
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
+    WordModel,
     WordReader,
     array,
-    begin,
-    blank_table,
-    design_from,
     embedding,
-    hinge,
     on_distinct,
-    policy_of,
-    seeded,
 )
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import Texts
 from rankhouse.nn.layers import compiled_words
@@ -92,9 +85,7 @@ class TKDesign(Reading):
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> TK:
         """Count a vocabulary over texts, start its vectors, draw the weights: a TK to be trained."""
-        reader, table = begin(self, texts, seed)
-        with seeded(seed):
-            return TK(self, reader, table)
+        return TK.fresh(self, texts, seed)
 
 
 class StoredPassages(NamedTuple):
@@ -121,7 +112,7 @@ class StoredPassages(NamedTuple):
 Storage = Literal["float32", "float16", "int8"]
 
 
-class TK(nn.Module):
+class TK(WordModel):
     """The model; see the head of this file.
 
     Args:
@@ -131,13 +122,12 @@ class TK(nn.Module):
     """
 
     family = "tk"
-    objective: Objective = "contrasts"
+    designed_by = TKDesign
+    design: TKDesign
 
     def __init__(self, design: TKDesign, reader: WordReader, table: FloatArray) -> None:
-        super().__init__()
+        super().__init__(design, reader, table.shape[1])
         width = table.shape[1]
-        self.design, self.reader = design, reader
-        self.policy = policy_of(self.family, design, width)
         self.embedding = embedding(table)
         inner = design.attention_width or width
         self.encoder = Encoder(width, design.heads, inner, design.feed_forward, design.layers, design.order)
@@ -148,21 +138,6 @@ class TK(nn.Module):
             if design.windows
             else KernelHead(kernels)
         )
-
-    @classmethod
-    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> TK:
-        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
-        design = design_from(TKDesign, policy)
-        reader = WordReader.rebuild(design, assets)
-        return cls(design, reader, blank_table(reader, policy["width"]))
-
-    def assets(self) -> Mapping[str, bytes]:
-        """Return the vocabulary's file."""
-        return self.reader.assets()
-
-    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
-        """Turn n pairs into word numbers."""
-        return self.reader.encode(pairs)
 
     def represent(self, rows: Ragged) -> Tensor:
         """Put words into context: n rows -> (n, t, d), eq. 1; zero beyond a row's length."""
@@ -230,14 +205,6 @@ class TK(nn.Module):
         """Score n pairs: (n,)."""
         masks = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
         return cast(Tensor, self.head(self.match(batch), *masks))
-
-    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Return the hinge loss with margin 1 of contrasts (g, s)."""
-        return hinge(self(batch), labels)
-
-    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
-        """Return ``forward`` on this device, in fp32."""
-        return plain_scorer(self, compute)
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:

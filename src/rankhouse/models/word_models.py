@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.contract import Objective, plain_scorer
+from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
 from rankhouse.text.vectors import Missing, StartTable, like_the_known, random_table, start_table
 from rankhouse.text.vocabulary import Vocabulary
@@ -189,6 +191,65 @@ def embedding(table: FloatArray) -> nn.Embedding:
 def blank_table(reader: WordReader, width: int) -> FloatArray:
     """Return a zero table of the right shape, to be filled with saved weights."""
     return np.zeros((len(reader.vocabulary), width), np.float32)
+
+
+class WordModel(nn.Module):
+    """What the word-level families have in common; a family adds its layers, ``forward`` and ``evidence``.
+
+    Args:
+        design: How text is read, and the family's sizes.
+        reader: Reads text as word numbers.
+        width: d, of the word vectors.
+    """
+
+    family: str
+    objective: Objective = "contrasts"
+    scale = "score"
+    designed_by: type[Reading]
+
+    def __init__(self, design: Reading, reader: WordReader, width: int) -> None:
+        super().__init__()
+        self.design, self.reader = design, reader
+        self.policy = policy_of(self.family, design, width)
+
+    @classmethod
+    def fresh(cls, design: Reading, texts: Iterable[str], seed: int) -> Self:
+        """Count a vocabulary over texts, start its vectors and draw the weights: a model to be trained.
+
+        Args:
+            design: What the model is like.
+            texts: The collection.
+            seed: Of vectors and weights.
+
+        Raises:
+            BadData: No word is frequent enough, or the vectors fit none of them.
+        """
+        reader, table = begin(design, texts, seed)
+        with seeded(seed):
+            return cls(design, reader, table)  # type: ignore[arg-type]  # every family takes these three
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
+        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
+        design = design_from(cls.designed_by, policy)
+        reader = WordReader.rebuild(design, assets)
+        return cls(design, reader, blank_table(reader, policy["width"]))  # type: ignore[arg-type]  # likewise
+
+    def assets(self) -> Mapping[str, bytes]:
+        """Return the vocabulary's file."""
+        return self.reader.assets()
+
+    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
+        """Turn n pairs into word numbers."""
+        return self.reader.encode(pairs)
+
+    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
+        """Return the hinge loss with margin 1 of contrasts (g, s)."""
+        return hinge(self(batch), labels)
+
+    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
+        """Return ``forward`` on this device, in fp32."""
+        return plain_scorer(self, compute)
 
 
 def hinge(scores: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
