@@ -89,16 +89,17 @@ def reader_of(ranker: NeuralRanker) -> PairReader:
         WrongUse: The ranker does not read query and passage in one sequence, or its tokenizer cuts a passage
             otherwise next to a query than alone.
     """
+    from rankhouse.models.contract import TokenModel
+
     model: Any = ranker.model
-    reader: PairReader | None = getattr(model, "pair_reader", None)
-    if reader is None:
+    if not isinstance(model, TokenModel):
         raise WrongUse(f"{model.family}: reads no kept token ids; crossencoder and monot5 do")
-    if not reader.joins:
+    if not model.pair_reader.joins:
         raise WrongUse(
             f"{model.family}: this tokenizer cuts a passage otherwise next to a query than alone, so its "
             "token ids cannot be kept"
         )
-    return reader
+    return model.pair_reader
 
 
 def vectors_of(ranker: NeuralRanker) -> str:
@@ -107,10 +108,12 @@ def vectors_of(ranker: NeuralRanker) -> str:
     Raises:
         WrongUse: Its scores are no sums over words kept apart, so there is nothing to keep.
     """
+    from rankhouse.models.contract import PrecomputingModel
+
     model: Any = ranker.model
-    if not hasattr(model, "score_stored"):
+    if not isinstance(model, PrecomputingModel):
         raise WrongUse(f"{model.family}: keeps no word vectors; TK does")
-    if model.design.windows:
+    if not model.precomputes:
         raise WrongUse("tk(windows=...): keeps no word vectors, as it counts in windows; TK without does")
     return weights_of(ranker)
 
@@ -233,7 +236,7 @@ class KeptRanker:
         yield from np.split(rows, cuts)
 
     def _score_kept(self, query: str, passages: Numbers) -> FloatArray:
-        from rankhouse.models.tk import StoredPassages
+        from rankhouse.models.contract import StoredPassages
 
         kept, report = self._documents.kept, self._ranker.report
         model: Any = self._ranker.model
@@ -312,7 +315,9 @@ def stored_for(index: Index, ranker: NeuralRanker, split: str = "", *, insist: b
         WrongUse: Nothing is kept, and it is insisted on.
         BadIndex: What is kept is of other documents, or damaged.
     """
-    reads_tokens = hasattr(ranker.model, "pair_reader")
+    from rankhouse.models.contract import TokenModel
+
+    reads_tokens = isinstance(ranker.model, TokenModel)
     try:
         maker = reader_of(ranker).texts.fingerprint if reads_tokens else vectors_of(ranker)
     except WrongUse:

@@ -10,7 +10,6 @@ Shapes: n pairs, g groups of s passages, t tokens together, w width of the encod
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -23,7 +22,16 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
-from rankhouse.models.checkpoint import SEQ2SEQ, find, load_network, load_tokenizer, network_of, read_config
+from rankhouse.models.checkpoint import (
+    SEQ2SEQ,
+    checkpoint_assets,
+    find,
+    load_network,
+    load_tokenizer,
+    network_of,
+    read_assets,
+    read_config,
+)
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import TextIds, TextReader, plain, text_layout
 from rankhouse.models.sentence_transformers import Pooling, Settings, read_dense, read_settings
@@ -113,8 +121,7 @@ class BiEncoder(nn.Module):
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
         """Make the model of this policy and these files; its weights are put in afterwards."""
-        config = json.loads(assets["config.json"])
-        tokenizer = Tokenizer.from_str(assets["tokenizer.json"].decode())
+        tokenizer, config = read_assets(assets)
         return cls(network_of(config, "AutoModel"), dense_layers(policy["dense"]), tokenizer, policy, config)
 
     def encode(self, pairs: Sequence[Pair]) -> Sides:
@@ -192,10 +199,7 @@ class BiEncoder(nn.Module):
 
     def assets(self) -> dict[str, bytes]:
         """Return tokenizer.json and config.json."""
-        return {
-            "tokenizer.json": self._tokenizer.to_str().encode(),
-            "config.json": json.dumps(self._config, sort_keys=True).encode(),
-        }
+        return checkpoint_assets(self._tokenizer, self._config)
 
     def _finish(self, pooled: Tensor) -> Tensor:
         return _Finish(self.dense, self.policy["normalised"])(pooled)

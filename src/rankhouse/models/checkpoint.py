@@ -119,6 +119,19 @@ def network_of(config: Mapping[str, Any], kind: str) -> nn.Module:
     return network.float().eval()
 
 
+def checkpoint_assets(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return a bundle's files for a tokenizer and a config.json as read."""
+    return {
+        "tokenizer.json": tokenizer.to_str().encode(),
+        "config.json": json.dumps(config, sort_keys=True).encode(),
+    }
+
+
+def read_assets(assets: Mapping[str, bytes]) -> tuple[Tokenizer, dict[str, Any]]:
+    """Return the tokenizer and the configuration that :func:`checkpoint_assets` wrote."""
+    return Tokenizer.from_str(assets["tokenizer.json"].decode()), json.loads(assets["config.json"])
+
+
 def read_tensor(folder: Path, name: str, allow_pickle: bool) -> Tensor | None:
     """Read one tensor as the file has it; None if the file does not."""
     for path in sorted(folder.glob("*.safetensors")):

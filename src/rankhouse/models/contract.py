@@ -1,6 +1,7 @@
 """What every model family promises.
 
 A family is a plain ``torch.nn.Module`` with the attributes of :class:`Model`; nothing is inherited from here.
+What only some families can do stands in protocols of its own; callers ask with ``isinstance``.
 Text becomes tensors in exactly one place, ``encode``. Training calls ``encode`` and ``loss``; ranking calls
 ``encode`` and what ``scorer`` returned. Shapes: n pairs, g groups of s pairs each, n = g * s, row-major.
 """
@@ -9,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rankhouse.core.nouns import Pair
+from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.engine import Batch
+from rankhouse.models.pair_encoding import PairReader
 from rankhouse.nn.compute import Compute
+from rankhouse.nn.layers.ragged import Packed, TwoSided
 
 Objective = Literal["points", "contrasts", "positives"]
 """What a family learns from. "points": pairs with their grade, s = 1, labels 0 or 1. "contrasts": groups with
@@ -40,6 +45,11 @@ class Model(Protocol[B]):
     family: str
     objective: Objective
     policy: Mapping[str, Any]
+
+    @property
+    def scale(self) -> str:
+        """What kind of number a score is: "logit", "probability", "logprob", "similarity"; "score": none."""
+        ...
 
     def encode(self, pairs: Sequence[Pair]) -> B:
         """Turn the text of n pairs into ids: the only place where this model meets text. Safe in a thread."""
@@ -71,6 +81,81 @@ class Model(Protocol[B]):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the weights by name (torch.nn.Module has it)."""
+        ...
+
+
+@runtime_checkable
+class TemperedModel(Protocol):
+    """A model whose loss divides scores by a temperature before it compares them (bi-encoders)."""
+
+    temperature: float
+
+
+@runtime_checkable
+class TokenModel(Model[Packed], Protocol):
+    """A model that reads query and passage in one sequence, so that token ids can be stored."""
+
+    @property
+    def pair_reader(self) -> PairReader:
+        """What turns pairs into ids; it may be told of ids that are stored."""
+        ...
+
+
+class StoredPassages(NamedTuple):
+    """Passages already put into context, end to end: all that a :class:`PrecomputingModel` needs of them.
+
+    Attributes:
+        vectors: (t, d) unit vectors, float32, float16 or int8.
+        scales: (t,) float32 factor of each int8 row; empty for floats.
+        offsets: (n + 1,) int64; passage i is ``vectors[offsets[i]:offsets[i + 1]]``.
+        lost: (n,) int64 words of each passage beyond ``passage_length``; scoring does not need it.
+    """
+
+    vectors: NDArray[Any]
+    scales: FloatArray
+    offsets: NDArray[np.int64]
+    lost: NDArray[np.int64] = np.empty(0, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the arrays take."""
+        return self.vectors.nbytes + self.scales.nbytes + self.offsets.nbytes
+
+
+Storage = Literal["float32", "float16", "int8"]
+
+
+@runtime_checkable
+class PrecomputingModel(Model[TwoSided], Protocol):
+    """A model that encodes passages once, to match them with any query later (TK)."""
+
+    @property
+    def precomputes(self) -> bool:
+        """Whether scores of these settings are sums over words stored apart."""
+        ...
+
+    def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> StoredPassages:
+        """Put n passages into context."""
+        ...
+
+    def score_stored(self, query: str, stored: StoredPassages) -> FloatArray:
+        """Score n stored passages for a query: (n,) float32."""
+        ...
+
+
+class DualEncoder(Model[B], TemperedModel, Protocol):
+    """A model that gives queries and passages a vector each."""
+
+    def encode_queries(self, texts: Sequence[str]) -> Packed:
+        """Turn n queries into ids."""
+        ...
+
+    def encode_passages(self, texts: Sequence[str]) -> Packed:
+        """Turn n passages into ids."""
+        ...
+
+    def vector_scorer(self, compute: Compute) -> Callable[[Packed], Tensor]:
+        """Return the quickest way from ids to vectors (n, d)."""
         ...
 
 

@@ -10,7 +10,6 @@ Shapes: n pairs, c classes, w width.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal, Self
@@ -24,10 +23,12 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.models.checkpoint import (
     SEQ2SEQ,
+    checkpoint_assets,
     find,
     load_network,
     load_tokenizer,
     network_of,
+    read_assets,
     read_config,
 )
 from rankhouse.models.contract import Objective
@@ -82,8 +83,7 @@ class CrossEncoder(nn.Module):
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
         """Make the model of this policy and these files; its weights are put in afterwards."""
-        config = json.loads(assets["config.json"])
-        tokenizer = Tokenizer.from_str(assets["tokenizer.json"].decode())
+        tokenizer, config = read_assets(assets)
         return cls(network_of(config, policy["head"]), tokenizer, policy, config)
 
     @property
@@ -149,10 +149,7 @@ class CrossEncoder(nn.Module):
 
     def assets(self) -> dict[str, bytes]:
         """Return tokenizer.json and config.json."""
-        return {
-            "tokenizer.json": self._tokenizer.to_str().encode(),
-            "config.json": json.dumps(self._config, sort_keys=True).encode(),
-        }
+        return checkpoint_assets(self._tokenizer, self._config)
 
 
 def scaled(logits: Tensor, scale: Scale) -> Tensor:

@@ -11,7 +11,6 @@ Shapes: n pairs, t tokens of all pairs together, w width.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -25,10 +24,12 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.models.checkpoint import (
     SEQ2SEQ,
+    checkpoint_assets,
     find,
     load_network,
     load_tokenizer,
     network_of,
+    read_assets,
     read_config,
     read_tensor,
 )
@@ -93,11 +94,11 @@ class MonoT5(nn.Module):
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
         """Make the model of this policy and these files; its weights are put in afterwards."""
-        config = json.loads(assets["config.json"])
+        tokenizer, config = read_assets(assets)
         network = network_of(config, "AutoModelForSeq2SeqLM")
         if not policy["tied"]:
             _untie(network, torch.empty_like(_shared(network)))
-        return cls(network, Tokenizer.from_str(assets["tokenizer.json"].decode()), policy, config)
+        return cls(network, tokenizer, policy, config)
 
     def encode(self, pairs: Sequence[Pair]) -> Packed:
         """Turn the text of n pairs into ids."""
@@ -148,10 +149,7 @@ class MonoT5(nn.Module):
 
     def assets(self) -> dict[str, bytes]:
         """Return tokenizer.json and config.json."""
-        return {
-            "tokenizer.json": self._tokenizer.to_str().encode(),
-            "config.json": json.dumps(self._config, sort_keys=True).encode(),
-        }
+        return checkpoint_assets(self._tokenizer, self._config)
 
     def _decode(self, batch: Packed, said: Tensor) -> Tensor:
         """Return the decoder's states (n, words said, w) before the output layer."""

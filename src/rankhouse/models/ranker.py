@@ -46,11 +46,8 @@ class NeuralRanker:
 
     @property
     def scale(self) -> str:
-        """Say what kind of number a score is: "logit", "probability", "logprob", or "score", none of them.
-
-        A model says so by an attribute ``scale``; pools and rules convert by it.
-        """
-        return str(getattr(self.model, "scale", "score"))
+        """What kind of number a score is, as the model declares it; pools and rules convert by it."""
+        return self.model.scale
 
     @cached_property
     def fingerprint(self) -> str:

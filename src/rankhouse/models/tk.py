@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
+from rankhouse.models.contract import Storage, StoredPassages
 from rankhouse.models.tk_heads import KernelHead, WindowHead
 from rankhouse.models.word_models import (
     Evidence,
@@ -86,30 +86,6 @@ class TKDesign(Reading):
     def fresh(self, texts: Iterable[str], seed: int = 0) -> TK:
         """Count a vocabulary over texts, start its vectors, draw the weights: a TK to be trained."""
         return TK.fresh(self, texts, seed)
-
-
-class StoredPassages(NamedTuple):
-    """Passages already put into context, end to end: all that reranking with TK needs of them.
-
-    Attributes:
-        vectors: (t, d) unit vectors, float32, float16 or int8.
-        scales: (t,) float32 factor of each int8 row; empty for floats.
-        offsets: (n + 1,) int64; passage i is ``vectors[offsets[i]:offsets[i + 1]]``.
-        lost: (n,) int64 words of each passage beyond ``passage_length``; scoring does not need it.
-    """
-
-    vectors: NDArray[Any]
-    scales: FloatArray
-    offsets: NDArray[np.int64]
-    lost: NDArray[np.int64] = np.empty(0, np.int64)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes the arrays take."""
-        return self.vectors.nbytes + self.scales.nbytes + self.offsets.nbytes
-
-
-Storage = Literal["float32", "float16", "int8"]
 
 
 class TK(WordModel):
@@ -225,6 +201,11 @@ class TK(WordModel):
             self.head.parts(match, *masks),
         )
 
+    @property
+    def precomputes(self) -> bool:
+        """Whether stored passages can be scored: not in windows, whose counts are no sums over a passage."""
+        return not self.design.windows
+
     @torch.inference_mode()
     def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> StoredPassages:
         """Put passages into context once, to be matched with any query later.
@@ -262,7 +243,7 @@ class TK(WordModel):
         Raises:
             WrongUse: The model pools in windows, whose counts are not sums over whole passages.
         """
-        if not isinstance(self.head, KernelHead):
+        if not isinstance(self.head, KernelHead):  # `precomputes` says so
             raise WrongUse("stored vectors serve TK without windows; rerank with the model itself instead")
         row = self.reader.rows([query], self.design.query_length)
         asked = unit(self.represent(row.to(self.mix.device)))[0, : int(row.lengths[0])].cpu()

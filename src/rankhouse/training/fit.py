@@ -22,7 +22,7 @@ from rankhouse.core.locks import only_writer
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
-from rankhouse.models.contract import Model
+from rankhouse.models.contract import Model, TemperedModel
 from rankhouse.models.families import FAMILIES
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
@@ -101,7 +101,7 @@ def fit(
 def _set_temperature(model: Model[Any], settings: Settings) -> None:
     if not settings.temperature:
         return
-    if not hasattr(model, "temperature"):
+    if not isinstance(model, TemperedModel):
         raise WrongUse(
             f"temperature={settings.temperature}: the loss of a {model.family} has none; leave it out"
         )
