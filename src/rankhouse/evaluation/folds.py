@@ -64,6 +64,11 @@ def deal(query_ids: Iterable[str], folds: int = 5, seed: int = 0) -> Folds:
 
     The same queries and seed give the same folds, whatever the order, the machine or the versions.
 
+    Args:
+        query_ids: All different.
+        folds: How many, 2 or more.
+        seed: Another one, other folds.
+
     Raises:
         WrongUse: Fewer than two folds, or fewer queries than folds.
         BadData: A query is given twice.
@@ -79,6 +84,10 @@ def deal(query_ids: Iterable[str], folds: int = 5, seed: int = 0) -> Folds:
 
 def write_folds(folds: Folds, path: Path | str) -> None:
     """Write a fold file, one fold a line.
+
+    Args:
+        folds: What to write.
+        path: The file.
 
     Raises:
         OutputFailed: It cannot be written.

@@ -61,8 +61,8 @@ def divide(
         BadData: Fewer products than parts.
     """
     if not shares or min(shares.values()) <= 0 or not math.isclose(sum(shares.values()), 1, abs_tol=1e-6):
-        said = ", ".join(f"{name}={share:g}" for name, share in shares.items()) or "none"
-        raise WrongUse(f"the parts are {said}: each has a share above 0, and together they are 1")
+        given = ", ".join(f"{name}={share:g}" for name, share in shares.items()) or "none"
+        raise WrongUse(f"the parts are {given}: each has a share above 0, and together they are 1")
     first = set(even)
     dealt = products(keys)
     if len(dealt) < len(shares):

@@ -110,8 +110,8 @@ def _drawn_patterns(differences: Floats, seed: int, permutations: int) -> Floats
     for start in range(0, permutations, chunk):
         rows = min(chunk, permutations - start)
         random = generator.integers(0, 2**64, size=(rows, words), dtype=np.uint64).astype("<u8", copy=False)
-        kept = np.unpackbits(random.view(np.uint8), axis=1, count=queries)
-        sums = 2 * (kept.astype(np.float64) @ differences) - total
+        signs = np.unpackbits(random.view(np.uint8), axis=1, count=queries)
+        sums = 2 * (signs.astype(np.float64) @ differences) - total
         extreme += np.count_nonzero(np.abs(sums) >= least, axis=0)
     p: Floats = (extreme + 1) / (permutations + 1)
     return p

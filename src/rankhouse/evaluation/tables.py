@@ -27,8 +27,8 @@ def means_table(comparison: ComparisonData) -> Table:
     The best of a column is strong, ▲ and ▼ are significant; notes are half the 95 % interval, and which
     system is the baseline.
     """
-    shown = {m: {f"{c.mean:.4f}" for c in comparison.cells if c.measure == m} for m in comparison.measures}
-    best = {m: max(means, key=float) for m, means in shown.items() if len(means) > 1}
+    texts = {m: {f"{c.mean:.4f}" for c in comparison.cells if c.measure == m} for m in comparison.measures}
+    best = {m: max(means, key=float) for m, means in texts.items() if len(means) > 1}
     rows, strong = [], set[tuple[int, int]]()
     notes: dict[tuple[int, int], str] = {}
     for number, system in enumerate(comparison.systems):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SIZE = (6.4, 3.1)  # inches
 
 
-def histogram_chart(found: Histogram) -> str:
+def histogram_chart(histogram: Histogram) -> str:
     """Draw how many pairs have which score, relevant ones by the reference on top, and the threshold.
 
     Raises:
@@ -25,9 +25,9 @@ def histogram_chart(found: Histogram) -> str:
     """
 
     def draw(axes: Axes, colours: Palette) -> None:
-        edges, no, yes = np.array(found.edges), np.array(found.no), np.array(found.yes)
+        edges, no, yes = np.array(histogram.edges), np.array(histogram.no), np.array(histogram.yes)
         width = np.diff(edges)
-        if not found.reference:
+        if not histogram.reference:
             axes.bar(edges[:-1], no, width, align="edge", color=colours.muted, linewidth=0)
         else:
             axes.bar(
@@ -37,21 +37,21 @@ def histogram_chart(found: Histogram) -> str:
                 edges[:-1], yes, width, no, align="edge", color=colours.gain, linewidth=0, label="relevant"
             )
             legend = axes.legend(
-                title=f"by the {found.reference}", labelcolor=colours.muted, frameon=False, fontsize=8
+                title=f"by the {histogram.reference}", labelcolor=colours.muted, frameon=False, fontsize=8
             )
             legend.get_title().set(color=colours.muted, fontsize=8)
-        if edges[0] <= found.threshold <= edges[-1]:
-            axes.axvline(found.threshold, color=colours.ink, linewidth=0.9, linestyle=DASHED)
+        if edges[0] <= histogram.threshold <= edges[-1]:
+            axes.axvline(histogram.threshold, color=colours.ink, linewidth=0.9, linestyle=DASHED)
         axes.margins(y=0.08)
         axes.set_xlim(edges[0], edges[-1])
-        axes.set_xlabel(f"{found.scale} given by the teacher (dashed: threshold {found.threshold:g})")
+        axes.set_xlabel(f"{histogram.scale} given by the teacher (dashed: threshold {histogram.threshold:g})")
         axes.set_ylabel("pairs")
         _whole_numbers(axes)
 
     return _inline("histogram", draw)
 
 
-def calibration_chart(found: Calibration) -> str:
+def calibration_chart(calibration: Calibration) -> str:
     """Draw observed shares against predicted probabilities; on the diagonal they come true.
 
     Raises:
@@ -60,7 +60,9 @@ def calibration_chart(found: Calibration) -> str:
 
     def draw(axes: Axes, colours: Palette) -> None:
         points = [
-            (p, o, n) for p, o, n in zip(found.predicted, found.observed, found.pairs, strict=True) if n
+            (p, o, n)
+            for p, o, n in zip(calibration.predicted, calibration.observed, calibration.pairs, strict=True)
+            if n
         ]
         predicted, observed, pairs = (np.array(column) for column in zip(*points, strict=True))
         axes.plot([0, 1], [0, 1], color=colours.muted, linewidth=0.9, linestyle=DASHED)
@@ -72,7 +74,7 @@ def calibration_chart(found: Calibration) -> str:
         axes.set_xlim(-0.03, 1.03)
         axes.set_ylim(-0.03, 1.03)
         axes.set_xlabel("probability given by the teacher (mean of each tenth)")
-        axes.set_ylabel(f"share relevant by the {found.reference}")
+        axes.set_ylabel(f"share relevant by the {calibration.reference}")
 
     return _inline("calibration", draw)
 

@@ -19,24 +19,24 @@ from rankhouse.page.tables import Table
 _TEMPLATE = Path(__file__).parent / "templates" / "labels.html.j2"
 
 
-def work_table(done: Labelling) -> Table:
+def work_table(labelling: Labelling) -> Table:
     """Return one row a count: pairs looked at, asked about, written; what was missing."""
     rows = (
-        ("queries", f"{done.queries:,}"),
-        ("pairs looked at", f"{done.pairs:,}"),
-        ("pairs read by the teacher", f"{done.asked:,}"),
-        ("relevant pairs written", f"{done.relevant:,}"),
-        ("negatives written", f"{done.non_relevant:,}"),
-        ("non-relevant pairs to choose them from", f"{done.pool:,}"),
-        ("neither: doubtful pairs", f"{done.pairs - done.relevant - done.pool:,}"),
-        ("relevant documents that are not in the run", f"{done.missed:,}"),
-        ("rows without document", f"{done.unknown:,}"),
-        ("rows without text", f"{done.without_text:,}"),
+        ("queries", f"{labelling.queries:,}"),
+        ("pairs looked at", f"{labelling.pairs:,}"),
+        ("pairs read by the teacher", f"{labelling.asked:,}"),
+        ("relevant pairs written", f"{labelling.relevant:,}"),
+        ("negatives written", f"{labelling.non_relevant:,}"),
+        ("non-relevant pairs to choose them from", f"{labelling.pool:,}"),
+        ("neither: doubtful pairs", f"{labelling.pairs - labelling.relevant - labelling.pool:,}"),
+        ("relevant documents that are not in the run", f"{labelling.missed:,}"),
+        ("rows without document", f"{labelling.unknown:,}"),
+        ("rows without text", f"{labelling.without_text:,}"),
     )
-    return Table(("labelling", ""), rows, legend=f"{done.rule}; negatives {done.negatives}")
+    return Table(("labelling", ""), rows, legend=f"{labelling.rule}; negatives {labelling.negatives}")
 
 
-def confusions_table(found: Agreement) -> Table:
+def confusions_table(agreement: Agreement) -> Table:
     """Return one row a comparison: the four counts, agreement, Cohen's kappa, precision and recall."""
     columns = (
         "compared",
@@ -53,32 +53,37 @@ def confusions_table(found: Agreement) -> Table:
         (
             f"{c.first} : {c.second}",
             *(f"{n:,}" for n in (c.both, c.only_first, c.only_second, c.neither)),
-            *map(_number, found.rates(c).values()),
+            *map(_number, agreement.rates(c).values()),
         )
-        for c in found.confusions
+        for c in agreement.confusions
     )
-    return Table(columns, rows, legend=_legend(found))
+    return Table(columns, rows, legend=_legend(agreement))
 
 
-def positives_table(found: Agreement) -> Table:
+def positives_table(agreement: Agreement) -> Table:
     """Return one row a fact about relevant pairs per query."""
-    counts = list(found.positives.values())
-    without = found.without
+    counts = list(agreement.positives.values())
+    without = agreement.without
     named = ", ".join(without[:10]) + (" ..." if len(without) > 10 else "")
     rows = (
         ("queries", f"{len(counts):,}", ""),
         ("queries left without any", f"{len(without):,}", named),
         ("fewest", f"{min(counts, default=0):,}", ""),
         ("median", f"{median(counts) if counts else 0:g}", ""),
-        ("mean", f"{found.relevant / len(counts) if counts else 0:.2f}", ""),
+        ("mean", f"{agreement.relevant / len(counts) if counts else 0:.2f}", ""),
         ("most", f"{max(counts, default=0):,}", ""),
     )
     return Table(("relevant pairs of a query", "", ""), rows)
 
 
-def changes_table(found: Agreement, kind: str) -> Table:
-    """Return one row a pair that was "removed" or "added", clearest first, with its texts."""
-    with_truth = bool(found.truth)
+def changes_table(agreement: Agreement, kind: str) -> Table:
+    """Return one row a pair that was "removed" or "added", clearest first, with its texts.
+
+    Args:
+        agreement: What is compared.
+        kind: "removed" or "added".
+    """
+    with_truth = bool(agreement.truth)
     columns = ("query", "document", "passage", "text", "score", *(("truly",) if with_truth else ()))
     rows = tuple(
         (
@@ -89,21 +94,25 @@ def changes_table(found: Agreement, kind: str) -> Table:
             _number(change.score),
             *((_truth(change),) if with_truth else ()),
         )
-        for change in found.changes
+        for change in agreement.changes
         if change.kind == kind
     )
-    total = found.removed if kind == "removed" else found.added
+    total = agreement.removed if kind == "removed" else agreement.added
     return Table(columns, rows, legend=f"{len(rows):,} of {total:,}")
 
 
-def record(found: Agreement) -> dict[str, Any]:
+def record(agreement: Agreement) -> dict[str, Any]:
     """Return everything as plain values for JSON; what is unknowable (NaN) is None."""
-    data = found._asdict()
-    data |= {"relevant": found.relevant, "queries_without": found.without, "positives": dict(found.positives)}
-    data["confusions"] = [c._asdict() | {"pairs": c.pairs} | found.rates(c) for c in found.confusions]
-    data["histogram"] = found.histogram and found.histogram._asdict()
-    data["calibration"] = found.calibration and found.calibration._asdict() | {
-        "error": found.calibration.error
+    data = agreement._asdict()
+    data |= {
+        "relevant": agreement.relevant,
+        "queries_without": agreement.without,
+        "positives": dict(agreement.positives),
+    }
+    data["confusions"] = [c._asdict() | {"pairs": c.pairs} | agreement.rates(c) for c in agreement.confusions]
+    data["histogram"] = agreement.histogram and agreement.histogram._asdict()
+    data["calibration"] = agreement.calibration and agreement.calibration._asdict() | {
+        "error": agreement.calibration.error
     }
     data["changes"] = [
         {
@@ -116,15 +125,15 @@ def record(found: Agreement) -> dict[str, Any]:
             "score": change.score,
             "truth": change.truth,
         }
-        for change in found.changes
+        for change in agreement.changes
     ]
     plain: dict[str, Any] = _plain(data)
     return plain
 
 
-def labelling_record(done: Labelling) -> dict[str, Any]:
+def labelling_record(labelling: Labelling) -> dict[str, Any]:
     """Return a labelling as plain values for JSON, its agreement among them."""
-    data = done._asdict() | {"out": str(done.out), "agreement": record(done.agreement)}
+    data = labelling._asdict() | {"out": str(labelling.out), "agreement": record(labelling.agreement)}
     plain: dict[str, Any] = _plain(data)
     return plain
 
@@ -139,11 +148,11 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
-def write_report(done: Labelling | Agreement, path: Path | str, title: str = "Labels") -> None:
+def write_report(result: Labelling | Agreement, path: Path | str, title: str = "Labels") -> None:
     """Write a page that stands alone: tables, pictures, changed pairs; no link and no script.
 
     Args:
-        done: A labelling, or only an agreement.
+        result: A labelling, or only an agreement.
         path: The HTML file.
         title: Its heading.
 
@@ -151,47 +160,48 @@ def write_report(done: Labelling | Agreement, path: Path | str, title: str = "La
         MissingExtra: jinja2 or matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    found = done.agreement if isinstance(done, Labelling) else done
+    labelling = result if isinstance(result, Labelling) else None
+    agreement = result.agreement if isinstance(result, Labelling) else result
     content = {
         "title": title,
-        "found": found,
-        "work": work_table(done) if isinstance(done, Labelling) else None,
-        "negatives": done.negatives if isinstance(done, Labelling) else "",
-        "confusions": confusions_table(found),
-        "positives": positives_table(found).select(range(2)),
-        "changes": [(kind, changes_table(found, kind)) for kind in ("removed", "added")]
-        if found.judge
+        "agreement": agreement,
+        "work": work_table(labelling) if labelling else None,
+        "negatives": labelling.negatives if labelling else "",
+        "confusions": confusions_table(agreement),
+        "positives": positives_table(agreement).select(range(2)),
+        "changes": [(kind, changes_table(agreement, kind)) for kind in ("removed", "added")]
+        if agreement.judge
         else [],
-        "charts": _charts(found),
+        "charts": _charts(agreement),
     }
     write_page(_TEMPLATE, content, path)
 
 
-def _charts(found: Agreement) -> list[tuple[str, str, str]]:
+def _charts(agreement: Agreement) -> list[tuple[str, str, str]]:
     """Return (heading, note, SVG) of every picture there is something to draw for."""
-    without = len(found.without)
-    note = f"{without:,} of {len(found.positives):,} queries are left without any relevant pair."
-    charts = [("Relevant pairs per query", note, positives_chart(found.positives))]
-    if found.histogram is not None and found.asked:
-        note = f"{found.asked:,} pairs were read by the teacher; it says yes to {found.accepted:,}."
-        charts.append(("Scores of the teacher", note, histogram_chart(found.histogram)))
-    if found.calibration is not None:
+    without = len(agreement.without)
+    note = f"{without:,} of {len(agreement.positives):,} queries are left without any relevant pair."
+    charts = [("Relevant pairs per query", note, positives_chart(agreement.positives))]
+    if agreement.histogram is not None and agreement.asked:
+        note = f"{agreement.asked:,} pairs were read by the teacher; it says yes to {agreement.accepted:,}."
+        charts.append(("Scores of the teacher", note, histogram_chart(agreement.histogram)))
+    if agreement.calibration is not None:
         note = (
-            f"On the dashed line the teacher's probabilities come true by the {found.calibration.reference}. "
-            f"Expected calibration error {found.calibration.error:.3f}."
+            f"On the dashed line the teacher's probabilities come true by the {agreement.calibration.reference}. "
+            f"Expected calibration error {agreement.calibration.error:.3f}."
         )
-        charts.append(("Calibration of the teacher", note, calibration_chart(found.calibration)))
+        charts.append(("Calibration of the teacher", note, calibration_chart(agreement.calibration)))
     return charts
 
 
-def _legend(found: Agreement) -> str:
-    said = "Precision and recall measure the second by the first."
-    if found.within_judge:
-        said += (
+def _legend(agreement: Agreement) -> str:
+    sentence = "Precision and recall measure the second by the first."
+    if agreement.within_judge:
+        sentence += (
             " The teacher was asked only where the judge said yes, so what it would add elsewhere, and with "
             "it their kappa, is not known; ask it about every pair (--ask-all) to see it."
         )
-    return said
+    return sentence
 
 
 def _truth(change: Change) -> str:

@@ -106,7 +106,12 @@ def _draw(comparison: Comparison, path: Path) -> None:
 
 
 def show(comparison: Comparison, texts: dict[str, str]) -> None:
-    """Print the tables of a comparison."""
+    """Print the tables of a comparison.
+
+    Args:
+        comparison: What to show.
+        texts: Query id -> its words, shown beside the best and worst queries.
+    """
     for table in tables.main_tables(comparison):
         console.print_table(table)
     if comparison.challengers:

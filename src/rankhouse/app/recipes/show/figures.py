@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+_UNKNOWN = Interval(math.nan, math.nan, math.nan)
 _MARKS = ("o", "s", "^", "D", "v", "P")
 
 
@@ -59,7 +60,7 @@ class FigureResult(NamedTuple):
         """The numbers as plain data; what is unknown is None."""
         return [
             {"line": line, "x": label(x)}
-            | {n: None if p is None or math.isnan(v := getattr(p, n)) else v for n in Interval._fields}
+            | {name: None if math.isnan(v) else v for name, v in (p or _UNKNOWN)._asdict().items()}
             for line, points in self.lines.items()
             for x, p in zip(self.xs, points, strict=True)
         ]

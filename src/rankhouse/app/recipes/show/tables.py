@@ -279,7 +279,7 @@ def _checks(
         if expect.smallest != smallest or any(labels.get(n) != str(v) for n, v in expect.when.items()):
             continue
         for row, cells in expect.rows.items():
-            for column, wanted in cells.items():
+            for column, expected in cells.items():
                 name = column
                 if table.measures:
                     name = measure_names(column, place, plan.written.lines)[0]
@@ -290,25 +290,25 @@ def _checks(
                 yield Check(
                     row,
                     name,
-                    wanted,
+                    expected,
                     expect.within,
                     expect.source,
                     found,
-                    status(wanted, found, expect.within),
+                    status(expected, found, expect.within),
                 )
 
 
-def status(wanted: float, found: float | None, within: float) -> str:
+def status(expected: float, found: float | None, within: float) -> str:
     """Say how a number compares with the expected one.
 
     Args:
-        wanted: The expected one.
+        expected: The expected one.
         found: The number; None if data are absent.
         within: The difference that still counts as reproduced.
     """
     if found is None:
         return ABSENT
     # The last digit of what is expected was rounded, and so was the tolerance.
-    if abs(found - wanted) <= within + 1e-9:
+    if abs(found - expected) <= within + 1e-9:
         return REPRODUCED
-    return f"{DIFFERS} {found - wanted:+.4f}"
+    return f"{DIFFERS} {found - expected:+.4f}"
