@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
@@ -24,12 +24,12 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from rankhouse.core import progress as progress_of
 from rankhouse.core.errors import RankhouseWarning
-from rankhouse.page import tables
+from rankhouse.page.tables import Table
 
 LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
 _WIDE = 1_000  # columns of a file or a pipe: tables keep the width they need
@@ -96,37 +96,27 @@ def emit_json(data: object) -> None:
     click.echo(_not_escaped_by_json.sub(lambda found: f"\\u{ord(found[0]):04x}", raw.decode()))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
-    """Lay out a table: the first column as text, the others right-aligned.
+def print_table(table: Table, title: str = "") -> None:
+    """Print a table to standard output: numbers to the right, the best in bold, the legend below it.
 
     Args:
-        columns: The heads.
-        rows: Cells, shown as text whatever they hold.
+        table: The table; its cells are shown as text, whatever they hold.
         title: Its heading.
     """
-    layout = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold")
-    for position, name in enumerate(columns):
-        layout.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
-    for row in rows:
-        layout.add_row(*(Text(visible(str(cell))) for cell in row))  # an id may look like markup
-    return layout
-
-
-def print_table(content: tables.Table, title: str = "") -> None:
-    """Print a table to standard output: the best in bold, the legend below it.
-
-    Args:
-        content: The table.
-        title: Its heading.
-    """
-    layout = table(content.columns, (), title)
-    for number, row in enumerate(content.rows):
-        layout.add_row(
-            *(Text(visible(c), "bold" if (number, i) in content.strong else "") for i, c in enumerate(row))
+    heading = Text(visible(title)) if title else None  # a system's name may look like markup
+    grid = Grid(title=heading, title_justify="left", title_style="bold", header_style="bold")
+    for name, is_number in zip(table.columns, table.numeric, strict=True):
+        grid.add_column(Text(visible(name)), justify="right" if is_number else "left", overflow="fold")
+    for number, row in enumerate(table.rows):
+        grid.add_row(
+            *(
+                Text(visible(cell), "bold" if (number, i) in table.strong else "")
+                for i, cell in enumerate(row)
+            )
         )
-    results.print(layout)
-    if content.legend:
-        results.print(content.legend, style="dim", markup=False, soft_wrap=True)
+    results.print(grid)
+    if table.legend:
+        results.print(table.legend, style="dim", markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -187,7 +187,8 @@ def _charts(agreement: Agreement) -> list[tuple[str, str, str]]:
         charts.append(("Scores of the teacher", note, histogram_chart(agreement.histogram)))
     if agreement.calibration is not None:
         note = (
-            f"On the dashed line the teacher's probabilities come true by the {agreement.calibration.reference}. "
+            "On the dashed line the teacher's probabilities come true by the "
+            f"{agreement.calibration.reference}. "
             f"Expected calibration error {agreement.calibration.error:.3f}."
         )
         charts.append(("Calibration of the teacher", note, calibration_chart(agreement.calibration)))

@@ -22,6 +22,7 @@ from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels, from_grade, relevant, restrict
 from rankhouse.core.trec import read_qrels, write_qrels
 from rankhouse.evaluation.group_split import divide
+from rankhouse.page.tables import Table
 from rankhouse.text.normalisation import WIDTHS
 
 SHARES = "first=0.25, second=0.25, third=0.25, test=0.25"
@@ -102,7 +103,7 @@ def command(
             {"entries": entries.number, "own": len(entries.own), "parts": [row._asdict() for row in rows]}
         )
         return
-    console.results.print(console.table(Row._fields, rows))
+    console.print_table(Table(Row._fields, tuple(tuple(map(str, row)) for row in rows)))
     console.say(f"{entries.number:,} entries and {len(rows)} parts written to {out}")
 
 

@@ -27,6 +27,7 @@ from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.passage_files import Given, check_passages, read_passages
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule, judged, judges
+from rankhouse.page.tables import Table
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.text.split import SPLITTERS
 
@@ -214,12 +215,10 @@ def _show(done: Labelling, shared: Overlap | None, seconds: float) -> None:
     if done.agreement.confusions:
         made.append(report.confusions_table(done.agreement))
     for table in made:
-        console.results.print(console.table(table.columns, table.rows))
-        if table.legend:
-            console.results.print(table.legend, style="dim", markup=False)
+        console.print_table(table)
     if shared is not None:
-        rows = [(what, f"{count:,}", some) for what, count, some in shared.rows()]
-        console.results.print(console.table(("shared with the test data", "", ""), rows))
+        rows = tuple((what, f"{count:,}", some) for what, count, some in shared.rows())
+        console.print_table(Table(("shared with the test data", "", ""), rows))
     before = f", {done.resumed:,} of the pairs answered before a kill" if done.resumed else ""
     console.say(
         f"{done.relevant:,} relevant pairs and {done.non_relevant:,} negatives written to {done.out} "

@@ -13,6 +13,7 @@ from rankhouse.core.pairs import read_pairs
 from rankhouse.core.qrels import from_grade
 from rankhouse.core.trec import read_qrels
 from rankhouse.labels.pairs_summary import Contents, contents
+from rankhouse.page.tables import Table
 
 
 @click.command(
@@ -36,7 +37,7 @@ def command(files: tuple[Path, ...], truth: Path | None, relevant_from: int, as_
         console.emit_json(next(iter(said.values())) if len(said) == 1 else said)
         return
     columns = ("file", "pairs", "relevant", "queries", "with a relevant", "precision", "recall")
-    console.results.print(console.table(columns, [_row(name, one) for name, one in found.items()]))
+    console.print_table(Table(columns, tuple(_row(name, one) for name, one in found.items())))
 
 
 def _shares(one: Contents) -> dict[str, float | None]:
