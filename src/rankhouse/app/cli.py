@@ -56,7 +56,12 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command's module and give its command."""
+        """Import a command's module and give its command.
+
+        Args:
+            ctx: The command's context.
+            cmd_name: The name that was typed.
+        """
         del ctx
         name = RENAMED.get(cmd_name, cmd_name)
         if name not in COMMANDS:
@@ -68,7 +73,12 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; an unknown one lists the choices and the nearest."""
+        """Find the command; an unknown one lists the choices and the nearest.
+
+        Args:
+            ctx: The command's context.
+            args: What was typed.
+        """
         if args and args[0] not in {**COMMANDS, **RENAMED} and not args[0].startswith("-"):
             close = get_close_matches(args[0].lower(), COMMANDS, 1)
             guess = f' (did you mean "{close[0]}"?)' if close else ""
@@ -78,7 +88,12 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
+        """Write the list of commands without importing them.
+
+        Args:
+            ctx: The command's context.
+            formatter: Writes the help.
+        """
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])

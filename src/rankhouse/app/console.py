@@ -54,7 +54,12 @@ class _SafeConsole(Console):
         return super().render_str(visible(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render something; see rich."""
+        """Render something; see rich.
+
+        Args:
+            renderable: What is printed.
+            options: Keys of the step and their values.
+        """
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment

@@ -36,7 +36,13 @@ def own_entries(rule: str, queries: Iterable[Query], documents: Mapping[str, Doc
 
 
 def without(run: Run, own: set[str], k: int) -> Run:
-    """Leave these queries' own entries out of a run, and keep the best k of each."""
+    """Leave these queries' own entries out of a run, and keep the best k of each.
+
+    Args:
+        run: The run.
+        own: Queries that are entries of the collection.
+        k: How many documents a query are kept.
+    """
     if not own:
         return run.top(k)
     return Run.from_rankings({q: _rest(q, run[q]) if q in own else run[q] for q in run}).top(k)

@@ -62,6 +62,10 @@ Way = Callable[[Sequence[str], Sequence[Run], Tuning | None], Joined]
 def way(text: str, weights: tuple[float, ...] | None = None) -> Way:
     """Find a way by its notation: ``linear("raw")``, ``rrf``, ``mean``, ``greedy``, ``depth``, ``depth(40)``.
 
+    Args:
+        text: The text.
+        weights: One a run, or None.
+
     Raises:
         WrongUse: No such way, or weights where they have no meaning.
     """

@@ -44,7 +44,13 @@ def _recall(vectors: Vectors, structure: str) -> str:
 
 
 def check_kept(index: Index, facts: dict[str, str], faults: list[str]) -> None:
-    """Check every folder of kept passages; see :func:`check_vectors`."""
+    """Check every folder of kept passages; see :func:`check_vectors`.
+
+    Args:
+        index: The index.
+        facts: Filled with what was found, for people.
+        faults: Filled with what is wrong.
+    """
     try:
         there = open_all(index.path)
     except RankhouseError as error:

@@ -25,7 +25,13 @@ class _Finite(click.ParamType[float]):
     name = "float"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
-        """Read the number."""
+        """Read the number.
+
+        Args:
+            value: What was given.
+            param: The option.
+            ctx: The command's context.
+        """
         try:
             number = float(value)
         except ValueError:
@@ -48,7 +54,13 @@ class _OutputFile(click.ParamType[Path]):
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # noqa: ANN401 - as in click
-        """Refuse what no file can be written to, and whatever another process is writing."""
+        """Refuse what no file can be written to, and whatever another process is writing.
+
+        Args:
+            value: What was given.
+            param: The option.
+            ctx: The command's context.
+        """
         del param
         path = Path(value)
         if ctx is not None and ctx.obj == PLANNED:

@@ -37,6 +37,10 @@ class ComputeOptions:
 def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
     """Open a bundle folder, or a checkpoint by its family: ``crossencoder("DIR")``.
 
+    Args:
+        spec: A folder, or a notation.
+        compute: Precision, device and threads.
+
     Raises:
         MissingExtra: torch or transformers is not installed.
         BadModel: The folder holds no ranker.
@@ -89,6 +93,10 @@ class DenseModel:
 def dense_searcher(index: Index, model: DenseModel) -> Searcher:
     """Open the vectors of an index, exact or by a structure.
 
+    Args:
+        index: The index.
+        model: The model's notation.
+
     Raises:
         MissingInput: Nothing was encoded under this name.
         BadIndex: The vectors do not cover the index as it is now.
@@ -106,7 +114,16 @@ def dense_run(
     compute: ComputeOptions,
     progress: Progress | None = None,
 ) -> Run:
-    """Rank an index's documents by their vectors."""
+    """Rank an index's documents by their vectors.
+
+    Args:
+        index: The index.
+        model: The model's notation.
+        queries: What is asked.
+        k: How many documents a query are kept.
+        compute: Precision, device and threads.
+        progress: Told how far the work is.
+    """
     searcher = dense_searcher(index, model)
     encoder: Any = open_ranker(model.ranker, compute)
     if not hasattr(encoder, "encode_queries"):

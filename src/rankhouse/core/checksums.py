@@ -90,7 +90,12 @@ def file_sum(path: Path, size: int | None = None, *, blocks: bool = False) -> Fi
 
 
 def differs(found: FileSum, expected: FileSum) -> str:
-    """Say how a file differs from what it must be; "" where it does not."""
+    """Say how a file differs from what it must be; "" where it does not.
+
+    Args:
+        found: What is there.
+        expected: What must be there.
+    """
     if found.bytes != expected.bytes:
         return f"has {found.bytes:,} bytes where the manifest says {expected.bytes:,}"
     if found.crc32 != expected.crc32:
@@ -129,6 +134,10 @@ class Guard:
     def span(self, start: int, end: int) -> None:
         """See to it that the bytes from start to end are as they were written.
 
+        Args:
+            start: First byte or entry.
+            end: Behind the last one.
+
         Raises:
             RankhouseError: They are not, or lie outside the file.
         """
@@ -145,7 +154,12 @@ class Guard:
         self.span(0, len(self._content))
 
     def spans(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """See to many spans at once, none of them empty; raises as :meth:`span` does."""
+        """See to many spans at once, none of them empty; raises as :meth:`span` does.
+
+        Args:
+            starts: First ones, (n,) int64.
+            ends: Behind the last ones, (n,) int64.
+        """
         if not self.left or not len(starts):
             return
         if int(starts.min()) < 0 or int(ends.max()) > len(self._content):
@@ -200,12 +214,22 @@ class Checked(Generic[Scalar]):
         return self._guard is None or not self._guard.left
 
     def check(self, start: int, end: int) -> None:
-        """See to it that entries from start to end are as they were written."""
+        """See to it that entries from start to end are as they were written.
+
+        Args:
+            start: First byte or entry.
+            end: Behind the last one.
+        """
         if self._guard is not None and self._guard.left:
             self._guard.span(self._offset + start * self._width, self._offset + end * self._width)
 
     def check_many(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """See to entries from starts (n,) to ends (n,), all at once."""
+        """See to entries from starts (n,) to ends (n,), all at once.
+
+        Args:
+            starts: First ones, (n,) int64.
+            ends: Behind the last ones, (n,) int64.
+        """
         if self._guard is not None and self._guard.left:
             full = ends > starts
             width, offset = self._width, self._offset
@@ -218,7 +242,12 @@ class Checked(Generic[Scalar]):
         return self._items[place]
 
     def part(self, start: int, end: int) -> Any:  # noqa: ANN401 - a memoryview, which types poorly
-        """Return the entries from start to end of a (n,) array, as a buffer over the same memory."""
+        """Return the entries from start to end of a (n,) array, as a buffer over the same memory.
+
+        Args:
+            start: First entry.
+            end: Behind the last one.
+        """
         if self._guard is not None and self._guard.left:
             self.check(start, end)
         return self._items[start:end]

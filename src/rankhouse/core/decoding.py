@@ -63,7 +63,12 @@ def _json_fault(raw: bytes, error: Exception) -> str:
 
 
 def nested(path: Path | str | None, line: int | None = None) -> BadData:
-    """Return the error for JSON that is nested too deep."""
+    """Return the error for JSON that is nested too deep.
+
+    Args:
+        path: The file.
+        line: The line it stands in, counted from 1.
+    """
     return BadData(
         f"the JSON is nested more than {MOST_NESTED} deep; flatten or leave out that field", path, line
     )
@@ -73,6 +78,10 @@ def is_nested_too_deep(raw: bytes, value: object) -> bool:
     """Return whether decoded JSON is nested more than :data:`MOST_NESTED` deep.
 
     What one stack of calls can still decode, a deeper one may not encode; so the limit is fixed.
+
+    Args:
+        raw: The bytes of one line.
+        value: What was given.
     """
     if raw.count(b"[") + raw.count(b"{") <= MOST_NESTED:
         return False

@@ -19,6 +19,11 @@ _WAYS = (
 def checked_id(value: str, path: Path, line: int) -> str:
     """Return an id if run and judgement files can hold it.
 
+    Args:
+        value: The id.
+        path: The file.
+        line: The line it stands in, counted from 1.
+
     Raises:
         BadData: It is empty or has white space in it.
     """
@@ -57,6 +62,11 @@ class SeenIds:
     def takes(self, document: Document, path: Path, line: int) -> bool:
         """Note a document's id; always true here, where a second record with an id is refused.
 
+        Args:
+            document: The document.
+            path: The file.
+            line: The line it stands in, counted from 1.
+
         Raises:
             DuplicateId: It was given before.
         """
@@ -65,6 +75,11 @@ class SeenIds:
 
     def add(self, record_id: str, path: Path, line: int) -> None:
         """Note an id and where it stands.
+
+        Args:
+            record_id: The id.
+            path: The file.
+            line: The line it stands in, counted from 1.
 
         Raises:
             DuplicateId: It was given before.

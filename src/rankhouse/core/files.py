@@ -95,6 +95,10 @@ class _Unpacked(io.RawIOBase):
 def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed by what it holds (not by its name).
 
+    Args:
+        path: The file.
+        meter: Counts the bytes read.
+
     Raises:
         MissingInput: There is no such file, it is a folder, or it may not be read.
         BadData: The compressed data is damaged, ends too early or unpacks to absurdly much.
@@ -158,6 +162,10 @@ def _neighbours(path: Path, most: int = 8) -> list[str]:
 def lines_of(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
     """Stream (line number from 1, line without its end) of an open file; a byte order mark is taken off.
 
+    Args:
+        stream: The open file, in bytes.
+        path: The file.
+
     Raises:
         BadData: A line is longer than :func:`most_bytes`.
     """
@@ -172,6 +180,10 @@ def lines_of(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
 
 def numbered_lines(path: Path, meter: Meter | None = None) -> Iterator[tuple[int, bytes]]:
     """Stream the lines of a file, see :func:`lines_of`.
+
+    Args:
+        path: The file.
+        meter: Counts the bytes read.
 
     Raises:
         MissingInput: The file cannot be read.
@@ -199,6 +211,11 @@ def read_whole(path: Path) -> bytes:
 
 def as_text(raw: bytes, path: Path, line: int) -> str:
     """Decode one line as UTF-8.
+
+    Args:
+        raw: The line's bytes.
+        path: The file.
+        line: The line it stands in, counted from 1.
 
     Raises:
         BadData: The line is not UTF-8; says which byte.

@@ -49,7 +49,13 @@ def most_times() -> int:
 
 
 def too_long(what: str, path: Path, line: int | None = None) -> BadData:
-    """Return the error for a line, record or file beyond :func:`most_bytes`."""
+    """Return the error for a line, record or file beyond :func:`most_bytes`.
+
+    Args:
+        what: What it is, for the message.
+        path: The file.
+        line: The line it stands in, counted from 1.
+    """
     return BadData(
         f"{what} has more than {most_bytes():,} bytes, the most that is read as one piece; "
         "if it is meant to, set RANKHOUSE_MAX_RECORD=1G (or more; it has to fit into memory)",

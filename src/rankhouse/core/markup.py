@@ -163,6 +163,11 @@ def _braces(text: str) -> str:
 def documents(path: Path, skips: Skips, meter: Meter | None = None) -> Iterator[tuple[int, Document]]:
     """Stream <DOC> ... </DOC> records with the line of their <DOC>.
 
+    Args:
+        path: The file.
+        skips: How many faulty records may be passed over; none by default.
+        meter: Counts the bytes read.
+
     Raises:
         BadData: A fault beyond those that ``skips`` allows.
     """

@@ -70,6 +70,11 @@ def write(name: str, /, *args: object, **kwargs: object) -> str:
 def choose(name: str, table: Mapping[str, T], what: str) -> T:
     """Look a name up; an unknown one raises with the table's names.
 
+    Args:
+        name: The name that was given.
+        table: Name -> what it stands for.
+        what: What it is, for the message.
+
     Raises:
         WrongUse: No such name; lists what there is and the nearest guess.
     """

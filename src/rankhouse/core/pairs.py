@@ -73,6 +73,11 @@ _encode = msgspec.json.Encoder().encode
 def decode_pair(raw: bytes, path: Path, line: int) -> LabelledPair:
     """Read one line of a PAIRS file.
 
+    Args:
+        raw: The bytes of one line.
+        path: The file.
+        line: The line it stands in, counted from 1.
+
     Raises:
         BadData: It is no such object; the label is no whole number from 0; the passage is below 0.
     """
@@ -103,6 +108,10 @@ def _tolerant(raw: bytes, path: Path, line: int) -> LabelledPair:
 def numbered_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[tuple[int, LabelledPair]]:
     """Stream (line, pair) of a file, plain or compressed.
 
+    Args:
+        path: The file.
+        skips: How many faulty lines may be passed over; none by default.
+
     Raises:
         BadData: A line that is no labelled pair; says which.
         MissingInput: No such file.
@@ -118,7 +127,12 @@ def numbered_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[tup
 
 
 def read_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[LabelledPair]:
-    """Stream the pairs of a file, see :func:`numbered_pairs`."""
+    """Stream the pairs of a file, see :func:`numbered_pairs`.
+
+    Args:
+        path: The file.
+        skips: How many faulty records may be passed over; none by default.
+    """
     return (pair for _, pair in numbered_pairs(path, skips))
 
 
@@ -228,6 +242,10 @@ class Contradictions:
 
 def write_pairs(pairs: Iterable[LabelledPair], path: Path | str) -> int:
     """Write pairs, whole or not at all, compressed by suffix; gives how many there were.
+
+    Args:
+        pairs: The pairs.
+        path: The file.
 
     Raises:
         OutputFailed: The file cannot be written; whatever stood there before still does.

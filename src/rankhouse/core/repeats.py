@@ -33,6 +33,11 @@ class Repeats(SeenIds):
     def takes(self, document: Document, path: Path, line: int) -> bool:
         """Return whether a document is new, its id behind :attr:`prefix`.
 
+        Args:
+            document: The document.
+            path: The file.
+            line: The line it stands in, counted from 1.
+
         Raises:
             DuplicateId: Its id was given before, with another text, and the rule is "same".
         """
@@ -97,6 +102,12 @@ def read_sources(
     sources: Sequence[Source], skips: Skips, repeats: Repeats | None = None, meter: Meter | None = None
 ) -> Iterator[Document]:
     """Stream the documents of corpora, ids behind the prefixes of those that have one, and a colon.
+
+    Args:
+        sources: Files, folders, ``ir_datasets:NAME``, or NAME=PATH.
+        skips: How many faulty records may be passed over; none by default.
+        repeats: What becomes of ids that come again.
+        meter: Counts the bytes read.
 
     Raises:
         RankhouseError: What :func:`rankhouse.core.corpora.read_documents` raises.

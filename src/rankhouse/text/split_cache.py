@@ -52,6 +52,10 @@ class SplitCache:
     def by_id(self, doc_id: str, documents: _Documents) -> Sequence[Passage]:
         """Cut a document of a collection that stays as it is, or find its passages without reading it again.
 
+        Args:
+            doc_id: The document's id.
+            documents: Documents by id.
+
         Raises:
             KeyError: The collection does not have it.
         """

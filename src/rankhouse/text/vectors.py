@@ -58,7 +58,13 @@ class StartTable:
 
 
 def like_the_known(rng: np.random.Generator, shape: tuple[int, int], known: FloatArray) -> FloatArray:
-    """Draw from N(mean, std) with the scalar mean and std over all numbers read, as TK's authors do."""
+    """Draw from N(mean, std) with the scalar mean and std over all numbers read, as TK's authors do.
+
+    Args:
+        rng: Source of random numbers.
+        shape: Of what is drawn.
+        known: The numbers read, whose mean and deviation are taken.
+    """
     mean, std = float(known.mean(dtype=np.float64)), float(known.std(dtype=np.float64))
     return rng.normal(mean, std, shape).astype(np.float32)
 
@@ -73,7 +79,14 @@ def uniform(bound: float = 0.05) -> Missing:
 
 
 def random_table(vocabulary: Vocabulary, width: int, seed: int, std: float = INTEGER_TABLE_STD) -> StartTable:
-    """Draw all rows from N(0, std): a start without any file; (v, d), row 0 zero."""
+    """Draw all rows from N(0, std): a start without any file; (v, d), row 0 zero.
+
+    Args:
+        vocabulary: The words, v of them.
+        width: Numbers a word, d.
+        seed: Of what is drawn.
+        std: Standard deviation.
+    """
     if width < 1:
         raise WrongUse(f"width={width}: a word vector has 1 number or more; 300 is usual")
     table = np.random.default_rng(seed).normal(0, std, (len(vocabulary), width)).astype(np.float32)
@@ -158,6 +171,11 @@ def read_text_vectors(
 
     A first line of two whole numbers is the header of word2vec and fastText (words, width). A word may hold
     spaces (GloVe 840B does): the last d fields are the numbers. Of a word that comes twice the first counts.
+
+    Args:
+        lines: Numbered lines of the file.
+        path: The file.
+        wanted: Words whose rows are read.
 
     Yields:
         (word, (d,) float32).

@@ -128,6 +128,10 @@ class Vocabulary:
     def from_json(cls, content: bytes, path: Path | str | None = None) -> Vocabulary:
         """Read what :meth:`to_json` wrote.
 
+        Args:
+            content: The JSON.
+            path: The file.
+
         Raises:
             BadData: It is not such JSON, of another version, or its columns differ in length.
         """

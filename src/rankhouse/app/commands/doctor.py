@@ -78,7 +78,12 @@ class Aids(NamedTuple):
 
 
 def examine(thing: str, aids: Aids = Aids()) -> Finding:  # noqa: B008 - immutable
-    """Recognise a thing by its content and check it."""
+    """Recognise a thing by its content and check it.
+
+    Args:
+        thing: What was named on the command line.
+        aids: What else is known: judgements, a corpus.
+    """
     finding = Finding(thing, "unreadable")
     try:
         if _is_ranker(thing):

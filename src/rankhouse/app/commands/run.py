@@ -92,7 +92,14 @@ def _absent(plan: Plan) -> str:
 
 
 def show_plan(plan: Plan, folder: Path, contents: Contents, *, as_json: bool) -> None:
-    """Show every command in order, and how it stands."""
+    """Show every command in order, and how it stands.
+
+    Args:
+        plan: What is to be done.
+        folder: Where relative paths begin.
+        contents: Hashes of files that were read before.
+        as_json: Write JSON instead.
+    """
     states = [standing(task, folder, contents) for task in plan.tasks.values()]
     if as_json:
         console.emit_json(
@@ -119,7 +126,12 @@ def show_plan(plan: Plan, folder: Path, contents: Contents, *, as_json: bool) ->
 
 
 def show(result: Result, files: list[Path]) -> None:
-    """Print the tables, the expected numbers and where the files are."""
+    """Print the tables, the expected numbers and where the files are.
+
+    Args:
+        result: What came out.
+        files: What was written.
+    """
     for shown in result.tables:
         console.print_table(shown.table, shown.name)
         for text in (shown.note, *shown.remarks):

@@ -143,7 +143,13 @@ class Asking:
 
 
 def ask(index: Index, queries: list[Query], asking: Asking) -> Run:
-    """Search with every model, and fuse where there are several."""
+    """Search with every model, and fuse where there are several.
+
+    Args:
+        index: The index.
+        queries: What is asked.
+        asking: How to search.
+    """
     fusion = notation.make(asking.fusion, FUSIONS, "method of fusion")
     runs = []
     for model in asking.models:
@@ -159,7 +165,12 @@ def ask(index: Index, queries: list[Query], asking: Asking) -> Run:
 
 
 def warn_of_empty(run: Run, queries: list[Query]) -> None:
-    """Say which queries found nothing, and why a TREC run cannot name them."""
+    """Say which queries found nothing, and why a TREC run cannot name them.
+
+    Args:
+        run: The run.
+        queries: What is asked.
+    """
     empty = [query for query in queries if not run[query.id].doc_ids]
     if empty:
         named = ", ".join(f'{q.id} ("{q.text[:40]}")' for q in empty[:5]) + (" ..." if len(empty) > 5 else "")
@@ -172,7 +183,14 @@ def warn_of_empty(run: Run, queries: list[Query]) -> None:
 
 
 def show_answer(index: Index, query: Query, asking: Asking, *, as_json: bool = False) -> None:
-    """Answer one query on the screen: rank, score, title, and the best stretch of text, words highlighted."""
+    """Answer one query on the screen: rank, score, title, and the best stretch of text, words highlighted.
+
+    Args:
+        index: The index.
+        query: The question.
+        asking: How to search.
+        as_json: Write JSON instead.
+    """
     doc_ids, scores = ask(index, [query], asking)[query.id]
     terms = dict.fromkeys(index.analyzer(query.text))
     weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in terms}

@@ -42,7 +42,12 @@ class Source(NamedTuple):
 
 
 def parse(path: Path, module: str) -> Source:
-    """Parse one file; its warnings about old spellings are not ours to show."""
+    """Parse one file; its warnings about old spellings are not ours to show.
+
+    Args:
+        path: The source file.
+        module: Name of the module.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = ast.parse(path.read_bytes(), filename=str(path))

@@ -69,7 +69,13 @@ class State(msgspec.Struct, frozen=True):
 
 
 def standing(task: Task, out: Path, contents: Contents) -> State:
-    """Return how a task stands, without doing anything."""
+    """Return how a task stands, without doing anything.
+
+    Args:
+        task: One step of one pass.
+        out: The result's folder.
+        contents: Hashes of files that were read before.
+    """
     record = _finished(task, out, contents)
     if record is not None:
         return State(task, "kept", record)

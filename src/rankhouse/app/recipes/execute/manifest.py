@@ -63,7 +63,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_manifest(plan: Plan, states: list[State]) -> Manifest:
-    """Gather what is known of a run."""
+    """Gather what is known of a run.
+
+    Args:
+        plan: What is to be done.
+        states: How each task stands.
+    """
     used = plan.sources.used
     return Manifest(
         recipe=plan.written.recipe,
@@ -78,7 +83,12 @@ def make_manifest(plan: Plan, states: list[State]) -> Manifest:
 
 
 def write_manifest(manifest: Manifest, out: Path) -> None:
-    """Write ``manifest.json``."""
+    """Write ``manifest.json``.
+
+    Args:
+        manifest: What is known of the run.
+        out: The result's folder.
+    """
     with writing(out / FILE) as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n")
 

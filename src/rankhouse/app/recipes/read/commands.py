@@ -73,7 +73,12 @@ def open_command(name: str) -> click.Command:
 
 
 def output_rules(name: str, options: Mapping[str, Any]) -> OutputRules:
-    """Return how a command behaves as a step."""
+    """Return how a command behaves as a step.
+
+    Args:
+        name: The name that was given.
+        options: Keys of the step and their values.
+    """
     name = cli.RENAMED.get(name, name)
     if name == "combine" and options.get("kind") in _SELECTED:
         return OutputRules(_SELECTED[str(options["kind"])])
@@ -95,12 +100,21 @@ def named(command: click.Command) -> dict[str, click.Parameter]:
 
 
 def takes(command: click.Command, name: str) -> bool:
-    """Return whether a command has an option, the runner's own among them."""
+    """Return whether a command has an option, the runner's own among them.
+
+    Args:
+        command: The command.
+        name: The name that was given.
+    """
     return any(f"--{name}" in parameter.opts for parameter in command.params)
 
 
 def parameter_of(command: click.Command, key: str) -> click.Parameter:
     """Find the parameter that a key of a step names.
+
+    Args:
+        command: The command.
+        key: Key of the option, as the recipe writes it.
 
     Raises:
         WrongUse: There is none; lists those there are.
@@ -120,6 +134,10 @@ def parameter_of(command: click.Command, key: str) -> click.Parameter:
 
 def words(command: click.Command, options: Mapping[str, Any]) -> list[str]:
     """Write options as the words of a command line.
+
+    Args:
+        command: The command.
+        options: Keys of the step and their values.
 
     Raises:
         WrongUse: A value that the option cannot take; its text begins with the key.
@@ -172,6 +190,10 @@ def _several(key: str, value: object) -> list[str]:
 def check(command: click.Command, arguments: list[str]) -> dict[str, Any]:
     """Let the command read its words, and give every option with its value, defaults too.
 
+    Args:
+        command: The command.
+        arguments: Words of the command line.
+
     Raises:
         click.UsageError: What the command would refuse.
     """
@@ -180,13 +202,23 @@ def check(command: click.Command, arguments: list[str]) -> dict[str, Any]:
 
 
 def key_of(command: click.Command, error: click.UsageError) -> str:
-    """Name the key of a step that a refusal is about; "" if it is about none."""
+    """Name the key of a step that a refusal is about; "" if it is about none.
+
+    Args:
+        command: The command.
+        error: What the command refused.
+    """
     parameter = getattr(error, "param", None)
     return next((key for key, one in named(command).items() if one is parameter), "")
 
 
 def telling(command: click.Command, params: Mapping[str, Any]) -> dict[str, str]:
-    """Keep of all options what can change the result, as texts to be hashed."""
+    """Keep of all options what can change the result, as texts to be hashed.
+
+    Args:
+        command: The command.
+        params: Parameter -> value, defaults too.
+    """
     keys = {one.name: key for key, one in named(command).items() if one.name}
     kept = {}
     for name, value in sorted(params.items()):
@@ -201,7 +233,12 @@ def telling(command: click.Command, params: Mapping[str, Any]) -> dict[str, str]
 
 
 def shown(name: str, arguments: list[str]) -> str:
-    """Write the command line as a person would type it."""
+    """Write the command line as a person would type it.
+
+    Args:
+        name: The name that was given.
+        arguments: Words of the command line.
+    """
     return shlex.join(["rankhouse", name, *arguments])
 
 
@@ -211,7 +248,13 @@ def writes(parameter: click.Parameter) -> bool:
 
 
 def names_a_file(parameter: click.Parameter, value: str, folder: Path) -> bool:
-    """Return whether a literal value is the path of a file, which recipes name under [data]."""
+    """Return whether a literal value is the path of a file, which recipes name under [data].
+
+    Args:
+        parameter: The option.
+        value: What was given.
+        folder: Where relative paths begin.
+    """
     if isinstance(parameter.type, click.Path) or value.startswith(("ir_datasets:", "hub:")):
         return True
     looks = "/" in value or "." in value

@@ -61,7 +61,13 @@ class Lines:
         return number
 
     def say(self, keys: Key, how: str, *, by_hand: bool = False) -> None:
-        """Note that a key was given elsewhere: by the recipe's smallest size, or by hand (``--set k=10``)."""
+        """Note that a key was given elsewhere: by the recipe's smallest size, or by hand (``--set k=10``).
+
+        Args:
+            keys: Path of the key, from the outside in.
+            how: Where it was given.
+            by_hand: It was given on the command line.
+        """
         self._said[keys] = how
         if by_hand:
             self._by_hand.add(keys)
@@ -80,7 +86,12 @@ class Lines:
         return f"{self.path}, line 1" if not keys else str(self.path)
 
     def fault(self, keys: Key, reason: str) -> RecipeFault:
-        """Make the error that says where and what."""
+        """Make the error that says where and what.
+
+        Args:
+            keys: Path of the key, from the outside in.
+            reason: What is wrong.
+        """
         return RecipeFault(f"{self.where(keys)}: {reason}")
 
 

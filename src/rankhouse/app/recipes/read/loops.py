@@ -35,7 +35,12 @@ class Weave:
             self.members(name)
 
     def members(self, step: str, inside: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Name the loop variables a step depends on, in the order of [loop]."""
+        """Name the loop variables a step depends on, in the order of [loop].
+
+        Args:
+            step: Name of a step.
+            inside: Steps that are being looked at, to find circles.
+        """
         if step in inside:
             circle = [*inside[inside.index(step) :], step]
             named = ", ".join(f"{name} ({self._lines.where(('steps', name))})" for name in circle[:-1])
@@ -50,7 +55,13 @@ class Weave:
         return self._members[step]
 
     def needed(self, value: object, place: Key, inside: tuple[str, ...] = ()) -> set[str]:
-        """Name the variables that a value depends on: its own, and those of the steps it refers to."""
+        """Name the variables that a value depends on: its own, and those of the steps it refers to.
+
+        Args:
+            value: What was given.
+            place: Path of the key, for messages.
+            inside: Steps that are being looked at, to find circles.
+        """
         found = set(self.own(value, place))
         for bindings in self.passes(tuple(found)):
             for reference in self.references(fill(value, bindings), place):
@@ -61,7 +72,12 @@ class Weave:
         return found
 
     def own(self, value: object, place: Key) -> tuple[str, ...]:
-        """Name the variables a value writes in braces, those of tables among their values too."""
+        """Name the variables a value writes in braces, those of tables among their values too.
+
+        Args:
+            value: What was given.
+            place: Path of the key, for messages.
+        """
         found: list[str] = []
         for name in variables(value):
             if name not in self._recipe.loop:
@@ -78,14 +94,25 @@ class Weave:
             yield dict(zip(names, values, strict=True))
 
     def fill(self, value: Any, bindings: Bindings, place: Key) -> Any:  # noqa: ANN401 - as in references.fill
-        """Put values in; a fault says its line."""
+        """Put values in; a fault says its line.
+
+        Args:
+            value: What was given.
+            bindings: Loop variable -> value.
+            place: Path of the key, for messages.
+        """
         try:
             return fill(value, bindings)
         except WrongUse as error:
             raise self._lines.fault(place, str(error)) from error
 
     def references(self, value: object, place: Key) -> list[Reference]:
-        """List the references in a value and check that each names something."""
+        """List the references in a value and check that each names something.
+
+        Args:
+            value: What was given.
+            place: Path of the key, for messages.
+        """
         try:
             found = references(value)
         except WrongUse as error:
@@ -117,7 +144,12 @@ class Weave:
                 )
 
     def targets(self, reference: Reference, bindings: Mapping[str, Any]) -> list[Pass]:
-        """List the passes of a step that a reference stands for: one, or all that it collects."""
+        """List the passes of a step that a reference stands for: one, or all that it collects.
+
+        Args:
+            reference: What the recipe refers to.
+            bindings: Loop variable -> value.
+        """
         fixed = dict(reference.fixed)
         choices: list[list[str]] = []
         for name in self.members(reference.name):

@@ -308,7 +308,13 @@ def _check_figure(figure: Figure, recipe: Recipe, place: Key, lines: Lines) -> N
 
 
 def measure_names(text: str, place: Key, lines: Lines) -> tuple[str, ...]:
-    """Return the measures' names as ir_measures writes them."""
+    """Return the measures' names as ir_measures writes them.
+
+    Args:
+        text: In ir_measures' notation.
+        place: Path of the key, for messages.
+        lines: Where keys stand.
+    """
     from rankhouse.evaluation.measure_notation import parse
 
     try:

@@ -82,6 +82,10 @@ def _reference(found: re.Match[str]) -> Reference:
 def fill(value: Any, bindings: Bindings) -> Any:  # noqa: ANN401 - whatever TOML holds goes in and out
     """Put the values of loop variables in; a text that is one variable becomes its value, number or text.
 
+    Args:
+        value: What was given.
+        bindings: Loop variable -> value.
+
     Raises:
         WrongUse: A variable, or an entry of a table among its values, that does not exist.
     """
@@ -115,6 +119,10 @@ def _value(found: re.Match[str], bindings: Bindings) -> object:
 
 def resolve(value: Any, look_up: Callable[[Reference], list[str]]) -> Any:  # noqa: ANN401 - as in fill
     """Put paths in for references; one that collects becomes a list and must stand alone.
+
+    Args:
+        value: What was given.
+        look_up: Finds the paths of a reference.
 
     Raises:
         WrongUse: A reference to several things inside a text.

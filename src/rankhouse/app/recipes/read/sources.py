@@ -64,6 +64,10 @@ class Sources:
     def find(self, name: str, inner: str = "") -> Found:
         """Look an entry up, or a path inside it.
 
+        Args:
+            name: The name that was given.
+            inner: Path inside the entry.
+
         Raises:
             WrongUse: Entries that refer to each other in a circle.
         """
