@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers import attention
-from rankhouse.nn.layers.attention import Lie, SelfAttention, attend_once, group
+from rankhouse.nn.layers.attention import RowLayout, SelfAttention, attend_once, group
 from rankhouse.nn.layers.linear import Linear
 from rankhouse.nn.layers.ragged import Ragged, TwoSided, within_budget
 
@@ -88,7 +88,7 @@ def test_attention_of_each_row_is_its_own(sizes, seed):
     torch.manual_seed(seed)
     qkv = torch.randn(sum(sizes), 3 * 16)
     compute = Compute()
-    heard = SelfAttention(4, compute)(qkv, Lie(torch.tensor(sizes), compute))
+    heard = SelfAttention(4, compute)(qkv, RowLayout(torch.tensor(sizes), compute))
     torch.testing.assert_close(heard.double(), long_way(qkv, sizes, 4), atol=1e-5, rtol=1e-5)
 
 
@@ -100,7 +100,7 @@ def test_base_two_attention_is_softmax_within_bf16(sizes, seed):
     attend = SelfAttention(4, compute)
     qkv = torch.randn(sum(sizes), 3 * 16).bfloat16()
     folded = torch.cat([(qkv[:, :16].float() * attend.fold).bfloat16(), qkv[:, 16:]], 1)
-    heard = attend(folded, Lie(torch.tensor(sizes), compute))
+    heard = attend(folded, RowLayout(torch.tensor(sizes), compute))
     expected = long_way(folded, sizes, 4, scale=math.log(2))
     assert (heard.double() - expected).abs().max() < 0.06
 
@@ -112,7 +112,7 @@ def test_scores_beyond_base_twos_range_are_computed_the_long_way(size):
     compute = Compute("bf16")
     q, k, v = torch.randn(3, 20, 16)
     qkv = torch.cat([q + size, k.sign() * 0.1 + 1.5, v], 1).bfloat16()
-    heard = SelfAttention(4, compute)(qkv, Lie(torch.tensor([13, 7]), compute))
+    heard = SelfAttention(4, compute)(qkv, RowLayout(torch.tensor([13, 7]), compute))
     assert heard.isfinite().all()
     expected = long_way(qkv, [13, 7], 4, scale=math.log(2))
     assert (heard.double() - expected).abs().mean() < 0.3 * expected.abs().mean()
@@ -123,7 +123,7 @@ def test_the_long_way_is_taken_only_where_needed(monkeypatch):
     softmax = torch.softmax
     monkeypatch.setattr(attention.torch, "softmax", lambda *a: called.append(1) or softmax(*a))
     compute = Compute("bf16")
-    attend, groups = SelfAttention(2, compute), Lie(torch.tensor([5, 5]), compute)
+    attend, groups = SelfAttention(2, compute), RowLayout(torch.tensor([5, 5]), compute)
     attend(torch.ones(10, 24).bfloat16(), groups)
     assert not called
     attend(torch.full((10, 24), 40.0).bfloat16(), groups)
@@ -135,7 +135,7 @@ def test_the_long_way_is_taken_only_where_needed(monkeypatch):
 def test_single_queries_read_their_own_row_only(sizes, seed):
     torch.manual_seed(seed)
     queries, x = torch.randn(len(sizes), 3, 8), torch.randn(sum(sizes), 8)
-    heard = attend_once(queries, x, Lie(torch.tensor(sizes), Compute()))
+    heard = attend_once(queries, x, RowLayout(torch.tensor(sizes), Compute()))
     for query, row, ours in zip(queries, torch.split(x, sizes), heard, strict=True):
         torch.testing.assert_close(ours, torch.softmax(query @ row.T, -1) @ row, atol=1e-5, rtol=1e-5)
 

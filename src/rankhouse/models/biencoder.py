@@ -37,7 +37,7 @@ from rankhouse.models.pair_encoding import TextIds, TextReader, plain, text_layo
 from rankhouse.models.sentence_transformers import Pooling, Settings, read_dense, read_settings
 from rankhouse.models.transformer_encoders import encoder_of, length_limit, padded
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.layers.linear import settled
+from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Packed
 
 Similarity = Literal["dot", "cosine", "l2"]
@@ -47,7 +47,7 @@ _COSINE_TEMPERATURE = 0.05
 
 
 @dataclass(frozen=True)
-class Sides:
+class DualBatch:
     """A batch of n pairs; each distinct query stands in it once.
 
     Attributes:
@@ -73,14 +73,14 @@ class Sides:
         """(n,) int64: tokens of either side that did not fit."""
         return self.passages.lost + self.queries.lost[self.which]
 
-    def take(self, rows: Tensor) -> Sides:
+    def take(self, rows: Tensor) -> DualBatch:
         """Return these rows, (m,) int64, in this order."""
         used, which = torch.unique(self.which[rows], return_inverse=True)
-        return Sides(self.queries.take(used), which, self.passages.take(rows))
+        return DualBatch(self.queries.take(used), which, self.passages.take(rows))
 
-    def to(self, device: torch.device) -> Sides:
+    def to(self, device: torch.device) -> DualBatch:
         """Move to a device."""
-        return Sides(self.queries.to(device), self.which.to(device), self.passages.to(device))
+        return DualBatch(self.queries.to(device), self.which.to(device), self.passages.to(device))
 
 
 class BiEncoder(nn.Module):
@@ -124,12 +124,12 @@ class BiEncoder(nn.Module):
         tokenizer, config = read_assets(assets)
         return cls(network_of(config, "AutoModel"), dense_layers(policy["dense"]), tokenizer, policy, config)
 
-    def encode(self, pairs: Sequence[Pair]) -> Sides:
+    def encode(self, pairs: Sequence[Pair]) -> DualBatch:
         """Turn the text of n pairs into ids."""
         places: dict[str, int] = {}
         which = [places.setdefault(pair.query.text, len(places)) for pair in pairs]
         passages = self.encode_passages([pair.passage.text for pair in pairs])
-        return Sides(self.encode_queries(list(places)), torch.tensor(which, dtype=torch.int64), passages)
+        return DualBatch(self.encode_queries(list(places)), torch.tensor(which, dtype=torch.int64), passages)
 
     def encode_queries(self, texts: Sequence[str]) -> Packed:
         """Turn n queries into ids, prompt before them."""
@@ -149,12 +149,12 @@ class BiEncoder(nn.Module):
         mask = batch.ids.mask()[:, :, None]
         return self._finish((states * mask).sum(1) / mask.sum(1))
 
-    def forward(self, batch: Sides) -> Tensor:
+    def forward(self, batch: DualBatch) -> Tensor:
         """Score a batch: (n,), higher is better, with gradients where they are on."""
         queries, passages = self.vectors(batch.queries), self.vectors(batch.passages)
         return compare(queries[batch.which.to(queries.device)], passages, self.policy["similarity"])
 
-    def loss(self, batch: Sides, labels: Tensor) -> Tensor:
+    def loss(self, batch: DualBatch, labels: Tensor) -> Tensor:
         """Negative log likelihood of each group's first passage among all passages of the batch.
 
         Args:
@@ -174,7 +174,9 @@ class BiEncoder(nn.Module):
         """Return the quickest way from ids to vectors (n, d)."""
         first = self.policy["pooling"] == "cls"
         encoder = encoder_of(self.network, compute, first_only=first)
-        dense = settled(deepcopy(self.dense).to(compute.device).eval(), compute._replace(precision="fp32"))
+        dense = packed_linears(
+            deepcopy(self.dense).to(compute.device).eval(), compute._replace(precision="fp32")
+        )
         finish = _Finish(dense, self.policy["normalised"])
 
         def vectors(batch: Packed) -> Tensor:
@@ -183,11 +185,11 @@ class BiEncoder(nn.Module):
 
         return vectors
 
-    def scorer(self, compute: Compute) -> Callable[[Sides], Tensor]:
+    def scorer(self, compute: Compute) -> Callable[[DualBatch], Tensor]:
         """Return the quickest way from ids to scores (n,)."""
         vectors, similarity = self.vector_scorer(compute), self.policy["similarity"]
 
-        def score(batch: Sides) -> Tensor:
+        def score(batch: DualBatch) -> Tensor:
             queries = vectors(batch.queries)
             return compare(queries[batch.which.to(queries.device)], vectors(batch.passages), similarity)
 
@@ -309,7 +311,7 @@ def _means(states: Tensor, lengths: Tensor) -> Tensor:
     return states.new_zeros(len(lengths), states.shape[1]).index_add_(0, rows, states) / lengths[:, None]
 
 
-def _also_right(batch: Sides, own: Tensor, which: Tensor) -> Tensor:
+def _also_right(batch: DualBatch, own: Tensor, which: Tensor) -> Tensor:
     """Return which passages are a query's right answer besides its own: (g, n) bool, to be left out.
 
     They are the same text as its own passage or as the query itself (the query is an entry of the catalogue),

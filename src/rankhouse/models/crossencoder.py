@@ -43,7 +43,7 @@ from rankhouse.models.transformer_encoders import (
 )
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu.infer import require_int8
-from rankhouse.nn.layers.linear import settled
+from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Packed
 
 Scale = Literal["logit", "probability", "logprob"]
@@ -230,7 +230,7 @@ def _packed(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor] 
     if not is_packable(net.config):
         return None
     encoder = encoder_of(net.base_model, compute, first_only=True)
-    head = settled(_head(net).to(compute.device).eval(), compute._replace(precision="fp32"))
+    head = packed_linears(_head(net).to(compute.device).eval(), compute._replace(precision="fp32"))
     return lambda batch: head(encoder.first(batch))
 
 
@@ -254,5 +254,5 @@ class _AsFirst(nn.Module):
 def _by_length(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor]:
     """Return the whole network called with rows of one length only, (n, c)."""
     require_int8(compute, type(network).__name__)
-    net: Any = settled(deepcopy(network).to(compute.device, compute.dtype).eval(), compute)
+    net: Any = packed_linears(deepcopy(network).to(compute.device, compute.dtype).eval(), compute)
     return lambda batch: torch.cat([net(**given).logits for given in by_length(batch)])

@@ -12,12 +12,12 @@ from torch import Tensor
 from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.biencoder import BiEncoder, Similarity, compare
-from rankhouse.models.encoding_cache import Encoded, Recall
+from rankhouse.models.encoding_cache import Encoded, EncodingCache
 from rankhouse.models.engine import Engine
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.layers.ragged import Packed
 
-_RECALLED = 128 * 2**20
+_CACHE_BYTES = 128 * 2**20
 """Bytes of vectors kept for each side: 75,000 passages of MiniLM."""
 
 
@@ -37,8 +37,8 @@ class DenseRanker(NeuralRanker):
         """
         if not pairs:
             return np.empty(0, np.float32)
-        queries = self._recall["queries"]([pair.query.text for pair in pairs])
-        passages = self._recall["passages"]([pair.passage.text for pair in pairs])
+        queries = self._encodings["queries"]([pair.query.text for pair in pairs])
+        passages = self._encodings["passages"]([pair.passage.text for pair in pairs])
         self.report.add(torch.from_numpy(queries.lost + passages.lost))
         sides = torch.from_numpy(queries.vectors), torch.from_numpy(passages.vectors)
         scores: FloatArray = compare(*sides, self.similarity).numpy()
@@ -93,9 +93,12 @@ class DenseRanker(NeuralRanker):
             return self._encoder(self.model.encode_queries([""])).shape[1]
 
     @cached_property
-    def _recall(self) -> dict[str, Recall]:
+    def _encodings(self) -> dict[str, EncodingCache]:
         sides = {"queries": self.model.encode_queries, "passages": self.model.encode_passages}
-        return {side: Recall(partial(self._with_losses, encode), _RECALLED) for side, encode in sides.items()}
+        return {
+            side: EncodingCache(partial(self._with_losses, encode), _CACHE_BYTES)
+            for side, encode in sides.items()
+        }
 
     @cached_property
     def _encoder(self) -> Callable[[Packed], Tensor]:

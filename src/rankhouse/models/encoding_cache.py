@@ -30,7 +30,7 @@ class Encoded(NamedTuple):
     lost: NDArray[np.int64]
 
 
-class Recall:
+class EncodingCache:
     """Keeps the vectors of the texts last asked for, within so many bytes.
 
     Args:
@@ -40,36 +40,36 @@ class Recall:
 
     def __init__(self, encode: Callable[[Sequence[str]], Encoded], size: int) -> None:
         self._encode, self._size = encode, size
-        self._kept: OrderedDict[bytes, tuple[FloatArray, int]] = OrderedDict()
+        self._entries: OrderedDict[bytes, tuple[FloatArray, int]] = OrderedDict()
         self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def __call__(self, texts: Sequence[str]) -> Encoded:
         """Return the vectors of n texts in their order; those not kept are encoded, equal ones once."""
         names = [_name(text) for text in texts]
         with self._lock:
-            found = {name: self._kept[name] for name in names if name in self._kept}
-        missing = {name: text for name, text in zip(names, texts, strict=True) if name not in found}
+            entries = {name: self._entries[name] for name in names if name in self._entries}
+        missing = {name: text for name, text in zip(names, texts, strict=True) if name not in entries}
         if missing:
             vectors, lost = self._encode(list(missing.values()))
             # Copies: a row of `vectors` would keep the whole array alive.
             rows = ((row.copy(), int(cut)) for row, cut in zip(vectors, lost, strict=True))
-            found |= dict(zip(missing, rows, strict=True))
+            entries |= dict(zip(missing, rows, strict=True))
         with self._lock:
-            self._keep(found)
-        said = [found[name] for name in names]
-        return Encoded(np.stack([row for row, _ in said]), np.array([cut for _, cut in said], np.int64))
+            self._store(entries)
+        ordered = [entries[name] for name in names]
+        return Encoded(np.stack([row for row, _ in ordered]), np.array([cut for _, cut in ordered], np.int64))
 
-    def _keep(self, found: dict[bytes, tuple[FloatArray, int]]) -> None:
+    def _store(self, entries: dict[bytes, tuple[FloatArray, int]]) -> None:
         """Make these the latest, and let go of the oldest beyond the size."""
-        for name, entry in found.items():
-            self._kept[name] = entry
-            self._kept.move_to_end(name)
-        each = _ENTRY + next(iter(found.values()))[0].nbytes
-        while self._kept and len(self._kept) * each > self._size:
-            self._kept.popitem(last=False)
+        for name, entry in entries.items():
+            self._entries[name] = entry
+            self._entries.move_to_end(name)
+        each = _ENTRY + next(iter(entries.values()))[0].nbytes
+        while self._entries and len(self._entries) * each > self._size:
+            self._entries.popitem(last=False)
 
 
 def _name(text: str) -> bytes:

@@ -44,7 +44,7 @@ from rankhouse.text.vectors import like_the_known
 from rankhouse.text.vocabulary import UNKNOWN, Vocabulary
 
 Attention = Literal["query", "position"] | None
-_MOST_REMEMBERED = 1 << 27
+_MOST_CACHED = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class TextEncoder(nn.Module):
         return through(self.hidden, self.dropout(maxima))
 
 
-class _Distinct:
+class _DistinctWords:
     """The distinct words of a batch: whatever is computed word by word is computed once for each.
 
     Attributes:
@@ -177,7 +177,7 @@ class _Distinct:
         return torch.searchsorted(self._ids, ids)
 
 
-class _Memory:
+class _ProductCache:
     """Tables of products that scoring has made so far, up to a limit of floats."""
 
     def __init__(self, words: nn.Embedding) -> None:
@@ -196,7 +196,7 @@ class _Memory:
     def shrink(self) -> None:
         """Forget everything once it takes more than the limit; it is computed again as needed."""
         floats = sum(t.rows * t.filters.weight[:, :, 0].numel() for t in self.tables.values())
-        if floats > _MOST_REMEMBERED:
+        if floats > _MOST_CACHED:
             self.tables.clear()
 
 
@@ -237,11 +237,11 @@ class SamCNN(WordModel):
         reader = PostReader(design, WordReader.rebuild(design, assets).vocabulary)
         return cls(design, reader, np.zeros((len(reader), policy["width"]), np.float32))
 
-    def _vectors(self, batch: TwoSided, words: _Distinct | _Memory) -> list[Tensor]:
+    def _vectors(self, batch: TwoSided, words: _DistinctWords | _ProductCache) -> list[Tensor]:
         """General sentence encoder: query and post vectors, (n, h) each."""
         sides, filters = (batch.query, batch.passage), self.text.filters
         padded = [side.pad(at_least=1) for side in sides]
-        if isinstance(words, _Distinct):  # each distinct word is multiplied once for both sides
+        if isinstance(words, _DistinctWords):  # each distinct word is multiplied once for both sides
             longest = max(ids.shape[1] for ids in padded)
             ids = torch.cat([F.pad(each, (0, longest - each.shape[1])) for each in padded])
             lengths = torch.cat([side.lengths for side in sides])
@@ -251,7 +251,7 @@ class SamCNN(WordModel):
             maxima = [table.maxima(ids, side.lengths) for ids, side in zip(padded, sides, strict=True)]
         return [self.text(each[:, 0]) for each in maxima]
 
-    def swept(self, batch: TwoSided, words: _Distinct | _Memory | None = None) -> Tensor:
+    def attended_maxima(self, batch: TwoSided, words: _DistinctWords | _ProductCache | None = None) -> Tensor:
         """Let every query token sweep the post: maxima (n, q, f), zero for padding of the query.
 
         Raises:
@@ -264,38 +264,42 @@ class SamCNN(WordModel):
         filters, lengths = self.attended.filters, batch.passage.lengths
         if self.design.attention == "position":
             scales = words.cosines(query, passage)
-            if isinstance(words, _Distinct):
+            if isinstance(words, _DistinctWords):
                 at = words.places(passage)[:, None]
                 maxima = filters.maxima(words.vectors, at, lengths, scales)
             else:
                 maxima = words.table("attended", filters).maxima(passage, lengths, scales)
-        elif isinstance(words, _Distinct):
+        elif isinstance(words, _DistinctWords):
             maxima = filters.met(words.vectors, words.places(query), words.places(passage), lengths)
         else:
             maxima = self._injected(query, passage, lengths, words)
         return maxima * batch.query.mask(at_least=1).unsqueeze(2)
 
-    def _injected(self, query: Tensor, passage: Tensor, lengths: Tensor, memory: _Memory) -> Tensor:
+    def _injected(self, query: Tensor, passage: Tensor, lengths: Tensor, cache: _ProductCache) -> Tensor:
         """QAtt in scoring: each distinct query word meets each distinct word of its posts once."""
         filters = cast(TextEncoder, self.attended).filters
         out = self.embedding.weight.new_zeros(*query.shape, filters.weight.shape[0])
         for token in torch.unique(query[query != 0]).tolist():
             at, column = torch.nonzero(query == token, as_tuple=True)
-            table = memory.table(token, filters, self.embedding.weight[token])
+            table = cache.table(token, filters, self.embedding.weight[token])
             out[at, column] = table.maxima(passage[at], lengths[at])[:, 0]
         return out
 
-    def _words(self, batch: TwoSided) -> _Distinct | _Memory:
-        """Return the batch's words as training needs them, or a memory to score with."""
-        return _Distinct(self.embedding, batch) if torch.is_grad_enabled() else _Memory(self.embedding)
+    def _words(self, batch: TwoSided) -> _DistinctWords | _ProductCache:
+        """Return the batch's words as training needs them, or a cache to score with."""
+        return (
+            _DistinctWords(self.embedding, batch)
+            if torch.is_grad_enabled()
+            else _ProductCache(self.embedding)
+        )
 
-    def features(self, batch: TwoSided, words: _Distinct | _Memory | None = None) -> Tensor:
+    def features(self, batch: TwoSided, words: _DistinctWords | _ProductCache | None = None) -> Tensor:
         """Return query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h)."""
         words = words or self._words(batch)
         parts = self._vectors(batch, words)
         if self.attended is not None:
             weights = self._importance(batch.query.pad(at_least=1), self.design.importance == "idf")
-            parts.append(query_sums(self.attended(self.swept(batch, words)) * weights.unsqueeze(2)))
+            parts.append(query_sums(self.attended(self.attended_maxima(batch, words)) * weights.unsqueeze(2)))
         return torch.cat(parts, dim=1)
 
     def _importance(self, query: Tensor, by_idf: bool) -> Tensor:
@@ -303,7 +307,7 @@ class SamCNN(WordModel):
         weights = cast(Tensor, self.idf)[query] if by_idf else (query != 0).to(self.decide.weight.dtype)
         return weights / query_sums(weights).clamp_min(1e-6).unsqueeze(1)
 
-    def _overlap(self, batch: TwoSided, words: _Distinct | _Memory) -> Tensor:
+    def _overlap(self, batch: TwoSided, words: _DistinctWords | _ProductCache) -> Tensor:
         """Return how much of each query its post holds: (n, 4).
 
         The share of the query's words, and the mean of their best cosines, each once equally weighed and once
@@ -316,9 +320,9 @@ class SamCNN(WordModel):
         weights = [self._importance(query, by_idf) for by_idf in (False, True)]
         return torch.stack([query_sums(each * weight) for each in (held, best) for weight in weights], dim=1)
 
-    def log_probabilities(self, batch: TwoSided, memory: _Memory | None = None) -> Tensor:
+    def log_probabilities(self, batch: TwoSided, cache: _ProductCache | None = None) -> Tensor:
         """Return the logarithms of P(not relevant) and P(relevant): (n, 2)."""
-        words = memory or self._words(batch)
+        words = cache or self._words(batch)
         final = self._normalised(self.norm, through(self.final, self.features(batch, words)))
         hidden = self.dropout(final.tanh())
         if self.overlap is not None:
@@ -343,11 +347,11 @@ class SamCNN(WordModel):
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
         """Return ``forward`` on this device, in fp32, remembering what each word's filters gave."""
         model = self.eval().to(compute.device)
-        memory = _Memory(model.embedding)
+        cache = _ProductCache(model.embedding)
 
         def score(batch: TwoSided) -> Tensor:
-            memory.shrink()
-            return model.log_probabilities(batch.to(compute.device), memory)[:, 1]
+            cache.shrink()
+            return model.log_probabilities(batch.to(compute.device), cache)[:, 1]
 
         return score
 
@@ -361,7 +365,9 @@ class SamCNN(WordModel):
         q, p = len(query_words), len(passage_words)
         log_no, log_yes = self.log_probabilities(batch)[0].tolist()
         cosine = word_cosines(self.embedding, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
-        gathered = {} if self.attended is None else {"filter maxima": array(self.swept(batch)[0, :q])}
+        gathered = (
+            {} if self.attended is None else {"filter maxima": array(self.attended_maxima(batch)[0, :q])}
+        )
         columns = {name: tuple(map(str, range(values.shape[1]))) for name, values in gathered.items()}
         parts = {"log P(relevant)": log_yes, "log P(not relevant)": log_no}
         self.train(training)

@@ -17,7 +17,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.bert import BERT_NAMES, DISTILBERT_NAMES, PostNormEncoder, PostNormSizes
-from rankhouse.nn.layers.linear import settled
+from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Packed, Ragged
 
 POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
@@ -115,7 +115,7 @@ class ByLength:
 
     def __init__(self, base: nn.Module, compute: Compute) -> None:
         require_int8(compute, type(base).__name__)
-        self._base = settled(deepcopy(base).to(compute.device, compute.dtype).eval(), compute)
+        self._base = packed_linears(deepcopy(base).to(compute.device, compute.dtype).eval(), compute)
 
     def hidden(self, batch: Packed) -> Tensor:
         """Return every token's last state, (t, w) float32, rows end to end."""

@@ -72,8 +72,8 @@ def choose(precision: str = "auto", device: str = "auto", threads: int | None = 
         precision = "bf16" if where.type == "cuda" or machine.has_bf16() else "fp32"
     if precision == "int8":
         machine.require_int8_loops(where)
-    settled: Precision = "bf16" if precision == "bf16" else "int8" if precision == "int8" else "fp32"
-    return Compute(settled, where, threads or 0)
+    chosen: Precision = "bf16" if precision == "bf16" else "int8" if precision == "int8" else "fp32"
+    return Compute(chosen, where, threads or 0)
 
 
 def _device(name: str) -> torch.device:

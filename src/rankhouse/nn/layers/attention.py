@@ -101,7 +101,7 @@ def _group(start: int, sizes: Sequence[int], longest: int, compute: Compute) -> 
 
 
 @dataclass(frozen=True)
-class Lie:
+class RowLayout:
     """How the rows of a batch lie end to end.
 
     Attributes:
@@ -139,9 +139,9 @@ class SelfAttention:
         self._base2 = compute.device.type == "cpu" and compute.precision != "fp32"
         self.fold = math.log2(math.e) if self._base2 else 1.0
 
-    def __call__(self, qkv: Tensor, lie: Lie, bias: Bias | None = None) -> Tensor:
+    def __call__(self, qkv: Tensor, layout: RowLayout, bias: Bias | None = None) -> Tensor:
         """Attend: (t, 3 * h * d), queries, keys, values side by side -> (t, h * d)."""
-        groups = lie.groups
+        groups = layout.groups
         if qkv.is_cuda and bias is None and qkv.dtype is torch.bfloat16 and (flash := _varlen()) is not None:
             return self._flash(qkv, groups, flash)
         width = qkv.shape[1] // 3
@@ -196,9 +196,9 @@ class FusedAttention:
     def __init__(self, heads: int) -> None:
         self.heads, self.fold = heads, math.log2(math.e)
 
-    def __call__(self, qkv: Tensor, lie: Lie, bias: Tensor | None = None) -> Tensor:
+    def __call__(self, qkv: Tensor, layout: RowLayout, bias: Tensor | None = None) -> Tensor:
         """Attend: (t, 3 * h * d) -> (t, h * d); bias as ``infer.attend`` takes it."""
-        return infer.attend(qkv, lie.ends, self.heads, bias)
+        return infer.attend(qkv, layout.ends, self.heads, bias)
 
 
 class Attention(Protocol):
@@ -206,7 +206,7 @@ class Attention(Protocol):
 
     fold: float
 
-    def __call__(self, qkv: Tensor, lie: Lie, bias: Any = None) -> Tensor:  # noqa: ANN401  # Bias, or a table
+    def __call__(self, qkv: Tensor, layout: RowLayout, bias: Any = None) -> Tensor:  # noqa: ANN401  # Bias, or a table
         """Attend: (t, 3 * h * d) -> (t, h * d)."""
         ...
 
@@ -216,7 +216,7 @@ def attention(heads: int, d: int, compute: Compute) -> Attention:
     return FusedAttention(heads) if infer.fits(compute, d) else SelfAttention(heads, compute)
 
 
-def attend_once(queries: Tensor, x: Tensor, lie: Lie) -> Tensor:
+def attend_once(queries: Tensor, x: Tensor, layout: RowLayout) -> Tensor:
     """Let h queries a row read the row: softmax(queries · x) weighted sums of x.
 
     Keys and values are x itself: a single query can take the key projection on its own side, and a single
@@ -225,15 +225,15 @@ def attend_once(queries: Tensor, x: Tensor, lie: Lie) -> Tensor:
     Args:
         queries: (n, h, w).
         x: (t, w).
-        lie: How the n rows lie in x.
+        layout: How the n rows lie in x.
 
     Returns:
         (n, h, w).
     """
-    if infer.fits(lie.compute, x.shape[1] // 2):
-        return infer.attend_once(queries, x, lie.ends)
+    if infer.fits(layout.compute, x.shape[1] // 2):
+        return infer.attend_once(queries, x, layout.ends)
     out, first = torch.empty_like(queries), 0
-    for g in lie.groups:
+    for g in layout.groups:
         rows = slice(first, first + g.rows)
         rectangle = g.rectangle(x)
         scores = torch.bmm(queries[rows], rectangle.transpose(1, 2)).float()

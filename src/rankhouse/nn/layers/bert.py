@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu.infer import Rows, require_int8
-from rankhouse.nn.layers.attention import Lie, attend_once, attention
+from rankhouse.nn.layers.attention import RowLayout, attend_once, attention
 from rankhouse.nn.layers.linear import Linear, PerHead, linear
 from rankhouse.nn.layers.norm import layer_norm
 from rankhouse.nn.layers.ragged import Packed
@@ -139,9 +139,9 @@ class Layer:
         self._qkv = linear(torch.cat([wq * scale, wk, wv]), torch.cat([bq * scale, bk, bv]), compute)
         self._after = AfterAttention(part, sizes, compute)
 
-    def __call__(self, x: Tensor, rows: Rows, lie: Lie) -> tuple[Tensor, Rows]:
+    def __call__(self, x: Tensor, rows: Rows, layout: RowLayout) -> tuple[Tensor, Rows]:
         """Transform t tokens: x (t, w) float32 and as products read it -> the same."""
-        return self._after(x, self._attend(self._qkv(rows), lie))
+        return self._after(x, self._attend(self._qkv(rows), layout))
 
 
 class FirstTokenLayer:
@@ -158,11 +158,11 @@ class FirstTokenLayer:
         self._value_bias = bv.to(compute.device, compute.dtype)
         self._after = AfterAttention(part, sizes, compute, few=True)
 
-    def __call__(self, x: Tensor, first: Tensor, lie: Lie) -> Tensor:
+    def __call__(self, x: Tensor, first: Tensor, layout: RowLayout) -> Tensor:
         """Transform the tokens ``first`` (n,), reading all: (t, w) float32 -> (n, w) float32."""
         own = x[first]
         queries = self._query(own.to(self._dtype)).view(len(first), self._heads, -1)
-        heard = attend_once(self._key(queries), x.to(self._dtype), lie)
+        heard = attend_once(self._key(queries), x.to(self._dtype), layout)
         values = self._value(heard).view(len(first), -1)
         return self._after(own, values + self._value_bias)[0]
 
@@ -200,17 +200,17 @@ class PostNormEncoder:
 
     def hidden(self, batch: Packed) -> Tensor:
         """Return every token's last state, (t, w) float32, rows end to end."""
-        return self._through(batch, Lie(batch.lengths, self._compute))
+        return self._through(batch, RowLayout(batch.lengths, self._compute))
 
     def first(self, batch: Packed) -> Tensor:
         """Return the last state of every row's first token, (n, w) float32."""
         assert self._last is not None
-        lie = Lie(batch.lengths, self._compute)
-        x = self._through(batch, lie)
-        return self._last(x, lie.ends[:-1], lie)
+        layout = RowLayout(batch.lengths, self._compute)
+        x = self._through(batch, layout)
+        return self._last(x, layout.ends[:-1], layout)
 
-    def _through(self, batch: Packed, lie: Lie) -> Tensor:
+    def _through(self, batch: Packed, layout: RowLayout) -> Tensor:
         x, rows = self._embed(batch)
         for layer in self._layers:
-            x, rows = layer(x, rows, lie)
+            x, rows = layer(x, rows, layout)
         return x

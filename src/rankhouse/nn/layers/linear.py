@@ -150,7 +150,7 @@ class PerHead:
         return torch.stack([p(x[:, i].contiguous()) for i, p in enumerate(self._products)], 1)
 
 
-class _Settled(nn.Module):
+class _PackedLayer(nn.Module):
     """A linear layer of another library's module; ``weight`` only tells its number type."""
 
     def __init__(self, layer: nn.Linear, compute: Compute) -> None:
@@ -163,12 +163,12 @@ class _Settled(nn.Module):
         return self._product(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], self._out)
 
 
-def settled(module: nn.Module, compute: Compute) -> nn.Module:
+def packed_linears(module: nn.Module, compute: Compute) -> nn.Module:
     """Return a module without gradients whose linear layers are :class:`Linear`; it is changed."""
     if isinstance(module, nn.Linear):
-        return _Settled(module, compute)
+        return _PackedLayer(module, compute)
     for name, child in module.named_children():
-        setattr(module, name, settled(child, compute))
+        setattr(module, name, packed_linears(child, compute))
     return module
 
 

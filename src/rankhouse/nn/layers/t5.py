@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu import infer
-from rankhouse.nn.layers.attention import Bias, Lie, attend_once, attention
+from rankhouse.nn.layers.attention import Bias, RowLayout, attend_once, attention
 from rankhouse.nn.layers.linear import PerHead, Product, linear, products
 from rankhouse.nn.layers.norm import root_mean_square, root_mean_square_norm
 from rankhouse.nn.layers.ragged import Packed
@@ -82,14 +82,14 @@ class RelativeBias:
         self._sizes, self._compute = sizes, compute
         self._by_distance = self._far(_USUAL) if infer.fits(compute, d) else None
 
-    def __call__(self, lie: Lie) -> Bias | Tensor:
+    def __call__(self, layout: RowLayout) -> Bias | Tensor:
         """Return what ``attention`` adds: a table by distance (compiled loops) or a function of groups."""
         if self._by_distance is not None:
-            longest = int(lie.lengths.max())
+            longest = int(layout.lengths.max())
             return self._by_distance if longest <= _USUAL else self._far(longest)
         biases: dict[int, Tensor] = {}
         squares: dict[int, Tensor] = {}
-        for g in lie.groups:
+        for g in layout.groups:
             if g.longest not in squares:
                 squares[g.longest] = self._square(g.longest)
             square = squares[g.longest]
@@ -142,10 +142,10 @@ class EncoderLayer:
         self._feed = FeedForward(state, f"{name}1", sizes, compute)
         self._norm = root_mean_square_norm(len(gain), sizes.eps, compute)
 
-    def __call__(self, x: Tensor, lie: Lie, bias: Bias | Tensor) -> Tensor:
+    def __call__(self, x: Tensor, layout: RowLayout, bias: Bias | Tensor) -> Tensor:
         """Transform t tokens in place: (t, w) float32 -> (t, w) float32."""
         _, rows = self._norm(x)
-        return self._feed.add(self._mix.add(self.attention(self._qkv(rows), lie, bias), x))
+        return self._feed.add(self._mix.add(self.attention(self._qkv(rows), layout, bias), x))
 
 
 class FirstStepLayer:
@@ -173,11 +173,11 @@ class FirstStepLayer:
         self._norm = root_mean_square_norm(len(encoder_gain), sizes.eps, compute)
         self._heads = h
 
-    def __call__(self, x: Tensor, encoded: Tensor, lie: Lie) -> Tensor:
+    def __call__(self, x: Tensor, encoded: Tensor, layout: RowLayout) -> Tensor:
         """Transform n first positions in place, reading (t, w): (n, w) float32 -> (n, w) float32."""
         x = self._itself.add(self._norm(x)[1], x)
         queries = self._query(self._norm(x)[1]).view(len(x), self._heads, -1)
-        values = self._value(attend_once(self._key(queries), encoded, lie)).view(len(x), -1)
+        values = self._value(attend_once(self._key(queries), encoded, layout)).view(len(x), -1)
         return self._feed.add(self._mix.add(values, x))
 
 
@@ -214,19 +214,19 @@ class T5FirstStep:
 
     def __call__(self, batch: Packed) -> Tensor:
         """Return the logits (n, c) float32 of the words asked for."""
-        lie = Lie(batch.lengths, self._compute)
-        encoded = self._encode(batch, lie)
+        layout = RowLayout(batch.lengths, self._compute)
+        encoded = self._encode(batch, layout)
         x = self._start.repeat(len(batch), 1)
         for step in self._steps:
-            x = step(x, encoded, lie)
+            x = step(x, encoded, layout)
         return products(root_mean_square(x, self._sizes.eps), self._head)
 
-    def _encode(self, batch: Packed, lie: Lie) -> Tensor:
+    def _encode(self, batch: Packed, layout: RowLayout) -> Tensor:
         """Return the encoder's states before the last norm's gain, (t, w)."""
         x = F.embedding(batch.ids.values, self._words)
-        bias = self._bias(lie)
+        bias = self._bias(layout)
         for layer in self._layers:
-            x = layer(x, lie, bias)
+            x = layer(x, layout, bias)
         return root_mean_square(x, self._sizes.eps).to(self._compute.dtype)
 
 

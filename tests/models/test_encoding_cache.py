@@ -7,7 +7,7 @@ import torch
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.biencoder import compare, open_biencoder
 from rankhouse.models.dense_ranker import DenseRanker
-from rankhouse.models.encoding_cache import Encoded, Recall
+from rankhouse.models.encoding_cache import Encoded, EncodingCache
 
 
 class Counting:
@@ -24,7 +24,7 @@ class Counting:
 
 def test_equal_texts_are_encoded_once_and_each_gets_its_own_vector():
     encode = Counting()
-    recall = Recall(encode, 10**6)
+    recall = EncodingCache(encode, 10**6)
     said = recall(["ab", "abc", "ab"])
     assert encode.asked == [["ab", "abc"]]
     assert said.vectors.tolist() == [[2, 1], [3, 1], [2, 1]]
@@ -37,7 +37,7 @@ def test_equal_texts_are_encoded_once_and_each_gets_its_own_vector():
 
 def test_it_never_keeps_more_than_it_may_and_lets_the_oldest_go():
     encode = Counting()
-    recall = Recall(encode, 3 * 208)  # a vector of 8 bytes, and 200 beside it
+    recall = EncodingCache(encode, 3 * 208)  # a vector of 8 bytes, and 200 beside it
     recall(["a", "b", "c"])
     recall(["a"])
     recall(["d"])

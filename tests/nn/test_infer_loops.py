@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Compute, choose
 from rankhouse.nn.cpu import infer, machine
-from rankhouse.nn.layers.attention import FusedAttention, Lie, SelfAttention, attention
+from rankhouse.nn.layers.attention import FusedAttention, RowLayout, SelfAttention, attention
 from rankhouse.nn.layers.linear import Linear, linear
 from rankhouse.nn.layers.norm import PlainNorm, layer_norm, root_mean_square
 
@@ -112,8 +112,8 @@ def test_compiled_attention_is_softmax_of_each_row_alone(sizes, d, biased):
     heads, tokens = 3, sum(sizes)
     qkv = (some(tokens, 3 * heads * d) * (1 if d < 64 else 0.7)).bfloat16()
     table, centre = some(heads, 2 * 160 + 1), 160
-    lie = Lie(torch.tensor(sizes), BF16)
-    heard = FusedAttention(heads)(qkv, lie, table if biased else None)
+    layout = RowLayout(torch.tensor(sizes), BF16)
+    heard = FusedAttention(heads)(qkv, layout, table if biased else None)
     start = 0
     for size in sizes:
         q, k, v = qkv[start : start + size].double().view(size, 3, heads, d).permute(1, 2, 0, 3)
@@ -125,7 +125,7 @@ def test_compiled_attention_is_softmax_of_each_row_alone(sizes, d, biased):
         torch.testing.assert_close(heard[start : start + size].double(), exact, atol=0.03, rtol=0.02)
         alone = FusedAttention(heads)(
             qkv[start : start + size].contiguous(),
-            Lie(torch.tensor([size]), BF16),
+            RowLayout(torch.tensor([size]), BF16),
             table if biased else None,
         )
         assert torch.equal(alone, heard[start : start + size])
@@ -137,7 +137,7 @@ def test_compiled_attention_is_softmax_of_each_row_alone(sizes, d, biased):
 def test_compiled_attention_bears_scores_of_any_size(size):
     q, k, v = some(3, 20, 16)
     qkv = torch.cat([q + size, k.sign() * 0.1 + 1.5, v], 1).bfloat16()
-    heard = FusedAttention(1)(qkv, Lie(torch.tensor([13, 7]), BF16))
+    heard = FusedAttention(1)(qkv, RowLayout(torch.tensor([13, 7]), BF16))
     assert heard.isfinite().all()
     assert heard.abs().max() <= v.bfloat16().abs().max()
 
@@ -148,7 +148,7 @@ def test_compiled_attention_bears_scores_of_any_size(size):
 def test_compiled_single_queries_read_their_own_row(sizes, heads, width):
     queries = (some(len(sizes), heads, width) / width**0.5).bfloat16()
     x = some(sum(sizes), width, seed=1).bfloat16()
-    heard = infer.attend_once(queries, x, Lie(torch.tensor(sizes), BF16).ends)
+    heard = infer.attend_once(queries, x, RowLayout(torch.tensor(sizes), BF16).ends)
     for query, row, ours in zip(queries.double(), torch.split(x.double(), sizes), heard, strict=True):
         exact = torch.softmax(query @ row.T, -1) @ row
         torch.testing.assert_close(ours.double(), exact, atol=0.005, rtol=2**-7)
@@ -185,7 +185,7 @@ def test_what_is_no_number_is_never_rounded_to_one(compute, wrong):
     for activation in ACTIVATIONS:
         product = infer.PackedLinear(some(32, 64), None, compute, activation)
         assert product(x.bfloat16())[5].isnan().any() or math.isinf(wrong)
-    heard = FusedAttention(1)(x[:, :48].bfloat16().contiguous(), Lie(torch.tensor([3, 5]), BF16))
+    heard = FusedAttention(1)(x[:, :48].bfloat16().contiguous(), RowLayout(torch.tensor([3, 5]), BF16))
     assert heard[:3].isfinite().all()
     assert not heard[3:].isfinite().all()
 
