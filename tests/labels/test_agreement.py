@@ -11,17 +11,18 @@ from hypothesis import strategies as st
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.labels import agreement
-from rankhouse.labels.agreement import Confusion, agree
+from rankhouse.labels import votes
+from rankhouse.labels.agreement import agree
 from rankhouse.labels.charts import grouped
+from rankhouse.labels.confusion import Confusion
 from rankhouse.labels.label import Plan, label
+from rankhouse.labels.leaf_rules import judged, taught
 from rankhouse.labels.negative_sampling import none
 from rankhouse.labels.report import record
-from rankhouse.labels.rules import judged, taught
-from rankhouse.labels.votes import parties
+from rankhouse.labels.votes import panel_of
 
 
-class Given:
+class PassageFile:
     """A teacher whose score of passage i is the i-th number."""
 
     def __init__(self, scores, scale="probability"):
@@ -44,9 +45,9 @@ def passage_qrels(answers, queries=1):
 
 def compared(judge, scores, truth=None, queries=1, scale="probability", threshold=0.5, **more):
     a = judged(passage_qrels(judge, queries), by="passage", name="judge")
-    t = taught(Given(scores, scale), threshold, name="teacher")
+    t = taught(PassageFile(scores, scale), threshold, name="teacher")
     known = None if truth is None else judged(passage_qrels(truth, queries), by="passage", name="truth")
-    who = parties(a & t, truth=known, ask_all=more.pop("ask_all", True))
+    who = panel_of(a & t, truth=known, ask_all=more.pop("ask_all", True))
     return agree(who, some_pairs(len(judge), queries), **more)
 
 
@@ -120,7 +121,7 @@ def test_small_blocks_give_the_same_numbers(monkeypatch):
     judge, truth = generator.random((2, 300)) < 0.3
     scores = generator.random(300).tolist()
     whole = record(compared(judge, scores, truth, 7))
-    monkeypatch.setattr(agreement, "_BLOCK", 11)
+    monkeypatch.setattr(votes, "_BLOCK", 11)
     assert record(compared(judge, scores, truth, 7)) == whole
 
 
@@ -153,8 +154,8 @@ def test_raw_scores_are_counted_between_their_lowest_and_highest():
 
 
 def test_the_clearest_changes_come_first_with_their_texts():
-    who = parties(
-        taught(Given([0.1, 0.9, 0.3, 0.7, 0.8, 0.2]), name="t"),
+    who = panel_of(
+        taught(PassageFile([0.1, 0.9, 0.3, 0.7, 0.8, 0.2]), name="t"),
         judge=judged(passage_qrels([1, 1, 1, 0, 0, 0]), by="passage", name="j"),
         truth=judged(passage_qrels([0, 1, 1, 1, 0, 0]), by="passage", name="truth"),
     )
@@ -177,15 +178,15 @@ def test_precision_and_recall_of_label_transfer_against_passage_truth():
 
 
 def test_without_judge_or_teacher_what_is_left_is_still_said():
-    only_teacher = agree(parties(taught(Given([0.9, 0.1]), name="t")), some_pairs(2, 2))
+    only_teacher = agree(panel_of(taught(PassageFile([0.9, 0.1]), name="t")), some_pairs(2, 2))
     assert (only_teacher.judge, only_teacher.confusions, only_teacher.changes) == ("", (), ())
     assert only_teacher.without == ["q1"]
     assert only_teacher.histogram.reference == ""
-    only_judge = agree(parties(judged(passage_qrels([1, 0]), by="passage")), some_pairs(2))
+    only_judge = agree(panel_of(judged(passage_qrels([1, 0]), by="passage")), some_pairs(2))
     assert (only_judge.histogram, only_judge.calibration, only_judge.asked) == (None, None, 0)
-    assert agree(parties(judged({})), []).pairs == 0
+    assert agree(panel_of(judged({})), []).pairs == 0
     with pytest.raises(WrongUse, match=r"must be a taught\(...\) rule"):
-        parties(judged({}), teacher=judged({}))
+        panel_of(judged({}), teacher=judged({}))
 
 
 def test_a_labelling_finds_the_same_as_pairs_in_memory(world, teacher, tmp_path):
@@ -193,7 +194,7 @@ def test_a_labelling_finds_the_same_as_pairs_in_memory(world, teacher, tmp_path)
     truth = judged({"q1": {"d5#0": 1}}, by="passage", name="truth")
     plan = Plan(split=world.split, negatives=none(), truth=truth, ask_all=True, chunk=7, shown=5)
     done = label(rule, world.run, world.queries, world.documents, tmp_path / "p", plan)
-    expected = agree(parties(rule, truth=truth, ask_all=True), world.pairs, most=5)
+    expected = agree(panel_of(rule, truth=truth, ask_all=True), world.pairs, most=5)
     assert record(done.agreement) == record(expected)
     assert done.agreement.removed > 0
 

@@ -6,8 +6,8 @@ import pytest
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.sameness import normalised
-from rankhouse.labels.leakage import Part, keep_apart, overlap
-from rankhouse.labels.rules import judged, taught
+from rankhouse.labels.leaf_rules import judged, taught
+from rankhouse.labels.leakage import QuerySet, keep_apart, overlap
 
 
 class Silent:
@@ -31,27 +31,27 @@ def test_words_make_a_query_whatever_its_case_width_and_punctuation():
 
 def test_a_teacher_is_kept_off_test_queries_with_other_ids():
     with pytest.raises(WrongUse) as caught:
-        keep_apart(judged({}) & taught(Silent()), TRAIN, Part(TEST))
+        keep_apart(judged({}) & taught(Silent()), TRAIN, QuerySet(TEST))
     assert "1 of the queries to be labelled are test queries (1)" in str(caught.value)
     assert "--allow-test" in str(caught.value)
 
 
 def test_it_may_label_them_when_told_to_and_a_judge_always_may():
-    assert keep_apart(taught(Silent()), TRAIN, Part(TEST), allow_test=True).queries == (("1", "9"),)
-    assert keep_apart(judged({}), TRAIN, Part(TEST)).queries == (("1", "9"),)
-    assert not keep_apart(taught(Silent()), TRAIN[1:], Part(TEST)).leaks
+    assert keep_apart(taught(Silent()), TRAIN, QuerySet(TEST), allow_test=True).queries == (("1", "9"),)
+    assert keep_apart(judged({}), TRAIN, QuerySet(TEST)).queries == (("1", "9"),)
+    assert not keep_apart(taught(Silent()), TRAIN[1:], QuerySet(TEST)).leaks
 
 
 def test_equal_ids_decide_only_where_a_text_is_missing():
-    assert overlap(Part(TRAIN), Part(TEST)).ids == ()
-    assert overlap(Part(TRAIN), Part((), {"2": {"d": 1}, "7": {}})).ids == ("2",)
+    assert overlap(QuerySet(TRAIN), QuerySet(TEST)).ids == ()
+    assert overlap(QuerySet(TRAIN), QuerySet((), {"2": {"d": 1}, "7": {}})).ids == ("2",)
     with pytest.raises(WrongUse, match="are test queries"):
-        keep_apart(taught(Silent()), TRAIN, Part((), {"3": {"d": 1}}))
+        keep_apart(taught(Silent()), TRAIN, QuerySet((), {"3": {"d": 1}}))
 
 
 def test_shared_documents_copies_and_pairs_are_found():
-    train = Part(TRAIN, {"1": {"a": 1, "b": 1, "c": 0}, "2": {"x": 1}})
-    test = Part(TEST, {"9": {"a": 2, "b": 0, "c": 1}, "2": {"y": 1}})
+    train = QuerySet(TRAIN, {"1": {"a": 1, "b": 1, "c": 0}, "2": {"x": 1}})
+    test = QuerySet(TEST, {"9": {"a": 2, "b": 0, "c": 1}, "2": {"y": 1}})
     documents = {
         "x": Document("x", "A lock lifts ships."),
         "y": Document("y", "lifts ships", "A LOCK"),
@@ -67,7 +67,7 @@ def test_shared_documents_copies_and_pairs_are_found():
 
 
 def test_documents_of_one_collection_are_no_leak():
-    found = overlap(Part(TRAIN[:1], {"1": {"a": 1}}), Part(TEST[1:], {"2": {"a": 1}}))
+    found = overlap(QuerySet(TRAIN[:1], {"1": {"a": 1}}), QuerySet(TEST[1:], {"2": {"a": 1}}))
     assert found.documents == ("a",)
     assert not found.leaks
 
@@ -75,4 +75,4 @@ def test_documents_of_one_collection_are_no_leak():
 def test_many_shared_things_are_named_by_the_first_few():
     many = [Query(str(n), f"question {n}") for n in range(9)]
     with pytest.raises(WrongUse, match=r"9 of the queries .* test queries \(0, 1, 2 \.\.\.\)"):
-        keep_apart(taught(Silent()), many, Part(many))
+        keep_apart(taught(Silent()), many, QuerySet(many))

@@ -20,8 +20,8 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.core.pairs import read_pairs
 from rankhouse.core.run import Run
 from rankhouse.labels.label import Plan, label
+from rankhouse.labels.leaf_rules import judged, ranked, taught
 from rankhouse.labels.negative_sampling import NEGATIVES, every, none, random
-from rankhouse.labels.rules import judged, ranked, taught
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.text.split import Whole
 
@@ -270,7 +270,7 @@ import signal, sys, time
 sys.path.insert(0, {tests!r})
 from conftest import Overlap, World
 from rankhouse.labels.label import Plan, label
-from rankhouse.labels.rules import judged, taught
+from rankhouse.labels.leaf_rules import judged, taught
 
 class Slow(Overlap):
     def score(self, pairs):

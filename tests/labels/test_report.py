@@ -12,6 +12,7 @@ from rankhouse.core.errors import MissingExtra, OutputFailed
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.labels.agreement import agree
 from rankhouse.labels.label import Plan, label
+from rankhouse.labels.leaf_rules import judged, taught
 from rankhouse.labels.negative_sampling import none
 from rankhouse.labels.report import (
     changes_table,
@@ -20,8 +21,7 @@ from rankhouse.labels.report import (
     work_table,
     write_report,
 )
-from rankhouse.labels.rules import judged, taught
-from rankhouse.labels.votes import parties
+from rankhouse.labels.votes import panel_of
 
 NASTY = 'a <script>alert("1")</script> & $x$ -5 %s {{ 7 * 7 }}'
 
@@ -86,9 +86,9 @@ def test_tables_say_what_was_done(done):
 
 def test_a_comparison_within_the_judges_yes_says_what_it_cannot_know(world, teacher):
     rule = judged(world.qrels) & taught(teacher)
-    assert "--ask-all" in confusions_table(agree(parties(rule), world.pairs)).legend
-    assert "--ask-all" not in confusions_table(agree(parties(rule, ask_all=True), world.pairs)).legend
-    table = confusions_table(agree(parties(rule), world.pairs))
+    assert "--ask-all" in confusions_table(agree(panel_of(rule), world.pairs)).legend
+    assert "--ask-all" not in confusions_table(agree(panel_of(rule, ask_all=True), world.pairs)).legend
+    table = confusions_table(agree(panel_of(rule), world.pairs))
     assert table.rows[0][6:8] == ("unknown", "unknown")  # kappa and precision
     assert table.rows[0][8] != "unknown"
 
@@ -129,15 +129,15 @@ def test_texts_are_shown_as_they_are(tmp_path):
 
     pairs = [Pair(Query("q<1>", NASTY), Passage("d&1", 0, NASTY))]
     rule = judged({"q<1>": {"d&1": 1}}, name=NASTY) & taught(Half(), name=NASTY)
-    outline = Outline(page_of(agree(parties(rule), pairs), tmp_path / "p.html", title=NASTY))
+    outline = Outline(page_of(agree(panel_of(rule), pairs), tmp_path / "p.html", title=NASTY))
     assert outline.text.count(NASTY) >= 3
     assert "script" not in outline.tags
 
 
 def test_a_page_without_teacher_or_pairs_is_still_a_page(tmp_path, world):
-    only_judge = agree(parties(judged(world.qrels)), world.pairs)
+    only_judge = agree(panel_of(judged(world.qrels)), world.pairs)
     assert Outline(page_of(only_judge, tmp_path / "a.html")).tags.count("svg") == 1
-    assert Outline(page_of(agree(parties(judged({})), []), tmp_path / "b.html")).tags.count("svg") == 1
+    assert Outline(page_of(agree(panel_of(judged({})), []), tmp_path / "b.html")).tags.count("svg") == 1
 
 
 def test_a_page_that_cannot_be_written_says_so(done, tmp_path):

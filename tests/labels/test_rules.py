@@ -9,8 +9,8 @@ from rankhouse.core.errors import BadModel, MissingInput, RankhouseWarning, Wron
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.core.scores import probabilities
+from rankhouse.labels.leaf_rules import judged, judges, non_relevant, ranked, taught, teachers
 from rankhouse.labels.rule_notation import Openers, read
-from rankhouse.labels.rules import judged, judges, non_relevant, ranked, taught, teachers
 
 PAIRS = [
     Pair(Query(f"q{q}", f"question {q}"), Passage(f"d{d}", p, f"text {q} {d} {p}"))
@@ -126,11 +126,11 @@ def test_a_teacher_says_yes_from_its_threshold_on():
      ("probability", [0.1, 0.49, 0.5, 1.0])],
 )  # fmt: skip
 def test_a_threshold_is_a_probability_on_every_scale_that_has_one(scale, scores):
-    class Given:
+    class PassageFile:
         def score(self, pairs):
             return np.asarray(scores, np.float32)
 
-    given_ranker = Given()
+    given_ranker = PassageFile()
     given_ranker.scale = scale
     assert taught(given_ranker)(PAIRS[:4]).tolist() == [False, False, True, True]
 

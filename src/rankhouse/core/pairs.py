@@ -44,6 +44,18 @@ class LabelledPair(msgspec.Struct, frozen=True, omit_defaults=True):
     label: int
     score: float | None = None
 
+    @classmethod
+    def of(cls, pair: Pair, label: int, score: float | None = None) -> LabelledPair:
+        """Label a pair.
+
+        Args:
+            pair: With its texts.
+            label: 1 relevant, 0 not, or a grade.
+            score: What the teacher gave it.
+        """
+        query, passage = pair
+        return cls(query.id, query.text, passage.doc_id, passage.index, passage.text, label, score)
+
     @property
     def pair(self) -> Pair:
         """The pair without its label."""

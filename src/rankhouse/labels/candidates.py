@@ -88,7 +88,7 @@ class Candidates:
         query = row.query
         return [Pair(query, passage) for passage in self._cut.by_id(row.doc_id, self.documents)]
 
-    def said(self) -> dict[str, str]:
+    def identity(self) -> dict[str, str]:
         """Name what the pairs depend on, except the documents' texts."""
         texts = blake2b(digest_size=16)
         for query_id in self.run:

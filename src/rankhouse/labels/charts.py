@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rankhouse.labels.agreement import Calibration, Histogram
+from rankhouse.labels.calibration import Calibration, Histogram
 from rankhouse.page.charts import DASHED, Palette, inline, plain_axes
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ A folder beside the file to be written:
 
     plan.json      what the answers depend on; another plan starts afresh
     rows.i4        per row of the run: how many pairs it gave; -1 where its document is not there
-    marks.u1       per pair: who said yes, as the bits of label.parties
+    marks.u1       per pair: who said yes, as the bits of labels.votes
     scores.f4      per pair: the teacher's score, NaN where it was not asked
     done.txt       one line a finished chunk: rows, pairs, and a check number of its bytes
 
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import RankhouseWarning, writing_failures
 from rankhouse.core.nouns import FloatArray
+from rankhouse.labels.votes import Votes
 
 VERSION: Final = "1"
 _COLUMNS: Final[dict[str, type[np.generic]]] = {
@@ -48,6 +49,11 @@ class Columns(NamedTuple):
     rows: NDArray[np.int32]
     marks: NDArray[np.uint8]
     scores: FloatArray
+
+    @property
+    def votes(self) -> Votes:
+        """Marks and scores."""
+        return Votes(self.marks, self.scores)
 
 
 class Journal:
@@ -125,12 +131,17 @@ class Journal:
                 columns.append(opened.enter_context((self.folder / name).open(mode)))
             yield columns
 
-    def commit(self, rows: Sequence[int], marks: NDArray[np.uint8], scores: FloatArray) -> None:
-        """Append the answers of a chunk: of r rows, marks (n,) and scores (n,).
+    def commit(self, rows: Sequence[int], votes: Votes) -> None:
+        """Append a chunk.
+
+        Args:
+            rows: Pairs of each row; -1 where its document is not there.
+            votes: What was said of them.
 
         Raises:
             OutputFailed: The disk is full, or the like.
         """
+        marks, scores = votes
         chunk = [np.asarray(rows, np.int32).tobytes(), marks.tobytes(), scores.astype(np.float32).tobytes()]
         with writing_failures(self.folder):
             with self._open("ab") as columns:

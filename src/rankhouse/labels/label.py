@@ -27,10 +27,11 @@ from rankhouse.core.run import Run
 from rankhouse.labels.agreement import Agreement, summarise
 from rankhouse.labels.candidates import Candidates, Documents, Split, candidates, named
 from rankhouse.labels.journal import Columns, Journal
+from rankhouse.labels.leaf_rules import judges
 from rankhouse.labels.negative_sampling import Negatives, random
-from rankhouse.labels.pair_table import Choice, Layout
-from rankhouse.labels.rules import Rule, judges
-from rankhouse.labels.votes import YES, Parties, mark, parties
+from rankhouse.labels.pair_table import NegativeSample, PairTable
+from rankhouse.labels.rules import Rule
+from rankhouse.labels.votes import Panel, panel_of, vote
 from rankhouse.text.split import Whole
 
 
@@ -42,7 +43,8 @@ class Plan:
         split: What cuts documents into passages.
         negatives: Which non-relevant pairs are written.
         depth: How many documents a query are looked at.
-        pool: Which pairs may be negatives; see :func:`~rankhouse.labels.rules.non_relevant` for the default.
+        pool: Which pairs may be negatives; see :func:`~rankhouse.labels.leaf_rules.non_relevant` for the
+            default.
         truth: Known relevance of passages, to measure by.
         ask_all: Have the teacher read every pair, for a whole comparison with the judge.
         chunk: Pairs asked about and kept at once: the most that a kill can lose.
@@ -65,7 +67,7 @@ class Plan:
             raise WrongUse(f"depth={self.depth}, chunk={self.chunk}: both are whole numbers from 1 up")
 
 
-class Labelling(NamedTuple):
+class LabelResult(NamedTuple):
     """What was done.
 
     Attributes:
@@ -111,7 +113,7 @@ def label(
     out: Path | str,
     plan: Plan | None = None,
     progress: Progress | None = None,
-) -> Labelling:
+) -> LabelResult:
     """Label the pairs of a run and write the relevant ones and some negatives as a PAIRS file.
 
     Pairs are written query by query, best document first. Nothing stands at ``out`` until all is done; if the
@@ -143,96 +145,93 @@ def _label(
     out: Path,
     plan: Plan,
     progress: Progress | None,
-) -> Labelling:
+) -> LabelResult:
     """Do what :func:`label` says, with the file and its journal to oneself."""
-    who = parties(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all)
-    found = candidates(run, queries, documents, plan.split, plan.depth)
-    _refuse_foreign_judgements(rule, found)
-    said = who.said() | found.said() | {"collection": plan.collection}
-    journal = Journal(out.parent / f".{out.name}.labelling", said)
+    panel = panel_of(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all)
+    rows = candidates(run, queries, documents, plan.split, plan.depth)
+    _refuse_foreign_judgements(rule, rows)
+    identity = panel.identity() | rows.identity() | {"collection": plan.collection}
+    journal = Journal(out.parent / f".{out.name}.labelling", identity)
     resumed = journal.pairs
-    _answer(who, found, journal, plan.chunk, progress)
+    _collect_votes(panel, rows, journal, plan.chunk, progress)
     columns = journal.columns()
-    layout = Layout(found, columns)
-    choice = Choice(layout, plan.negatives)
-    write_pairs(_written(layout, columns, choice), out)
-    positives = {part.query_id: part.positives for part in layout}
+    table = PairTable(rows, columns)
+    sample = NegativeSample(table, plan.negatives)
+    write_pairs(_labelled(table, columns, sample), out)
+    positives = {query.query_id: query.positives for query in table}
     agreement = summarise(
-        who,
-        (columns.marks, columns.scores),
-        positives,
-        lambda places: list(map(layout.pair, places)),
-        plan.shown,
+        panel, columns.votes, positives, lambda places: list(map(table.pair, places)), plan.shown
     )
     journal.remove()
-    done = Labelling(
-        out,
-        str(rule),
-        str(plan.negatives),
-        len(found.run),
-        len(columns.marks),
-        agreement.asked,
-        agreement.relevant,
-        choice.count,
-        choice.pool,
-        choice.short,
-        int((columns.rows < 0).sum()),
-        int((columns.rows == 0).sum()),
-        _missed(rule, found.run),
-        resumed,
-        agreement,
+    result = LabelResult(
+        out=out,
+        rule=str(rule),
+        negatives=str(plan.negatives),
+        queries=len(rows.run),
+        pairs=len(columns.marks),
+        asked=agreement.asked,
+        relevant=agreement.relevant,
+        non_relevant=sample.count,
+        pool=sample.pool,
+        short=sample.short,
+        unknown=int((columns.rows < 0).sum()),
+        without_text=int((columns.rows == 0).sum()),
+        missed=_missed(rule, rows.run),
+        resumed=resumed,
+        agreement=agreement,
     )
-    _warn(done)
-    return done
+    _warn(result)
+    return result
 
 
-def _answer(who: Parties, found: Candidates, journal: Journal, chunk: int, progress: Progress | None) -> None:
+def _collect_votes(
+    panel: Panel, candidates: Candidates, journal: Journal, chunk: int, progress: Progress | None
+) -> None:
     """Pass 1: ask about all rows that the journal does not have yet."""
     rows: list[int] = []
     pairs: list[Pair] = []
-    waiting = found.run.rows - journal.rows
-    for row in found.rows(journal.rows):
+    waiting = candidates.run.rows - journal.rows
+    for row in candidates.rows(journal.rows):
         try:
-            cut = found.pairs(row)
+            passages = candidates.pairs(row)
         except KeyError:
             rows.append(-1)
         else:
-            rows.append(len(cut))
-            pairs += cut
+            rows.append(len(passages))
+            pairs += passages
         waiting -= 1
         # A chunk ends with a document, so that it can be found again by its row.
         if len(pairs) >= chunk or len(rows) >= 10 * chunk or not waiting:
-            journal.commit(rows, *mark(who, pairs))
+            journal.commit(rows, vote(panel, pairs))
             rows, pairs = [], []
             if progress is not None:
-                progress(journal.rows, found.run.rows)
+                progress(journal.rows, candidates.run.rows)
 
 
-def _written(layout: Layout, columns: Columns, choice: Choice) -> Iterator[LabelledPair]:
+def _labelled(table: PairTable, columns: Columns, sample: NegativeSample) -> Iterator[LabelledPair]:
     """Pass 2: fetch the documents of the chosen pairs once more."""
-    for part in layout:
-        labels = dict.fromkeys(np.flatnonzero(part.marks & YES).tolist(), 1)
-        labels |= dict.fromkeys(choice.places(part), 0)
+    for query in table:
+        labels = dict.fromkeys(query.relevant.tolist(), 1)
+        labels |= dict.fromkeys(sample.places(query), 0)
         places = np.array(sorted(labels), np.int64)
-        numbered = zip(part.documents(places), places.tolist(), strict=True)
-        for document, some in itertools.groupby(numbered, lambda one: one[0]):
-            pairs = layout.pairs(part, document)
-            for _, place in some:
-                query, passage = pairs[place - int(part.starts[document])]
-                said = columns.scores[part.begin + place]
-                score = None if np.isnan(said) else float(str(said))  # the fewest digits that read back
-                yield LabelledPair(
-                    query.id, query.text, passage.doc_id, passage.index, passage.text, labels[place], score
-                )
+        numbered = zip(query.documents(places), places.tolist(), strict=True)
+        for document, group in itertools.groupby(numbered, lambda entry: entry[0]):
+            pairs = table.pairs(query, document)
+            for _, place in group:
+                pair = pairs[place - int(query.starts[document])]
+                score = columns.scores[query.begin + place]
+                # The fewest digits that read back.
+                shortest = None if np.isnan(score) else float(str(score))
+                yield LabelledPair.of(pair, labels[place], shortest)
 
 
-def _refuse_foreign_judgements(rule: Rule, found: Candidates) -> None:
+def _refuse_foreign_judgements(rule: Rule, candidates: Candidates) -> None:
     for judge in judges(rule):
-        if not any(query_id in judge.qrels for query_id in found.run):
+        if not any(query_id in judge.qrels for query_id in candidates.run):
             raise BadData(
-                f"{judge} judges none of the run's {len(found.run):,} queries: the run has "
-                f"{named(list(found.run))}, the judgements {named(list(judge.qrels)) or 'none'}; give those "
-                "that belong to the run"
+                f"{judge} judges none of the run's {len(candidates.run):,} queries: the run has "
+                f"{named(list(candidates.run))}, the judgements {named(list(judge.qrels)) or 'none'}; give "
+                "those that belong to the run"
             )
 
 
@@ -245,28 +244,30 @@ def _missed(rule: Rule, run: Run) -> int:
     return len(missed)
 
 
-def _warn(done: Labelling) -> None:
-    found = done.agreement
-    if found.asked and not found.accepted and found.histogram is not None:
+def _warn(result: LabelResult) -> None:
+    agreement = result.agreement
+    if agreement.asked and not agreement.accepted and agreement.histogram is not None:
         _say(
-            f"the teacher says yes to none of the {found.asked:,} pairs it read: its highest "
-            f"{found.histogram.scale} is {found.histogram.highest:.4g}, the threshold "
-            f"{found.histogram.threshold:g}; lower the threshold, or check the teacher and its scale"
+            f"the teacher says yes to none of the {agreement.asked:,} pairs it read: its highest "
+            f"{agreement.histogram.scale} is {agreement.histogram.highest:.4g}, the threshold "
+            f"{agreement.histogram.threshold:g}; lower the threshold, or check the teacher and its scale"
         )
-    elif not done.relevant:
-        _say(f"the rule  {done.rule}  says yes to none of {done.pairs:,} pairs, so nothing can be learned")
-    if found.judge and not found.judged:
+    elif not result.relevant:
         _say(
-            f"{found.judge} calls none of the run's {done.pairs:,} pairs relevant: do its document ids "
+            f"the rule  {result.rule}  says yes to none of {result.pairs:,} pairs, so nothing can be learned"
+        )
+    if agreement.judge and not agreement.judged:
+        _say(
+            f"{agreement.judge} calls none of the run's {result.pairs:,} pairs relevant: do its document ids "
             "belong to this collection, and is the run deep enough?"
         )
-    if done.unknown:
-        hint = "" if done.pairs else "; is this the index the run was made on?"
-        _say(f"{done.unknown:,} rows of the run name documents that are not in the collection{hint}")
-    if done.without_text:
-        _say(f"{done.without_text:,} rows of the run name documents without text")
-    if done.short:
-        _say(f"{done.short:,} negatives fewer than wanted were found; look deeper, or take other depths")
+    if result.unknown:
+        hint = "" if result.pairs else "; is this the index the run was made on?"
+        _say(f"{result.unknown:,} rows of the run name documents that are not in the collection{hint}")
+    if result.without_text:
+        _say(f"{result.without_text:,} rows of the run name documents without text")
+    if result.short:
+        _say(f"{result.short:,} negatives fewer than wanted were found; look deeper, or take other depths")
 
 
 def _say(text: str) -> None:

@@ -15,14 +15,15 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels, relevant
 from rankhouse.core.sameness import Texts, normalised, same_queries
-from rankhouse.labels.rules import Rule, teachers
+from rankhouse.labels.leaf_rules import teachers
+from rankhouse.labels.rules import Rule
 
 NAMED = 3
 _NO_DOCUMENTS: Mapping[str, Document] = MappingProxyType({})
 _NO_QRELS: Qrels = MappingProxyType({})
 
 
-class Part(NamedTuple):
+class QuerySet(NamedTuple):
     """Training data, or test data.
 
     Attributes:
@@ -71,7 +72,7 @@ class Overlap(NamedTuple):
         ]
 
 
-def overlap(train: Part, test: Part, documents: Mapping[str, Document] = _NO_DOCUMENTS) -> Overlap:
+def overlap(train: QuerySet, test: QuerySet, documents: Mapping[str, Document] = _NO_DOCUMENTS) -> Overlap:
     """Find what training and test data have in common.
 
     Args:
@@ -80,11 +81,11 @@ def overlap(train: Part, test: Part, documents: Mapping[str, Document] = _NO_DOC
         documents: Their texts; where given, relevant documents with other ids but the same words are found.
     """
     same = list(same_queries(train.queries, test.queries))
-    texts = [{q.id for q in part.queries if normalised(q.text)} for part in (train, test)]
+    texts = [{q.id for q in side.queries if normalised(q.text)} for side in (train, test)]
     # Two files often number their queries alike, so an id says something only where a text is missing.
     ids = [(p.qrels.keys() | {q.id for q in p.queries}) for p in (train, test)]
     same_ids = tuple(i for i in _ordered(ids[0]) if i in ids[1] and not (i in texts[0] and i in texts[1]))
-    wanted = [_relevant(part.qrels) for part in (train, test)]
+    wanted = [_relevant(side.qrels) for side in (train, test)]
     alike = [*same, *((i, i) for i in same_ids)]
     return Overlap(
         tuple(same),
@@ -100,7 +101,7 @@ def overlap(train: Part, test: Part, documents: Mapping[str, Document] = _NO_DOC
     )
 
 
-def keep_apart(rule: Rule, queries: Iterable[Query], test: Part, *, allow_test: bool = False) -> Overlap:
+def keep_apart(rule: Rule, queries: Iterable[Query], test: QuerySet, *, allow_test: bool = False) -> Overlap:
     """Refuse to label test queries with a teacher.
 
     Args:
@@ -115,17 +116,17 @@ def keep_apart(rule: Rule, queries: Iterable[Query], test: Part, *, allow_test: 
     Raises:
         WrongUse: The rule asks a teacher, a query is among the test queries, and nobody allowed it.
     """
-    found = overlap(Part(tuple(queries)), test)
-    taught = teachers(rule)
-    if taught and (found.queries or found.ids) and not allow_test:
-        shared = [*(a for a, _ in found.queries), *found.ids]
+    shared = overlap(QuerySet(tuple(queries)), test)
+    asked = teachers(rule)
+    if asked and (shared.queries or shared.ids) and not allow_test:
+        ids = [*(a for a, _ in shared.queries), *shared.ids]
         raise WrongUse(
-            f"{len(shared):,} of the queries to be labelled are test queries ({_shown(shared)}), and the "
-            f"rule asks a teacher ({taught[0]}), which may know their answers: what it says would leak into "
+            f"{len(ids):,} of the queries to be labelled are test queries ({_shown(ids)}), and the "
+            f"rule asks a teacher ({asked[0]}), which may know their answers: what it says would leak into "
             "the test. Take them out of the queries and the run, or allow it explicitly (allow_test=True in "
             "Python, --allow-test on the command line)"
         )
-    return found
+    return shared
 
 
 def _relevant(qrels: Qrels) -> dict[str, None]:

@@ -14,7 +14,7 @@ from rankhouse.core.pairs import LabelledPair
 from rankhouse.core.qrels import Qrels, relevant
 
 
-class Contents(NamedTuple):
+class PairsSummary(NamedTuple):
     """What was counted.
 
     Attributes:
@@ -48,7 +48,7 @@ class Contents(NamedTuple):
         return self.found / self.wanted if self.found is not None and self.wanted else None
 
 
-def contents(pairs: Iterable[LabelledPair], qrels: Qrels | None = None) -> Contents:
+def summarise_pairs(pairs: Iterable[LabelledPair], qrels: Qrels | None = None) -> PairsSummary:
     """Count the pairs of a file; a document counts once as found, however many of its passages do.
 
     Args:
@@ -67,7 +67,7 @@ def contents(pairs: Iterable[LabelledPair], qrels: Qrels | None = None) -> Conte
         if qrels is not None and qrels.get(pair.query_id, {}).get(pair.doc_id, 0) > 0:
             right += 1
             found.add((pair.query_id, pair.doc_id))
-    counted = Contents(every.total(), yes.total(), len(every), len(yes), max(yes.values(), default=0))
+    counted = PairsSummary(every.total(), yes.total(), len(every), len(yes), max(yes.values(), default=0))
     if qrels is None:
         return counted
     wanted = sum(len(relevant(qrels, query_id)) for query_id in qrels)

@@ -27,7 +27,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 @dataclass(frozen=True, repr=False)
-class Given:
+class PassageFile:
     """Gives each document the passages that were cut for it; a document without any is its own passage.
 
     Args:
@@ -54,7 +54,7 @@ class Given:
         return f"given({self.name!r}, {digest.hexdigest()!r})"
 
 
-def given(passages: Iterable[Passage], name: str) -> Given:
+def gather(passages: Iterable[Passage], name: str) -> PassageFile:
     """Gather passages by their document; they are all kept in memory.
 
     Raises:
@@ -67,10 +67,10 @@ def given(passages: Iterable[Passage], name: str) -> Given:
                 f'passage {passage.index} of document "{passage.doc_id}" is given twice in {name}'
             )
         found[passage.doc_id][passage.index] = passage
-    return Given({d: tuple(p[i] for i in sorted(p)) for d, p in found.items()}, name)
+    return PassageFile({d: tuple(p[i] for i in sorted(p)) for d, p in found.items()}, name)
 
 
-def read_passages(path: Path | str) -> Given:
+def read_passages(path: Path | str) -> PassageFile:
     """Read JSON lines of {"doc_id", "index", "text"}, plain or compressed.
 
     Raises:
@@ -79,7 +79,7 @@ def read_passages(path: Path | str) -> Given:
         MissingInput: No such file.
     """
     path = Path(path)
-    return given((_passage(raw, path, line) for line, raw in numbered_lines(path) if raw.strip()), path.name)
+    return gather((_passage(raw, path, line) for line, raw in numbered_lines(path) if raw.strip()), path.name)
 
 
 def _passage(raw: bytes, path: Path, line: int) -> Passage:
@@ -90,7 +90,7 @@ def _passage(raw: bytes, path: Path, line: int) -> Passage:
     return Passage(found.doc_id, found.index, found.text)
 
 
-def check_passages(passages: Given, run: Run, depth: int) -> None:
+def check_passages(passages: PassageFile, run: Run, depth: int) -> None:
     """Make sure that passages are those of the candidates.
 
     Args:

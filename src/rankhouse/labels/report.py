@@ -12,14 +12,14 @@ from typing import Any
 
 from rankhouse.labels.agreement import Agreement, Change
 from rankhouse.labels.charts import calibration_chart, histogram_chart, positives_chart
-from rankhouse.labels.label import Labelling
+from rankhouse.labels.label import LabelResult
 from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table
 
 _TEMPLATE = Path(__file__).parent / "templates" / "labels.html.j2"
 
 
-def work_table(labelling: Labelling) -> Table:
+def work_table(labelling: LabelResult) -> Table:
     """Return one row a count: pairs looked at, asked about, written; what was missing."""
     rows = (
         ("queries", f"{labelling.queries:,}"),
@@ -131,7 +131,7 @@ def record(agreement: Agreement) -> dict[str, Any]:
     return plain
 
 
-def labelling_record(labelling: Labelling) -> dict[str, Any]:
+def labelling_record(labelling: LabelResult) -> dict[str, Any]:
     """Return a labelling as plain values for JSON, its agreement among them."""
     data = labelling._asdict() | {"out": str(labelling.out), "agreement": record(labelling.agreement)}
     plain: dict[str, Any] = _plain(data)
@@ -148,7 +148,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     return value
 
 
-def write_report(result: Labelling | Agreement, path: Path | str, title: str = "Labels") -> None:
+def write_report(result: LabelResult | Agreement, path: Path | str, title: str = "Labels") -> None:
     """Write a page that stands alone: tables, pictures, changed pairs; no link and no script.
 
     Args:
@@ -160,8 +160,8 @@ def write_report(result: Labelling | Agreement, path: Path | str, title: str = "
         MissingExtra: jinja2 or matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    labelling = result if isinstance(result, Labelling) else None
-    agreement = result.agreement if isinstance(result, Labelling) else result
+    labelling = result if isinstance(result, LabelResult) else None
+    agreement = result.agreement if isinstance(result, LabelResult) else result
     content = {
         "title": title,
         "agreement": agreement,

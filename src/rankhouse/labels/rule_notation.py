@@ -19,7 +19,8 @@ from rankhouse.core.nouns import Ranker
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.labels.rules import And, Not, Or, Rule, judged, ranked, taught
+from rankhouse.labels.leaf_rules import judged, ranked, taught
+from rankhouse.labels.rules import And, Not, Or, Rule
 
 
 def _no_rankers(name: str) -> NoReturn:

@@ -14,7 +14,7 @@ BoolArray = NDArray[np.bool_]
 Places = NDArray[np.int64]
 
 
-class Asking:
+class ChunkScores:
     """One chunk of n pairs, and the scores that rankers gave for some of them.
 
     Args:

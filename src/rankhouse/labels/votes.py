@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.labels.rules import Rule, Taught, judges, non_relevant, teachers
-from rankhouse.labels.teacher_scores import Asking
+from rankhouse.labels.leaf_rules import TeacherRule, judges, non_relevant, teachers
+from rankhouse.labels.rules import Rule
+from rankhouse.labels.teacher_scores import ChunkScores
 
 Marks = NDArray[np.uint8]
 
@@ -29,8 +30,56 @@ TRUTH: Final = 32
 """The pair is truly relevant, where truth is known."""
 
 
-class Parties(NamedTuple):
-    """The rule, and those whose agreement is looked at; make one with :func:`parties`.
+_BLOCK: Final = 1 << 18  # pairs looked at together: bounds the memory
+
+
+class Counts:
+    """How many pairs have each mark.
+
+    Args:
+        each: (256,).
+    """
+
+    def __init__(self, each: NDArray[np.int64]) -> None:
+        self._each = each
+
+    def having(self, bits: int, lacking: int = 0) -> int:
+        """Count the pairs whose marks have all of some bits and none of others.
+
+        Args:
+            bits: Those they have.
+            lacking: Those they lack.
+        """
+        kinds = np.arange(256)
+        return int(self._each[((kinds & bits) == bits) & ((kinds & lacking) == 0)].sum())
+
+
+class Votes(NamedTuple):
+    """What was said of n pairs; both may lie on disk.
+
+    Attributes:
+        marks: (n,) bits.
+        scores: (n,) the teacher's scores, NaN where it was not asked.
+    """
+
+    marks: Marks
+    scores: FloatArray
+
+    def blocks(self) -> Iterator[Votes]:
+        """Stream them in blocks that fit into memory."""
+        for start in range(0, len(self.marks), _BLOCK):
+            yield Votes(self.marks[start : start + _BLOCK], self.scores[start : start + _BLOCK])
+
+    def counts(self) -> Counts:
+        """Count the marks."""
+        each = np.zeros(256, np.int64)
+        for block in self.blocks():
+            each += np.bincount(block.marks, minlength=256)
+        return Counts(each)
+
+
+class Panel(NamedTuple):
+    """The rule, and those whose agreement is looked at; make one with :func:`panel_of`.
 
     Attributes:
         rule: What decides.
@@ -45,11 +94,11 @@ class Parties(NamedTuple):
     rule: Rule
     pool: Rule
     judge: Rule | None
-    teacher: Taught | None
+    teacher: TeacherRule | None
     truth: Rule | None
     ask_all: bool = False
 
-    def said(self) -> dict[str, str]:
+    def identity(self) -> dict[str, str]:
         """Name what the answers depend on, part by part."""
         return {
             "rule": self.rule.identity,
@@ -61,7 +110,7 @@ class Parties(NamedTuple):
         }
 
 
-def parties(
+def panel_of(
     rule: Rule,
     *,
     pool: Rule | None = None,
@@ -69,40 +118,55 @@ def parties(
     teacher: Rule | None = None,
     truth: Rule | None = None,
     ask_all: bool = False,
-) -> Parties:
+) -> Panel:
     """Find the judge and the teacher of a rule: the first of each that it names, unless others are given.
+
+    Args:
+        rule: What decides.
+        pool: Which pairs may be negatives; by default see :func:`~rankhouse.labels.leaf_rules.non_relevant`.
+        judge: Whose yes the teacher's is compared with.
+        teacher: Whose scores are kept.
+        truth: What is really relevant.
+        ask_all: Ask the teacher about every pair.
 
     Raises:
         WrongUse: ``teacher`` is no ``taught`` rule.
     """
-    if teacher is not None and not isinstance(teacher, Taught):
+    if teacher is not None and not isinstance(teacher, TeacherRule):
         raise WrongUse(f"the teacher must be a taught(...) rule, not {teacher}")
     judge = judge or next(iter(judges(rule)), None)
     teacher = teacher or next(iter(teachers(rule)), None)
-    return Parties(rule, pool or non_relevant(rule), judge, teacher, truth, ask_all)
+    return Panel(rule, pool or non_relevant(rule), judge, teacher, truth, ask_all)
 
 
-def mark(who: Parties, pairs: Sequence[Pair]) -> tuple[Marks, FloatArray]:
-    """Ask all parties about n pairs: their marks (n,) and the teacher's scores (n,), NaN where not asked.
+def vote(panel: Panel, pairs: Sequence[Pair]) -> Votes:
+    """Ask all of a panel about n pairs.
 
     The teacher reads only what the rule, or the pool, needs it to read, unless ``ask_all``.
+
+    Args:
+        panel: Whom to ask.
+        pairs: In any order.
+
+    Raises:
+        BadModel: A teacher gave something that is no score.
     """
-    asking, places = Asking(pairs), np.arange(len(pairs))
+    chunk, places = ChunkScores(pairs), np.arange(len(pairs))
     marks = np.zeros(len(pairs), np.uint8)
-    yes = who.rule.ask(asking, places)
+    yes = panel.rule.ask(chunk, places)
     marks[yes] |= YES
     # What the rule affirms is never a negative, so the pool is not even asked about it.
     refused = np.flatnonzero(~yes)
-    marks[refused[who.pool.ask(asking, refused)]] |= POOL
-    for bit, rule in ((JUDGE, who.judge), (TRUTH, who.truth)):
+    marks[refused[panel.pool.ask(chunk, refused)]] |= POOL
+    for bit, rule in ((JUDGE, panel.judge), (TRUTH, panel.truth)):
         if rule is not None:
-            marks[rule.ask(asking, places)] |= np.uint8(bit)
-    if who.teacher is None:
-        return marks, np.full(len(pairs), np.nan, np.float32)
-    if who.ask_all:
-        asking.scores(who.teacher.ranker, places)
-    scores, asked = asking.column(who.teacher.ranker)
+            marks[rule.ask(chunk, places)] |= np.uint8(bit)
+    if panel.teacher is None:
+        return Votes(marks, np.full(len(pairs), np.nan, np.float32))
+    if panel.ask_all:
+        chunk.scores(panel.teacher.ranker, places)
+    scores, asked = chunk.column(panel.teacher.ranker)
     marks[asked] |= ASKED
     read = np.flatnonzero(asked)
-    marks[read[who.teacher.ask(asking, read)]] |= TEACHER  # all of it was scored already
-    return marks, scores
+    marks[read[panel.teacher.ask(chunk, read)]] |= TEACHER  # all of it was scored already
+    return Votes(marks, scores)

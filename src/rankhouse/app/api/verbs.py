@@ -30,7 +30,7 @@ from rankhouse.evaluation.compare import Comparison
 from rankhouse.evaluation.measures import Scores
 from rankhouse.index.index import Index
 from rankhouse.labels import label as labelling
-from rankhouse.labels.label import Labelling
+from rankhouse.labels.label import LabelResult
 from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
@@ -188,7 +188,7 @@ def label(
     split: str = "whole",
     negatives: str = "random",
     depth: int = 1000,
-) -> Labelling:
+) -> LabelResult:
     """Label the pairs of a run by a rule and write them as a PAIRS file; a killed call goes on.
 
     >>> import rankhouse as rh

@@ -21,12 +21,13 @@ from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.index.index import Index
 from rankhouse.labels import report
-from rankhouse.labels.label import Labelling, Plan, label
-from rankhouse.labels.leakage import Overlap, Part, keep_apart, overlap
+from rankhouse.labels.label import LabelResult, Plan, label
+from rankhouse.labels.leaf_rules import judged, judges
+from rankhouse.labels.leakage import Overlap, QuerySet, keep_apart, overlap
 from rankhouse.labels.negative_sampling import NEGATIVES
-from rankhouse.labels.passage_files import Given, check_passages, read_passages
+from rankhouse.labels.passage_files import PassageFile, check_passages, read_passages
 from rankhouse.labels.rule_notation import Openers, read
-from rankhouse.labels.rules import Rule, judged, judges
+from rankhouse.labels.rules import Rule
 from rankhouse.page.tables import Table
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.text.split import SPLITTERS
@@ -112,13 +113,13 @@ def command(
     _refuse_idle(negatives, tested=bool(test_queries or test_qrels), told=as_json or report_path is not None)
     if passages is not None and split != "whole":
         raise WrongUse("give either --split or --passages")
-    test = Part(
+    test = QuerySet(
         read_queries(test_queries) if test_queries else (), read_qrels(test_qrels) if test_qrels else {}
     )
     asked, run = read_queries(queries, field=field), read_run(run_path)
     how = notation.make(negatives, NEGATIVES, "way to choose negatives")
     cut = read_passages(passages) if passages else notation.make(split, SPLITTERS, "splitter")
-    if isinstance(cut, Given):
+    if isinstance(cut, PassageFile):
         check_passages(cut, run, depth)
     known = judged(read_qrels(truth), by="passage", name=str(truth)) if truth else None
     index = Index.open(index_path)
@@ -197,20 +198,22 @@ def _rankers(compute: ComputeOptions, cache: Path | None) -> Iterator[_Opened]:
         yield _Opened(compute, cache, stack)
 
 
-def _guard(rule: Rule, queries: list[Query], test: Part, index: Index, *, allow_test: bool) -> Overlap | None:
+def _guard(
+    rule: Rule, queries: list[Query], test: QuerySet, index: Index, *, allow_test: bool
+) -> Overlap | None:
     """Refuse to let a teacher label test queries, and find whatever else both sides share."""
     if not test.queries and not test.qrels:
         return None
     keep_apart(rule, queries, test, allow_test=allow_test)
     qrels = {q: judge.qrels[q] for judge in judges(rule) for q in judge.qrels if judge.by == "document"}
-    shared = overlap(Part(queries, qrels), test, index.documents)
+    shared = overlap(QuerySet(queries, qrels), test, index.documents)
     if shared.leaks:
         counts = ", ".join(f"{count:,} {what} ({some})" for what, count, some in shared.rows() if count)
         console.warn(f"training and test data overlap: {counts}")
     return shared
 
 
-def _show(done: Labelling, shared: Overlap | None, seconds: float) -> None:
+def _show(done: LabelResult, shared: Overlap | None, seconds: float) -> None:
     made = [report.work_table(done), report.positives_table(done.agreement)]
     if done.agreement.confusions:
         made.append(report.confusions_table(done.agreement))

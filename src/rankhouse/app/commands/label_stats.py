@@ -12,7 +12,7 @@ from rankhouse.app.options import PATH, as_json, relevant_from
 from rankhouse.core.pairs import read_pairs
 from rankhouse.core.qrels import from_grade
 from rankhouse.core.trec import read_qrels
-from rankhouse.labels.pairs_summary import Contents, contents
+from rankhouse.labels.pairs_summary import PairsSummary, summarise_pairs
 from rankhouse.page.tables import Table
 
 
@@ -31,7 +31,7 @@ def command(files: tuple[Path, ...], truth: Path | None, relevant_from: int, as_
     if truth is None:
         idle("it is a grade of --truth", "relevant_from")
     known = from_grade(read_qrels(truth), relevant_from) if truth else None
-    found = {str(path): contents(read_pairs(path), known) for path in files}
+    found = {str(path): summarise_pairs(read_pairs(path), known) for path in files}
     if as_json:
         said = {name: one._asdict() | _shares(one) for name, one in found.items()}
         console.emit_json(next(iter(said.values())) if len(said) == 1 else said)
@@ -40,11 +40,11 @@ def command(files: tuple[Path, ...], truth: Path | None, relevant_from: int, as_
     console.print_table(Table(columns, tuple(_row(name, one) for name, one in found.items())))
 
 
-def _shares(one: Contents) -> dict[str, float | None]:
+def _shares(one: PairsSummary) -> dict[str, float | None]:
     return {"precision": one.precision, "recall": one.recall}
 
 
-def _row(name: str, one: Contents) -> tuple[str, ...]:
+def _row(name: str, one: PairsSummary) -> tuple[str, ...]:
     counts = (one.pairs, one.relevant, one.queries, one.queries_relevant)
     shares = ("–" if share is None else f"{share:.4f}" for share in (one.precision, one.recall))
     return (name, *(f"{count:,}" for count in counts), *shares)

@@ -1,0 +1,264 @@
+"""What a rule is made of: judgements, a teacher, a run; :mod:`rankhouse.labels.rules` joins them.
+
+``judged``, ``taught`` and ``ranked`` make them, in Python as in the notation.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import Literal
+
+import numpy as np
+
+from rankhouse.core.errors import RankhouseWarning, WrongUse
+from rankhouse.core.notation import write
+from rankhouse.core.nouns import Ranker
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.core.scores import PROBABLE, RAW, probabilities
+from rankhouse.labels.fingerprints import qrels_digest, run_digest
+from rankhouse.labels.rules import And, Not, Or, Rule
+from rankhouse.labels.teacher_scores import BoolArray, ChunkScores, Places, foremost
+
+PASSAGE_MARK = "#"
+"""Passage judgements name passage 3 of document d as d#3."""
+
+
+@dataclass(frozen=True, repr=False)
+class JudgeRule(Rule):
+    """Yes where a judge gave at least this grade; make one with :func:`judged`."""
+
+    qrels: Qrels = field(hash=False)
+    at_least: int
+    by: Literal["document", "passage"]
+    name: str
+
+    def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
+        """Look the judgements up: (m,)."""
+        pairs = [chunk.pairs[place] for place in places.tolist()]
+        if self.by == "document":
+            keys = ((query.id, passage.doc_id) for query, passage in pairs)
+        else:
+            keys = ((query.id, passage_key(passage.doc_id, passage.index)) for query, passage in pairs)
+        return np.fromiter(map(self._relevant.__contains__, keys), np.bool_, len(pairs))
+
+    @cached_property
+    def _relevant(self) -> frozenset[tuple[str, str]]:
+        """(query id, document or passage) of what has the grade."""
+        return frozenset(
+            (query_id, key)
+            for query_id, grades in self.qrels.items()
+            for key, grade in grades.items()
+            if grade >= self.at_least
+        )
+
+    def leaves(self) -> Iterator[Rule]:
+        """Return itself."""
+        yield self
+
+    @property
+    def identity(self) -> str:
+        """Hash the judgements."""
+        return write("judged", qrels_digest(self.qrels), self.at_least, self.by)
+
+    def __str__(self) -> str:
+        options: dict[str, object] = {} if self.at_least == 1 else {"at_least": self.at_least}
+        return write("judged", self.name, **options | ({} if self.by == "document" else {"by": self.by}))
+
+
+@dataclass(frozen=True, repr=False)
+class TeacherRule(Rule):
+    """Yes where a ranker's score reaches the threshold; make one with :func:`taught`."""
+
+    ranker: Ranker = field(hash=False)
+    threshold: float
+    scale: str
+    name: str
+    best: int = 0
+
+    @property
+    def score_scale(self) -> str:
+        """The scale of the scores: as this rule says, else as the ranker declares, else "score"."""
+        return self.scale or str(getattr(self.ranker, "scale", "score"))
+
+    def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
+        """Have the pairs scored, compare with the threshold, keep the best of each document: (m,)."""
+        values = probabilities(chunk.scores(self.ranker, places), self.score_scale)
+        answers = np.asarray(values >= self.threshold)
+        if self.best:
+            answers &= foremost([chunk.pairs[place] for place in places.tolist()], values, self.best)
+        return answers
+
+    def leaves(self) -> Iterator[Rule]:
+        """Return itself."""
+        yield self
+
+    @property
+    def identity(self) -> str:
+        """Name the ranker by its fingerprint, where it has one, else by its name."""
+        ranker = (
+            str(getattr(self.ranker, "fingerprint", "")) or f"{type(self.ranker).__qualname__} {self.name}"
+        )
+        best = {"best": self.best} if self.best else {}
+        return write("taught", ranker, self.threshold, self.score_scale, **best)
+
+    def __str__(self) -> str:
+        options: dict[str, object] = {"scale": self.scale} if self.scale else {}
+        options |= {"best": self.best} if self.best else {}
+        return write("taught", self.name, threshold=self.threshold, **options)
+
+
+@dataclass(frozen=True, repr=False)
+class RunRule(Rule):
+    """Yes where the document is among a run's first k; make one with :func:`ranked`."""
+
+    run: Run = field(hash=False)
+    k: int
+    name: str
+
+    def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
+        """Look the documents up in the ranking: (m,)."""
+        pairs = [chunk.pairs[place] for place in places.tolist()]
+        keys = ((query.id, passage.doc_id) for query, passage in pairs)
+        return np.fromiter(map(self._first.__contains__, keys), np.bool_, len(pairs))
+
+    @cached_property
+    def _first(self) -> frozenset[tuple[str, str]]:
+        """(query id, document) of the first k."""
+        return frozenset((q, doc_id) for q in self.run for doc_id in self.run[q].doc_ids[: self.k])
+
+    def leaves(self) -> Iterator[Rule]:
+        """Return itself."""
+        yield self
+
+    @property
+    def identity(self) -> str:
+        """Hash the first k documents of every query."""
+        return write("ranked", run_digest(self.run, self.k), self.k)
+
+    def __str__(self) -> str:
+        return write("ranked", self.name, self.k)
+
+
+def judged(qrels: Qrels, at_least: int = 1, by: str = "document", name: str = "") -> Rule:
+    """Make a rule of judgements; what nobody judged is not relevant.
+
+    Args:
+        qrels: Query id -> document id -> grade.
+        at_least: The lowest grade that counts as relevant.
+        by: "document": a grade holds for all passages. "passage": passage i of document d is judged as "d#i".
+        name: What stands for the judgements in the notation, usually the file; else a hash of them.
+
+    Raises:
+        WrongUse: ``at_least`` is no whole number, or ``by`` another word.
+    """
+    if isinstance(at_least, bool) or not isinstance(at_least, int):
+        raise WrongUse(f"judged: at_least={at_least!r}, but a grade is a whole number")
+    if by not in ("document", "passage"):
+        raise WrongUse(f'judged: by={by!r}; choose "document" or "passage"')
+    level: Literal["document", "passage"] = "document" if by == "document" else "passage"
+    return JudgeRule(qrels, at_least, level, name or f"qrels-{qrels_digest(qrels)[:8]}")
+
+
+def taught(
+    ranker: Ranker, threshold: float = 0.5, scale: str = "", name: str = "", best: int | None = None
+) -> Rule:
+    """Make a rule of a teacher: yes where it gives at least the threshold.
+
+    On the scales "logit", "probability" and "logprob" the threshold is a probability, so 0.5 is where a
+    two-class model would say "relevant". On "similarity" and "score" it is compared with the score itself.
+
+    Args:
+        ranker: The teacher; wrap it in a cached ranker to keep its scores.
+        threshold: The least that counts as relevant.
+        scale: The scale of its scores; by default what its attribute ``scale`` declares.
+        name: What stands for it in the notation, usually its folder; else its fingerprint or type.
+        best: Accept at most so many passages of a document (of those it is asked about); None: all. A teacher
+            of another domain orders the passages of one document better than those of different queries.
+
+    Raises:
+        WrongUse: A scale that does not exist, or a threshold that is none on it.
+    """
+    name = name or str(getattr(ranker, "fingerprint", "")) or type(ranker).__qualname__
+    if best is not None and (isinstance(best, bool) or not isinstance(best, int) or best < 1):
+        raise WrongUse(f"taught: best={best!r}, but it is how many passages of a document count, from 1 up")
+    rule = TeacherRule(ranker, threshold, scale, name, best or 0)
+    if rule.score_scale not in (*PROBABLE, *RAW):
+        raise WrongUse(
+            f'"{rule.score_scale}" is not a scale of scores; choose from: {", ".join((*PROBABLE, *RAW))}'
+        )
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold):
+        raise WrongUse(f"taught: threshold={threshold!r}, but it must be a number")
+    if rule.score_scale in PROBABLE and not 0 <= threshold <= 1:
+        raise WrongUse(
+            f'taught: threshold={threshold!r}, but on scale "{rule.score_scale}" it is '
+            'a probability from 0 to 1; to compare raw scores say scale="score"'
+        )
+    if not scale and rule.score_scale == "score":
+        warnings.warn(
+            f'the teacher "{name}" declares no scale, so the threshold {threshold} is compared with its raw '
+            'scores; say scale="logit", "probability", "logprob" or "score" in the rule',
+            RankhouseWarning,
+            stacklevel=2,
+        )
+    return rule
+
+
+def ranked(run: Run, k: int, name: str = "") -> Rule:
+    """Make a rule of a run: yes to the documents among the first k of their query.
+
+    Args:
+        run: The ranking.
+        k: How many count, from 1 up.
+        name: What stands for the run in the notation, usually the file; else a hash of its first k.
+
+    Raises:
+        WrongUse: k is no whole number of at least 1.
+    """
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise WrongUse(f"ranked: k={k!r}, but it is how many documents count, a whole number from 1 up")
+    return RunRule(run, k, name or f"run-{run_digest(run, k)[:8]}")
+
+
+def judges(rule: Rule) -> list[JudgeRule]:
+    """List the distinct judges of a rule, in reading order."""
+    return list(dict.fromkeys(leaf for leaf in rule.leaves() if isinstance(leaf, JudgeRule)))
+
+
+def teachers(rule: Rule) -> list[TeacherRule]:
+    """List the distinct teachers of a rule, in reading order."""
+    return list(dict.fromkeys(leaf for leaf in rule.leaves() if isinstance(leaf, TeacherRule)))
+
+
+def non_relevant(rule: Rule) -> Rule:
+    """Return the rule that says which pairs may serve as negatives of this one.
+
+    Where judges say what is relevant, a pair is non-relevant if none of them says yes; what a teacher refuses
+    among the relevant is doubtful, and neither. Without a judge, whatever the rule refuses is non-relevant.
+    """
+    found = list(dict.fromkeys(_affirmed(rule, affirmed=True)))
+    if not found:
+        return Not(rule)
+    refusals: list[Rule] = [Not(judge) for judge in found]
+    return reduce(And, refusals)
+
+
+def _affirmed(rule: Rule, *, affirmed: bool) -> Iterator[Rule]:
+    """Return the judges whose yes speaks for relevance: those under an even number of ~."""
+    match rule:
+        case JudgeRule() if affirmed:
+            yield rule
+        case Not():
+            yield from _affirmed(rule.rule, affirmed=not affirmed)
+        case And() | Or():
+            yield from _affirmed(rule.left, affirmed=affirmed)
+            yield from _affirmed(rule.right, affirmed=affirmed)
+
+
+def passage_key(doc_id: str, index: int) -> str:
+    """Name a passage as passage judgements do: d#3."""
+    return f"{doc_id}{PASSAGE_MARK}{index}"
