@@ -24,7 +24,11 @@ def test_products_are_the_connected_components(keys):
         frozenset(n for n in component if not n.startswith("key "))
         for component in nx.connected_components(graph)
     }
-    assert set(map(frozenset, products(keys))) == expected
+    groups = products(keys)
+    assert set(map(frozenset, groups)) == expected
+    order = {query_id: place for place, query_id in enumerate(keys)}
+    assert all(list(queries) == sorted(queries, key=order.get) for queries in groups)
+    assert groups == sorted(groups, key=lambda queries: order[queries[0]])
 
 
 @given(KEYS, st.integers(0, 5))

@@ -41,9 +41,9 @@ def test_text_sets_columns_of_equal_width_and_says_the_legend():
 
 def test_html_marks_names_numbers_and_what_is_best_and_escapes_the_rest():
     html = TABLE.to_html()
-    assert '<td class="name">1-a</td>' in html  # a name keeps its hyphen
+    assert '<td class="name" style="text-align:left">1-a</td>' in html  # a name keeps its hyphen
     assert "<td>−0.1000 to +0.2000</td>" in html
-    assert '<td><strong>0.3 ± 0.1<span class="mark gain">▲</span></strong></td>' in html
+    assert '<td><strong>0.3 ± 0.1<span class="mark gain"> ▲</span></strong></td>' in html
     assert "<td>0.21<br><small>± 0.01</small></td>" in html
     nasty = Table(("<i>",), (("<b>&",),), notes={(0, 0): "<s>"}).to_html()
     assert not re.search(r"<[bis]>", nasty)

@@ -18,9 +18,10 @@ def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], is_text: S
     Args:
         columns: The heads, as text.
         rows: Cells that are HTML already.
-        is_text: For each column, whether a style sheet may set it to the left (class "name").
+        is_text: For each column, whether it is set to the left (class "name").
     """
-    kinds = [' class="name"' if name else "" for name in is_text] or [""] * len(columns)
+    left = ' class="name" style="text-align:left"'  # a notebook has no style sheet of ours
+    kinds = [left if name else "" for name in is_text] or [""] * len(columns)
     heads = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, columns, strict=True))
     lines = [
         f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>\n"

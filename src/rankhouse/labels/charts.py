@@ -42,8 +42,9 @@ def histogram_chart(histogram: Histogram) -> str:
             legend.get_title().set(color=colours.muted, fontsize=8)
         if edges[0] <= histogram.threshold <= edges[-1]:
             axes.axvline(histogram.threshold, color=colours.ink, linewidth=0.9, linestyle=DASHED)
-        axes.margins(y=0.08)
-        axes.set_xlim(edges[0], edges[-1])
+        margin = 0.02 * (edges[-1] - edges[0])
+        axes.set_xlim(edges[0] - margin, edges[-1] + margin)
+        axes.set_ylim(0, 1.08 * max(1, (no + yes).max()))
         axes.set_xlabel(f"{histogram.scale} given by the teacher (dashed: threshold {histogram.threshold:g})")
         axes.set_ylabel("pairs")
         _whole_numbers(axes)

@@ -99,7 +99,7 @@ class Table(NamedTuple):
         if is_number:
             text = text.replace("-", "−")
         for mark, kind in ((BETTER, "gain"), (WORSE, "loss")):
-            text = text.replace(f" {mark}", f'<span class="mark {kind}">{mark}</span>')
+            text = text.replace(f" {mark}", f'<span class="mark {kind}"> {mark}</span>')
         if (row, column) in self.strong:
             text = f"<strong>{text}</strong>"
         note = self.notes.get((row, column), "")
