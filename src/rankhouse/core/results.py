@@ -76,7 +76,7 @@ class SearchResult(Ranking):
             (str(h.rank), escape(h.doc_id), f"{h.score:.4f}", f"<b>{escape(h.title)}</b> {_marked(h)}")
             for h in self._hits()
         ]
-        return html_table(("rank", "id", "score", "text"), rows)
+        return html_table(("rank", "id", "score", "text"), rows, (False, True, False, True))
 
     def to_dict(self) -> dict[str, float]:
         """Return document id -> score, best first."""

@@ -212,7 +212,7 @@ class Run(Mapping[str, Ranking]):
 
     def _repr_html_(self) -> str:
         rows = [(escape(q), escape(d), str(r), f"{s:.4f}") for q, d, r, s in islice(self._rows(), 20)]
-        table = html_table(("query", "document", "rank", "score"), rows)
+        table = html_table(("query", "document", "rank", "score"), rows, (True, True, False, False))
         return f"<p>{escape(repr(self))}</p>{table}"
 
     def top(self, k: int) -> Run:
