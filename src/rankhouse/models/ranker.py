@@ -23,7 +23,7 @@ from rankhouse.nn.compute import Compute
 class NeuralRanker:
     """A model at work.
 
-    The fp32 score of a pair does not depend on the pairs around it.
+    The score of a pair does not depend on the pairs around it: to the bit on processors with AVX-512.
 
     Args:
         model: The family's model; a :class:`Model` and a ``torch.nn.Module``.
