@@ -90,7 +90,7 @@ class Rows:
     def __init__(self, kind, dtype, width):
         self.kind, self.dtype, self.width, self.fingerprint = kind, dtype, width, kind
 
-    def make(self, texts):
+    def precompute(self, texts):
         from rankhouse.index.precomputed.write import PassageRows
 
         lengths = np.array([len(text.split()) for text in texts], np.int64)

@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -12,8 +11,12 @@ pytest.importorskip("transformers")
 
 import torch
 
-from rankhouse.app.precomputed import stored_for
+from rankhouse.app.precomputed import open_precomputed
 from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.app.reranking import RerankOptions, rerank_with
+from rankhouse.core.corpora import read_queries
+from rankhouse.core.errors import RankhouseWarning
+from rankhouse.core.nouns import Pair, Passage, Query, StoredPair, StoredPassage
 from rankhouse.core.trec import read_run
 from rankhouse.index.index import Index
 from rankhouse.models import bundle
@@ -182,7 +185,7 @@ def test_what_cannot_be_kept_is_explained(world, run, bert):
         (["--ranker", bi, "--tokens"], "reads no kept token ids"),
         (["--ranker", "tk", "--split", "sentence"], "sentences"),
     ]:
-        done = run("encode", "--index", "kept.index", *options, *CPU)
+        done = run("encode", "--index", "kept.index", *options, *CPU[2:])
         assert done.returncode == 2, done.stderr
         assert said in done.stderr
     said, _ = rerank(run, "--ranker", "windows")
@@ -194,7 +197,7 @@ def test_kept_token_ids_give_the_same_scores_to_the_bit(world, run, bert):
     cross = bert("BertForSequenceClassification", num_labels=2)
     ranker = ["--ranker", f"crossencoder({str(cross)!r})"]
     _, plain = rerank(run, *ranker)
-    made = run("encode", "--index", "kept.index", *ranker, "--tokens", "--json", *CPU)
+    made = run("encode", "--index", "kept.index", *ranker, "--tokens", "--json", *CPU[2:])
     assert made.returncode == 0, made.stderr
     assert json.loads(made.stdout)["dtype"] == "uint16"
     said, kept = rerank(run, *ranker)
@@ -209,7 +212,7 @@ def test_kept_token_ids_give_the_same_scores_to_the_bit(world, run, bert):
     told, read = rerank(run, *ranker, "--no-stored")
     assert mixed == read
     assert said["truncated"] == told["truncated"] > 0
-    assert run("encode", "--index", "kept.index", *ranker, "--tokens", *CPU).returncode == 0
+    assert run("encode", "--index", "kept.index", *ranker, "--tokens", *CPU[2:]).returncode == 0
     said, all_kept = rerank(run, *ranker)
     assert (said["stored"], said["truncated"]) == (11, told["truncated"])  # cut to the model's length too
     assert all_kept == mixed
@@ -219,24 +222,42 @@ def test_models_with_one_tokenizer_share_its_ids(world, run, bert):
     one = bert("BertForSequenceClassification", num_labels=2)
     other = bert("BertForSequenceClassification", num_labels=1)
     assert run(
-        "encode", "--index", "kept.index", "--ranker", f"crossencoder({str(one)!r})", "--tokens", *CPU
+        "encode", "--index", "kept.index", "--ranker", f"crossencoder({str(one)!r})", "--tokens", *CPU[2:]
     ).returncode == 0  # fmt: skip
     said, kept = rerank(run, "--ranker", f"crossencoder({str(other)!r})")
     assert said["stored"] == 10
     assert kept == rerank(run, "--ranker", f"crossencoder({str(other)!r})", "--no-stored")[1]
 
 
-def test_texts_of_kept_documents_are_not_read(world, run):
+def test_texts_of_kept_documents_are_not_read(world, run, monkeypatch):
     assert run("encode", "--index", "kept.index", "--ranker", "tk", *CPU).returncode == 0
     index = Index.open(world / "kept.index")
-    stored = stored_for(index, open_ranker(str(world / "tk"), ComputeOptions("fp32", "cpu", 1)))
-    assert stored.documents["d1"].text == ""
-    [passage] = stored.split(stored.documents["d1"])
-    assert (passage.doc_id, passage.index) == ("d1", 0)
-    assert stored.split(stored.documents["d5"]) == []
+    ranker = open_ranker(str(world / "tk"), ComputeOptions("fp32", "cpu", 1))
+    queries, first = read_queries("queries.tsv")[:2], read_run(Path("bm25.run"))
+    with pytest.warns(RankhouseWarning, match="without text"):
+        plain = rerank_with(ranker, first, queries, index, RerankOptions(stored=False)).run
+    scorer = open_precomputed(index, ranker)
+    assert scorer.passages("d1") == [StoredPassage("d1", 0, 1)]
+    assert scorer.passages("d5") == []
     with pytest.raises(KeyError):
-        stored.documents["unknown"]
-    assert np.isfinite(stored.ranker.score([])).all()
+        scorer.passages("unknown")
+    monkeypatch.delattr(type(index.documents), "__getitem__")  # whoever asks for a text fails
+    with pytest.warns(RankhouseWarning, match="without text"):
+        result = rerank_with(ranker, first, queries, index, RerankOptions())
+    assert (result.stored.scored, result.report.unknown) == (10, 0)
+    assert gap(plain, result.run) < 2e-3
+
+
+def test_opening_what_is_stored_leaves_the_ranker_as_it_is(world, run, bert):
+    cross = f"crossencoder({str(bert('BertForSequenceClassification', num_labels=2))!r})"
+    assert run("encode", "--index", "kept.index", "--ranker", cross, "--tokens", *CPU[2:]).returncode == 0
+    ranker = open_ranker(cross, ComputeOptions("fp32", "cpu", 1))
+    pair = Pair(Query("q", "harbour"), Passage("d1", 0, "Another text than the index has."))
+    before, state = ranker.score([pair]), dict(vars(ranker.model.pair_reader))
+    scorer = open_precomputed(Index.open(world / "kept.index"), ranker)
+    assert ranker.score([pair]) == before
+    assert vars(ranker.model.pair_reader) == state
+    assert scorer.score([StoredPair(pair.query, scorer.passages("d1")[0])]) != before
 
 
 def test_the_doctor_checks_what_is_kept(world, run, bert):

@@ -33,7 +33,7 @@ class WordRows:
         self.dtype, self.kind, self.fingerprint, self.dimension = dtype, kind, fingerprint, dimension
         self.seen = []
 
-    def make(self, texts):
+    def precompute(self, texts):
         self.seen += texts
         words = [text.split() for text in texts]
         flat = [word for own in words for word in own[:LIMIT]]
@@ -79,7 +79,7 @@ def test_rows_come_back_as_they_were_made(tmp_path, dtype):
         own = kept.passages_of(number)
         assert len(own) == bool(document.text.strip())
         for passage in own:
-            expected = maker.make([document.text])
+            expected = maker.precompute([document.text])
             rows = kept.gather(numbers(passage))
             assert np.array_equal(rows.values, expected.values)
             assert rows.values.dtype == dtype
@@ -95,7 +95,7 @@ def test_several_passages_are_gathered_in_the_order_asked_for(tmp_path):
     kept = precompute(maker, DOCUMENTS, tmp_path, job(DOCUMENTS))
     texts = [d.text for d in DOCUMENTS if d.text.strip()]
     rows = kept.gather(numbers(9, 2, 2, 30))
-    expected = maker.make([texts[i] for i in (9, 2, 2, 30)])
+    expected = maker.precompute([texts[i] for i in (9, 2, 2, 30)])
     assert np.array_equal(rows.values, expected.values)
     assert np.array_equal(np.diff(rows.offsets), expected.lengths)
     short = kept.gather(numbers(9, 2), most=2)
@@ -178,7 +178,7 @@ def test_changed_documents_are_refused_and_replaced_when_told(tmp_path):
     with pytest.raises(BadIndex, match="are not those that were encoded"):
         precompute(WordRows(), changed, tmp_path, job(changed))
     kept = precompute(WordRows(), changed, tmp_path, job(changed, overwrite=True))
-    assert np.array_equal(kept.gather(numbers(0)).values, WordRows().make(["other words"]).values)
+    assert np.array_equal(kept.gather(numbers(0)).values, WordRows().precompute(["other words"]).values)
 
 
 def test_it_covers_an_index_and_what_was_added_later_stands_behind(tmp_path):
@@ -241,14 +241,14 @@ def test_damaged_and_missing_folders_are_explained(tmp_path):
 
 def test_rows_that_are_no_numbers_or_do_not_fit_are_refused(tmp_path):
     class NotFinite(WordRows):
-        def make(self, texts):
-            made = super().make(texts)
+        def precompute(self, texts):
+            made = super().precompute(texts)
             made.values[-1, 0] = np.inf
             return made
 
     class TooFew(WordRows):
-        def make(self, texts):
-            return super().make(texts)._replace(lost=np.zeros(1, np.int64))
+        def precompute(self, texts):
+            return super().precompute(texts)._replace(lost=np.zeros(1, np.int64))
 
     documents = [Document("a", "red fox"), Document("b", ""), Document("c", "sea tree")]
     with pytest.raises(BadModel, match='document "c" is not finite'):

@@ -18,7 +18,8 @@ from rankhouse.models import bundle
 from rankhouse.models.loading import load
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import choose
-from rankhouse.ranking.rerank import Plan, rerank
+from rankhouse.ranking.rerank import rerank
+from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.training import diagnostics, folder
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit

@@ -1,30 +1,29 @@
-"""Where kept passages meet rankers: what makes them, and rankers that read them instead of texts."""
+"""Precomputed passages: what makes them for a ranker, and what scores by them instead of by texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Ranker
+from rankhouse.core.nouns import FloatArray, Pair, Passage, Ranker, StoredPair, StoredPassage, fingerprint_of
+from rankhouse.core.scores import scale_of
 from rankhouse.index.index import Index
-from rankhouse.index.precomputed.read import Kind, PrecomputedPassages, find, open_all
+from rankhouse.index.precomputed.read import Kind, PrecomputedPassages, find, open_all, precomputed_folder
 from rankhouse.index.precomputed.write import PassageRows
-from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
-    from rankhouse.models.pair_encoding import Ids, PairReader
+    from rankhouse.models.contract import PrecomputingModel
+    from rankhouse.models.pair_encoding import PairReader
     from rankhouse.models.ranker import NeuralRanker
+    from rankhouse.nn.layers.ragged import Packed
 
 Numbers = NDArray[np.int64]
-
-UNREAD = "\N{HORIZONTAL ELLIPSIS}"
-"""The text of a passage that nobody needs to read, because what a ranker makes of it is kept."""
+Storage = Literal["float32", "float16", "int8"]
 
 _BLOCK_ROWS = 32_768  # rows gathered at once: some 20 MB of float16 vectors
 _REMEMBERED = 65_536
@@ -38,21 +37,21 @@ class VectorPrecomputer:
         dtype: float32, float16 or int8.
 
     Raises:
-        WrongUse: The ranker has no vectors to keep.
+        WrongUse: The ranker has no vectors to store.
     """
 
     kind: Kind = "vectors"
     chunk = 256
 
-    def __init__(self, ranker: NeuralRanker, dtype: str) -> None:
+    def __init__(self, ranker: NeuralRanker, dtype: Storage) -> None:
         self._ranker, self.dtype = ranker, dtype
-        self.fingerprint = vectors_of(ranker)
+        self._model = word_matcher_of(ranker)
+        self.fingerprint = weights_of(ranker)
 
-    def make(self, texts: Sequence[str]) -> PassageRows:
-        """Make the vectors of n passages."""
-        model: Any = self._ranker.model
+    def precompute(self, texts: Sequence[str]) -> PassageRows:
+        """Return the vectors of n passages."""
         with self._ranker.compute.active():
-            stored = model.encode_passages(texts, self.dtype)
+            stored = self._model.encode_passages(texts, self.dtype)
         return PassageRows(stored.vectors, stored.scales, np.diff(stored.offsets), stored.lost)
 
 
@@ -63,7 +62,7 @@ class TokenPrecomputer:
         ranker: The model.
 
     Raises:
-        WrongUse: It reads no tokens that could be kept.
+        WrongUse: It reads no tokens that could be stored.
     """
 
     kind: Kind = "tokens"
@@ -74,8 +73,8 @@ class TokenPrecomputer:
         self.fingerprint = self._texts.fingerprint
         self.dtype = "uint16" if self._texts.largest < 2**16 else "uint32"
 
-    def make(self, texts: Sequence[str]) -> PassageRows:
-        """Make the ids of n passages, one a row."""
+    def precompute(self, texts: Sequence[str]) -> PassageRows:
+        """Return the ids of n passages, one a row."""
         ids = self._texts.whole(texts)
         lengths = np.array([len(own) for own in ids], np.int64)
         flat = np.fromiter(chain.from_iterable(ids), self.dtype, int(lengths.sum()))
@@ -91,7 +90,7 @@ def reader_of(ranker: NeuralRanker) -> PairReader:
     """
     from rankhouse.models.contract import TokenModel
 
-    model: Any = ranker.model
+    model = ranker.model
     if not isinstance(model, TokenModel):
         raise WrongUse(f"{model.family}: reads no kept token ids; crossencoder and monot5 do")
     if not model.pair_reader.joins:
@@ -102,20 +101,20 @@ def reader_of(ranker: NeuralRanker) -> PairReader:
     return model.pair_reader
 
 
-def vectors_of(ranker: NeuralRanker) -> str:
-    """Return the name under which a ranker's word vectors are kept: weights, vocabulary and policy.
+def word_matcher_of(ranker: NeuralRanker) -> PrecomputingModel:
+    """Return the model of a ranker that scores by word vectors.
 
     Raises:
-        WrongUse: Its scores are no sums over words kept apart, so there is nothing to keep.
+        WrongUse: Its scores are no sums over single words, so there is nothing to store.
     """
     from rankhouse.models.contract import PrecomputingModel
 
-    model: Any = ranker.model
+    model = ranker.model
     if not isinstance(model, PrecomputingModel):
         raise WrongUse(f"{model.family}: keeps no word vectors; TK does")
     if not model.precomputes:
         raise WrongUse("tk(windows=...): keeps no word vectors, as it counts in windows; TK without does")
-    return weights_of(ranker)
+    return model
 
 
 def weights_of(ranker: NeuralRanker) -> str:
@@ -123,27 +122,68 @@ def weights_of(ranker: NeuralRanker) -> str:
     return ranker.fingerprint.removesuffix(f"-{ranker.compute.precision}")
 
 
-class KeptDocuments:
-    """The documents of an index by id; those whose passages are kept come without their text.
+class PrecomputedScorer:
+    """Scores passages of an index by what is stored of them; a ``StoredScorer`` for ``rerank``.
 
     Args:
         index: The index.
-        kept: What it keeps.
+        store: What it stores.
+        score: Scores stored pairs.
+
+    Attributes:
+        scored: Passages scored so far.
+
+    Raises:
+        BadIndex: The store is of other documents.
     """
 
-    def __init__(self, index: Index, kept: PrecomputedPassages) -> None:
-        self._index, self.kept = index, kept
-        self.covered = kept.covered(index.manifest)
+    def __init__(
+        self,
+        index: Index,
+        store: PrecomputedPassages,
+        score: Callable[[Sequence[StoredPair]], FloatArray],
+    ) -> None:
+        self.store, self.scored = store, 0
+        self._index, self._score = index, score
+        self._covered = store.covered(index.manifest)
         starts = index.starts[:-1].tolist()
         self._starts = {id(part): start for part, start in zip(index.segments, starts, strict=True)}
         self._numbers: dict[str, int] = {}
 
-    def number(self, doc_id: str) -> int:
-        """Return a document's number in the index.
+    def passages(self, doc_id: str) -> list[StoredPassage] | None:
+        """Return a document's passages; None for one that was added since.
 
         Raises:
             KeyError: The index has no such document.
         """
+        number = self._number(doc_id)
+        if number >= self._covered:
+            return None
+        place = self.store.place
+        return [StoredPassage(doc_id, place(row), row) for row in self.store.passages_of(number)]
+
+    def find(self, passage: Passage) -> StoredPassage | None:
+        """Return what is stored of a passage; None where nothing is.
+
+        Raises:
+            KeyError: The index has no such document.
+        """
+        number = self._number(passage.doc_id)
+        if number >= self._covered:
+            return None
+        rows, place = self.store.passages_of(number), self.store.place
+        row = rows.start + passage.index  # where no passage before it is blank
+        if row not in rows or place(row) != passage.index:
+            row = next((row for row in rows if place(row) == passage.index), -1)
+        return StoredPassage(passage.doc_id, passage.index, row) if row >= 0 else None
+
+    def score(self, pairs: Sequence[StoredPair]) -> FloatArray:
+        """Score n pairs: (n,) float32, higher is better, in the order given."""
+        scores = self._score(pairs) if pairs else np.empty(0, np.float32)
+        self.scored += len(pairs)
+        return scores
+
+    def _number(self, doc_id: str) -> int:
         known = self._numbers.get(doc_id)
         if known is None:
             part, row = self._index.documents.find(doc_id)
@@ -153,197 +193,156 @@ class KeptDocuments:
             self._numbers[doc_id] = known
         return known
 
-    def __getitem__(self, doc_id: str) -> Document:
-        if self.number(doc_id) < self.covered:
-            return Document(doc_id, "")
-        return self._index.documents[doc_id]
 
-    def places(self, passages: Iterable[Passage]) -> Numbers:
-        """Return the numbers of kept passages, (n,); -1 for those of documents added since."""
-        return np.array([self._place(passage) for passage in passages], np.int64)
+class PrecomputedRanker:
+    """A ranker of texts that scores by what is stored of them where it can: for score caches.
 
-    def _place(self, passage: Passage) -> int:
-        number = self.number(passage.doc_id)
-        if number >= self.covered:
-            return -1
-        own = self.kept.passages_of(number)
-        at = own.start + passage.index  # where no passage before it is blank
-        if at in own and self.kept.place(at) == passage.index:
-            return at
-        return next((p for p in own if self.kept.place(p) == passage.index), -1)
-
-
-class KeptSplit:
-    """Cuts documents that are kept as they were cut then, and all others by the same split.
+    A cache knows passages by their texts; what it does not know yet is scored by the store.
 
     Args:
-        documents: Where the documents come from.
-        split: The split that the kept ones were cut by.
+        ranker: Scores passages of which nothing is stored.
+        scorer: Scores the others.
     """
 
-    def __init__(self, documents: KeptDocuments, split: Callable[[Document], Sequence[Passage]]) -> None:
-        self._documents, self._split = documents, split
+    def __init__(self, ranker: Ranker, scorer: PrecomputedScorer) -> None:
+        self._ranker, self._scorer = ranker, scorer
+        self.scale = scale_of(ranker)
 
-    def __call__(self, document: Document) -> list[Passage]:
-        """Return a document's passages."""
-        number = self._documents.number(document.id)
-        if number >= self._documents.covered:
-            return list(self._split(document))
-        kept = self._documents.kept
-        return [Passage(document.id, kept.place(p), UNREAD) for p in kept.passages_of(number)]
-
-    def dropped(self, document: Document) -> int:
-        """Count the words in no passage; those of kept documents were counted when they were kept."""
-        if self._documents.number(document.id) < self._documents.covered:
-            return 0
-        counted: int = getattr(self._split, "dropped", lambda _: 0)(document)
-        return counted
-
-
-class KeptRanker:
-    """A TK that reads kept vectors; passages of documents added since are read as texts.
-
-    Args:
-        ranker: The TK.
-        documents: Where the vectors are.
-
-    Attributes:
-        read: Passages scored by kept vectors so far.
-    """
-
-    def __init__(self, ranker: NeuralRanker, documents: KeptDocuments) -> None:
-        self._ranker, self._documents = ranker, documents
-        self.scale = ranker.scale
-        self.fingerprint = f"{ranker.fingerprint}-kept-{documents.kept.state.dtype}"
-        self.read = 0
+    @property
+    def fingerprint(self) -> str:
+        """Name of everything that changes a score; token ids change none, rounded vectors do."""
+        state, own = self._scorer.store.state, fingerprint_of(self._ranker)
+        return own if state.kind == "tokens" else f"{own}-kept-{state.dtype}"
 
     def score(self, pairs: Sequence[Pair]) -> FloatArray:
         """Score n pairs: (n,) float32, higher is better, in the order given."""
+        stored = [self._scorer.find(pair.passage) for pair in pairs]
+        texts = [i for i, passage in enumerate(stored) if passage is None]
+        known = [StoredPair(pairs[i].query, p) for i, p in enumerate(stored) if p is not None]
         scores = np.empty(len(pairs), np.float32)
-        numbers = self._documents.places(pair.passage for pair in pairs)
-        if (unknown := np.flatnonzero(numbers < 0)).size:
-            scores[unknown] = self._ranker.score([pairs[i] for i in unknown.tolist()])
-        known = np.flatnonzero(numbers >= 0).tolist()
-        for text, rows in groupby(known, lambda i: pairs[i].query.text):
-            for block in self._blocks(np.fromiter(rows, np.int64), numbers):
-                scores[block] = self._score_kept(text, numbers[block])
+        is_text = np.zeros(len(pairs), bool)
+        is_text[texts] = True
+        if texts:
+            scores[is_text] = self._ranker.score([pairs[i] for i in texts])
+        scores[~is_text] = self._scorer.score(known)
         return scores
 
-    def _blocks(self, rows: Numbers, numbers: Numbers) -> Iterator[Numbers]:
-        """Cut rows of one query so that their vectors fit into little memory."""
-        lengths = self._documents.kept.lengths(numbers[rows])
-        cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // _BLOCK_ROWS)) + 1
-        yield from np.split(rows, cuts)
 
-    def _score_kept(self, query: str, passages: Numbers) -> FloatArray:
+class _VectorScores:
+    """Scores by stored word vectors, with a TK."""
+
+    def __init__(self, ranker: NeuralRanker, store: PrecomputedPassages) -> None:
+        self._ranker, self._model, self._store = ranker, word_matcher_of(ranker), store
+
+    def __call__(self, pairs: Sequence[StoredPair]) -> FloatArray:
+        scores = np.empty(len(pairs), np.float32)
+        rows = np.array([pair.passage.row for pair in pairs], np.int64)
+        for text, places in groupby(range(len(pairs)), lambda i: pairs[i].query.text):
+            for block in self._blocks(np.fromiter(places, np.int64), rows):
+                scores[block] = self._score(text, rows[block])
+        return scores
+
+    def _blocks(self, places: Numbers, rows: Numbers) -> Iterator[Numbers]:
+        """Cut passages of one query so that their vectors fit into little memory."""
+        lengths = self._store.lengths(rows[places])
+        cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // _BLOCK_ROWS)) + 1
+        yield from np.split(places, cuts)
+
+    def _score(self, query: str, rows: Numbers) -> FloatArray:
         from rankhouse.models.contract import StoredPassages
 
-        kept, report = self._documents.kept, self._ranker.report
-        model: Any = self._ranker.model
         with self._ranker.compute.active():
-            scores: FloatArray = model.score_stored(query, StoredPassages(*kept.gather(passages)))
-        lost = kept.lost[passages]
-        report.seen += len(passages)
+            scores = self._model.score_stored(query, StoredPassages(*self._store.gather(rows)))
+        lost, report = self._store.lost[rows], self._ranker.report
+        report.seen += len(rows)
         report.truncated += int((lost > 0).sum())
         report.tokens_lost += int(lost.sum())
-        self.read += len(passages)
         return scores
 
 
-class KeptTokens:
-    """Gives the kept token ids of passages, None for those of documents added since; safe in a thread.
+class _TokenScores:
+    """Scores by stored token ids, with a cross-encoder or monoT5."""
 
-    Args:
-        documents: Where the ids are.
-        most: Ids of a passage that can be of use.
+    def __init__(self, ranker: NeuralRanker, store: PrecomputedPassages) -> None:
+        self._ranker, self._reader, self._store = ranker, reader_of(ranker), store
 
-    Attributes:
-        read: Passages found so far.
-    """
+    def __call__(self, pairs: Sequence[StoredPair]) -> FloatArray:
+        return self._ranker.score_with(pairs, self._encode)
 
-    def __init__(self, documents: KeptDocuments, most: int) -> None:
-        self._documents, self._most = documents, most
-        self.read = 0
-
-    def __call__(self, passages: Sequence[Passage]) -> list[Ids | None]:
-        """Return the ids of n passages, in the order given."""
+    def _encode(self, pairs: Sequence[StoredPair]) -> Packed:
+        """Put stored ids of passages beside those of their queries; safe in a thread."""
         from rankhouse.models.pair_encoding import Ids
 
-        numbers = self._documents.places(passages)
-        found: list[Ids | None] = [None] * len(passages)
-        known = np.flatnonzero(numbers >= 0)
-        totals = self._documents.kept.lengths(numbers[known]).tolist()
-        rows = self._documents.kept.gather(numbers[known], self._most)
-        flat, ends = rows.values.reshape(-1).astype(np.int32), rows.offsets.tolist()
-        for i, (row, total) in enumerate(zip(known.tolist(), totals, strict=True)):
-            found[row] = Ids(flat[ends[i] : ends[i + 1]], total)
-        self.read += len(known)
-        return found
+        rows = np.array([pair.passage.row for pair in pairs], np.int64)
+        totals = self._store.lengths(rows).tolist()
+        values, _, offsets = self._store.gather(rows, self._reader.max_length)
+        ids = np.split(values.reshape(-1).astype(np.int32), offsets[1:-1])
+        passages = [Ids(own, total) for own, total in zip(ids, totals, strict=True)]
+        return self._reader.join([pair.query.text for pair in pairs], passages)
 
 
-class Stored(NamedTuple):
-    """A ranker that reads what is kept, and how documents are to be passed to it.
-
-    Attributes:
-        ranker: The ranker.
-        documents: By id; those that are kept come without their texts.
-        split: What cuts them.
-        kept: What is kept.
-        reads: Counts what was read of it.
-    """
-
-    ranker: Ranker
-    documents: KeptDocuments
-    split: KeptSplit
-    kept: PrecomputedPassages
-    reads: KeptRanker | KeptTokens
-
-
-def stored_for(index: Index, ranker: NeuralRanker, split: str = "", *, insist: bool = False) -> Stored | None:
-    """Find what an index keeps for a ranker.
+def open_precomputed(
+    index: Index, ranker: Ranker, split: str = "", *, required: bool = False
+) -> PrecomputedScorer | None:
+    """Find what an index stores for a ranker; neither of them is changed.
 
     Args:
         index: The index.
-        ranker: A TK, or a model that reads token ids.
+        ranker: A TK, or a model that reads token ids; for any other ranker nothing can be stored.
         split: How documents are to be cut, in notation; "" takes what there is.
-        insist: Refuse to go on without.
+        required: Whether it is an error if there is nothing.
 
     Returns:
-        None where nothing is kept for it.
+        None where nothing is stored for it.
 
     Raises:
-        WrongUse: Nothing is kept, and it is insisted on.
-        BadIndex: What is kept is of other documents, or damaged.
+        WrongUse: Nothing is stored, and it is required.
+        BadIndex: What is stored is of other documents, or damaged.
     """
-    from rankhouse.models.contract import TokenModel
-
-    reads_tokens = isinstance(ranker.model, TokenModel)
+    if not required and not precomputed_folder(index.path).exists():
+        return None
     try:
-        maker = reader_of(ranker).texts.fingerprint if reads_tokens else vectors_of(ranker)
+        neural = _neural(ranker)
+        kind, maker = _kind_of(neural)
     except WrongUse:
-        if insist:
+        if required:
             raise
         return None
-    there = open_all(index.path)
-    kept = find(there, "tokens" if reads_tokens else "vectors", maker, split)
-    if kept is None:
-        if insist:
-            raise WrongUse(_nothing_kept(index, there, split))
+    stores = open_all(index.path)
+    store = find(stores, kind, maker, split)
+    if store is None:
+        if required:
+            raise WrongUse(_nothing_stored(index, stores, split))
         return None
-    documents = KeptDocuments(index, kept)
-    cut = KeptSplit(documents, notation.make(kept.state.split, SPLITTERS, "splitter"))
-    if not reads_tokens:
-        by_vectors = KeptRanker(ranker, documents)
-        return Stored(by_vectors, documents, cut, kept, by_vectors)
-    reader = reader_of(ranker)
-    reader.kept = KeptTokens(documents, reader.max_length)
-    return Stored(ranker, documents, cut, kept, reader.kept)
+    scores = _TokenScores(neural, store) if kind == "tokens" else _VectorScores(neural, store)
+    return PrecomputedScorer(index, store, scores)
 
 
-def _nothing_kept(index: Index, there: Sequence[PrecomputedPassages], split: str) -> str:
-    held = ", ".join(f"{k.state.kind} ({k.state.dtype}, split {k.state.split})" for k in there)
+def _neural(ranker: Ranker) -> NeuralRanker:
+    try:
+        from rankhouse.models.ranker import NeuralRanker
+    except ImportError as error:  # without torch nobody has one
+        raise WrongUse(f"{type(ranker).__name__}: nothing is stored for such a ranker") from error
+    if not isinstance(ranker, NeuralRanker):
+        raise WrongUse(f"{type(ranker).__name__}: nothing is stored for such a ranker; TK, crossencoder and "
+                       "monot5 have something")  # fmt: skip
+    return ranker
+
+
+def _kind_of(ranker: NeuralRanker) -> tuple[Kind, str]:
+    """Return what is stored for a ranker, and the fingerprint of what makes it."""
+    from rankhouse.models.contract import TokenModel
+
+    if isinstance(ranker.model, TokenModel):
+        return "tokens", reader_of(ranker).texts.fingerprint
+    word_matcher_of(ranker)
+    return "vectors", weights_of(ranker)
+
+
+def _nothing_stored(index: Index, stores: Sequence[PrecomputedPassages], split: str) -> str:
+    there = ", ".join(f"{s.state.kind} ({s.state.dtype}, split {s.state.split})" for s in stores)
     wanted = f" with the split {split}" if split else ""
     return (
-        f"{index.path}: keeps nothing that this ranker can use{wanted}; it keeps {held or 'nothing at all'} "
+        f"{index.path}: keeps nothing that this ranker can use{wanted}; it keeps {there or 'nothing at all'} "
         "(of other weights or tokenizers). Make it with  rankhouse encode --ranker ..."
     )

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.nouns import Query
+from rankhouse.core.nouns import Encoder, Query, Ranker, TextEncoder
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import ExactSearcher, Searcher, search
@@ -55,6 +55,21 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
     if (trained / "manifest.json").exists():
         spec = str(trained)
     return loading.open_ranker(spec, choose(compute.precision, compute.device, compute.threads or None))
+
+
+def as_encoder(ranker: Ranker | TextEncoder, name: object) -> Encoder:
+    """Return a ranker as an encoder of texts.
+
+    Args:
+        ranker: What was opened.
+        name: What the user called it.
+
+    Raises:
+        WrongUse: It encodes no texts.
+    """
+    if not isinstance(ranker, TextEncoder):
+        raise WrongUse(f"{name}: is no encoder of texts; dense search needs a bi-encoder")
+    return cast(Encoder, ranker)
 
 
 def is_dense(model: str) -> bool:
@@ -125,7 +140,5 @@ def dense_run(
         progress: Told how far the work is.
     """
     searcher = dense_searcher(index, model)
-    encoder: Any = open_ranker(model.ranker, compute)
-    if not hasattr(encoder, "encode_queries"):
-        raise WrongUse(f"{model.ranker}: is no encoder of texts; dense search needs a bi-encoder")
+    encoder = as_encoder(open_ranker(model.ranker, compute), model.ranker)
     return search(searcher, encoder, queries, k, progress)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from rankhouse.app.precomputed import Stored, stored_for
+from rankhouse.app.precomputed import PrecomputedRanker, PrecomputedScorer, open_precomputed
 from rankhouse.core import notation
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.progress import Progress
@@ -17,7 +17,8 @@ from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import POOLS
-from rankhouse.ranking.rerank import Documents, Plan, Report, rerank
+from rankhouse.ranking.rerank import rerank
+from rankhouse.ranking.rerank_plan import Plan, Report
 from rankhouse.text.split import SPLITTERS
 
 
@@ -44,20 +45,20 @@ class RerankOptions:
     cache: Path | None = None
 
 
-class Reranked(NamedTuple):
-    """What came out.
+class RerankResult(NamedTuple):
+    """A reranked run, and how it came about.
 
     Attributes:
         run: The new order.
         report: What happened on the way.
         seconds: How long it took.
-        stored: What the index stores for the ranker and was read; None where nothing was.
+        stored: What scored by precomputed passages; None where nothing is stored for the ranker.
     """
 
     run: Run
     report: Report
     seconds: float
-    stored: Stored | None
+    stored: PrecomputedScorer | None
 
 
 def rerank_with(
@@ -67,7 +68,7 @@ def rerank_with(
     index: Index,
     options: RerankOptions,
     progress: Progress | None = None,
-) -> Reranked:
+) -> RerankResult:
     """Rerank a run.
 
     Args:
@@ -83,24 +84,23 @@ def rerank_with(
         BadData: A query of the run has no text.
     """
     cut = str(notation.make(options.split, SPLITTERS, "splitter")) if options.split else ""
-    neural: Any = ranker
-    reads_stored = options.stored is not False and hasattr(ranker, "model")
-    stored = stored_for(index, neural, cut, insist=bool(options.stored)) if reads_stored else None
-    held = stored.kept.state if stored else None
+    scorer = None
+    if options.stored is not False:
+        scorer = open_precomputed(index, ranker, cut, required=bool(options.stored))
+    state = scorer.store.state if scorer else None
     plan = Plan(
-        split=notation.make(options.split or (held.split if held else "whole"), SPLITTERS, "splitter"),
-        pool=notation.make(options.pool or (held.pool if held else "max"), POOLS, "pool"),
+        split=notation.make(options.split or (state.split if state else "whole"), SPLITTERS, "splitter"),
+        pool=notation.make(options.pool or (state.pool if state else "max"), POOLS, "pool"),
         depth=options.depth,
         tail=options.tail,
         alone=options.alone,
+        stored=scorer if options.cache is None else None,  # a cache knows passages by their texts
     )
     report, started = Report(), time.perf_counter()
     with ExitStack() as stack:
-        scorer = stored.ranker if stored else ranker
-        documents: Documents = index.documents
-        if options.cache is not None:  # it knows passages by their texts
-            scorer = stack.enter_context(closing(CachedRanker(scorer, options.cache)))
-        elif stored is not None:
-            plan, documents = replace(plan, split=stored.split), stored.documents
-        done = rerank(scorer, run, queries, documents, plan, report=report, progress=progress)
-    return Reranked(done, report, time.perf_counter() - started, stored)
+        if options.cache is not None:
+            texts = ranker if scorer is None else PrecomputedRanker(ranker, scorer)
+            ranker = stack.enter_context(closing(CachedRanker(texts, options.cache)))
+        reranked = rerank(ranker, run, queries, index.documents, plan, report=report, progress=progress)
+    seconds = time.perf_counter() - started
+    return RerankResult(reranked, report, seconds, scorer)

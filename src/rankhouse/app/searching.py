@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rankhouse.app.rankers import ComputeOptions, DenseModel, dense_run, is_dense
 from rankhouse.core import notation
 from rankhouse.core.nouns import Query
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
@@ -37,6 +38,7 @@ def search_with(
     index: Index,
     queries: Sequence[Query],
     options: SearchOptions,
+    show: Callable[[str], Progress] = lambda _: ignore,
 ) -> Run:
     """Search with every model, and fuse where there are several.
 
@@ -44,6 +46,7 @@ def search_with(
         index: The index.
         queries: What is asked.
         options: Models, feedback, fusion, depth.
+        show: Model -> what is told how many queries are done.
 
     Raises:
         WrongUse: An unknown model, feedback or fusion.
@@ -52,8 +55,9 @@ def search_with(
     runs = []
     for model in options.models:
         if is_dense(model):
-            runs.append(dense_run(index, DenseModel.parse(model), queries, options.k, options.compute))
+            dense = DenseModel.parse(model)
+            runs.append(dense_run(index, dense, queries, options.k, options.compute, show(model)))
         else:
-            how = LexicalOptions(model, options.feedback, options.k, options.compute.threads)
-            runs.append(retrieve(index, queries, how))
+            lexical = LexicalOptions(model, options.feedback, options.k, options.compute.threads)
+            runs.append(retrieve(index, queries, lexical, show(model)))
     return runs[0] if len(runs) == 1 else fusion(runs).top(options.k)

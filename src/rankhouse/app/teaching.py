@@ -21,7 +21,7 @@ from rankhouse.evaluation.measure_notation import graded
 from rankhouse.index.index import Index
 from rankhouse.models.families import DESIGNS, FAMILIES, open_model
 from rankhouse.ranking.pool import POOLS
-from rankhouse.ranking.rerank import Plan
+from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.text.split import SPLITTERS
 from rankhouse.training.examples import Examples, from_judgements, from_pairs
 from rankhouse.training.fit import fit

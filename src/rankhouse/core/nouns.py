@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +71,33 @@ class Pair(NamedTuple):
     passage: Passage
 
 
+class StoredPassage(NamedTuple):
+    """A passage of which an index stores what a ranker makes of its text; the text itself is not read.
+
+    Attributes:
+        doc_id: Its document.
+        index: Its place in the document, from 0, as in :class:`Passage`.
+        row: Its number in the store.
+    """
+
+    doc_id: str
+    index: int  # type: ignore[assignment]  # hides tuple.index, which no one asks of a passage
+    row: int
+
+
+class StoredPair(NamedTuple):
+    """A query and a stored passage: the atom where texts are not read."""
+
+    query: Query
+    passage: StoredPassage
+
+
 class Ranker(Protocol):
     """Anything that says how well passages answer queries.
+
+    Two more attributes are asked of a ranker where it has them: ``scale``, the kind of number its scores are
+    (``core.scores.scale_of``), and ``fingerprint``, a text that changes whenever its scores could
+    (:func:`fingerprint_of`). Caches need the second, pools and rules with thresholds the first.
 
     >>> import numpy as np, rankhouse as rh
     >>> class Longest:
@@ -85,4 +110,36 @@ class Ranker(Protocol):
 
     def score(self, pairs: Sequence[Pair]) -> FloatArray:
         """Score pairs: (n,) float32, higher is better, in the order given, each independent of the others."""
+        ...
+
+
+def fingerprint_of(ranker: Ranker) -> str:
+    """Return the text that changes whenever a ranker's scores could; "" where it declares none."""
+    return str(getattr(ranker, "fingerprint", ""))
+
+
+@runtime_checkable
+class TextEncoder(Protocol):
+    """Anything that turns texts into vectors, each independent of the others."""
+
+    def encode_passages(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n passages: (n, d) float32."""
+        ...
+
+    def encode_queries(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n queries: (n, d) float32."""
+        ...
+
+
+class Encoder(TextEncoder, Protocol):
+    """An encoder whose vectors can be stored: it says which ones they are and how they are compared."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that changes whenever the vectors could."""
+        ...
+
+    @property
+    def similarity(self) -> str:
+        """How its vectors are compared: "dot", "cosine" or "l2"."""
         ...

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.notation import choose
-from rankhouse.core.nouns import FloatArray, Pair, Ranker
+from rankhouse.core.nouns import FloatArray, Pair, Ranker, StoredPair
 
 Doubles = NDArray[np.float64]
 Ordinals = NDArray[np.int64]
@@ -206,7 +206,7 @@ def one_each(n: int, scores: FloatArray) -> FloatArray:
 
 
 def numbers_only(
-    scores: FloatArray, pairs: Sequence[Pair], remedy: str = "use another copy, or fp32"
+    scores: FloatArray, pairs: Sequence[Pair | StoredPair], remedy: str = "use another copy, or fp32"
 ) -> FloatArray:
     """Return scores, none of which is NaN.
 

@@ -27,14 +27,12 @@ from rankhouse.core.errors import BadIndex, OutputFailed, WrongUse
 from rankhouse.core.nouns import Document, Passage
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.append_state import MANIFEST, PROGRESS, LogState, S, save_state, sum_of
+from rankhouse.text.split import Split
 
 CHUNK_CHARACTERS: Final = 4_000_000
 JOURNAL_SECONDS: Final = 2.0  # at most so much work is lost by a kill, besides the chunk under way
 NOTHING_LOST: Final = "Nothing was lost"
 DONE_STAYS: Final = "What was encoded so far is kept; run the same command again to go on from there"
-
-Split = Callable[[Document], Sequence[Passage]]
-"""What cuts a document into passages; ``text.split`` has them."""
 
 
 class DocumentSource(NamedTuple):

@@ -16,10 +16,10 @@ import numpy as np
 
 from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.core.notation import write
-from rankhouse.core.nouns import Ranker
+from rankhouse.core.nouns import Ranker, fingerprint_of
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.core.scores import PROBABLE, RAW, probabilities
+from rankhouse.core.scores import PROBABLE, RAW, probabilities, scale_of
 from rankhouse.labels.fingerprints import qrels_digest, run_digest
 from rankhouse.labels.rules import And, Not, Or, Rule
 from rankhouse.labels.teacher_scores import BoolArray, ChunkScores, Places, foremost
@@ -83,7 +83,7 @@ class TeacherRule(Rule):
     @property
     def score_scale(self) -> str:
         """The scale of the scores: as this rule says, else as the ranker declares, else "score"."""
-        return self.scale or str(getattr(self.ranker, "scale", "score"))
+        return self.scale or scale_of(self.ranker)
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
         """Have the pairs scored, compare with the threshold, keep the best of each document: (m,)."""
@@ -100,9 +100,7 @@ class TeacherRule(Rule):
     @property
     def identity(self) -> str:
         """Name the ranker by its fingerprint, where it has one, else by its name."""
-        ranker = (
-            str(getattr(self.ranker, "fingerprint", "")) or f"{type(self.ranker).__qualname__} {self.name}"
-        )
+        ranker = fingerprint_of(self.ranker) or f"{type(self.ranker).__qualname__} {self.name}"
         best = {"best": self.best} if self.best else {}
         return write("taught", ranker, self.threshold, self.score_scale, **best)
 
@@ -183,7 +181,7 @@ def taught(
     Raises:
         WrongUse: A scale that does not exist, or a threshold that is none on it.
     """
-    name = name or str(getattr(ranker, "fingerprint", "")) or type(ranker).__qualname__
+    name = name or fingerprint_of(ranker) or type(ranker).__qualname__
     if best is not None and (isinstance(best, bool) or not isinstance(best, int) or best < 1):
         raise WrongUse(f"taught: best={best!r}, but it is how many passages of a document count, from 1 up")
     rule = TeacherRule(ranker, threshold, scale, name, best or 0)

@@ -97,7 +97,7 @@ class TokenModel(Model[Packed], Protocol):
 
     @property
     def pair_reader(self) -> PairReader:
-        """What turns pairs into ids; it may be told of ids that are stored."""
+        """What turns pairs into ids."""
         ...
 
 

@@ -140,7 +140,7 @@ class CrossEncoder(nn.Module):
 
     @property
     def pair_reader(self) -> PairReader:
-        """What turns pairs into ids; it may be told of ids that are kept."""
+        """What turns pairs into ids."""
         return self._read
 
     def forget(self) -> None:

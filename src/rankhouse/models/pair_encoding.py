@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.nouns import Pair, Passage
+from rankhouse.core.nouns import Pair
 from rankhouse.nn.layers.ragged import Packed, Ragged
 
 IdArray = NDArray[np.int32]
@@ -131,13 +131,7 @@ class PairReader:
         layout: What stands around them.
         max_length: Most ids a row may have.
         whole: For tokenizers whose pieces do not join: gives the ids of a finished pair; used where it fits.
-
-    Attributes:
-        kept: Gives the ids of passages that are kept elsewhere, None for the others; their texts are not
-            looked at. Only where pieces join.
     """
-
-    kept: Callable[[Sequence[Passage]], Sequence[Ids | None]] | None = None
 
     def __init__(
         self,
@@ -165,20 +159,34 @@ class PairReader:
 
     def __call__(self, pairs: Sequence[Pair]) -> Packed:
         """Encode n pairs."""
-        queries = self.texts(pair.query.text for pair in pairs)
-        passages = self._passages([pair.passage for pair in pairs])
+        texts = [(pair.query.text, pair.passage.text) for pair in pairs]
+        queries = self.texts(query for query, _ in texts)
+        return self._joined(queries, self.texts(passage for _, passage in texts), texts)
+
+    def join(self, queries: Sequence[str], passages: Sequence[Ids]) -> Packed:
+        """Encode n pairs whose passages' ids are known; only for tokenizers whose pieces join.
+
+        Args:
+            queries: Their texts.
+            passages: Ids of the passages.
+        """
+        return self._joined(self.texts(queries), passages, ())
+
+    def _joined(
+        self, queries: Sequence[Ids], passages: Sequence[Ids], texts: Sequence[tuple[str, str]]
+    ) -> Packed:
         room = self._max_length - self._layout.fixed
         head, middle, tail = (
             np.array(part, np.int32) for part in (self._layout.head, self._layout.middle, self._layout.tail)
         )
-        sizes = np.empty((len(pairs), 5), np.int64)
-        lost = np.zeros(len(pairs), np.int64)
+        sizes = np.empty((len(queries), 5), np.int64)
+        lost = np.zeros(len(queries), np.int64)
         parts: list[IdArray] = []
         for row, (query, passage) in enumerate(zip(queries, passages, strict=True)):
             q, p = fit(query.total, passage.total, room)
             lost[row] = query.total + passage.total - q - p
             if self._whole is not None and not lost[row]:
-                own = np.array(self._whole(pairs[row].query.text, pairs[row].passage.text), np.int32)
+                own = np.array(self._whole(*texts[row]), np.int32)
                 if len(own) <= self._max_length:
                     parts.append(own)
                     sizes[row] = (len(own), 0, 0, 0, 0)
@@ -186,15 +194,6 @@ class PairReader:
             parts += (head, query.kept[:q], middle, passage.kept[:p], tail)
             sizes[row] = (len(head), q, len(middle), p, len(tail))
         return self._packed(parts, sizes, lost)
-
-    def _passages(self, passages: list[Passage]) -> list[Ids]:
-        if self.kept is None or not self.joins:
-            return self.texts(passage.text for passage in passages)
-        found = list(self.kept(passages))
-        missing = [i for i, ids in enumerate(found) if ids is None]
-        for i, ids in zip(missing, self.texts(passages[i].text for i in missing), strict=True):
-            found[i] = ids
-        return [ids for ids in found if ids is not None]
 
     def _packed(self, parts: list[IdArray], sizes: NDArray[np.int64], lost: NDArray[np.int64]) -> Packed:
         values = np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int64)

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
 
-from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
+from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, StoredPair
 from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Ranking
 from rankhouse.core.scores import numbers_only
 from rankhouse.models import bundle
 from rankhouse.models.contract import Model, fingerprint
-from rankhouse.models.engine import Engine
+from rankhouse.models.engine import Batch, Engine
 from rankhouse.nn.compute import Compute
+
+AnyPair = TypeVar("AnyPair", Pair, StoredPair)
 
 
 class NeuralRanker:
@@ -83,10 +85,24 @@ class NeuralRanker:
         Raises:
             BadModel: A score is not a number; names the pair.
         """
+        return self.score_with(pairs, self.model.encode)
+
+    def score_with(
+        self, pairs: Sequence[AnyPair], encode: Callable[[Sequence[AnyPair]], Batch]
+    ) -> FloatArray:
+        """Score n pairs that are turned into ids otherwise than by ``model.encode``: (n,) float32.
+
+        Args:
+            pairs: What is scored; their texts are looked at by ``encode`` only.
+            encode: Turns some of them into a batch; called in a thread of its own.
+
+        Raises:
+            BadModel: A score is not a number; names the pair.
+        """
         scores = np.empty(len(pairs), np.float32)
         with self.compute.active():
             scorer = self._scorer
-        self.engine.run(pairs, self.model.encode, scorer, scores)
+        self.engine.run(pairs, encode, scorer, scores)
         fp32 = 'try precision="fp32"; if it stays, ' if self.compute.precision == "bf16" else ""
         return numbers_only(scores, pairs, f"{fp32}use another copy of the checkpoint")
 

@@ -22,8 +22,8 @@ from typing import Final, Self
 import numpy as np
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import FloatArray, Pair, Ranker
-from rankhouse.core.scores import one_each
+from rankhouse.core.nouns import FloatArray, Pair, Ranker, fingerprint_of
+from rankhouse.core.scores import one_each, scale_of
 from rankhouse.ranking.score_file import ScoreFile
 
 _SUFFIXES: Final = (".sqlite", ".sqlite3", ".db")
@@ -64,7 +64,7 @@ class CachedRanker:
         portion: int = 512,
         timeout: float = 30.0,
     ) -> None:
-        if not getattr(ranker, "fingerprint", ""):
+        if not fingerprint_of(ranker):
             raise WrongUse(
                 f"{type(ranker).__name__} has no fingerprint, so nobody could tell whether an old score is "
                 "still its own; give it a text attribute `fingerprint` that changes with its scores, or "
@@ -83,12 +83,12 @@ class CachedRanker:
     @property
     def fingerprint(self) -> str:
         """Name of everything that changes a score, as the wrapped ranker says it."""
-        return str(self.ranker.fingerprint)  # type: ignore[attr-defined]  # __init__ saw to it
+        return fingerprint_of(self.ranker)
 
     @property
     def scale(self) -> str:
         """Scale of the scores, as the wrapped ranker says it."""
-        return str(getattr(self.ranker, "scale", "score"))
+        return scale_of(self.ranker)
 
     @property
     def path(self) -> Path:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.notation import write
@@ -28,6 +28,11 @@ SentenceFinder = Callable[[str], Sequence[str]]
 _surrogates = re.compile("[\ud800-\udfff]")
 
 
+Split = Callable[[Document], Sequence[Passage]]
+"""What cuts a document into passages: a :class:`Splitter`, or a function of your own."""
+
+
+@runtime_checkable
 class Splitter(Protocol):
     """Anything that cuts documents into passages."""
 
@@ -38,6 +43,11 @@ class Splitter(Protocol):
     def dropped(self, document: Document) -> int:
         """Count the words of a document, title included, that are in no passage."""
         ...
+
+
+def dropped_words(split: Split) -> Callable[[Document], int]:
+    """Return what counts the words of a document that a split puts into no passage; 0 for a bare function."""
+    return split.dropped if isinstance(split, Splitter) else lambda _: 0
 
 
 def blingfire_sentences(text: str) -> list[str]:

@@ -16,7 +16,8 @@ from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
-from rankhouse.ranking.rerank import Documents, Plan, rerank
+from rankhouse.ranking.rerank import rerank
+from rankhouse.ranking.rerank_plan import Documents, Plan
 from rankhouse.training.settings import Settings
 
 _LEAST, _MOST = 4, 10

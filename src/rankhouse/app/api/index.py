@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from rankhouse.app.api.inputs import DocumentsLike, QueriesLike, as_documents, as_queries
 from rankhouse.app.api.rankers import open_ranker
-from rankhouse.app.rankers import ComputeOptions
+from rankhouse.app.rankers import ComputeOptions, as_encoder
 from rankhouse.app.searching import SearchOptions, search_with
 from rankhouse.core import notation
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import TextEncoder
 from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index import index as stored
@@ -124,7 +124,7 @@ class Index(stored.Index):
 
     def encode(
         self,
-        ranker: str | os.PathLike[str] | Any,  # noqa: ANN401 - anything that encodes texts
+        ranker: str | os.PathLike[str] | TextEncoder,
         *,
         split: str = "whole",
         structure: str = "",
@@ -145,9 +145,8 @@ class Index(stored.Index):
         Raises:
             WrongUse: The ranker encodes no texts, or other vectors of this name are there.
         """
-        encoder: Any = open_ranker(ranker) if isinstance(ranker, str | os.PathLike) else ranker
-        if not hasattr(encoder, "encode_passages"):
-            raise WrongUse(f"{ranker}: encodes no texts; dense search needs a bi-encoder")
+        opened = open_ranker(ranker) if isinstance(ranker, str | os.PathLike) else ranker
+        encoder = as_encoder(opened, ranker)
         splitter = notation.make(split, SPLITTERS, "splitter")
         job = EncodeOptions(len(self), self.fingerprint, splitter, dtype=dtype, overwrite=overwrite)
         vectors = encode(encoder, self.documents.stream(), vectors_folder(self.path, name), job)

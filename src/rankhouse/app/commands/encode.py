@@ -11,13 +11,14 @@ import click
 from rankhouse.app import console
 from rankhouse.app.given import idle
 from rankhouse.app.options import PATH, as_json, computing
-from rankhouse.app.precomputed import TokenPrecomputer, VectorPrecomputer
+from rankhouse.app.precomputed import Storage, TokenPrecomputer, VectorPrecomputer
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Encoder, TextEncoder
 from rankhouse.index.dense import faiss as dense_faiss
 from rankhouse.index.dense.encode import EncodeOptions, encode
-from rankhouse.index.dense.vectors import Encoder, vectors_folder
+from rankhouse.index.dense.vectors import vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.precomputed.read import precomputed_folder
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
@@ -57,7 +58,7 @@ def command(
     vectors: str,
     split: str,
     pool: str,
-    dtype: str | None,
+    dtype: Storage | None,
     name: str,
     overwrite: bool,
     precision: str,
@@ -77,8 +78,8 @@ def command(
     if vectors:
         notation.make(vectors, dense_faiss.STRUCTURES, "vector structure")
     opened: Any = open_ranker(ranker, ComputeOptions(precision, device, threads))
-    asked = _Asked(split, pool, dtype or "", overwrite)
-    is_dense = hasattr(opened, "encode_passages") and not tokens
+    asked = _Asked(split, pool, dtype, overwrite)
+    is_dense = isinstance(opened, TextEncoder) and not tokens
     if vectors and not is_dense:
         raise WrongUse(f"--vectors {vectors}: a structure is built over a bi-encoder's vectors, not these")
     if is_dense:
@@ -91,7 +92,7 @@ def command(
     if is_dense:
         said, sentence = _dense(index, opened, asked, name, vectors)
     else:
-        said, sentence = _keep(index, opened, asked, tokens=tokens)
+        said, sentence = _precompute(index, opened, asked, tokens=tokens)
     seconds = time.perf_counter() - started
     if as_json:
         console.emit_json(said | {"seconds": round(seconds, 3)})
@@ -104,14 +105,14 @@ class _Asked(NamedTuple):
 
     split: str
     pool: str
-    dtype: str
+    dtype: Storage | None
     overwrite: bool
 
 
 def _dense(
     index: Index, encoder: Encoder, asked: _Asked, name: str, vectors: str
 ) -> tuple[dict[str, object], str]:
-    """Return every passage a vector; build a structure over them if one is named."""
+    """Give every passage a vector; build a structure over them if one is named."""
     if asked.dtype == "int8":
         raise WrongUse('--dtype int8: a bi-encoder\'s vectors are float32 or float16; see --vectors "sq8"')
     splitter = notation.make(asked.split, SPLITTERS, "splitter")
@@ -127,10 +128,10 @@ def _dense(
     return said, f"{len(made):,} vectors of {made.dimension} numbers in {made.folder}"
 
 
-def _keep(
+def _precompute(
     index: Index, ranker: NeuralRanker, asked: _Asked, *, tokens: bool
 ) -> tuple[dict[str, object], str]:
-    """Keep what the ranker makes of every passage: its words in context, or its token ids."""
+    """Store what the ranker makes of every passage: its words in context, or its token ids."""
     maker = TokenPrecomputer(ranker) if tokens else VectorPrecomputer(ranker, asked.dtype or "float16")
     splitter = notation.make(asked.split, SPLITTERS, "splitter")
     job = PrecomputeOptions(

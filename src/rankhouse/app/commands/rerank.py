@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,17 +10,12 @@ import numpy as np
 
 from rankhouse.app import console
 from rankhouse.app.options import FROM_ZERO, OUTPUT_FILE, PATH, as_json, computing
-from rankhouse.app.precomputed import stored_for
 from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.core import notation
+from rankhouse.app.reranking import RerankOptions, rerank_with
 from rankhouse.core.corpora import read_queries
-from rankhouse.core.nouns import Ranker
 from rankhouse.core.trec import read_run, write_run
 from rankhouse.index.index import Index
-from rankhouse.ranking.cache import CachedRanker
-from rankhouse.ranking.pool import POOLS
-from rankhouse.ranking.rerank import Documents, Plan, Report, rerank
-from rankhouse.text.split import SPLITTERS
+from rankhouse.ranking.rerank_plan import Report
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -80,41 +72,24 @@ def command(
     """
     first, asked, index = read_run(run_path), read_queries(queries, field=field), Index.open(index_path)
     neural = open_ranker(ranker, ComputeOptions(precision, device, threads))
-    cut = str(notation.make(split, SPLITTERS, "splitter")) if split else ""
-    kept = None if stored is False else stored_for(index, neural, cut, insist=bool(stored))
-    held = kept.kept.state if kept else None
-    plan = Plan(
-        split=notation.make(split or (held.split if held else "whole"), SPLITTERS, "splitter"),
-        pool=notation.make(pool or (held.pool if held else "max"), POOLS, "pool"),
-        depth=depth,
-        tail=tail,
-        alone=alone,
-    )
-    report = Report()
+    options = RerankOptions(split or "", pool or "", depth, tail, alone=alone, stored=stored, cache=cache)
     total = sum(min(depth, len(ranking.doc_ids)) for ranking in first.values())
-    started = time.perf_counter()
-    with ExitStack() as stack:
-        scorer: Ranker = kept.ranker if kept else neural
-        documents: Documents = index.documents
-        if cache is not None:  # it knows passages by their texts
-            scorer = stack.enter_context(closing(CachedRanker(scorer, cache)))
-        elif kept is not None:
-            plan, documents = replace(plan, split=kept.split), kept.documents
-        show = stack.enter_context(console.progress("reranking", total))
-        done = rerank(scorer, first, asked, documents, plan, report=report, progress=show)
-    seconds = time.perf_counter() - started
-    write_run(done, out, tag)
+    with console.progress("reranking", total) as show:
+        result = rerank_with(neural, first, asked, index, options, show)
+    report, scorer = result.report, result.stored
+    write_run(result.run, out, tag)
     _warn_of_unread(neural, report)
-    read = kept.reads.read if kept else 0
+    by_store = scorer.scored if scorer else 0
     if as_json:
-        said = {"run": str(out), "seconds": round(seconds, 3), "stored": read} | vars(report)
-        console.emit_json(said | _unread(neural) | {"per_query": _spread(report.times)})
+        facts = {"run": str(out), "seconds": round(result.seconds, 3), "stored": by_store} | vars(report)
+        console.emit_json(facts | _unread(neural) | {"per_query": _spread(report.times)})
         return
-    _tell(report, seconds, out)
-    if kept is not None:
+    _tell(report, result.seconds, out)
+    if scorer is not None:
+        state = scorer.store.state
         console.say(
-            f"{read:,} of them by kept {kept.kept.state.kind} ({kept.kept.state.dtype}, split "
-            f"{kept.kept.state.split}) in {kept.kept.folder}; --no-stored does without"
+            f"{by_store:,} of them by kept {state.kind} ({state.dtype}, split {state.split}) in "
+            f"{scorer.store.folder}; --no-stored does without"
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,18 +16,17 @@ from rankhouse.app import console
 from rankhouse.app.exclude_self import own_entries, without
 from rankhouse.app.given import idle
 from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, as_json, computing, skip_bad
-from rankhouse.app.rankers import ComputeOptions, DenseModel, dense_run, is_dense
+from rankhouse.app.rankers import ComputeOptions, is_dense
 from rankhouse.app.reports import report_skips
-from rankhouse.core import notation
+from rankhouse.app.searching import SearchOptions, search_with
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.core.files import Skips
 from rankhouse.core.nouns import Query
+from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.text.snippets import Snippet, snippet
 
 
@@ -84,7 +84,7 @@ def command(
     if queries is not None and out is None:
         raise WrongUse("--queries needs --out RUN, the run file to write")
     index = Index.open(index_path)
-    asking = Asking(
+    options = SearchOptions(
         models,
         feedback,
         fusion,
@@ -92,7 +92,7 @@ def command(
         ComputeOptions(precision, device, threads),
     )
     if query is not None:
-        show_answer(index, Query("query", query), asking, as_json=as_json)
+        show_answer(index, Query("query", query), options, as_json=as_json)
     if queries is None or out is None:
         return
     skips = Skips(skip_bad)
@@ -102,7 +102,7 @@ def command(
     if own != "keep":
         console.say(f"{len(entries):,} of {len(asked):,} queries are entries themselves, left out of theirs")
     started = time.perf_counter()
-    run = without(ask(index, asked, replace(asking, k=asking.k + bool(entries))), entries, asking.k)
+    run = without(ask(index, asked, replace(options, k=options.k + bool(entries))), entries, options.k)
     seconds = time.perf_counter() - started
     warn_of_empty(run, asked)
     write_run(run, out, tag)
@@ -131,46 +131,25 @@ def _refuse_idle(models: tuple[str, ...], precision: str, device: str, *, one_qu
             idle(reason, "device")
 
 
-@dataclass(frozen=True)
-class Asking:
-    """How to search: models, feedback for the lexical ones, how several are fused, depth, and computing."""
-
-    models: tuple[str, ...] = ("bm25",)
-    feedback: str = ""
-    fusion: str = "rrf"
-    k: int = 1000
-    compute: ComputeOptions = field(default_factory=ComputeOptions)
-
-
-def ask(index: Index, queries: list[Query], asking: Asking) -> Run:
-    """Search with every model, and fuse where there are several.
+def ask(index: Index, queries: list[Query], options: SearchOptions) -> Run:
+    """Search with every model, each with its bar.
 
     Args:
         index: The index.
         queries: What is asked.
-        asking: How to search.
+        options: How to search.
     """
-    fusion = notation.make(asking.fusion, FUSIONS, "method of fusion")
-    runs = []
-    for model in asking.models:
-        with console.progress(f"searching with {model}", len(queries)) as show:
-            if is_dense(model):
-                runs.append(
-                    dense_run(index, DenseModel.parse(model), queries, asking.k, asking.compute, show)
-                )
-            else:
-                search = LexicalOptions(model, asking.feedback, asking.k, asking.compute.threads)
-                runs.append(retrieve(index, queries, search, show))
-    return runs[0] if len(runs) == 1 else fusion(runs).top(asking.k)
+    with ExitStack() as stack:
+
+        def show(model: str) -> Progress:
+            stack.close()
+            return stack.enter_context(console.progress(f"searching with {model}", len(queries)))
+
+        return search_with(index, queries, options, show)
 
 
 def warn_of_empty(run: Run, queries: list[Query]) -> None:
-    """Say which queries found nothing, and why a TREC run cannot name them.
-
-    Args:
-        run: The run.
-        queries: What is asked.
-    """
+    """Say which queries found nothing, and why a TREC run cannot name them."""
     empty = [query for query in queries if not run[query.id].doc_ids]
     if empty:
         named = ", ".join(f'{q.id} ("{q.text[:40]}")' for q in empty[:5]) + (" ..." if len(empty) > 5 else "")
@@ -182,16 +161,16 @@ def warn_of_empty(run: Run, queries: list[Query]) -> None:
         )
 
 
-def show_answer(index: Index, query: Query, asking: Asking, *, as_json: bool = False) -> None:
+def show_answer(index: Index, query: Query, options: SearchOptions, *, as_json: bool = False) -> None:
     """Answer one query on the screen: rank, score, title, and the best stretch of text, words highlighted.
 
     Args:
         index: The index.
         query: The question.
-        asking: How to search.
+        options: How to search.
         as_json: Write JSON instead.
     """
-    doc_ids, scores = ask(index, [query], asking)[query.id]
+    doc_ids, scores = ask(index, [query], options)[query.id]
     terms = dict.fromkeys(index.analyzer(query.text))
     weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in terms}
     documents = index.documents.fetch(doc_ids)

@@ -24,7 +24,8 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.ranking.fuse import linear, tune
-from rankhouse.ranking.rerank import Plan, rerank
+from rankhouse.ranking.rerank import rerank
+from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.training.tuning import cut_at
 
 if TYPE_CHECKING:

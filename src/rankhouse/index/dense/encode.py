@@ -16,13 +16,12 @@ import numpy as np
 from rankhouse.core.errors import BadModel, RankhouseWarning, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
-from rankhouse.core.nouns import Document, FloatArray
+from rankhouse.core.nouns import Document, Encoder, FloatArray
 from rankhouse.core.progress import Progress
 from rankhouse.index.append_log import (
     AppendLog,
     Chunk,
     DocumentSource,
-    Split,
     append_documents,
     begin,
     finish,
@@ -30,13 +29,12 @@ from rankhouse.index.append_log import (
 from rankhouse.index.dense.vectors import (
     DTYPES,
     SIMILARITIES,
-    Encoder,
     Vectors,
     VectorsState,
     load_vectors_state,
     unit_length,
 )
-from rankhouse.text.split import Whole
+from rankhouse.text.split import Split, Whole
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadModel, DuplicateId, WrongUse
-from rankhouse.core.nouns import FloatArray, Query
+from rankhouse.core.nouns import Encoder, FloatArray, Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
-from rankhouse.index.dense.vectors import Encoder, Vectors, unit_length
+from rankhouse.index.dense.vectors import Vectors, unit_length
 
 Rows = NDArray[np.int64]
 Doubles = NDArray[np.float64]

@@ -16,10 +16,9 @@ Where similarity is "cosine" the rows are kept at length 1, so that a dot produc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
@@ -27,7 +26,7 @@ import numpy as np
 from rankhouse import __version__
 from rankhouse.core.checksums import Checked
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
-from rankhouse.core.nouns import FloatArray
+from rankhouse.core.nouns import Encoder, FloatArray
 from rankhouse.index.append_state import AGAIN, MANIFEST, PROGRESS, load_state, mapped, verify_files
 from rankhouse.index.lexical.store import Strings
 
@@ -39,28 +38,6 @@ SIMILARITIES: Final = {
     "l2": "minus the squared Euclidean distance",
 }
 DTYPES: Final = {"float32": "<f4", "float16": "<f2"}
-
-
-class Encoder(Protocol):
-    """What turns texts into vectors."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes whenever the vectors could."""
-        ...
-
-    @property
-    def similarity(self) -> str:
-        """How its vectors are compared: "dot", "cosine" or "l2"."""
-        ...
-
-    def encode_passages(self, texts: Sequence[str]) -> FloatArray:
-        """Encode n passages: (n, d) float32, each independent of the others."""
-        ...
-
-    def encode_queries(self, texts: Sequence[str]) -> FloatArray:
-        """Encode n queries: (n, d) float32, each independent of the others."""
-        ...
 
 
 class VectorsState(msgspec.Struct, frozen=True, kw_only=True):

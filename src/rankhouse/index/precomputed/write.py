@@ -23,7 +23,6 @@ from rankhouse.index.append_log import (
     AppendLog,
     Chunk,
     DocumentSource,
-    Split,
     append_documents,
     begin,
     finish,
@@ -35,11 +34,11 @@ from rankhouse.index.precomputed.read import (
     PrecomputedState,
     load_precomputed_state,
 )
-from rankhouse.text.split import Whole
+from rankhouse.text.split import Split, Whole, dropped_words
 
 
 class PassageRows(NamedTuple):
-    """What a maker made of n passages.
+    """What is stored of n passages.
 
     Attributes:
         values: (t, d) rows of all passages, end to end, in the number format announced.
@@ -63,12 +62,15 @@ class Precomputer(Protocol):
         dtype: Number format of the rows, one of ``read.FORMATS``.
     """
 
-    kind: Kind
-    fingerprint: str
-    dtype: str
+    @property
+    def kind(self) -> Kind: ...  # noqa: D102 - said above
+    @property
+    def fingerprint(self) -> str: ...  # noqa: D102
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
 
-    def make(self, texts: Sequence[str]) -> PassageRows:
-        """Make the rows of n passages, each independent of the others."""
+    def precompute(self, texts: Sequence[str]) -> PassageRows:
+        """Return the rows of n passages, each independent of the others."""
         ...
 
 
@@ -81,7 +83,7 @@ class PrecomputeOptions:
         collection: The index's fingerprint.
         split: What cuts documents into passages; it says in notation what it does.
         pool: How passages are meant to be pooled, for those who use them.
-        chunk: Passages handed to the maker at once.
+        chunk: Passages handed to the precomputer at once.
         overwrite: Throw away what is in the folder.
     """
 
@@ -94,7 +96,7 @@ class PrecomputeOptions:
 
 
 def precompute(
-    maker: Precomputer,
+    precomputer: Precomputer,
     documents: Iterable[Document],
     parent: Path,
     job: PrecomputeOptions,
@@ -103,7 +105,7 @@ def precompute(
     """Keep a collection's passages, or what is not kept of it yet.
 
     Args:
-        maker: What makes the rows.
+        precomputer: What makes the rows.
         documents: All documents of the collection, in index order, streamed once.
         parent: Where the folder is or shall be, see ``precomputed_folder``.
         job: Count, split, pool.
@@ -111,18 +113,22 @@ def precompute(
 
     Raises:
         BadIndex: The documents kept earlier are not those that come now, or files are damaged.
-        BadModel: The maker gave something that does not fit together.
+        BadModel: The precomputer gave something that does not fit together.
         WrongUse: Another process is at it, or the split is a bare function without a name that lasts.
         OutputFailed: No permission, disk full; what was done stays and is gone on from.
     """
-    choose(maker.dtype, FORMATS, "number format")
+    choose(precomputer.dtype, FORMATS, "number format")
     if " at 0x" in str(job.split):
         raise WrongUse(
             f"{job.split} does not say what it does, so passages cut by it could not be told from others; "
             "use a split with a notation"
         )
     asked = PrecomputedState(
-        kind=maker.kind, maker=maker.fingerprint, split=str(job.split), dtype=maker.dtype, pool=job.pool
+        kind=precomputer.kind,
+        maker=precomputer.fingerprint,
+        split=str(job.split),
+        dtype=precomputer.dtype,
+        pool=job.pool,
     )
     folder = parent / asked.name
     with only_writer(folder):
@@ -135,7 +141,7 @@ def precompute(
         with AppendLog(folder, state, zeros=["ends.bin", "firsts.bin"]) as files:
             source = DocumentSource(job.documents, job.collection, counting, job.chunk)
             final = append_documents(
-                files, documents, source, lambda chunk: _add(files, chunk, maker, counting), progress
+                files, documents, source, lambda chunk: _add(files, chunk, precomputer, counting), progress
             )
         finish(folder, final)
     return PrecomputedPassages.open(folder)
@@ -146,7 +152,7 @@ class _Counting:
 
     def __init__(self, split: Split) -> None:
         self._split = split
-        self._dropped = getattr(split, "dropped", lambda _: 0)  # a bare function cannot tell
+        self._dropped = dropped_words(split)
         self.words = 0
 
     def __call__(self, document: Document) -> Sequence[Passage]:
@@ -159,13 +165,15 @@ class _Counting:
         return words
 
 
-def _add(files: AppendLog[PrecomputedState], chunk: Chunk, maker: Precomputer, counting: _Counting) -> None:
+def _add(
+    files: AppendLog[PrecomputedState], chunk: Chunk, precomputer: Precomputer, counting: _Counting
+) -> None:
     """Make a chunk's rows and append them."""
     before = files.state
-    made = maker.make(chunk.texts)
-    _refuse_unfit(made, chunk, maker)
+    made = precomputer.precompute(chunk.texts)
+    _refuse_unfit(made, chunk, precomputer)
     passages = len(chunk.texts)
-    dtype = np.dtype(FORMATS[maker.dtype])
+    dtype = np.dtype(FORMATS[precomputer.dtype])
     ends = before.rows + np.cumsum(made.lengths, dtype="<i8")
     firsts = before.passages + np.cumsum(chunk.rows, dtype="<i8")
     files.append(
@@ -190,9 +198,9 @@ def _add(files: AppendLog[PrecomputedState], chunk: Chunk, maker: Precomputer, c
     )
 
 
-def _refuse_unfit(made: PassageRows, chunk: Chunk, maker: Precomputer) -> None:
+def _refuse_unfit(made: PassageRows, chunk: Chunk, precomputer: Precomputer) -> None:
     n, t = len(chunk.texts), len(made.values)
-    scales = t if maker.dtype == "int8" else 0
+    scales = t if precomputer.dtype == "int8" else 0
     if (len(made.lengths), int(made.lengths.sum()), len(made.scales), len(made.lost)) != (n, t, scales, n):
         raise BadModel(
             f"the encoder gave {t:,} rows, {len(made.scales):,} scales and lengths that sum to "
@@ -205,5 +213,5 @@ def _refuse_unfit(made: PassageRows, chunk: Chunk, maker: Precomputer) -> None:
         doc_id = np.repeat(np.array(chunk.ids, object), chunk.rows)[passage]
         raise BadModel(
             f'a vector of document "{doc_id}" is not finite; the weights are damaged, or overflow in '
-            f"{maker.dtype}"
+            f"{precomputer.dtype}"
         )
