@@ -105,6 +105,13 @@ def candidates(
 ) -> Candidates:
     """Check that every query of a run has a text, and cut the run at the depth.
 
+    Args:
+        run: The first stage.
+        queries: Texts of its queries.
+        documents: The documents by id.
+        split: What cuts them into passages.
+        depth: Documents a query.
+
     Raises:
         BadData: A query of the run has no text among ``queries``, or the run is empty.
         DuplicateId: Two queries have one id.

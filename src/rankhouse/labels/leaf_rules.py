@@ -38,7 +38,12 @@ class JudgeRule(Rule):
     name: str
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Look the judgements up: (m,)."""
+        """Look the judgements up: (m,).
+
+        Args:
+            chunk: Pairs, and what rankers said of them so far.
+            places: (m,) which of them.
+        """
         pairs = [chunk.pairs[place] for place in places.tolist()]
         if self.by == "document":
             keys = ((query.id, passage.doc_id) for query, passage in pairs)
@@ -86,7 +91,12 @@ class TeacherRule(Rule):
         return self.scale or scale_of(self.ranker)
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Have the pairs scored, compare with the threshold, keep the best of each document: (m,)."""
+        """Have the pairs scored, compare with the threshold, keep the best of each document: (m,).
+
+        Args:
+            chunk: Pairs, and what rankers said of them so far.
+            places: (m,) which of them.
+        """
         values = probabilities(chunk.scores(self.ranker, places), self.score_scale)
         answers = np.asarray(values >= self.threshold)
         if self.best:
@@ -119,7 +129,12 @@ class RunRule(Rule):
     name: str
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Look the documents up in the ranking: (m,)."""
+        """Look the documents up in the ranking: (m,).
+
+        Args:
+            chunk: Pairs, and what rankers said of them so far.
+            places: (m,) which of them.
+        """
         pairs = [chunk.pairs[place] for place in places.tolist()]
         keys = ((query.id, passage.doc_id) for query, passage in pairs)
         return np.fromiter(map(self._first.__contains__, keys), np.bool_, len(pairs))
@@ -258,5 +273,10 @@ def _affirmed(rule: Rule, *, affirmed: bool) -> Iterator[Rule]:
 
 
 def passage_key(doc_id: str, index: int) -> str:
-    """Name a passage as passage judgements do: d#3."""
+    """Name a passage as passage judgements do: d#3.
+
+    Args:
+        doc_id: The document.
+        index: The passage's number in it.
+    """
     return f"{doc_id}{PASSAGE_MARK}{index}"

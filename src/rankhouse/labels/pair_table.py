@@ -36,7 +36,12 @@ class PairTable:
         return map(self._part, range(len(self._queries)))
 
     def pairs(self, query: QueryPairs, document: int) -> list[Pair]:
-        """Fetch and cut one of a query's documents, by its number from 0."""
+        """Fetch and cut one of a query's documents, by its number from 0.
+
+        Args:
+            query: Whose document.
+            document: Its number among the query's.
+        """
         row = Row(self.candidates.queries[query.query_id], query.doc_ids[document], document + 1)
         return self.candidates.pairs(row)
 

@@ -57,6 +57,10 @@ class PassageFile:
 def gather(passages: Iterable[Passage], name: str) -> PassageFile:
     """Gather passages by their document; they are all kept in memory.
 
+    Args:
+        passages: In any order.
+        name: What stands for them in the notation.
+
     Raises:
         DuplicateId: One number of one document is given twice.
     """

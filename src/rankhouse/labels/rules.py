@@ -42,7 +42,12 @@ class Rule(ABC):
 
     @abstractmethod
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Answer for the pairs at these m places of a chunk: (m,) bool."""
+        """Answer for the pairs at these m places of a chunk: (m,) bool.
+
+        Args:
+            chunk: Pairs, and what rankers said of them so far.
+            places: (m,) which of them.
+        """
 
     @abstractmethod
     def leaves(self) -> Iterator[Rule]:
@@ -74,7 +79,12 @@ class And(Rule):
     right: Rule
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Ask the right rule only where the left one said yes: (m,)."""
+        """Ask the right rule only where the left one said yes: (m,).
+
+        Args:
+            chunk: Pairs, and what rankers said of them so far.
+            places: (m,) which of them.
+        """
         answers = self.left.ask(chunk, places)
         still_open = np.flatnonzero(answers)
         answers[still_open] = self.right.ask(chunk, places[still_open])
@@ -102,7 +112,12 @@ class Or(Rule):
     right: Rule
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Ask the right rule only where the left one said no: (m,)."""
+        """Ask the right rule only where the left one said no: (m,).
+
+        Args:
+            chunk: Pairs, and what rankers said of them so far.
+            places: (m,) which of them.
+        """
         answers = self.left.ask(chunk, places)
         still_open = np.flatnonzero(~answers)
         answers[still_open] = self.right.ask(chunk, places[still_open])
@@ -129,7 +144,12 @@ class Not(Rule):
     rule: Rule
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Ask and turn round: (m,)."""
+        """Ask and turn round: (m,).
+
+        Args:
+            chunk: Pairs, and what rankers said of them so far.
+            places: (m,) which of them.
+        """
         return ~self.rule.ask(chunk, places)
 
     def leaves(self) -> Iterator[Rule]:

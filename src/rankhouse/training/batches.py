@@ -80,7 +80,12 @@ class Shape:
 
 
 def shape_of(kind: Kind, settings: Settings) -> Shape:
-    """Return the shape of batches of a kind that settings ask for."""
+    """Return the shape of batches of a kind that settings ask for.
+
+    Args:
+        kind: What the family learns from.
+        settings: How to train.
+    """
     return Shape(
         kind=kind,
         negatives=notation.make(settings.negatives, NEGATIVES, "source of negatives"),

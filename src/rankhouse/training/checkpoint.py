@@ -30,6 +30,11 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, A
 
     Tensors that share memory are written once.
 
+    Args:
+        path: The file.
+        tensors: Name -> tensor.
+        said: What else to write, as JSON.
+
     Raises:
         OutputFailed: Disk full, no permission, or the like.
     """
@@ -124,7 +129,13 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor]
 def restore_optimiser(
     optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], other: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Put an optimiser's state back together; groups stay as they are."""
+    """Put an optimiser's state back together; groups stay as they are.
+
+    Args:
+        optimiser: Which one.
+        tensors: From :func:`optimiser_state`.
+        other: Likewise.
+    """
     state: dict[int, dict[str, Any]] = {int(number): dict(values) for number, values in other.items()}
     for key, tensor in tensors.items():
         number, name = key.split(".", 1)
@@ -153,7 +164,12 @@ def random_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def restore_random_states(tensors: Mapping[str, Tensor], other: Mapping[str, Any]) -> None:
-    """Put the random states of python, numpy and torch back."""
+    """Put the random states of python, numpy and torch back.
+
+    Args:
+        tensors: From :func:`random_states`.
+        other: Likewise.
+    """
     version, python, gauss = other["python"]
     random.setstate((version, tuple(python), gauss))
     kind, position, has_gauss, cached = other["numpy"]
@@ -179,5 +195,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors below a prefix, without it."""
+    """Return the tensors below a prefix, without it.
+
+    Args:
+        prefix: Beginning of their names.
+        tensors: Name -> tensor.
+    """
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -38,7 +38,12 @@ class Remarks:
         self.texts = dict(remarks or {})
 
     def say(self, kind: str, text: str) -> None:
-        """Warn, unless this kind of thing was said already."""
+        """Warn, unless this kind of thing was said already.
+
+        Args:
+            kind: What kind of remark it is.
+            text: The remark.
+        """
         if kind not in self.texts:
             self.texts[kind] = text
             warnings.warn(text, RankhouseWarning, stacklevel=3)
@@ -46,6 +51,10 @@ class Remarks:
 
 def check_batches(batches: Batches, remarks: Remarks) -> None:
     """Say how much of the training data teaches nothing.
+
+    Args:
+        batches: What is learned from.
+        remarks: Told.
 
     Raises:
         BadData: All of it.
@@ -155,7 +164,12 @@ def spread(scores: FloatArray) -> float:
 
 
 def say_collapsed(step: int, remarks: Remarks) -> None:
-    """Say that scores have become one constant."""
+    """Say that scores have become one constant.
+
+    Args:
+        step: When it was noticed.
+        remarks: Told.
+    """
     remarks.say(
         "collapsed",
         f"at step {step:,} the model gives all documents of a query nearly the same score: it has collapsed "
@@ -164,7 +178,15 @@ def say_collapsed(step: int, remarks: Remarks) -> None:
 
 
 def check_outcome(best: float, start: float, first_stage: float, measure: str, remarks: Remarks) -> None:
-    """Say if training brought less than there was without it."""
+    """Say if training brought less than there was without it.
+
+    Args:
+        best: The best validation.
+        start: That before the first step.
+        first_stage: What the run is worth as it is.
+        measure: What was measured.
+        remarks: Told.
+    """
     if best < first_stage:
         remarks.say(
             "below the first stage",
@@ -207,7 +229,12 @@ def check_rise(validations: Sequence[tuple[int, float]], settings: Settings, rem
 
 
 def trouble(loss: float, norm: float) -> str:
-    """Say what is wrong with a step's loss or gradients; empty if nothing is."""
+    """Say what is wrong with a step's loss or gradients; empty if nothing is.
+
+    Args:
+        loss: The step's.
+        norm: Of all gradients.
+    """
     if not math.isfinite(loss):
         return f"the loss is {loss}"
     if not math.isfinite(norm):

@@ -41,7 +41,12 @@ _OWN = (RANKER, CHECKPOINT, LOG, OUTCOME, UNTAUGHT, CURVE, VALIDATION_RUN, REPOR
 
 
 def load_best(model: Model[Any], out: Path) -> None:
-    """Return a model the weights that a training kept, and end its teaching."""
+    """Return a model the weights that a training kept, and end its teaching.
+
+    Args:
+        model: Which one.
+        out: The training's folder.
+    """
     network = cast(nn.Module, model)
     network.load_state_dict(loading.load(out / RANKER).state_dict())
     network.eval()
@@ -50,7 +55,14 @@ def load_best(model: Model[Any], out: Path) -> None:
 def training_name(
     model: Model[Any], examples: Examples, settings: Settings, validation: Validation | None
 ) -> str:
-    """Name a training by all that it starts from."""
+    """Name a training by all that it starts from.
+
+    Args:
+        model: As it was given.
+        examples: What it learns from.
+        settings: How.
+        validation: What it is validated on.
+    """
     held_out = validation.fingerprint if validation else ""
     said = f"{fingerprint(model)} {examples.fingerprint} {held_out} {settings.to_json().decode()}"
     return sha256(said.encode()).hexdigest()[:32]
@@ -94,6 +106,10 @@ def finished(out: Path, training: str) -> Outcome | None:
 
 def resume_point(out: Path, training: str) -> ResumePoint:
     """Return where a folder's training stands; a fresh start, without tensors, where there is none.
+
+    Args:
+        out: The training's folder.
+        training: Name of all that the training started from.
 
     Raises:
         WrongUse: The folder holds another training, or something else.
@@ -152,7 +168,13 @@ def _mend(out: Path) -> None:
 
 
 def restore(point: ResumePoint, model: nn.Module, stepper: Stepper) -> None:
-    """Put weights, optimiser and random states back."""
+    """Put weights, optimiser and random states back.
+
+    Args:
+        point: Where to go on.
+        model: Its weights are replaced.
+        stepper: Its optimiser is.
+    """
     model.load_state_dict(under("model.", point.tensors))
     stepper.restore(under("optimiser.", point.tensors), point.optimiser)
     restore_random_states(under("random.", point.tensors), point.random)
@@ -160,6 +182,12 @@ def restore(point: ResumePoint, model: nn.Module, stepper: Stepper) -> None:
 
 def write_checkpoint(path: Path, state: TrainingState, model: nn.Module, stepper: Stepper) -> None:
     """Write a checkpoint.
+
+    Args:
+        path: The file.
+        state: Where the training stands.
+        model: Its weights are written.
+        stepper: Its optimiser's state is.
 
     Raises:
         OutputFailed: It cannot be written; the one before is still there.

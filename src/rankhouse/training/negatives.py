@@ -42,7 +42,12 @@ class Negatives:
             )
 
     def among(self, label: IntArray, rank: IntArray) -> Mask:
-        """Return which of n examples may be drawn for their query: (n,) bool."""
+        """Return which of n examples may be drawn for their query: (n,) bool.
+
+        Args:
+            label: (n,) 1, 0 or -1.
+            rank: (n,) place in the run, from 0; -1 if it is not there.
+        """
         in_range = (rank >= self.start) & (rank < self.stop)
         mask: Mask = (label != RELEVANT) & ((self.judged & (label == NOT_RELEVANT)) | in_range)
         return mask

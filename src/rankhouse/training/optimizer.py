@@ -101,7 +101,12 @@ def parameter_groups(model: nn.Module, rate: float, rates: Mapping[str, float]) 
 
 
 def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> float:
-    """Set every group's rate to its start times a factor; gives the highest."""
+    """Set every group's rate to its start times a factor; gives the highest.
+
+    Args:
+        optimiser: Whose groups.
+        factor: From the schedule.
+    """
     for group in optimiser.param_groups:
         group["lr"] = group["start"] * factor
     return max(float(group["lr"]) for group in optimiser.param_groups)

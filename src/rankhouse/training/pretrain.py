@@ -191,7 +191,12 @@ class _Work:
         self.log_file = TrainingLog(self.out / LOG)
 
     def restore(self, tensors: dict[str, Tensor], optimiser: dict[str, Any]) -> None:
-        """Put weights and optimiser back."""
+        """Put weights and optimiser back.
+
+        Args:
+            tensors: Of a checkpoint.
+            optimiser: What of its state is no tensor.
+        """
         self.network.load_state_dict(under("model.", tensors))
         restore_optimiser(self.optimiser, under("optimiser.", tensors), optimiser)
 
@@ -259,7 +264,12 @@ class _Work:
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
     def rng(self, purpose: int, number: int) -> np.random.Generator:
-        """Return what a corruption is drawn with; the same whenever asked."""
+        """Return what a corruption is drawn with; the same whenever asked.
+
+        Args:
+            purpose: Training or measuring.
+            number: Of the batch.
+        """
         return generator(self.settings.seed, purpose, number)
 
     def measure(self) -> float:

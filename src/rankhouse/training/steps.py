@@ -113,6 +113,10 @@ class Stepper:
     def encode(self, batches: Batches, groups: Groups) -> list[Part | None]:
         """Read and encode this process's share of a batch, in parts; safe in a thread.
 
+        Args:
+            batches: What reads the texts.
+            groups: The batch.
+
         Returns:
             As many parts as on every other process; None where all of a part's texts were blank.
         """
@@ -132,7 +136,12 @@ class Stepper:
         return encoded
 
     def step(self, parts: list[Part | None], moment: schedule.Moment) -> StepResult:
-        """Take a step; where loss or gradients are not finite, the weights stay as they are."""
+        """Take a step; where loss or gradients are not finite, the weights stay as they are.
+
+        Args:
+            parts: Of a batch, encoded.
+            moment: Where training stands.
+        """
         self._taught.train()
         self._optimiser.zero_grad()
         total = torch.zeros((), device=self.device)
@@ -173,7 +182,12 @@ class Stepper:
         return optimiser_state(self._optimiser)
 
     def restore(self, tensors: dict[str, Tensor], other: dict[str, Any]) -> None:
-        """Put the optimiser's state back."""
+        """Put the optimiser's state back.
+
+        Args:
+            tensors: From :meth:`state`.
+            other: Likewise.
+        """
         restore_optimiser(self._optimiser, tensors, other)
 
 

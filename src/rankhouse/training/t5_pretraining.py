@@ -113,7 +113,12 @@ def specials(tokenizer: Tokenizer) -> Specials:
 
 
 def config_of(shape: T5Shape, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Write a config.json as the published checkpoints of this style have it."""
+    """Write a config.json as the published checkpoints of this style have it.
+
+    Args:
+        shape: Sizes.
+        tokenizer: With the vocabulary.
+    """
     rows = -(-tokenizer.get_vocab_size() // _VOCABULARY_UNIT) * _VOCABULARY_UNIT
     tied = shape.style == "1.0"
     return {
@@ -144,6 +149,10 @@ def config_of(shape: T5Shape, tokenizer: Tokenizer) -> dict[str, Any]:
 def begin(shape: T5Shape, tokenizer: Tokenizer) -> MonoT5:
     """Make a T5 with weights drawn from torch's random state.
 
+    Args:
+        shape: Sizes.
+        tokenizer: With the vocabulary.
+
     Raises:
         WrongUse: The vocabulary lacks the words "true" and "false".
     """
@@ -168,6 +177,10 @@ def begin(shape: T5Shape, tokenizer: Tokenizer) -> MonoT5:
 
 def write_checkpoint(model: MonoT5, folder: Path) -> None:
     """Write config.json, model.safetensors and tokenizer.json; config.json last, and so whole or absent.
+
+    Args:
+        model: What to write.
+        folder: Where.
 
     Raises:
         OutputFailed: Disk full or the like.

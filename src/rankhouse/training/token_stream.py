@@ -113,6 +113,12 @@ class Stream:
     def open(cls, path: Path, tokenizer: Tokenizer, tokens: int, seed: int) -> Stream:
         """Map a file of :func:`write_tokens` into memory.
 
+        Args:
+            path: The file.
+            tokenizer: That it was written with.
+            tokens: Tokens of a row.
+            seed: Of the order of rows.
+
         Raises:
             BadData: Fewer than four rows of text.
         """
@@ -136,7 +142,12 @@ class Stream:
         return (len(self.ids) - self.held_out_rows * self.tokens - self.tokens + 1) // self.tokens
 
     def batch(self, number: int, size: int) -> NDArray[np.int64]:
-        """Read the batch of this number: (n, t)."""
+        """Read the batch of this number: (n, t).
+
+        Args:
+            number: Which batch, from 0.
+            size: Rows in it.
+        """
         starts = [self._start(at) for at in range(number * size, (number + 1) * size)]
         return self._read(np.array(starts))
 
