@@ -167,7 +167,7 @@ class AppendLog(Generic[S]):
 
 
 def _changed(state: S, **changes: object) -> S:
-    return msgspec.structs.replace(state, **changes)  # type: ignore[type-var]  # states are structures
+    return msgspec.structs.replace(state, **changes)
 
 
 def begin(

@@ -6,14 +6,15 @@ envelope with its checksum, and holds a checksum for every block of the data fil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rankhouse import __version__
 from rankhouse.core.checksums import BLOCK, Checked, FileSum, Guard, NotSealed, file_sum, sealed, unsealed
 from rankhouse.core.errors import BadIndex, WrongUse
 from rankhouse.core.notation import choose
@@ -24,8 +25,8 @@ PROGRESS: Final = "progress.json"
 AGAIN: Final = "run  rankhouse encode  again"
 
 
-class LogState(Protocol):
-    """How much of a folder's files counts; a frozen msgspec structure.
+class LogState(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a folder's files counts; each kind of folder adds how its rows were made.
 
     Attributes:
         documents: Documents read.
@@ -38,26 +39,18 @@ class LogState(Protocol):
         made_by: The program that wrote it, with its version.
     """
 
-    @property
-    def documents(self) -> int: ...  # noqa: D102 - said above
-    @property
-    def texts(self) -> str: ...  # noqa: D102
-    @property
-    def collection(self) -> str: ...  # noqa: D102
-    @property
-    def sums(self) -> dict[str, int]: ...  # noqa: D102
-    @property
-    def blocks(self) -> dict[str, bytes]: ...  # noqa: D102
-    @property
-    def format(self) -> str: ...  # noqa: D102
-    @property
-    def version(self) -> int: ...  # noqa: D102
-    @property
-    def made_by(self) -> str: ...  # noqa: D102
+    documents: int = 0
+    texts: str = ""
+    collection: str = ""
+    sums: dict[str, int] = {}
+    blocks: dict[str, bytes] = {}
+    format: str = ""
+    version: int = 0
+    made_by: str = f"rankhouse {__version__}"
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each file that count."""
-        ...
+        """Return how many bytes of each file count."""
+        raise NotImplementedError
 
 
 S = TypeVar("S", bound=LogState)
@@ -74,9 +67,7 @@ def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, objec
     Raises:
         BadIndex: It is damaged, or of another format or version.
     """
-    readable = {
-        field.name: field.default for field in msgspec.structs.fields(cast(type[msgspec.Struct], like))
-    }
+    readable = {field.name: field.default for field in msgspec.structs.fields(like)}
     try:
         state = msgspec.json.decode(unsealed(path.read_bytes(), bare=True), type=like)
         for field, names in named.items():
@@ -144,12 +135,56 @@ def mapped(folder: Path, state: LogState, name: str, dtype: str, shape: tuple[in
     return Checked(content.view(dtype).reshape(shape), guard)
 
 
-def verify_files(folder: Path, state: LogState) -> None:
-    """Read every file whole and compare it with its checksum.
+def complete_state(folder: Path, load: Callable[[Path], S]) -> S | None:
+    """Return the state of a folder that is complete; None where nothing was ever written.
+
+    Args:
+        folder: The folder.
+        load: Reads its manifest.
 
     Raises:
-        BadIndex: One differs.
+        BadIndex: The work was never finished, or the folder is damaged.
     """
-    for name in state.sizes():
-        if file_sum(folder / name, state.sizes()[name]).crc32 != state.sums.get(name, 0):
-            raise BadIndex(f"{folder / name}: was changed after it was written; {AGAIN} with --overwrite")
+    if (folder / MANIFEST).exists():
+        return load(folder / MANIFEST)
+    if (folder / PROGRESS).exists():
+        done = load(folder / PROGRESS).documents
+        raise BadIndex(
+            f"{folder}: the encoding stopped after {done:,} documents; {AGAIN}, it goes on from there"
+        )
+    return None
+
+
+class DataFolder(Generic[S]):
+    """A folder whose files only grow, open for reading.
+
+    Attributes:
+        folder: Where it is.
+        state: How much of its files counts, and how they were made.
+    """
+
+    def __init__(self, folder: Path, state: S) -> None:
+        self.folder, self.state = folder, state
+
+    def mapped(self, name: str, dtype: str, shape: tuple[int, ...]) -> Checked[Any]:
+        """Map one of its arrays into memory; raises as :func:`mapped` does.
+
+        Args:
+            name: The file.
+            dtype: numpy's name of the type of its numbers.
+            shape: (n,) or (n, d).
+        """
+        return mapped(self.folder, self.state, name, dtype, shape)
+
+    def verify(self) -> None:
+        """Read every file whole and compare it with its checksum.
+
+        Raises:
+            BadIndex: One differs.
+        """
+        sizes = self.state.sizes()
+        for name, size in sizes.items():
+            if file_sum(self.folder / name, size).crc32 != self.state.sums.get(name, 0):
+                raise BadIndex(
+                    f"{self.folder / name}: was changed after it was written; {AGAIN} with --overwrite"
+                )

@@ -23,11 +23,10 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 
-from rankhouse import __version__
 from rankhouse.core.checksums import Checked
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.nouns import Encoder, FloatArray
-from rankhouse.index.append_state import AGAIN, MANIFEST, PROGRESS, load_state, mapped, verify_files
+from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogState, complete_state, load_state
 from rankhouse.index.lexical.store import Strings
 
 FORMAT: Final = "rankhouse-vectors"
@@ -40,8 +39,8 @@ SIMILARITIES: Final = {
 DTYPES: Final = {"float32": "<f4", "float16": "<f2"}
 
 
-class VectorsState(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the files counts, and how it was made.
+class VectorsState(LogState, frozen=True, kw_only=True):
+    """How much of the files counts, and how they were made; documents are those with and without text.
 
     Attributes:
         encoder: Fingerprint of the encoder.
@@ -49,15 +48,10 @@ class VectorsState(msgspec.Struct, frozen=True, kw_only=True):
         similarity: "dot", "cosine" or "l2".
         dtype: "float32" or "float16".
         dimension: d; 0 as long as there are no rows.
-        documents: Documents read, with and without text.
         rows: n, the number of vectors.
         id_bytes: Bytes of their ids.
         without_text: Documents that have no row.
         largest_norm: Length of the longest vector.
-        texts: Hash of the ids and texts of these documents, in order.
-        collection: Fingerprint of the index when they were all its documents; "" while under way.
-        sums: CRC-32 of each file as far as it counts.
-        blocks: CRC-32 of each block of each file.
     """
 
     encoder: str
@@ -65,18 +59,12 @@ class VectorsState(msgspec.Struct, frozen=True, kw_only=True):
     similarity: str
     dtype: str
     dimension: int = 0
-    documents: int = 0
     rows: int = 0
     id_bytes: int = 0
     without_text: int = 0
     largest_norm: float = 0.0
-    texts: str = ""
-    collection: str = ""
-    sums: dict[str, int] = {}
-    blocks: dict[str, bytes] = {}
     format: str = FORMAT
     version: int = VERSION
-    made_by: str = f"rankhouse {__version__}"
 
     @property
     def fingerprint(self) -> str:
@@ -123,25 +111,23 @@ def vectors_folder(index: Path | str, name: str = "default") -> Path:
     return Path(index) / "vectors" / name
 
 
-class Vectors:
+class Vectors(DataFolder[VectorsState]):
     """The vectors of a collection, memory-mapped. Open them with :meth:`open`.
 
     Attributes:
-        folder: Where they are.
-        state: How they were made.
         rows: (n, d) on disk.
         owners: (n,) uint32 on disk: the number of the document each row belongs to.
         ids: Id of each document by number.
     """
 
     def __init__(self, folder: Path, state: VectorsState) -> None:
-        self.folder, self.state = folder, state
+        super().__init__(folder, state)
         kind, d = DTYPES[state.dtype], state.dimension
-        self.rows: Checked[np.floating[Any]] = mapped(folder, state, "vectors.bin", kind, (state.rows, d))
-        self.owners: Checked[np.uint32] = mapped(folder, state, "owners.bin", "<u4", (state.rows,))
+        self.rows: Checked[np.floating[Any]] = self.mapped("vectors.bin", kind, (state.rows, d))
+        self.owners: Checked[np.uint32] = self.mapped("owners.bin", "<u4", (state.rows,))
         self.ids = Strings(
-            mapped(folder, state, "ids.bin", "u1", (state.id_bytes,)),
-            mapped(folder, state, "ids_at.bin", "<i8", (state.documents + 1,)),
+            self.mapped("ids.bin", "u1", (state.id_bytes,)),
+            self.mapped("ids_at.bin", "<i8", (state.documents + 1,)),
         )
 
     @classmethod
@@ -153,13 +139,8 @@ class Vectors:
             BadIndex: The encoding was never finished, or the folder is damaged.
         """
         folder = Path(folder)
-        if (folder / MANIFEST).exists():
-            return cls(folder, load_vectors_state(folder / MANIFEST))
-        if (folder / PROGRESS).exists():
-            done = load_vectors_state(folder / PROGRESS).documents
-            raise BadIndex(
-                f"{folder}: the encoding stopped after {done:,} documents; {AGAIN}, it goes on from there"
-            )
+        if (state := complete_state(folder, load_vectors_state)) is not None:
+            return cls(folder, state)
         if not folder.exists():
             beside = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []
             there = f"; there are: {', '.join(beside)}" if beside else ""
@@ -219,14 +200,6 @@ class Vectors:
                 f"{encoder.fingerprint}; search with the encoder that made the vectors, or encode anew"
             )
         return self
-
-    def verify(self) -> None:
-        """Read every file whole and compare it with its sum.
-
-        Raises:
-            BadIndex: One differs.
-        """
-        verify_files(self.folder, self.state)
 
 
 def unit_length(vectors: FloatArray) -> FloatArray:

@@ -26,11 +26,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse import __version__
 from rankhouse.core.checksums import Checked
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.nouns import FloatArray
-from rankhouse.index.append_state import AGAIN, MANIFEST, PROGRESS, load_state, mapped, verify_files
+from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogState, complete_state, load_state
 from rankhouse.index.lexical.manifest import Manifest
 
 FORMAT: Final = "rankhouse-kept"
@@ -40,8 +39,8 @@ FORMATS: Final = {"float32": "<f4", "float16": "<f2", "int8": "i1", "uint16": "<
 """Number format of the rows -> numpy's name of it. The first three are for vectors, the others for ids."""
 
 
-class PrecomputedState(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the files counts, and how it was made.
+class PrecomputedState(LogState, frozen=True, kw_only=True):
+    """How much of the files counts, and how they were made; documents are those with and without text.
 
     Attributes:
         kind: "vectors" or "tokens".
@@ -50,17 +49,12 @@ class PrecomputedState(msgspec.Struct, frozen=True, kw_only=True):
         dtype: Number format of the rows.
         dimension: d; 0 as long as there are no rows.
         pool: How the documents' passages are meant to be pooled.
-        documents: Documents read, with and without text.
         passages: n, the passages that have text.
         rows: t, all rows.
         without_text: Documents that have no passage.
         cut: Passages that were cut off.
         lost: Tokens that were cut off.
         dropped_words: Words that the split put into no passage.
-        texts: Hash of the ids and texts of these documents, in order.
-        collection: Fingerprint of the index when they were all its documents; "" while under way.
-        sums: CRC-32 of each file as far as it counts.
-        blocks: CRC-32 of each block of each file.
     """
 
     kind: Kind
@@ -69,20 +63,14 @@ class PrecomputedState(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     dimension: int = 0
     pool: str = "max"
-    documents: int = 0
     passages: int = 0
     rows: int = 0
     without_text: int = 0
     cut: int = 0
     lost: int = 0
     dropped_words: int = 0
-    texts: str = ""
-    collection: str = ""
-    sums: dict[str, int] = {}
-    blocks: dict[str, bytes] = {}
     format: str = FORMAT
     version: int = VERSION
-    made_by: str = f"rankhouse {__version__}"
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each file that count."""
@@ -121,25 +109,23 @@ class Rows(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-class PrecomputedPassages:
+class PrecomputedPassages(DataFolder[PrecomputedState]):
     """Precomputed passages of an index, memory-mapped; see :meth:`open` and :func:`find`.
 
     Attributes:
-        folder: Where they are.
-        state: How they were made.
         lost: (n,) uint32 on disk: tokens of each passage that were cut off.
     """
 
     def __init__(self, folder: Path, state: PrecomputedState) -> None:
-        self.folder, self.state = folder, state
+        super().__init__(folder, state)
         whole = state.rows if state.dtype == "int8" else 0
         shape = (state.rows, state.dimension)
-        self._rows = mapped(folder, state, "rows.bin", FORMATS[state.dtype], shape)
-        self._scales: Checked[np.float32] = mapped(folder, state, "scales.bin", "<f4", (whole,))
-        self._ends: Checked[np.int64] = mapped(folder, state, "ends.bin", "<i8", (state.passages + 1,))
-        self._places: Checked[np.uint32] = mapped(folder, state, "places.bin", "<u4", (state.passages,))
-        self.lost: Checked[np.uint32] = mapped(folder, state, "lost.bin", "<u4", (state.passages,))
-        self._firsts: Checked[np.int64] = mapped(folder, state, "firsts.bin", "<i8", (state.documents + 1,))
+        self._rows = self.mapped("rows.bin", FORMATS[state.dtype], shape)
+        self._scales: Checked[np.float32] = self.mapped("scales.bin", "<f4", (whole,))
+        self._ends: Checked[np.int64] = self.mapped("ends.bin", "<i8", (state.passages + 1,))
+        self._places: Checked[np.uint32] = self.mapped("places.bin", "<u4", (state.passages,))
+        self.lost: Checked[np.uint32] = self.mapped("lost.bin", "<u4", (state.passages,))
+        self._firsts: Checked[np.int64] = self.mapped("firsts.bin", "<i8", (state.documents + 1,))
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
@@ -150,13 +136,8 @@ class PrecomputedPassages:
             BadIndex: The work was never finished, or the folder is damaged.
         """
         folder = Path(folder)
-        if (folder / MANIFEST).exists():
-            return cls(folder, load_precomputed_state(folder / MANIFEST))
-        if (folder / PROGRESS).exists():
-            done = load_precomputed_state(folder / PROGRESS).documents
-            raise BadIndex(
-                f"{folder}: the encoding stopped after {done:,} documents; {AGAIN}, it goes on from there"
-            )
+        if (state := complete_state(folder, load_precomputed_state)) is not None:
+            return cls(folder, state)
         raise MissingInput(f"{folder}: nothing is kept there; make it with  rankhouse encode")
 
     def __len__(self) -> int:
@@ -224,14 +205,6 @@ class PrecomputedPassages:
         return Rows(
             np.concatenate([all_rows[:0], *values]), np.concatenate([all_scales[:0], *scales]), offsets
         )
-
-    def verify(self) -> None:
-        """Read every file whole and compare it with its sum.
-
-        Raises:
-            BadIndex: One differs.
-        """
-        verify_files(self.folder, self.state)
 
 
 def precomputed_folder(index: Path | str) -> Path:
