@@ -27,7 +27,7 @@ check: $(STAMP)
 # The site, as plain files under site/; the first dead link or undocumented name stops it.
 docs: $(STAMP)
 	$(BIN)/python -m pytest tests/test_site.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
 bench: $(STAMP)
