@@ -54,6 +54,30 @@ def test_parts_hold_every_query_once_and_an_entry_is_no_match_of_itself(catalogu
     assert sorted(seen) == sorted([*map(str, range(8)), "99"])
 
 
+def test_a_test_set_of_ones_own_takes_its_part_and_its_products_with_it(catalogue, run):
+    alike = [{"id": "t", "text": "one of mine"}, {"id": "7", "text": "thing 7"}]
+    (catalogue / "mine.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in alike))
+    (catalogue / "mine.qrels").write_text("t 0 20 1\n7 0 27 1\n")  # 20 is query 0's match
+    mine = ("--test-queries", "mine.jsonl", "--test-qrels", "mine.qrels")
+    done = call_parts(run, *mine)
+    assert done.returncode == 0, done.stderr
+    assert "1 queries share a product with a test query" in done.stderr
+    parts = {
+        name: [
+            json.loads(line)["id"]
+            for line in (catalogue / f"parts/{name}.queries.jsonl").read_text().splitlines()
+        ]
+        for name in ("first", "second", "third", "test")
+    }
+    assert sorted(parts["test"]) == ["7", "t"]
+    assert (catalogue / "parts/test.qrels").read_text().split()[::2][:4] == ["t", "20", "7", "27"]
+    dealt = parts["first"] + parts["second"] + parts["third"]
+    assert sorted(dealt) == ["1", "2", "3", "4", "5", "6", "99"]
+    refused = call_parts(run, *mine[:2])
+    assert refused.returncode == 2
+    assert "--test-qrels FILE together" in refused.stderr
+
+
 def test_parts_are_dealt_by_a_key_where_wrong_matches_chain(catalogue, run):
     chain = "".join(f"{i} 0 {20 + (i + 1) % 8} 1\n" for i in range(8))  # a wrong match to the next of each
     (catalogue / "qrels.txt").write_text((catalogue / "qrels.txt").read_text() + chain)

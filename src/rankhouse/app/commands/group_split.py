@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels, from_grade, relevant, restrict
 from rankhouse.core.trec import read_qrels, write_qrels
-from rankhouse.evaluation.group_split import divide
+from rankhouse.evaluation.group_split import divide, products
 from rankhouse.page.tables import Table
 from rankhouse.text.normalisation import WIDTHS
 
@@ -55,6 +55,8 @@ FIELDS: dict[str, Callable[[Document], str]] = {"title": _title, "all": _whole}
     "--matched", is_flag=True, help="Leave out queries without a match (by default they are dealt as well)."
 )
 @click.option("--by", metavar="KEY", help="A key of queries or entries that says the product: product_id ...")
+@click.option("--test-queries", help="Queries of your own as the part named test; none of the others shares")
+@click.option("--test-qrels", type=PATH, help="a product with them. Their matches.")
 @click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option("--out", type=PATH, required=True, help="The folder to write into.")
 @relevant_from
@@ -69,6 +71,8 @@ def command(
     width: str,
     matched: bool,
     by: str | None,
+    test_queries: str | None,
+    test_qrels: Path | None,
     seed: int,
     out: Path,
     relevant_from: int,
@@ -80,21 +84,28 @@ def command(
     For each part NAME there will be NAME.queries.jsonl and NAME.qrels, beside them corpus.jsonl.gz. An entry
     is no match of itself: where a query is an entry of the corpus (same id, same text), that judgement is
     left out. Queries with a match or a text in common are of one product, and so are those joined by way of
-    others; with --by, those with the same value of a key are, and nothing else joins them.
+    others; with --by, those with the same value of a key are, and nothing else joins them. A test set of your
+    own takes the place of the part "test": the shares of the others are dealt out of what is apart from it.
     """
+    if (test_queries is None) != (test_qrels is None):
+        raise WrongUse("a test set of your own is --test-queries FILE and --test-qrels FILE together")
     chosen, text_of = read_shares(shares), notation.choose(field, FIELDS, "field of an entry")
     written = notation.choose(width, WIDTHS, "width of characters")
     skips = Skips(skip_bad)
     asked = [Query(query.id, written(query.text)) for query in read_queries(queries, skips)]
+    tested = [Query(q.id, written(q.text)) for q in read_queries(test_queries, skips)] if test_queries else []
+    held_out = {query.id for query in tested}
+    asked = [*(query for query in asked if query.id not in held_out), *tested]
     entries = _write_corpus(read_documents(corpus, skips), lambda entry: written(text_of(entry)), out, asked)
-    judged = _matches(from_grade(read_qrels(qrels, skips), relevant_from), asked, entries.own)
+    grades = {**read_qrels(qrels, skips), **(read_qrels(test_qrels, skips) if test_qrels else {})}
+    judged = _matches(from_grade(grades, relevant_from), asked, entries.own)
     report_skips(skips)
     if matched:
         asked = [query for query in asked if judged.get(query.id)]
     if not asked:
         raise BadData("no query is left to deal; do queries and judgements name things alike?", qrels)
     keys = _keys(asked, judged, entries.own) if by is None else _values(by, queries, corpus, asked)
-    parts = divide(keys, chosen, seed, even=judged)
+    parts = _divide(keys, chosen, seed, judged, held_out)
     if by is not None and (shared := _shared(parts, judged)):
         console.note(f"{shared:,} entries are matches of queries in several parts, whose {by} differ")
     rows = [_write_part(out, name, asked, part, judged) for name, part in parts.items()]
@@ -105,6 +116,21 @@ def command(
         return
     console.print_table(Table(Row._fields, tuple(tuple(map(str, row)) for row in rows)))
     console.say(f"{entries.number:,} entries and {len(rows)} parts written to {out}")
+
+
+def _divide(
+    keys: dict[str, list[str]], shares: dict[str, float], seed: int, even: Iterable[str], tested: set[str]
+) -> dict[str, tuple[str, ...]]:
+    """Deal queries into parts; those that are tested form one, and what shares a product with them none."""
+    if not tested:
+        return divide(keys, shares, seed, even=even)
+    shares = {name: share for name, share in shares.items() if name != "test"}
+    total = sum(shares.values())
+    apart = [q for queries in products(keys) if tested.isdisjoint(queries) for q in queries]
+    parts = divide({q: keys[q] for q in apart}, {n: s / total for n, s in shares.items()}, seed, even=even)
+    if left_out := len(keys) - len(tested) - len(apart):
+        console.note(f"{left_out:,} queries share a product with a test query and are in no part")
+    return parts | {"test": tuple(sorted(tested))}
 
 
 class Row(NamedTuple):
