@@ -1,8 +1,10 @@
 """The front door: what ``import rankhouse as rh`` gives."""
 
+import copy
 import doctest
 import importlib
 import inspect
+import pickle
 import shutil
 import subprocess
 import sys
@@ -213,3 +215,77 @@ def test_every_public_name_is_documented_with_an_example_that_runs(name, tmp_pat
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False)
     for test in tests:
         assert runner.run(test).failed == 0
+
+
+NOT_ARGUMENTS = (None, 5, 0.5, b"x", object(), {1: 2}, [None], [[]], {1, 2}, "a\0b")
+RUN = {"q1": {"pilots": 2.0, "tides": 1.0}, "q2": {"tides": 1.0}}
+CALLS = {
+    "build documents": lambda index, x: rh.Index.build(x, "never.index", workers=1),
+    "build path": lambda index, x: rh.Index.build(DOCUMENTS, x, workers=1),
+    "build analyzer": lambda index, x: rh.Index.build(DOCUMENTS, "never.index", analyzer=x),
+    "build workers": lambda index, x: rh.Index.build(DOCUMENTS, "never.index", workers=x),
+    "open": lambda index, x: rh.Index.open(x),
+    "append": lambda index, x: index.append(x, workers=1),
+    "search query": lambda index, x: index.search(x),
+    "search model": lambda index, x: index.search("ships", x),
+    "search k": lambda index, x: index.search("ships", k=x),
+    "retrieve queries": lambda index, x: index.retrieve(x),
+    "retrieve feedback": lambda index, x: index.retrieve(QUERIES, feedback=x),
+    "encode": lambda index, x: index.encode(x),
+    "open_ranker": lambda index, x: rh.open_ranker(x),
+    "rerank ranker": lambda index, x: rh.rerank(x, RUN, QUERIES, index),
+    "rerank run": lambda index, x: rh.rerank(ByLength(), x, QUERIES, index),
+    "rerank queries": lambda index, x: rh.rerank(ByLength(), RUN, x, index),
+    "rerank index": lambda index, x: rh.rerank(ByLength(), RUN, QUERIES, x),
+    "rerank depth": lambda index, x: rh.rerank(ByLength(), RUN, QUERIES, index, depth=x),
+    "fuse runs": lambda index, x: rh.fuse(x),
+    "fuse a run": lambda index, x: rh.fuse([RUN, x]),
+    "fuse method": lambda index, x: rh.fuse([RUN, RUN], x),
+    "evaluate run": lambda index, x: rh.evaluate(x, QRELS),
+    "evaluate qrels": lambda index, x: rh.evaluate(RUN, x),
+    "evaluate measures": lambda index, x: rh.evaluate(RUN, QRELS, x),
+    "compare runs": lambda index, x: rh.compare(x, QRELS),
+    "compare test": lambda index, x: rh.compare({"a": RUN, "b": RUN}, QRELS, baseline="a", test=x),
+    "label rule": lambda index, x: rh.label(x, RUN, QUERIES, index, out="never.jsonl"),
+    "label out": lambda index, x: rh.label("ranked('r.run', 1)", RUN, QUERIES, index, out=x),
+    "train ranker": lambda index, x: rh.train(x, index, out="never", queries=QUERIES, qrels=QRELS),
+    "train out": lambda index, x: rh.train(KNRM, index, out=x, queries=QUERIES, qrels=QRELS),
+    "train split": lambda index, x: rh.train(KNRM, index, out="never", queries=QUERIES, qrels=QRELS, split=x),
+}  # fmt: skip
+ACCEPTED = [("search k", 5), ("rerank depth", 5), ("build workers", 5), ("search query", "a\0b")]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_wrong_argument_is_explained_and_leaves_nothing_behind(call, index, tmp_path):
+    rh.write_run(rh.Run.of(RUN), "r.run")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    for wrong in NOT_ARGUMENTS:
+        if (call, wrong) in ACCEPTED:
+            continue
+        with pytest.raises(rh.RankhouseError):
+            CALLS[call](index, wrong)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_what_would_be_lost_silently_is_refused(index):
+    with pytest.raises(rh.RankhouseError, match='query id "q" is given twice'):
+        index.retrieve([("q", "ships"), ("q", "tides")])
+    with pytest.raises(rh.RankhouseError, match=r"grade of \"pilots\" is 0.5, not a whole number"):
+        rh.evaluate(RUN, {"q1": {"pilots": 0.5}})
+    with pytest.raises(rh.RankhouseError, match="document id 1 is no string"):
+        rh.evaluate({"q1": {1: 2.0}}, QRELS)
+    with pytest.raises(rh.RankhouseError, match="validation has 2 parts"):
+        rh.train(KNRM, index, out="never", queries=QUERIES, qrels=QRELS, validation=(QUERIES, QRELS))
+    with pytest.raises(rh.RankhouseError, match=r"\.values\(\)"):
+        rh.Index.build(index.documents, "never.index", workers=1)
+    assert not Path("never.index").exists()
+
+
+def test_a_result_is_copied_whole_and_false_when_empty(index):
+    result = index.search("ships harbour")
+    for again in (pickle.loads(pickle.dumps(result)), copy.copy(result), copy.deepcopy(result)):
+        assert again.hits == result.hits
+        assert again.scores.dtype == np.float32
+        assert str(again) == str(result)
+    assert result
+    assert not index.search("zebra")

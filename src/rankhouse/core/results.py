@@ -51,6 +51,12 @@ class SearchResult(Ranking):
         self._shown = tuple(shown)
         return self
 
+    def __bool__(self) -> bool:
+        return bool(self.doc_ids)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (Ranking(*self), self._shown)
+
     @property
     def hits(self) -> list[Hit]:
         """Its rows, best first."""

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, Self
 
-from rankhouse.app.api.inputs import DocumentsLike, QueriesLike, as_documents, as_queries
+from rankhouse.app.api.inputs import (
+    DocumentsLike,
+    QueriesLike,
+    as_documents,
+    as_list,
+    as_path,
+    as_queries,
+    check_count,
+    check_text,
+    wrong_kind,
+)
 from rankhouse.app.api.rankers import open_ranker
 from rankhouse.app.rankers import ComputeOptions, as_encoder
 from rankhouse.app.searching import SearchOptions, search_with
@@ -59,9 +68,25 @@ class Index(stored.Index):
             BadData: No documents, or a faulty one.
             OutputFailed: The index cannot be written.
         """
+        check_text(analyzer=analyzer)
+        check_count(workers=workers)
+        folder = as_path(path, "path")
         options = BuildOptions(analyzer=analyzer, workers=workers, overwrite=overwrite)
-        build(as_documents(documents), Path(path), options)
-        return cls.open(Path(path))
+        build(as_documents(documents), folder, options)
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Self:
+        """Open an index that :meth:`build` or ``rankhouse index`` made.
+
+        Args:
+            folder: Its folder.
+
+        Raises:
+            MissingInput: There is no index in the folder.
+            BadIndex: The index is damaged or from another version.
+        """
+        return super().open(as_path(folder, "folder"))
 
     def append(self, documents: DocumentsLike, *, workers: int = 0) -> Self:
         """Add documents and return the index opened anew; this object keeps seeing the old ones.
@@ -73,6 +98,7 @@ class Index(stored.Index):
         Raises:
             DuplicateId: An id that the index has already; nothing is added.
         """
+        check_count(workers=workers)
         append(as_documents(documents), self.path, BuildOptions(workers=workers))
         return type(self).open(self.path)
 
@@ -88,6 +114,7 @@ class Index(stored.Index):
         Raises:
             WrongUse: An unknown model, feedback or argument.
         """
+        check_text(query=query)
         ranking = self.retrieve({"query": query}, model, k=k, feedback=feedback)["query"]
         weights = {t: 1 / (1 + self.counts(t).documents) ** 0.5 for t in dict.fromkeys(self.analyzer(query))}
         documents = self.documents.fetch(ranking.doc_ids)
@@ -118,7 +145,11 @@ class Index(stored.Index):
             WrongUse: An unknown model, feedback, fusion or argument.
             MissingInput: ``dense(...)`` without vectors; make them with :meth:`encode`.
         """
-        models = (model,) if isinstance(model, str) else tuple(model)
+        models = (model,) if isinstance(model, str) else tuple(as_list(model, "model", "a model or several"))
+        for one in models:
+            check_text(model=one)
+        check_text(feedback=feedback, fusion=fusion)
+        check_count(k=k, threads=threads)
         options = SearchOptions(models, feedback, fusion, k, ComputeOptions(threads=threads))
         return search_with(self, as_queries(queries), options)
 
@@ -145,6 +176,7 @@ class Index(stored.Index):
         Raises:
             WrongUse: The ranker encodes no texts, or other vectors of this name are there.
         """
+        check_text(split=split, structure=structure, name=name, dtype=dtype)
         opened = open_ranker(ranker) if isinstance(ranker, str | os.PathLike) else ranker
         encoder = as_encoder(opened, ranker)
         splitter = notation.make(split, SPLITTERS, "splitter")
@@ -156,5 +188,13 @@ class Index(stored.Index):
 
 
 def as_index(given: stored.Index | str | os.PathLike[str]) -> stored.Index:
-    """Return an index: itself, or opened from its folder."""
-    return Index.open(Path(given)) if isinstance(given, str | os.PathLike) else given
+    """Return an index: itself, or opened from its folder.
+
+    Raises:
+        WrongUse: It is neither.
+    """
+    if isinstance(given, stored.Index):
+        return given
+    if not isinstance(given, str | os.PathLike):
+        raise wrong_kind("index", given, "an Index or its folder")
+    return Index.open(as_path(given, "index"))

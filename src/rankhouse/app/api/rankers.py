@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from rankhouse.app.api.inputs import as_path, check_count, check_text, wrong_kind
 from rankhouse.app.rankers import ComputeOptions
 from rankhouse.app.rankers import open_ranker as _open
 from rankhouse.core.nouns import Ranker
@@ -39,9 +40,19 @@ def open_ranker(
         BadModel: The folder or checkpoint cannot be used.
         WrongUse: An unknown family or argument.
     """
-    return _open(os.fspath(spec), ComputeOptions(precision, device, threads))
+    check_text(precision=precision, device=device)
+    check_count(threads=threads)
+    return _open(str(as_path(spec, "the ranker")), ComputeOptions(precision, device, threads))
 
 
 def as_ranker(given: str | os.PathLike[str] | Ranker) -> Ranker:
-    """Return a ranker: itself, or opened from its notation with everything chosen by default."""
-    return open_ranker(given) if isinstance(given, str | os.PathLike) else given
+    """Return a ranker: itself, or opened from its notation with everything chosen by default.
+
+    Raises:
+        WrongUse: It is neither a ranker nor its notation.
+    """
+    if isinstance(given, str | os.PathLike):
+        return open_ranker(given)
+    if isinstance(given, type) or not callable(getattr(given, "score", None)):
+        raise wrong_kind("the ranker", given, "an object with score(pairs), a folder, or a notation")
+    return given

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,16 +14,24 @@ from rankhouse.app.api.inputs import (
     QrelsLike,
     QueriesLike,
     RunLike,
+    as_list,
+    as_measures,
+    as_path,
     as_qrels,
     as_queries,
     as_run,
+    as_runs,
+    check_count,
+    check_text,
+    wrong_kind,
 )
 from rankhouse.app.api.rankers import as_ranker, open_ranker
 from rankhouse.app.fusion import Tuning, way
 from rankhouse.app.reranking import RerankOptions, rerank_with
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.nouns import Ranker
+from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation import compare as comparing
 from rankhouse.evaluation import measures as measuring
@@ -34,6 +43,7 @@ from rankhouse.labels.label import LabelResult
 from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
+from rankhouse.ranking.pool import POOLS
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
@@ -81,7 +91,9 @@ def rerank(
         WrongUse: An unknown splitter, pool or family.
         BadData: A query of the run without a text.
     """
-    options = RerankOptions(split, pool, depth, tail, cache=Path(cache) if cache else None)
+    check_text(split=split, pool=pool, tail=tail)
+    check_count(depth=depth)
+    options = RerankOptions(split, pool, depth, tail, cache=as_path(cache, "cache") if cache else None)
     return rerank_with(as_ranker(ranker), as_run(run), as_queries(queries), as_index(index), options).run
 
 
@@ -115,13 +127,25 @@ def fuse(
     """
     if weights is not None and tune is not None:
         raise WrongUse("give either weights or tune, not both")
-    if apply is not None and len(apply) != len(runs):
-        raise WrongUse(f"{len(apply)} runs to apply to for {len(runs)} runs; give one for each, in order")
-    read_runs = [as_run(run) for run in runs]
-    settle = way(method, None if weights is None else tuple(weights))
+    check_text(method=method, measure=measure)
+    read_runs = as_runs(runs, "runs")
+    others = read_runs if apply is None else as_runs(apply, "apply")
+    if len(others) != len(read_runs):
+        raise WrongUse(
+            f"{len(others)} runs to apply to for {len(read_runs)} runs; give one for each, in order"
+        )
+    settle = way(method, None if weights is None else _numbers(weights))
     tuning = None if tune is None else Tuning(as_qrels(tune), measure)
-    joined = settle([f"run {number}" for number in range(1, len(runs) + 1)], read_runs, tuning)
-    return joined.join(read_runs if apply is None else [as_run(run) for run in apply])
+    joined = settle([f"run {number}" for number in range(1, len(read_runs) + 1)], read_runs, tuning)
+    return joined.join(others)
+
+
+def _numbers(weights: Sequence[float]) -> tuple[float, ...]:
+    numbers = as_list(weights, "weights", "one number a run, for example [0.7, 0.3]")
+    for number in numbers:
+        if not isinstance(number, Real):
+            raise wrong_kind("a weight", number, "a number")
+    return tuple(numbers)
 
 
 def evaluate(run: RunLike, qrels: QrelsLike, measures: str | Iterable[str] = "AP nDCG@10") -> Scores:
@@ -141,7 +165,7 @@ def evaluate(run: RunLike, qrels: QrelsLike, measures: str | Iterable[str] = "AP
         WrongUse: An unknown measure.
         BadData: No query is in both.
     """
-    return measuring.evaluate(as_run(run), as_qrels(qrels), measures)
+    return measuring.evaluate(as_run(run), as_qrels(qrels), as_measures(measures))
 
 
 def compare(
@@ -174,8 +198,20 @@ def compare(
     Raises:
         WrongUse: An unknown baseline, test, correction or measure.
     """
+    if not isinstance(runs, Mapping):
+        raise wrong_kind("runs", runs, 'a mapping of names to runs, for example {"BM25": run}')
+    for name in runs:
+        check_text(system=name)
+    check_text(test=test)
+    if baseline is not None:
+        check_text(baseline=baseline)
+    if correction is not None:
+        check_text(correction=correction)
+    check_count(seed=seed)
     systems = {name: as_run(run) for name, run in runs.items()}
-    return comparing.compare(systems, as_qrels(qrels), measures, baseline, test, correction, seed)
+    return comparing.compare(
+        systems, as_qrels(qrels), as_measures(measures), baseline, test, correction, seed
+    )
 
 
 def label(
@@ -213,6 +249,8 @@ def label(
         WrongUse: A rule that cannot be read, or another process writes the file.
         BadModel: A teacher gave something that is no score.
     """
+    check_text(split=split, negatives=negatives)
+    check_count(depth=depth)
     stored = as_index(index)
     plan = labelling.Plan(
         split=notation.make(split, SPLITTERS, "splitter"),
@@ -220,8 +258,12 @@ def label(
         depth=depth,
         collection=stored.fingerprint,
     )
+    if not isinstance(rule, str | Rule):
+        raise wrong_kind("rule", rule, "a rule, for example judged('qrels.txt')")
     made = read(rule, Openers(ranker=as_ranker)) if isinstance(rule, str) else rule
-    return labelling.label(made, as_run(run), as_queries(queries), stored.documents, Path(out), plan)
+    return labelling.label(
+        made, as_run(run), as_queries(queries), stored.documents, as_path(out, "out"), plan
+    )
 
 
 def train(
@@ -272,16 +314,36 @@ def train(
         from rankhouse.app.teaching import TrainingData, TrainOptions, begin, train_with
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
+    design, folder = str(as_path(ranker, "ranker")), as_path(out, "out")
+    check_text(split=split, pool=pool)
+    check_count(depth=depth)
+    if settings is not None and not isinstance(settings, Mapping):
+        raise wrong_kind("settings", settings, 'a mapping, for example {"epochs": 3}')
+    for name in settings or ():
+        check_text(setting=name)
+    notation.make(split, SPLITTERS, "splitter")
+    notation.make(pool, POOLS, "pool")
     stored = as_index(index)
     data = TrainingData(
         queries=None if queries is None else as_queries(queries),
         qrels=None if qrels is None else as_qrels(qrels),
         run=None if run is None else as_run(run),
-        pairs=tuple(Path(path) for path in ((pairs,) if isinstance(pairs, str | os.PathLike) else pairs)),
-        validation=None
-        if validation is None
-        else (as_queries(validation[0]), as_qrels(validation[1]), as_run(validation[2])),
+        pairs=_pair_files(pairs),
+        validation=None if validation is None else _validation(validation),
     )
     options = TrainOptions(split, pool, depth, dict(settings or {}))
-    train_with(begin(os.fspath(ranker), stored, options.seed), stored, data, Path(out), options)
-    return open_ranker(out)
+    train_with(begin(design, stored, options.seed), stored, data, folder, options)
+    return open_ranker(folder)
+
+
+def _pair_files(pairs: Sequence[PathLike] | PathLike) -> tuple[Path, ...]:
+    files = [pairs] if isinstance(pairs, str | os.PathLike) else as_list(pairs, "pairs", "PAIRS files")
+    return tuple(as_path(file, "pairs") for file in files)
+
+
+def _validation(given: tuple[QueriesLike, QrelsLike, RunLike]) -> tuple[list[Query], Qrels, Run]:
+    parts = as_list(given, "validation", "(queries, qrels, run)")
+    if len(parts) != 3:
+        raise WrongUse(f"validation has {len(parts)} parts; give (queries, qrels, run)")
+    queries, qrels, run = parts
+    return as_queries(queries), as_qrels(qrels), as_run(run)
