@@ -61,7 +61,7 @@ def test_tk_evidence_matches_the_authors_intermediate_values():
     with torch.no_grad():
         match = model.match(batch)
         np.testing.assert_allclose(match.numpy(), z["mid.cosine_matrix_masked"], atol=1e-6)
-        from rankhouse.nn.layers.match import soft_counts
+        from rankhouse.nn.layers.kernel_pooling import soft_counts
 
         counts = soft_counts(match, masks[1], model.head.kernels)
         logs, means = model.head.paths(counts, masks[0], masks[1].sum(1))

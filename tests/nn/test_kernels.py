@@ -4,16 +4,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.nn.layers.match import (
+from rankhouse.nn.layers.kernel_pooling import (
     Kernels,
-    cosines,
     log_counts,
     ragged_counts,
     soft_counts,
-    unit,
     windowed_counts,
-    word_cosines,
 )
+from rankhouse.nn.layers.match import cosines, unit, word_cosines
 
 KERNELS = Kernels.usual(1e-3)
 

@@ -9,8 +9,9 @@ from rankhouse.nn.cpu import machine, train
 from rankhouse.nn.cpu.train_words import Texts
 from rankhouse.nn.layers import compiled_words
 from rankhouse.nn.layers.convolve import WideFilters
+from rankhouse.nn.layers.kernel_pooling import Kernels
 from rankhouse.nn.layers.linear import affine, multiplies
-from rankhouse.nn.layers.match import NORM_EPS, Kernels, unit
+from rankhouse.nn.layers.match import NORM_EPS, unit
 from rankhouse.nn.layers.tk_encoder import OuterEpsNorm
 
 compiled = pytest.mark.skipif(not machine.TRAIN_LOOPS, reason="the compiled loops need AVX512")

@@ -120,7 +120,12 @@ class BiEncoder(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of this policy and these files; its weights are put in afterwards."""
+        """Make the model of this policy and these files; its weights are put in afterwards.
+
+        Args:
+            policy: As the saved model had it.
+            assets: Its files: name -> content.
+        """
         tokenizer, config = read_assets(assets)
         return cls(network_of(config, "AutoModel"), dense_layers(policy["dense"]), tokenizer, policy, config)
 
@@ -261,6 +266,11 @@ def compare(queries: Tensor, passages: Tensor, similarity: Similarity) -> Tensor
     """Compare n queries (n, d) with a passage (n, d) each: (n,), higher is nearer.
 
     "dot": q · p. "cosine": of both given length 1. "l2": minus the squared distance.
+
+    Args:
+        queries: (n, d).
+        passages: (n, d).
+        similarity: "dot", "cosine" or "l2".
     """
     if similarity == "l2":
         return -(queries - passages).square().sum(-1)
@@ -270,7 +280,13 @@ def compare(queries: Tensor, passages: Tensor, similarity: Similarity) -> Tensor
 
 
 def compare_all(queries: Tensor, passages: Tensor, similarity: Similarity) -> Tensor:
-    """Compare g queries (g, d) with every one of n passages (n, d): (g, n), as :func:`compare` does."""
+    """Compare g queries (g, d) with every one of n passages (n, d): (g, n), as :func:`compare` does.
+
+    Args:
+        queries: (g, d).
+        passages: (n, d).
+        similarity: "dot", "cosine" or "l2".
+    """
     if similarity == "l2":
         squares = queries.square().sum(-1)[:, None] + passages.square().sum(-1)
         return 2 * queries @ passages.T - squares
@@ -280,7 +296,12 @@ def compare_all(queries: Tensor, passages: Tensor, similarity: Similarity) -> Te
 
 
 def in_batch_loss(scores: Tensor, own: Tensor) -> Tensor:
-    """DPR's eq. 2: negative log likelihood of each query's own passage; scores (g, n), own (g,)."""
+    """DPR's eq. 2: negative log likelihood of each query's own passage; scores (g, n), own (g,).
+
+    Args:
+        scores: (g, n).
+        own: (g,) int64, the place of each query's own passage.
+    """
     return F.cross_entropy(scores, own)
 
 

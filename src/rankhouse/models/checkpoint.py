@@ -120,7 +120,12 @@ def network_of(config: Mapping[str, Any], kind: str) -> nn.Module:
 
 
 def checkpoint_assets(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return a bundle's files for a tokenizer and a config.json as read."""
+    """Return a bundle's files for a tokenizer and a config.json as read.
+
+    Args:
+        tokenizer: The checkpoint's.
+        config: Its config.json as read.
+    """
     return {
         "tokenizer.json": tokenizer.to_str().encode(),
         "config.json": json.dumps(config, sort_keys=True).encode(),
@@ -133,7 +138,13 @@ def read_assets(assets: Mapping[str, bytes]) -> tuple[Tokenizer, dict[str, Any]]
 
 
 def read_tensor(folder: Path, name: str, allow_pickle: bool) -> Tensor | None:
-    """Read one tensor as the file has it; None if the file does not."""
+    """Read one tensor as the file has it; None if the file does not.
+
+    Args:
+        folder: A checkpoint's folder.
+        name: The tensor's.
+        allow_pickle: Whether pytorch_model.bin may be read (with weights_only, which runs no code).
+    """
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             if name in file.keys():  # noqa: SIM118  # a safetensors file is no mapping

@@ -60,7 +60,12 @@ class Model(Protocol[B]):
         ...
 
     def loss(self, batch: B, labels: Tensor) -> Tensor:
-        """Return the family's loss, (), of a batch of n = g * s pairs with labels (g, s)."""
+        """Return the family's loss, (), of a batch of n = g * s pairs with labels (g, s).
+
+        Args:
+            batch: n = g * s pairs.
+            labels: (g, s); for points 0 or 1, else only their shape counts.
+        """
         ...
 
     def scorer(self, compute: Compute) -> Callable[[B], Tensor]:
@@ -72,7 +77,12 @@ class Model(Protocol[B]):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of this policy and these files; its weights are put in afterwards."""
+        """Make the model of this policy and these files; its weights are put in afterwards.
+
+        Args:
+            policy: As the saved model had it.
+            assets: Its files: name -> content.
+        """
         ...
 
     def assets(self) -> Mapping[str, bytes]:
@@ -135,11 +145,21 @@ class PrecomputingModel(Model[TwoSided], Protocol):
         ...
 
     def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> StoredPassages:
-        """Put n passages into context."""
+        """Put n passages into context.
+
+        Args:
+            texts: The passages.
+            storage: Number format of their vectors.
+        """
         ...
 
     def score_stored(self, query: str, stored: StoredPassages) -> FloatArray:
-        """Score n stored passages for a query: (n,) float32."""
+        """Score n stored passages for a query: (n,) float32.
+
+        Args:
+            query: The question.
+            stored: What :meth:`encode_passages` returned, or a part of it.
+        """
         ...
 
 
@@ -160,7 +180,12 @@ class DualEncoder(Model[B], TemperedModel, Protocol):
 
 
 def plain_scorer(model: torch.nn.Module, compute: Compute) -> Callable[[Any], Tensor]:
-    """Return ``forward`` itself, in eval mode on the chosen device, always in fp32: for small models."""
+    """Return ``forward`` itself, in eval mode on the chosen device, always in fp32: for small models.
+
+    Args:
+        model: A small model.
+        compute: Its device is used; precision is not.
+    """
     model = model.eval().to(compute.device)
 
     def score(batch: Batch) -> Tensor:

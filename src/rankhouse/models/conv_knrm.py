@@ -30,8 +30,9 @@ from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import Texts
 from rankhouse.nn.layers import compiled_words
 from rankhouse.nn.layers.convolve import following_sums
+from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts
 from rankhouse.nn.layers.linear import affine, through
-from rankhouse.nn.layers.match import NORM_EPS, Kernels, dots, log_counts, soft_counts, unit
+from rankhouse.nn.layers.match import NORM_EPS, dots, unit
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
 
 LOG_FACTOR = 0.01
@@ -58,7 +59,12 @@ class ConvKNRMDesign(Reading):
             raise WrongUse(f"grams={self.grams}, filters={self.filters}: both must be 1 or more")
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> ConvKNRM:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained."""
+        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained.
+
+        Args:
+            texts: The collection.
+            seed: Of vectors and weights.
+        """
         return ConvKNRM.fresh(self, texts, seed)
 
 

@@ -82,13 +82,18 @@ class CrossEncoder(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of this policy and these files; its weights are put in afterwards."""
+        """Make the model of this policy and these files; its weights are put in afterwards.
+
+        Args:
+            policy: As the saved model had it.
+            assets: Its files: name -> content.
+        """
         tokenizer, config = read_assets(assets)
         return cls(network_of(config, policy["head"]), tokenizer, policy, config)
 
     @property
     def scale(self) -> str:
-        """Say what a score is; the raw logit of one of two classes is no log-odds, so just a "score"."""
+        """What a score is; the raw logit of one of two classes is no log-odds, so just a "score"."""
         raw = self.policy["scale"] == "logit" and self.policy["classes"] == 2
         return "score" if raw else str(self.policy["scale"])
 
@@ -157,6 +162,10 @@ def scaled(logits: Tensor, scale: Scale) -> Tensor:
 
     "logit": the last class's raw number. "probability" and "logprob": of the last class, by softmax over two
     classes, by sigmoid for one.
+
+    Args:
+        logits: (n, 1) or (n, 2).
+        scale: "logit", "probability" or "logprob".
     """
     if scale == "logit":
         return logits[:, -1]
@@ -245,7 +254,7 @@ def _head(net: Any) -> nn.Module:  # noqa: ANN401  # transformers has no type fo
 
 
 class _AsFirst(nn.Module):
-    """Gives (n, w) states the shape (n, 1, w) of rows of one token."""
+    """States (n, w) in the shape (n, 1, w) of rows of one token."""
 
     def forward(self, states: Tensor) -> Tensor:
         return states[:, None]

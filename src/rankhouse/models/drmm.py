@@ -53,7 +53,12 @@ class DRMMDesign(Reading):
             )
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> DRMM:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained."""
+        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained.
+
+        Args:
+            texts: The collection.
+            seed: Of vectors and weights.
+        """
         return DRMM.fresh(self, texts, seed)
 
 
@@ -92,7 +97,12 @@ class DRMM(WordModel):
         return counts.scatter_add_(2, bins, seen).log1p_()
 
     def votes(self, batch: TwoSided, histograms: Tensor) -> Tensor:
-        """Return each query word's score times its gate: (n, q), summing to the score; eq. 2-3."""
+        """Return each query word's score times its gate: (n, q), summing to the score; eq. 2-3.
+
+        Args:
+            batch: n pairs.
+            histograms: (n, q, b), of :meth:`histograms`.
+        """
         mask = batch.query.mask(at_least=1)
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
         said = through(self.out, through(self.hidden, histograms).tanh()).tanh()

@@ -34,7 +34,7 @@ class EncodingCache:
     """Keeps the vectors of the texts last asked for, within so many bytes.
 
     Args:
-        encode: Gives vectors of texts, each independent of the others.
+        encode: Returns vectors of texts, each independent of the others.
         size: Bytes they may take.
     """
 

@@ -103,7 +103,14 @@ class Engine:
         each: Callable[[B], Tensor],
         out: FloatArray,
     ) -> None:
-        """Fill ``out`` (n, ...) with what ``each`` gives for the encoded items, in their order."""
+        """Fill ``out`` (n, ...) with what ``each`` gives for the encoded items, in their order.
+
+        Args:
+            items: n of them.
+            encode: Turns a window of items into a batch; called in a thread of its own.
+            each: Computes a batch: (m, ...).
+            out: (n, ...), filled in place.
+        """
         waiting: deque[Future[None]] = deque()
         with self._workers() as submit:
             try:

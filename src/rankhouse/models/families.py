@@ -28,7 +28,12 @@ class Design(Protocol):
     """A model still to be trained: what ``tk(...)`` says."""
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> Model[Any]:
-        """Count a vocabulary over texts and draw the weights."""
+        """Count a vocabulary over texts and draw the weights.
+
+        Args:
+            texts: The collection.
+            seed: Of vectors and weights.
+        """
         ...
 
 

@@ -22,8 +22,9 @@ from rankhouse.models.word_models import (
     array,
     embedding,
 )
+from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts
 from rankhouse.nn.layers.linear import through
-from rankhouse.nn.layers.match import Kernels, log_counts, soft_counts, word_cosines
+from rankhouse.nn.layers.match import word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
 
 LOG_FACTOR = 0.01
@@ -36,7 +37,12 @@ class KNRMDesign(Reading):
     """What ``knrm(...)`` accepts; KNRM has no sizes of its own."""
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> KNRM:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a KNRM to be trained."""
+        """Count a vocabulary over texts, start its vectors, draw the weights: a KNRM to be trained.
+
+        Args:
+            texts: The collection.
+            seed: Of vectors and weights.
+        """
         return KNRM.fresh(self, texts, seed)
 
 
@@ -65,7 +71,12 @@ class KNRM(WordModel):
         return word_cosines(self.embedding, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
 
     def features(self, counts: Tensor, query_mask: Tensor) -> Tensor:
-        """Turn soft counts (n, q, k) into the features that are weighed, (n, k); eq. 4."""
+        """Turn soft counts (n, q, k) into the features that are weighed, (n, k); eq. 4.
+
+        Args:
+            counts: (n, q, k).
+            query_mask: (n, q) bool.
+        """
         return log_counts(counts, query_mask) * LOG_FACTOR
 
     def forward(self, batch: TwoSided) -> Tensor:

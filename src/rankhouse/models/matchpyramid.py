@@ -64,7 +64,12 @@ class MatchPyramidDesign(Reading):
             raise WrongUse(f"square={self.square}: must be odd, so that a filter has a middle")
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> MatchPyramid:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained."""
+        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained.
+
+        Args:
+            texts: The collection.
+            seed: Of vectors and weights.
+        """
         return MatchPyramid.fresh(self, texts, seed)
 
 
@@ -99,7 +104,12 @@ class MatchPyramid(WordModel):
         return word_cosines(self.embedding, query, passage)
 
     def grid(self, batch: TwoSided, match: Tensor) -> Tensor:
-        """Convolve the picture and pool it to the grid: (n, f, r, c); zero for an empty text."""
+        """Convolve the picture and pool it to the grid: (n, f, r, c); zero for an empty text.
+
+        Args:
+            batch: n pairs.
+            match: (n, q, p), of :meth:`match`.
+        """
         seen = (
             batch.query.mask(at_least=1)[:, None, :, None] & batch.passage.mask(at_least=1)[:, None, None, :]
         )

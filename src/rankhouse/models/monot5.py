@@ -93,7 +93,12 @@ class MonoT5(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of this policy and these files; its weights are put in afterwards."""
+        """Make the model of this policy and these files; its weights are put in afterwards.
+
+        Args:
+            policy: As the saved model had it.
+            assets: Its files: name -> content.
+        """
         tokenizer, config = read_assets(assets)
         network = network_of(config, "AutoModelForSeq2SeqLM")
         if not policy["tied"]:
@@ -228,7 +233,7 @@ def known_targets(name: str) -> tuple[str, str]:
 
 
 def is_scaled(config: Mapping[str, Any]) -> bool:
-    """Tell from the raw config.json whether decoder states are scaled before the output layer.
+    """Return, by the raw config.json, whether decoder states are scaled before the output layer.
 
     T5 1.0 does, 1.1 and mT5 do not. Up to transformers 4, "tie_word_embeddings": false said which; from 5 on
     that key is always true and "scale_decoder_outputs" says it.
@@ -240,6 +245,10 @@ def is_scaled(config: Mapping[str, Any]) -> bool:
 
 def target_id(tokenizer: Tokenizer, word: str) -> int:
     """Return the one token a target word is.
+
+    Args:
+        tokenizer: The model's.
+        word: As it is written, or a piece of the vocabulary with its mark.
 
     Raises:
         WrongUse: It is split into several; says how.
@@ -262,6 +271,12 @@ def prompt_reader(tokenizer: Tokenizer, prompt: Sequence[str], max_length: int, 
 
     SentencePiece never joins across a space, so that pieces tokenised alone give the prompt's own ids. This
     is checked on probes; a tokenizer for which it is not so reads finished prompts.
+
+    Args:
+        tokenizer: The model's.
+        prompt: What stands before the query, before the passage and at the end.
+        max_length: Most tokens of the whole input.
+        end: The id of </s>.
     """
 
     def ids(text: str) -> list[int]:

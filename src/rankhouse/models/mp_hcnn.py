@@ -105,7 +105,12 @@ class MPHCNNDesign(Reading):
             raise WrongUse(f"hidden={self.hidden}, dropout={self.dropout}: needs 1 or more, and 0 to below 1")
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> MPHCNN:
-        """Count words and trigrams over texts, start vectors, draw weights: a model to be trained."""
+        """Count words and trigrams over texts, start vectors, draw weights: a model to be trained.
+
+        Args:
+            texts: The collection.
+            seed: Of vectors and weights.
+        """
         tally = Tally()
 
         def noted() -> Iterator[str]:
@@ -235,7 +240,12 @@ class MPHCNN(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> MPHCNN:
-        """Make the model of this policy and vocabularies; its weights are put in afterwards."""
+        """Make the model of this policy and vocabularies; its weights are put in afterwards.
+
+        Args:
+            policy: As the saved model had it.
+            assets: Its files: name -> content.
+        """
         design = design_from(MPHCNNDesign, policy)
         reader = WordReader.rebuild(design, assets)
         if _TRIGRAMS_FILE not in assets:
@@ -291,7 +301,12 @@ class MPHCNN(nn.Module):
         return self.log_probabilities(batch)[:, 1]
 
     def loss(self, batch: ThreeInputs, labels: Tensor) -> Tensor:
-        """Return the negative log likelihood of points (g, 1) labelled 0 or 1."""
+        """Return the negative log likelihood of points (g, 1) labelled 0 or 1.
+
+        Args:
+            batch: g pairs.
+            labels: (g, 1).
+        """
         return F.nll_loss(self.log_probabilities(batch), labels.flatten().long())
 
     def scorer(self, compute: Compute) -> Callable[[ThreeInputs], Tensor]:

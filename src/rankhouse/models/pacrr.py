@@ -69,7 +69,12 @@ class PACRRDesign(Reading):
         return self.grams * self.best + 1
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> PACRR:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained."""
+        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained.
+
+        Args:
+            texts: The collection.
+            seed: Of vectors and weights.
+        """
         return PACRR.fresh(self, texts, seed)
 
 
@@ -114,7 +119,12 @@ class PACRR(WordModel):
             return word_cosines(self.embedding, query, passage)
 
     def features(self, batch: TwoSided, match: Tensor) -> Tensor:
-        """Return what each query word found: best matches of each n-gram length and its idf, (n, q, m)."""
+        """Return what each query word found: best matches of each n-gram length and its idf, (n, q, m).
+
+        Args:
+            batch: n pairs.
+            match: (n, q, p), of :meth:`match`.
+        """
         asked, said = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
         maps = [match]
         for size, square in enumerate(self.squares, 2):
@@ -133,7 +143,12 @@ class PACRR(WordModel):
         return top.masked_fill(top == -torch.inf, 0.0)
 
     def votes(self, batch: TwoSided, features: Tensor) -> Tensor:
-        """Return PACRR-DRMM's gated vote of each query word: (n, q), summing to the score."""
+        """Return PACRR-DRMM's gated vote of each query word: (n, q), summing to the score.
+
+        Args:
+            batch: n pairs.
+            features: (n, q, m).
+        """
         mask = batch.query.mask(at_least=1)
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
         return shares(cast(Tensor, self.gate) * idf, mask) * self._weigh(features).squeeze(2)
@@ -145,7 +160,12 @@ class PACRR(WordModel):
         return features
 
     def score_features(self, batch: TwoSided, features: Tensor) -> Tensor:
-        """Score features (n, q, m): (n,)."""
+        """Score features (n, q, m): (n,).
+
+        Args:
+            batch: n pairs.
+            features: (n, q, m).
+        """
         if self.gate is not None:
             return query_sums(self.votes(batch, features))
         rows = nn.functional.pad(features, (0, 0, 0, self.design.query_length - features.shape[1]))

@@ -235,7 +235,7 @@ class TextReader:
 
 
 def fit(query: int, passage: int, room: int) -> tuple[int, int]:
-    """Say how many tokens of query and passage are kept.
+    """Return how many tokens of query and passage are kept.
 
     The passage is shortened first, but never below a quarter of the room for the query's sake.
     """

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, cast
 from zlib import crc32
 
@@ -23,6 +22,7 @@ from torch.nn import functional as F
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.contract import Objective
+from rankhouse.models.samcnn_words import DistinctWords, ProductCache
 from rankhouse.models.word_models import (
     Evidence,
     Reading,
@@ -35,16 +35,14 @@ from rankhouse.models.word_models import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import train
-from rankhouse.nn.layers.convolve import ProductTable, WideFilters
+from rankhouse.nn.layers.convolve import WideFilters
 from rankhouse.nn.layers.linear import query_sums, through
-from rankhouse.nn.layers.match import cosines, row_dots, unit, word_cosines
+from rankhouse.nn.layers.match import word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
 from rankhouse.text.vectors import like_the_known
 from rankhouse.text.vocabulary import UNKNOWN, Vocabulary
 
 Attention = Literal["query", "position"] | None
-_MOST_CACHED = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,12 @@ class SamCNNDesign(Reading):
             raise WrongUse(f"dropout={self.dropout}: must be 0 or more and below 1")
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> SamCNN:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a samCNN to be trained."""
+        """Count a vocabulary over texts, start its vectors, draw the weights: a samCNN to be trained.
+
+        Args:
+            texts: The collection.
+            seed: Of vectors and weights.
+        """
         reader, table = begin(self, texts, seed)
         more = (self.unknown - 1, table.shape[1])
         drawn = like_the_known(np.random.default_rng((seed, 1)), more, table[UNKNOWN:])
@@ -148,58 +151,6 @@ class TextEncoder(nn.Module):
         return through(self.hidden, self.dropout(maxima))
 
 
-class _DistinctWords:
-    """The distinct words of a batch: whatever is computed word by word is computed once for each.
-
-    Attributes:
-        vectors: (u, d); row 0 is padding, zero, and so are the last ones.
-    """
-
-    def __init__(self, words: nn.Embedding, batch: TwoSided) -> None:
-        zero = batch.query.values.new_zeros(1)
-        self._ids = torch.unique(torch.cat([zero, batch.query.values, batch.passage.values]))
-        filled = train.rounded(len(self._ids)) - len(self._ids)
-        self.vectors: Tensor = words(F.pad(self._ids, (0, filled)))  # rows of zeros behind them
-
-    @cached_property
-    def _units(self) -> Tensor:
-        return unit(self.vectors)
-
-    def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
-        """Return the match matrix (n, q, p) of word numbers."""
-        if train.fits(self.vectors):
-            return row_dots(self._units, self.places(query), self.places(passage))
-        asked, said = (F.embedding(self.places(ids), self.vectors) for ids in (query, passage))
-        return cosines(asked, said)
-
-    def places(self, ids: Tensor) -> Tensor:
-        """Return the rows of ``vectors`` where these words stand, of the same shape."""
-        return torch.searchsorted(self._ids, ids)
-
-
-class _ProductCache:
-    """Tables of products that scoring has made so far, up to a limit of floats."""
-
-    def __init__(self, words: nn.Embedding) -> None:
-        self.words, self.tables = words, dict[str | int, ProductTable]()
-
-    def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
-        """Return the match matrix (n, q, p) of word numbers."""
-        return word_cosines(self.words, query, passage)
-
-    def table(self, name: str | int, filters: WideFilters, factor: Tensor | None = None) -> ProductTable:
-        """Return the table of this name, made if it is new."""
-        if name not in self.tables:
-            self.tables[name] = ProductTable(self.words.weight.detach(), filters, factor)
-        return self.tables[name]
-
-    def shrink(self) -> None:
-        """Forget everything once it takes more than the limit; it is computed again as needed."""
-        floats = sum(t.rows * t.filters.weight[:, :, 0].numel() for t in self.tables.values())
-        if floats > _MOST_CACHED:
-            self.tables.clear()
-
-
 class SamCNN(WordModel):
     """The model; its score is the logarithm of the probability of relevance. See the head of this file.
 
@@ -232,16 +183,21 @@ class SamCNN(WordModel):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> SamCNN:
-        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
+        """Make the model of this policy and vocabulary; its weights are put in afterwards.
+
+        Args:
+            policy: As the saved model had it.
+            assets: Its files: name -> content.
+        """
         design = design_from(SamCNNDesign, policy)
         reader = PostReader(design, WordReader.rebuild(design, assets).vocabulary)
         return cls(design, reader, np.zeros((len(reader), policy["width"]), np.float32))
 
-    def _vectors(self, batch: TwoSided, words: _DistinctWords | _ProductCache) -> list[Tensor]:
+    def _vectors(self, batch: TwoSided, words: DistinctWords | ProductCache) -> list[Tensor]:
         """General sentence encoder: query and post vectors, (n, h) each."""
         sides, filters = (batch.query, batch.passage), self.text.filters
         padded = [side.pad(at_least=1) for side in sides]
-        if isinstance(words, _DistinctWords):  # each distinct word is multiplied once for both sides
+        if isinstance(words, DistinctWords):  # each distinct word is multiplied once for both sides
             longest = max(ids.shape[1] for ids in padded)
             ids = torch.cat([F.pad(each, (0, longest - each.shape[1])) for each in padded])
             lengths = torch.cat([side.lengths for side in sides])
@@ -251,8 +207,12 @@ class SamCNN(WordModel):
             maxima = [table.maxima(ids, side.lengths) for ids, side in zip(padded, sides, strict=True)]
         return [self.text(each[:, 0]) for each in maxima]
 
-    def attended_maxima(self, batch: TwoSided, words: _DistinctWords | _ProductCache | None = None) -> Tensor:
+    def attended_maxima(self, batch: TwoSided, words: DistinctWords | ProductCache | None = None) -> Tensor:
         """Let every query token sweep the post: maxima (n, q, f), zero for padding of the query.
+
+        Args:
+            batch: n pairs.
+            words: Its words; None: made anew.
 
         Raises:
             WrongUse: The model has no attention.
@@ -264,18 +224,18 @@ class SamCNN(WordModel):
         filters, lengths = self.attended.filters, batch.passage.lengths
         if self.design.attention == "position":
             scales = words.cosines(query, passage)
-            if isinstance(words, _DistinctWords):
+            if isinstance(words, DistinctWords):
                 at = words.places(passage)[:, None]
                 maxima = filters.maxima(words.vectors, at, lengths, scales)
             else:
                 maxima = words.table("attended", filters).maxima(passage, lengths, scales)
-        elif isinstance(words, _DistinctWords):
+        elif isinstance(words, DistinctWords):
             maxima = filters.met(words.vectors, words.places(query), words.places(passage), lengths)
         else:
             maxima = self._injected(query, passage, lengths, words)
         return maxima * batch.query.mask(at_least=1).unsqueeze(2)
 
-    def _injected(self, query: Tensor, passage: Tensor, lengths: Tensor, cache: _ProductCache) -> Tensor:
+    def _injected(self, query: Tensor, passage: Tensor, lengths: Tensor, cache: ProductCache) -> Tensor:
         """QAtt in scoring: each distinct query word meets each distinct word of its posts once."""
         filters = cast(TextEncoder, self.attended).filters
         out = self.embedding.weight.new_zeros(*query.shape, filters.weight.shape[0])
@@ -285,16 +245,19 @@ class SamCNN(WordModel):
             out[at, column] = table.maxima(passage[at], lengths[at])[:, 0]
         return out
 
-    def _words(self, batch: TwoSided) -> _DistinctWords | _ProductCache:
+    def _words(self, batch: TwoSided) -> DistinctWords | ProductCache:
         """Return the batch's words as training needs them, or a cache to score with."""
         return (
-            _DistinctWords(self.embedding, batch)
-            if torch.is_grad_enabled()
-            else _ProductCache(self.embedding)
+            DistinctWords(self.embedding, batch) if torch.is_grad_enabled() else ProductCache(self.embedding)
         )
 
-    def features(self, batch: TwoSided, words: _DistinctWords | _ProductCache | None = None) -> Tensor:
-        """Return query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h)."""
+    def features(self, batch: TwoSided, words: DistinctWords | ProductCache | None = None) -> Tensor:
+        """Return query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h).
+
+        Args:
+            batch: n pairs.
+            words: Its words; None: made anew.
+        """
         words = words or self._words(batch)
         parts = self._vectors(batch, words)
         if self.attended is not None:
@@ -307,7 +270,7 @@ class SamCNN(WordModel):
         weights = cast(Tensor, self.idf)[query] if by_idf else (query != 0).to(self.decide.weight.dtype)
         return weights / query_sums(weights).clamp_min(1e-6).unsqueeze(1)
 
-    def _overlap(self, batch: TwoSided, words: _DistinctWords | _ProductCache) -> Tensor:
+    def _overlap(self, batch: TwoSided, words: DistinctWords | ProductCache) -> Tensor:
         """Return how much of each query its post holds: (n, 4).
 
         The share of the query's words, and the mean of their best cosines, each once equally weighed and once
@@ -320,8 +283,13 @@ class SamCNN(WordModel):
         weights = [self._importance(query, by_idf) for by_idf in (False, True)]
         return torch.stack([query_sums(each * weight) for each in (held, best) for weight in weights], dim=1)
 
-    def log_probabilities(self, batch: TwoSided, cache: _ProductCache | None = None) -> Tensor:
-        """Return the logarithms of P(not relevant) and P(relevant): (n, 2)."""
+    def log_probabilities(self, batch: TwoSided, cache: ProductCache | None = None) -> Tensor:
+        """Return the logarithms of P(not relevant) and P(relevant): (n, 2).
+
+        Args:
+            batch: n pairs.
+            cache: What scoring has computed so far; None: nothing is kept.
+        """
         words = cache or self._words(batch)
         final = self._normalised(self.norm, through(self.final, self.features(batch, words)))
         hidden = self.dropout(final.tanh())
@@ -340,14 +308,19 @@ class SamCNN(WordModel):
         return self.log_probabilities(batch)[:, 1]
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Return the negative log likelihood of points (g, 1) labelled 0 or 1."""
+        """Return the negative log likelihood of points (g, 1) labelled 0 or 1.
+
+        Args:
+            batch: g pairs.
+            labels: (g, 1).
+        """
         weights = torch.tensor(self.design.class_weights or (1.0, 1.0), device=labels.device)
         return F.nll_loss(self.log_probabilities(batch), labels.flatten().long(), weights)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
         """Return ``forward`` on this device, in fp32, remembering what each word's filters gave."""
         model = self.eval().to(compute.device)
-        cache = _ProductCache(model.embedding)
+        cache = ProductCache(model.embedding)
 
         def score(batch: TwoSided) -> Tensor:
             cache.shrink()

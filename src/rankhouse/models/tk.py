@@ -33,7 +33,8 @@ from rankhouse.models.word_models import (
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import Texts
 from rankhouse.nn.layers import compiled_words
-from rankhouse.nn.layers.match import Kernels, cosines, ragged_counts, soft_counts, unit
+from rankhouse.nn.layers.kernel_pooling import Kernels, ragged_counts, soft_counts
+from rankhouse.nn.layers.match import cosines, unit
 from rankhouse.nn.layers.ragged import Ragged, TwoSided, within_budget
 from rankhouse.nn.layers.tk_encoder import Encoder, Order
 
@@ -84,7 +85,12 @@ class TKDesign(Reading):
             )
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> TK:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a TK to be trained."""
+        """Count a vocabulary over texts, start its vectors, draw the weights: a TK to be trained.
+
+        Args:
+            texts: The collection.
+            seed: Of vectors and weights.
+        """
         return TK.fresh(self, texts, seed)
 
 
@@ -239,6 +245,10 @@ class TK(WordModel):
     @torch.inference_mode()
     def score_stored(self, query: str, stored: StoredPassages) -> FloatArray:
         """Score stored passages for a query: (n,) float32; only the query is put into context.
+
+        Args:
+            query: The question.
+            stored: n passages.
 
         Raises:
             WrongUse: The model pools in windows, whose counts are not sums over whole passages.

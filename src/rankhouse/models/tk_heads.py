@@ -10,8 +10,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts, windowed_counts
 from rankhouse.nn.layers.linear import query_sums, through
-from rankhouse.nn.layers.match import Kernels, log_counts, soft_counts, windowed_counts
 
 _FIRST_SPREAD = 0.014
 _SCALE_START = 0.01
@@ -43,7 +43,13 @@ class KernelHead(nn.Module):
         return logs, sums * self.scale / (lengths[:, None] + 1)
 
     def score(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> Tensor:
-        """Score counts: (n,), eq. 9 and 10."""
+        """Score counts: (n,), eq. 9 and 10.
+
+        Args:
+            counts: (n, q, k) soft counts.
+            query_mask: (n, q) bool.
+            lengths: (n,) passage tokens.
+        """
         logs, means = self.paths(counts, query_mask, lengths)
         both = torch.cat([through(self.log_weight, logs), through(self.length_weight, means)], dim=1)
         return through(self.merge, both).squeeze(1)
@@ -57,6 +63,11 @@ class KernelHead(nn.Module):
         """Split one pair's score, (1, q, p), into what each kernel gave on each path; they sum to the score.
 
         The merging weights are multiplied in, which the rows of the paper's figure 2 lack.
+
+        Args:
+            match: (1, q, p) cosines.
+            query_mask: (1, q) bool.
+            passage_mask: (1, p) bool.
         """
         counts = soft_counts(match, passage_mask, self.kernels)
         logs, means = self.paths(counts, query_mask, passage_mask.sum(1))
@@ -86,7 +97,13 @@ class WindowHead(nn.Module):
             nn.init.constant_(cast(nn.Linear, layer).weight, 1 / most)
 
     def by_size(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
-        """Score each window size: (n, number of sizes)."""
+        """Score each window size: (n, number of sizes).
+
+        Args:
+            match: (n, q, p) cosines.
+            query_mask: (n, q) bool.
+            passage_mask: (n, p) bool.
+        """
         all_counts = windowed_counts(match.tanh(), passage_mask, self.kernels, self.sizes)
         scores = []
         for i, (counts, size, most) in enumerate(zip(all_counts, self.sizes, self.most, strict=True)):
@@ -104,6 +121,12 @@ class WindowHead(nn.Module):
         return through(self.merge, self.by_size(match, query_mask, passage_mask)).squeeze(1)
 
     def parts(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> dict[str, float]:
-        """Split one pair's score into what each window size gave; they sum to the score."""
+        """Split one pair's score into what each window size gave; they sum to the score.
+
+        Args:
+            match: (1, q, p) cosines.
+            query_mask: (1, q) bool.
+            passage_mask: (1, p) bool.
+        """
         shares = (self.by_size(match, query_mask, passage_mask)[0] * self.merge.weight[0]).tolist()
         return {f"windows of {size}": share for size, share in zip(self.sizes, shares, strict=True)}

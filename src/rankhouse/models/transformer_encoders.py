@@ -101,7 +101,12 @@ def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: AN
 
 
 def reads_segments(config: Any, asked: bool) -> bool:  # noqa: ANN401  # as above
-    """Return whether a network wants segment ids: its tokenizer says so and it has more than one."""
+    """Return whether a network wants segment ids: its tokenizer says so and it has more than one.
+
+    Args:
+        config: The network's configuration.
+        asked: What the tokenizer says.
+    """
     return asked and getattr(config, "type_vocab_size", 0) > 1
 
 
@@ -142,7 +147,12 @@ def by_length(batch: Packed) -> Iterator[dict[str, Tensor]]:
 
 
 def padded(batch: Packed, pad_id: int) -> dict[str, Tensor]:
-    """Lay a batch out as transformers takes it: the way of training, and the yardstick of the others."""
+    """Lay a batch out as transformers takes it: the way of training, and the yardstick of the others.
+
+    Args:
+        batch: n rows.
+        pad_id: What fills a row up; masked out.
+    """
     given = {"input_ids": batch.ids.pad(pad_id), "attention_mask": batch.ids.mask().long()}
     if batch.segments is not None:
         given["token_type_ids"] = Ragged(batch.segments, batch.lengths).pad()

@@ -65,7 +65,13 @@ D = TypeVar("D", bound=Reading)
 
 
 def policy_of(family: str, design: Reading, width: int) -> Mapping[str, Any]:
-    """Return everything besides weights and vocabulary that changes a score, as JSON values."""
+    """Return everything besides weights and vocabulary that changes a score, as JSON values.
+
+    Args:
+        family: Name in the table of families.
+        design: Reading and sizes.
+        width: d, of the word vectors.
+    """
     held = {name: value for name, value in asdict(design).items() if name not in _START_ONLY}
     jsonable = {name: list(value) if isinstance(value, tuple) else value for name, value in held.items()}
     return jsonable | {
@@ -77,6 +83,10 @@ def policy_of(family: str, design: Reading, width: int) -> Mapping[str, Any]:
 
 def design_from(design: type[D], policy: Mapping[str, Any]) -> D:
     """Make a design again from its policy.
+
+    Args:
+        design: The family's design.
+        policy: As :func:`policy_of` made it.
 
     Raises:
         BadModel: The policy lacks a setting or has one that this version does not know.
@@ -132,7 +142,12 @@ class WordReader:
         return TwoSided(Ragged.of(query_rows), Ragged.of(passage_rows), torch.tensor(lost, dtype=torch.int64))
 
     def rows(self, texts: Sequence[str], limit: int) -> Ragged:
-        """Turn texts into word numbers, at most ``limit`` each."""
+        """Turn texts into word numbers, at most ``limit`` each.
+
+        Args:
+            texts: n texts.
+            limit: Most words of each.
+        """
         return Ragged.of([self.ids(self.split(text))[:limit] for text in texts])
 
     def assets(self) -> dict[str, bytes]:
@@ -142,6 +157,10 @@ class WordReader:
     @classmethod
     def rebuild(cls, reading: Reading, assets: Mapping[str, bytes]) -> WordReader:
         """Make a reader from its design and files.
+
+        Args:
+            reading: Splitter and lengths.
+            assets: The model's files: name -> content.
 
         Raises:
             BadModel: The vocabulary's file is missing.
@@ -157,6 +176,12 @@ def begin(
     reading: Reading, texts: Iterable[str], seed: int, missing: Missing = like_the_known
 ) -> tuple[WordReader, FloatArray]:
     """Count the vocabulary of a collection and start its vectors: (reader, table (v, d)).
+
+    Args:
+        reading: Splitter, lengths and the source of vectors.
+        texts: The collection.
+        seed: Of the vectors drawn.
+        missing: Draws the vectors of words that the source lacks.
 
     Raises:
         BadData: No word is frequent enough, or the vectors fit none of them.
@@ -189,7 +214,12 @@ def embedding(table: FloatArray) -> nn.Embedding:
 
 
 def blank_table(reader: WordReader, width: int) -> FloatArray:
-    """Return a zero table of the right shape, to be filled with saved weights."""
+    """Return a zero table of the right shape, to be filled with saved weights.
+
+    Args:
+        reader: Its vocabulary gives v.
+        width: d.
+    """
     return np.zeros((len(reader.vocabulary), width), np.float32)
 
 
@@ -230,7 +260,12 @@ class WordModel(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of this policy and vocabulary; its weights are put in afterwards."""
+        """Make the model of this policy and vocabulary; its weights are put in afterwards.
+
+        Args:
+            policy: As the saved model had it.
+            assets: Its files: name -> content.
+        """
         design = design_from(cls.designed_by, policy)
         reader = WordReader.rebuild(design, assets)
         return cls(design, reader, blank_table(reader, policy["width"]))  # type: ignore[arg-type]  # likewise
@@ -244,7 +279,12 @@ class WordModel(nn.Module):
         return self.reader.encode(pairs)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Return the hinge loss with margin 1 of contrasts (g, s)."""
+        """Return the hinge loss with margin 1 of contrasts (g, s).
+
+        Args:
+            batch: n = g * s pairs.
+            labels: (g, s).
+        """
         return hinge(self(batch), labels)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:

@@ -46,7 +46,12 @@ class Int8Rows(NamedTuple):
 
     @classmethod
     def empty(cls, count: int, width: int) -> Int8Rows:
-        """Return rows to be filled."""
+        """Return rows to be filled.
+
+        Args:
+            count: t.
+            width: k.
+        """
         return cls(
             torch.empty(count, width, dtype=torch.int8),
             torch.empty(count),
@@ -192,12 +197,22 @@ class PackedLinear:
         return out
 
     def add(self, rows: Rows, x: Tensor) -> Tensor:
-        """Add the result to x (t, m) float32, in place; return x."""
+        """Add the result to x (t, m) float32, in place; return x.
+
+        Args:
+            rows: (t, k).
+            x: (t, m) float32.
+        """
         self._compute(self._typed(rows), _checked(x, torch.float32, self._out), _ADDED)
         return x
 
     def multiply(self, rows: Rows, y: Tensor) -> Tensor:
-        """Multiply y (t, m) bf16 by the result, in place; return y."""
+        """Multiply y (t, m) bf16 by the result, in place; return y.
+
+        Args:
+            rows: (t, k).
+            y: (t, m) bf16.
+        """
         self._compute(self._typed(rows), _checked(y, torch.bfloat16, self._out), _MULTIPLIED)
         return y
 
@@ -317,7 +332,13 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
 
 
 def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
-    """Let h queries a row (n, h, w) read their row of x (t, w), all bf16; see ``attention.attend_once``."""
+    """Let h queries a row (n, h, w) read their row of x (t, w), all bf16; see ``attention.attend_once``.
+
+    Args:
+        queries: (n, h, w).
+        x: (t, w).
+        ends: (n + 1,) int64, where rows begin and end in t.
+    """
     rows, heads, width = queries.shape
     _checked(x, torch.bfloat16, width)
     _checked(queries.view(rows * heads, width), torch.bfloat16, width)

@@ -25,7 +25,7 @@ from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import infer
 
 Bias = Callable[["Group"], Tensor]
-"""Gives the (1 or rows, h, longest, longest) numbers added to a group's scores, blocked keys included."""
+"""The (1 or rows, h, longest, longest) numbers added to a group's scores, blocked keys included."""
 
 _GRID = 1  # widths are multiples of it: products have the same bits in one shape only; more is slower
 _SAFE = 2.0**-100  # a row sum below this has lost digits to underflow
@@ -62,7 +62,12 @@ class Group:
         return own.view(self.rows, self.longest, x.shape[1])
 
     def put(self, out: Tensor, heads: Tensor) -> None:
-        """Write (rows, h, longest, d) into this group's tokens of out (t, h * d)."""
+        """Write (rows, h, longest, d) into this group's tokens of out (t, h * d).
+
+        Args:
+            out: (t, h * d).
+            heads: (rows, h, longest, d).
+        """
         rows, h, longest, d = heads.shape
         own = out[self.start : self.start + self.tokens]
         if self.place is None:
@@ -76,6 +81,10 @@ def group(lengths: Tensor, compute: Compute) -> list[Group]:
     """See rows of lengths (n,) as rectangles: neighbours of one width, lengths rounded up to a grid.
 
     Sorted rows give the fewest groups. Rows that fill their width need no mask.
+
+    Args:
+        lengths: (n,) int64.
+        compute: Device and precision.
     """
     sizes = lengths.tolist()
     groups, start = [], 0
@@ -212,7 +221,13 @@ class Attention(Protocol):
 
 
 def attention(heads: int, d: int, compute: Compute) -> Attention:
-    """Make the quickest attention of ``heads`` heads of width ``d`` there is."""
+    """Make the quickest attention of ``heads`` heads of width ``d`` there is.
+
+    Args:
+        heads: h.
+        d: Width of a head.
+        compute: Device and precision.
+    """
     return FusedAttention(heads) if infer.fits(compute, d) else SelfAttention(heads, compute)
 
 

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rankhouse.nn.cpu import train_words as loops
+from rankhouse.nn.cpu import train_convolution, train_words
 from rankhouse.nn.cpu.train import rounded
-from rankhouse.nn.cpu.train_words import Gaussians, Maxima, Texts
+from rankhouse.nn.cpu.train_convolution import Maxima
+from rankhouse.nn.cpu.train_words import Gaussians, Texts
 from rankhouse.nn.layers.linear import multiply
 
 _CHUNK_ROWS = 2048  # of products that are made at once
@@ -46,13 +47,13 @@ class _Match(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, words: Tensor, query: Texts, passage: Texts) -> Tensor:  # noqa: ANN401 - torch's context
         ctx.save_for_backward(words, *query, *passage)
-        return loops.match(words, query, passage)
+        return train_words.match(words, query, passage)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
         words, *sides = ctx.saved_tensors
-        return loops.match_back(gradient, words, Texts(*sides[:2]), Texts(*sides[2:])), None, None
+        return train_words.match_back(gradient, words, Texts(*sides[:2]), Texts(*sides[2:])), None, None
 
 
 def pool(match: Tensor, lengths: Tensor, kernels: KernelPair) -> Tensor:
@@ -81,13 +82,13 @@ class _Pool(torch.autograd.Function):
     def forward(ctx: Any, match: Tensor, lengths: Tensor, kernels: Any) -> Tensor:  # noqa: ANN401 - torch's context
         constants = _gaussians(kernels)
         ctx.save_for_backward(match, lengths, *constants)
-        return loops.pool(match, lengths, constants)
+        return train_words.pool(match, lengths, constants)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
         match, lengths, *constants = ctx.saved_tensors
-        return loops.pool_back(gradient, match, lengths, Gaussians(*constants)), None, None
+        return train_words.pool_back(gradient, match, lengths, Gaussians(*constants)), None, None
 
 
 def sweep(
@@ -125,7 +126,7 @@ class _Sweep(torch.autograd.Function):
         f, k, d = weight.shape
         flat = weight.permute(1, 0, 2).reshape(k * f, d)
         if left is None:
-            best, winners = loops.sweep(multiply(words, flat), texts, k, scales)
+            best, winners = train_convolution.sweep(multiply(words, flat), texts, k, scales)
         else:
             best, winners = _sweep_products(words, flat, texts, left, k)
         ctx.save_for_backward(*Maxima(words, weight, *texts, left, scales, winners))
@@ -134,8 +135,8 @@ class _Sweep(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None, None]:  # noqa: ANN401
-        maxima = Maxima(*ctx.saved_tensors)
-        to_words, to_weight, to_scales = loops.sweep_back(gradient, maxima, ctx.needs_input_grad[3])
+        maxima, of_scales = Maxima(*ctx.saved_tensors), ctx.needs_input_grad[3]
+        to_words, to_weight, to_scales = train_convolution.sweep_back(gradient, maxima, of_scales)
         return to_words, to_weight, None, to_scales, None
 
 
@@ -165,7 +166,7 @@ def _sweep_products(words: Tensor, flat: Tensor, texts: Texts, left: Tensor, k: 
         factors = words.index_select(0, torch.div(pairs, u, rounding_mode="floor"))
         products = multiply(factors.mul_(words.index_select(0, pairs % u)), flat)
         part = Texts(at.contiguous(), texts.lengths[chosen])
-        best[chosen], winners[chosen] = loops.sweep(products, part, k)
+        best[chosen], winners[chosen] = train_convolution.sweep(products, part, k)
     return best, winners
 
 
@@ -191,7 +192,7 @@ class _Grams(torch.autograd.Function):
         sides: tuple[Texts, ...],
         eps: float,
     ) -> tuple[Tensor, ...]:
-        vectors = [loops.grams(products, bias, side, eps) for side in sides]
+        vectors = [train_convolution.grams(products, bias, side, eps) for side in sides]
         out, inverses = zip(*vectors, strict=True)
         ctx.sides, ctx.shapes = sides, (products.shape, bias.shape)
         ctx.save_for_backward(*out, *inverses)
@@ -204,5 +205,5 @@ class _Grams(torch.autograd.Function):
         out, inverses = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         into = out[0].new_zeros(ctx.shapes[0]), out[0].new_zeros(ctx.shapes[1])
         for side, gradient, *vectors in zip(ctx.sides, gradients, out, inverses, strict=True):
-            loops.grams_back(gradient, side, (vectors[0], vectors[1]), into)
+            train_convolution.grams_back(gradient, side, (vectors[0], vectors[1]), into)
         return *into, None, None

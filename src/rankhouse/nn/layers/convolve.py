@@ -196,6 +196,10 @@ def convolved(layer: nn.Conv1d, x: Tensor) -> Tensor:
     """Convolve each place with those that follow it, zeros after the end: (n, t, d) -> (n, t, f).
 
     Without gradients each place is a sum of k products in order, so that its bits depend on k places only.
+
+    Args:
+        layer: Weight (f, d, k) and bias (f,).
+        x: (n, t, d).
     """
     f, d, k = layer.weight.shape
     if torch.is_grad_enabled():

@@ -164,7 +164,12 @@ class _PackedLayer(nn.Module):
 
 
 def packed_linears(module: nn.Module, compute: Compute) -> nn.Module:
-    """Return a module without gradients whose linear layers are :class:`Linear`; it is changed."""
+    """Return a module without gradients whose linear layers are :class:`Linear`; it is changed.
+
+    Args:
+        module: Of another library.
+        compute: Device and precision.
+    """
     if isinstance(module, nn.Linear):
         return _PackedLayer(module, compute)
     for name, child in module.named_children():
@@ -176,6 +181,11 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x Wᵀ + b with gradients: (..., in), (out, in), (out,) -> (..., out).
 
     In other number types and off the processor, PyTorch's own layer computes it.
+
+    Args:
+        x: (..., in).
+        weight: (out, in).
+        bias: (out,), or None.
     """
     if not multiplies(x, weight):
         return F.linear(x, weight, bias)
@@ -210,6 +220,11 @@ def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x Wᵀ + b without gradients wherever it is: by :func:`multiply` where that serves.
 
     Rows of zeros fill x up to a number that comes again: oneDNN compiles anew for each that it meets.
+
+    Args:
+        x: (t, in).
+        weight: (out, in).
+        bias: (out,), or None.
     """
     if not multiplies(x, weight):
         return F.linear(x, weight, bias)
@@ -218,7 +233,12 @@ def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def through(layer: nn.Linear, x: Tensor) -> Tensor:
-    """Apply a module's layer: (..., in) -> (..., out); without gradients by :func:`products`."""
+    """Apply a module's layer: (..., in) -> (..., out); without gradients by :func:`products`.
+
+    Args:
+        layer: Weight (out, in) and bias.
+        x: (..., in).
+    """
     if torch.is_grad_enabled():
         return cast(Tensor, layer(x))
     flat = products(x.reshape(-1, x.shape[-1]), layer.weight, layer.bias)
@@ -256,7 +276,12 @@ def _two(rows: Tensor) -> Tensor:
 
 
 def to_weight(gradient: Tensor, x: Tensor) -> Tensor:
-    """Turn the gradient of a product (t, out) into that of its weight: (out, in), for x (t, in)."""
+    """Turn the gradient of a product (t, out) into that of its weight: (out, in), for x (t, in).
+
+    Args:
+        gradient: (t, out).
+        x: (t, in).
+    """
     if gradient.shape[1] > x.shape[1]:  # the narrower of the two is the cheaper one to turn
         return multiply(x.T, gradient.T).T.contiguous()
     return multiply(gradient.T, x.T)

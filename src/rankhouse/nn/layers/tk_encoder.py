@@ -28,6 +28,11 @@ def sinusoids(length: int, width: int, device: torch.device | None = None) -> Te
     """Return the positions 0 .. length - 1 as (length, width): all sines, then all cosines.
 
     Frequencies fall geometrically from 1 to 1e-4, both included; an odd width ends in a column of zeros.
+
+    Args:
+        length: How many positions.
+        width: Columns.
+        device: Where the table is made.
     """
     half = width // 2
     step = math.log(1e4) / max(half - 1, 1)
@@ -125,7 +130,12 @@ class EncoderLayer(nn.Module):
         return self._feed(self._attend(x, bias))
 
     def along(self, x: Tensor, ends: Tensor) -> Tensor:
-        """The same in training, over tokens end to end: (t, d), where rows end (n + 1,) -> (t, d)."""
+        """The same in training, over tokens end to end: (t, d), where rows end (n + 1,) -> (t, d).
+
+        Args:
+            x: (t, d).
+            ends: (n + 1,) int64.
+        """
         attention = self.attention
         head = train.Head(ends, attention.heads, attention.scale)
         attend = self._weights(attention.project, attention.out, self.norm_attention)

@@ -1,0 +1,206 @@
+"""Kernel pooling: soft counts of how often each degree of similarity occurs in a match matrix.
+
+Papers: Xiong et al., SIGIR 2017 (KNRM); Hofstätter et al., TREC 2019 (TK, eq. 5-7). The tensor of all kernels
+of all matches, (n, q, p, k), is never made: forward and backward walk over the kernels with one buffer of
+the size of the match matrix. Shapes: n pairs, q query tokens, p passage tokens, d width, k kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from rankhouse.nn.cpu import train
+from rankhouse.nn.layers import compiled_words
+from rankhouse.nn.layers.linear import products, query_sums, row_sums
+
+COUNT_FLOOR = 1e-10
+"""Least soft count whose logarithm is taken."""
+
+_FAR = 1e4
+_NOTHING = -80.0
+_BLOCK = 1024
+
+
+class Kernels(NamedTuple):
+    """Gaussian kernels over similarity: ``centres`` and ``widths``, k numbers each."""
+
+    centres: tuple[float, ...]
+    widths: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.centres)
+
+    @classmethod
+    def usual(cls, first_width: float = 0.1) -> Kernels:
+        """Return the 11 kernels of the TK authors' code: 1, .9, .7 ... -.9, width 0.1 but for the first."""
+        centres = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)
+        return cls(centres, (first_width, *(0.1,) * 10))
+
+
+def soft_counts(match: Tensor, passage_mask: Tensor, kernels: Kernels) -> Tensor:
+    """Sum every kernel over the passage: (n, q, k); TK's eq. 5 and 6.
+
+    Args:
+        match: (n, q, p) similarities.
+        passage_mask: (n, p) bool, true for real tokens; the others count nothing.
+        kernels: The k kernels.
+    """
+    return windowed_counts(match, passage_mask, kernels, (max(1, match.shape[2]),))[0].squeeze(2)
+
+
+def windowed_counts(
+    match: Tensor, passage_mask: Tensor, kernels: Kernels, sizes: Sequence[int]
+) -> tuple[Tensor, ...]:
+    """Sum every kernel over windows of the passage that do not overlap, for several window sizes at once.
+
+    Args:
+        match: (n, q, p) similarities.
+        passage_mask: (n, p) bool.
+        kernels: The k kernels.
+        sizes: Window sizes in tokens; the last window of each may be shorter.
+
+    Returns:
+        For each size w a tensor (n, q, ceil(p / w), k).
+    """
+    far = match.masked_fill(~passage_mask[:, None, :], _FAR)
+    n, _, p = far.shape
+    if len(sizes) == 1 and sizes[0] >= p and train.fits(far):
+        return (compiled_words.pool(far, torch.full((n,), p), tuple(kernels)).unsqueeze(2),)
+    if not far.requires_grad:
+        return _sums(far, kernels, sizes, row_sums)
+    outputs: tuple[Tensor, ...] = _WindowedCounts.apply(far, kernels, tuple(sizes))  # type: ignore[no-untyped-call]  # torch's
+    return outputs
+
+
+def _sums(
+    match: Tensor, kernels: Kernels, sizes: Sequence[int], add: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, ...]:
+    """Walk over the kernels with one buffer (n, q, p padded to the windows); ``add`` sums (..., p)."""
+    n, q, p = match.shape
+    counts = [match.new_empty(n, q, -(-p // size), len(kernels)) for size in sizes]
+    buffer = torch.empty_like(match)
+    for k, (centre, width) in enumerate(zip(*kernels, strict=True)):
+        _kernel(match, centre, width, buffer)
+        for out, size in zip(counts, sizes, strict=True):
+            out[..., k] = _window_sums(buffer, size, add)
+    return tuple(counts)
+
+
+def _kernel(match: Tensor, centre: float, width: float, out: Tensor) -> Tensor:
+    """Fill ``out`` with exp(-(match - centre)^2 / 2 width^2), eq. 5.
+
+    Values below e^-80 become exact zeros: numbers near the smallest a float can hold make processors
+    a hundred times slower, and no count notices them.
+    """
+    torch.sub(match, centre, out=out)
+    out.square_().mul_(-0.5 / width**2)
+    return torch.threshold_(out, _NOTHING, -torch.inf).exp_()
+
+
+def _window_sums(values: Tensor, size: int, add: Callable[[Tensor], Tensor]) -> Tensor:
+    """(n, q, p) -> (n, q, ceil(p / size))."""
+    p = values.shape[2]
+    windows = -(-p // size)
+    if windows == 1:
+        return add(values).unsqueeze(2)
+    whole = add(values[..., : p - p % size].reshape(*values.shape[:2], p // size, size))
+    if p % size == 0:
+        return whole
+    return torch.cat([whole, add(values[..., p - p % size :]).unsqueeze(2)], dim=2)
+
+
+class _WindowedCounts(torch.autograd.Function):
+    """Kernel sums that remember only the match matrix and compute the kernels again going back."""
+
+    @staticmethod
+    def forward(ctx: Any, match: Tensor, kernels: Kernels, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:  # noqa: ANN401 - torch's context
+        ctx.save_for_backward(match)
+        ctx.kernels, ctx.sizes = kernels, sizes
+        return _sums(match, kernels, sizes, lambda values: values.sum(-1))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        (match,) = ctx.saved_tensors
+        p = match.shape[2]
+        total, buffer = torch.zeros_like(match), torch.empty_like(match)
+        for k, (centre, width) in enumerate(zip(*ctx.kernels, strict=True)):
+            _kernel(match, centre, width, buffer)
+            buffer.mul_(_spread(gradients, ctx.sizes, k, p))
+            total.addcmul_(buffer, match - centre, value=-1 / width**2)
+        return total, None, None
+
+
+def _spread(gradients: Sequence[Tensor], sizes: Sequence[int], k: int, p: int) -> Tensor:
+    """Return each passage token the gradient of its windows: (n, q, p), or (n, q, 1) for one whole window."""
+    parts = []
+    for gradient, size in zip(gradients, sizes, strict=True):
+        own = gradient[..., k]
+        parts.append(own if own.shape[2] == 1 else own.repeat_interleave(size, dim=2)[..., :p])
+    return sum(parts[1:], start=parts[0])
+
+
+def ragged_counts(
+    query: Tensor,
+    vectors: NDArray[Any],
+    scales: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    kernels: Kernels,
+) -> Tensor:
+    """Sum every kernel over each of n passages stored end to end, for one query: (n, q, k).
+
+    Args:
+        query: (q, d) unit vectors.
+        vectors: (t, d) unit vectors of all passages' tokens: float32, float16, or int8 with ``scales``.
+        scales: (t,) factor of each row of int8 vectors; empty for floats.
+        offsets: (n + 1,) where each passage begins; an empty passage counts nothing.
+        kernels: The k kernels.
+    """
+    match = _stored_match(query, torch.from_numpy(vectors), torch.from_numpy(scales))  # (q, t)
+    filled = np.flatnonzero(np.diff(offsets))
+    counts = torch.zeros(len(offsets) - 1, len(query), len(kernels))
+    if not filled.size or not len(query):
+        return counts
+    sums = np.empty((len(filled), len(query), len(kernels)), np.float32)
+    buffer = torch.empty_like(match)
+    for k, (centre, width) in enumerate(zip(*kernels, strict=True)):
+        values = _kernel(match, centre, width, buffer).numpy()
+        sums[:, :, k] = np.add.reduceat(values, offsets[filled], axis=1).T
+    counts[torch.from_numpy(filled)] = torch.from_numpy(sums)
+    return counts
+
+
+def _stored_match(query: Tensor, vectors: Tensor, scales: Tensor) -> Tensor:
+    """(q, d), (t, d) -> (q, t); other types become float32 a cache-sized block at a time."""
+    t, d = vectors.shape
+    out = torch.empty(t, len(query))
+    if vectors.dtype == torch.float32:
+        out = products(vectors, query)
+    else:
+        block = torch.empty(min(_BLOCK, t), d)
+        for start in range(0, t, _BLOCK):
+            part = vectors[start : start + _BLOCK]
+            out[start : start + len(part)] = products(block[: len(part)].copy_(part), query)
+    if len(scales):
+        out.mul_(scales[:, None])
+    return out.T.contiguous()
+
+
+def log_counts(counts: Tensor, query_mask: Tensor, base: float | None = None) -> Tensor:
+    """Sum the logarithms of soft counts over the query: (n, k); TK's eq. 7.
+
+    Args:
+        counts: (n, q, k) soft counts; at least 1e-10 of each is taken.
+        query_mask: (n, q) bool.
+        base: 2 for TK; None for the natural logarithm (KNRM).
+    """
+    floored = counts.clamp_min(COUNT_FLOOR)
+    logs = floored.log2() if base == 2 else floored.log()
+    return query_sums(logs * query_mask.unsqueeze(2))
