@@ -24,7 +24,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_floors.py tests/test_house.py
 
-# The site, as plain files under site/; the first dead link or undocumented name stops it.
+# The site, as plain files under site/; a dead link or an undocumented name stops it (--quiet would not count warnings).
 docs: $(STAMP)
 	$(BIN)/python -m pytest tests/test_site.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
