@@ -94,13 +94,13 @@ class DenseModel:
     @classmethod
     def parse(cls, text: str) -> DenseModel:
         """Read the notation; the ranker may stand without quotes: ``dense(biencoder("DIR"), name="x")``."""
-        found = _DENSE.fullmatch(text)
-        if found is None or not found["inside"].strip():
+        match = _DENSE.fullmatch(text)
+        if match is None or not match["inside"].strip():
             raise WrongUse(f'"{text}": write  dense(RANKER), the ranker being a folder or  biencoder("DIR")')
         try:
             spec = notation.parse(text)
         except WrongUse:
-            ranker, *rest = _NAMED.split(found["inside"].strip(), maxsplit=1)
+            ranker, *rest = _NAMED.split(match["inside"].strip(), maxsplit=1)
             spec = notation.parse(f"dense({', '.join([repr(ranker.strip()), *rest])})")
         return notation.make(spec, {"dense": cls}, "model")
 

@@ -226,11 +226,11 @@ class Run(Mapping[str, Ranking]):
 
     def restrict(self, query_ids: Iterable[str]) -> Run:
         """Keep only these queries, in the order given; ids the run does not know are passed over."""
-        kept = [q for q in dict.fromkeys(query_ids) if q in self._queries]
-        spans = [(self._offsets[self._queries[q]], self._offsets[self._queries[q] + 1]) for q in kept]
+        known = [q for q in dict.fromkeys(query_ids) if q in self._queries]
+        spans = [(self._offsets[self._queries[q]], self._offsets[self._queries[q] + 1]) for q in known]
         rows = np.concatenate([np.empty(0, np.int64), *(np.arange(a, b) for a, b in spans)])
         offsets = np.concatenate([[0], np.cumsum([b - a for a, b in spans], dtype=np.int64)]).astype(np.int64)
-        queries = {q: i for i, q in enumerate(kept)}
+        queries = {q: i for i, q in enumerate(known)}
         return Run(queries, offsets, self._table, self._codes[rows], self._scores[rows])
 
 

@@ -69,13 +69,18 @@ class Chunk:
         self._characters = 0
 
     def add(self, doc_id: str, passages: Sequence[Passage]) -> None:
-        """Take a document; passages without text are left out."""
-        said = [passage for passage in passages if passage.text.strip()]
+        """Take a document; passages without text are left out.
+
+        Args:
+            doc_id: Its id.
+            passages: Its passages, in order.
+        """
+        with_text = [passage for passage in passages if passage.text.strip()]
         self.ids.append(doc_id)
-        self.texts += [passage.text for passage in said]
-        self.numbers += [passage.index for passage in said]
-        self.rows.append(len(said))
-        self._characters += sum(len(passage.text) for passage in said)
+        self.texts += [passage.text for passage in with_text]
+        self.numbers += [passage.index for passage in with_text]
+        self.rows.append(len(with_text))
+        self._characters += sum(len(passage.text) for passage in with_text)
 
     def full(self, passages: int) -> bool:
         """Whether to encode now; documents without text fill a chunk as well, ten times as slowly."""
@@ -131,14 +136,19 @@ class AppendLog(Generic[S]):
 
     def _sums_so_far(self, name: str, size: int) -> BlockSums:
         if size and name not in self.state.blocks:  # written by an older version: measure it now
-            found = file_sum(self.folder / name, size, blocks=True)
-            if what := differs(found, sum_of(self.state, name)):
+            measured = file_sum(self.folder / name, size, blocks=True)
+            if what := differs(measured, sum_of(self.state, name)):
                 raise BadIndex(f"{self.folder / name}: {what}; encode anew with --overwrite")
-            return BlockSums(size, found.blocks)
+            return BlockSums(size, measured.blocks)
         return BlockSums(size, self.state.blocks.get(name, b"") if size else b"")
 
     def append(self, files: dict[str, bytes], counts: dict[str, Any]) -> None:
-        """Add a chunk to the files; afterwards the state has these counts."""
+        """Add a chunk to the files; afterwards the state has these counts.
+
+        Args:
+            files: Name of each file -> what is added to it.
+            counts: Attributes of the state -> their values afterwards.
+        """
         with writing_to(self.folder, DONE_STAYS):
             for name, data in files.items():
                 self._append(name, data)
@@ -153,7 +163,12 @@ class AppendLog(Generic[S]):
         self.state = _changed(self.state, sums=sums)
 
     def note(self, texts: str, *, now: bool = False) -> None:
-        """Say in ``progress.json`` that all of ``state`` counts; every few seconds, unless it must be now."""
+        """Say in ``progress.json`` that all of ``state`` counts; every few seconds, unless it must be now.
+
+        Args:
+            texts: Hash of the documents so far.
+            now: Write even if it was written a moment ago.
+        """
         self.state = _changed(self.state, texts=texts)
         if not now and time.monotonic() - self._noted < JOURNAL_SECONDS:
             return
@@ -252,7 +267,12 @@ def append_documents(
 
 
 def finish(folder: Path, final: LogState) -> None:
-    """Say that all is done."""
+    """Say that all is done.
+
+    Args:
+        folder: The folder.
+        final: Its complete state.
+    """
     with writing_to(folder, DONE_STAYS):
         save_state(final, folder / MANIFEST)
         (folder / PROGRESS).unlink(missing_ok=True)
@@ -274,7 +294,12 @@ def _refuse_others(files: AppendLog[S], texts: str) -> None:
 
 @contextmanager
 def writing_to(folder: Path, consolation: str) -> Iterator[None]:
-    """Turn a refusal to write into an error that says what is left."""
+    """Turn a refusal to write into an error that says what is left.
+
+    Args:
+        folder: What is written to.
+        consolation: What is left, for the message.
+    """
     try:
         yield
     except OSError as error:

@@ -87,13 +87,23 @@ def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, objec
 
 
 def save_state(state: LogState, path: Path) -> None:
-    """Write a state into a file, whole or not at all."""
+    """Write a state into a file, whole or not at all.
+
+    Args:
+        state: What is written.
+        path: The file.
+    """
     with replacing(path) as temporary:
         temporary.write_bytes(sealed(msgspec.json.encode(state)))
 
 
 def sum_of(state: LogState, name: str) -> FileSum:
-    """Return what a file must be, as far as it counts."""
+    """Return what a file must be, as far as it counts.
+
+    Args:
+        state: How much of the folder counts.
+        name: The file.
+    """
     return FileSum(state.sizes()[name], state.sums.get(name, 0), state.blocks.get(name, b""))
 
 

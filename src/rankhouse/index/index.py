@@ -109,9 +109,9 @@ class Index:
             BadIndex: It is no index, damaged, or of another version.
         """
         path = Path(path)
-        said = manifest.load(path)
-        segments = [Segment(path / "segments" / entry.folder, entry.files) for entry in said.segments]
-        return cls(path, said, segments)
+        state = manifest.load(path)
+        segments = [Segment(path / "segments" / entry.folder, entry.files) for entry in state.segments]
+        return cls(path, state, segments)
 
     def __len__(self) -> int:
         return self.collection.documents
@@ -160,7 +160,12 @@ class Index:
         return all(before[1] < after[0] for before, after in pairwise(edges))
 
     def by_id(self, rows: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sort rows of the whole index by group, then by document id: positions, (rows,)."""
+        """Sort rows of the whole index by group, then by document id: positions, (rows,).
+
+        Args:
+            rows: (n,) rows of the whole index.
+            group: (n,) the group of each.
+        """
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         heads = np.empty((len(rows), 2), np.uint64)
         for number, part in enumerate(self.segments):

@@ -105,15 +105,15 @@ class CachedRanker:
         keys, row = pair_keys(pairs), self._row()
         known = self._store.find(row, keys)
         missing = {key: place for place, key in enumerate(keys) if key not in known}
-        asked = list(missing.items())
-        for start in range(0, len(asked), self.portion):
-            some = asked[start : start + self.portion]
+        unknown = list(missing.items())
+        for start in range(0, len(unknown), self.portion):
+            some = unknown[start : start + self.portion]
             fresh = one_each(len(some), self.ranker.score([pairs[place] for _, place in some]))
             scored = [(key, value) for (key, _), value in zip(some, fresh.tolist(), strict=True)]
             self._store.keep(row, scored)
             known.update(scored)
-        self.misses += len(asked)
-        self.hits += len(keys) - len(asked)
+        self.misses += len(unknown)
+        self.hits += len(keys) - len(unknown)
         return np.fromiter((known[key] for key in keys), np.float32, len(keys))
 
     def close(self) -> None:

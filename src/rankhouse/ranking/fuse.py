@@ -129,18 +129,18 @@ def _mix(fusion: Fusion, aligned: _Aligned, weights: Weights) -> Run:
     """Add up and sort."""
     part = np.flatnonzero(np.array(weights) > 0)
     values = aligned.values[part]
-    found = ~np.isnan(values)
-    kept = np.flatnonzero(found.all(axis=0) if fusion.missing == "drop" else found.any(axis=0))
-    values, found, query = values[:, kept], found[:, kept], aligned.query[kept]
-    terms = np.where(found, values, aligned.floors[part][:, query]) * np.array(weights)[part, None]
+    present = ~np.isnan(values)
+    rows = np.flatnonzero(present.all(axis=0) if fusion.missing == "drop" else present.any(axis=0))
+    values, present, query = values[:, rows], present[:, rows], aligned.query[rows]
+    terms = np.where(present, values, aligned.floors[part][:, query]) * np.array(weights)[part, None]
     # Added from small to large: the sum, to the last bit, is the same in whatever order runs are given.
     sums = np.sort(terms, axis=0).sum(axis=0)
     if fusion.votes:
-        sums *= found.sum(axis=0)
+        sums *= present.sum(axis=0)
     scores = sums.astype(np.float32)
     order = _best_first(query, scores)
     offsets = np.searchsorted(query, np.arange(len(aligned.queries) + 1))
-    codes = aligned.code[kept][order].astype(np.int32)
+    codes = aligned.code[rows][order].astype(np.int32)
     return Run(aligned.queries, offsets, aligned.table, codes, scores[order])
 
 
@@ -323,7 +323,12 @@ def _simplex(runs: int, parts: int, near: Weights | None = None) -> list[Weights
     """List weights that are whole parts and sum to 1, later runs' smallest first; near a point if given."""
 
     def splits(number: int, left: int) -> Iterator[tuple[int, ...]]:
-        """Return what runs ``number`` to the last may get, in parts, leaving the rest to the first run."""
+        """Return what runs ``number`` to the last may get, in parts, leaving the rest to the first run.
+
+        Args:
+            number: How many weights.
+            left: What is left to share out.
+        """
         if number == runs:
             yield ()
             return

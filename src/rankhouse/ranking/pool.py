@@ -90,9 +90,9 @@ class Pool(NamedTuple):
         Raises:
             WrongUse: It cannot.
         """
-        said = scale_of(ranker)
-        convert(np.empty(0), said, self.scale)
-        return said
+        scale = scale_of(ranker)
+        convert(np.empty(0), scale, self.scale)
+        return scale
 
 
 # --- the pools ------------------------------------------------------------------------------------------
@@ -120,6 +120,10 @@ def mean(scale: str = "score") -> Pool:
 
 def top(k: int, scale: str = "score") -> Pool:
     """Make the mean of the k best passages; of all of them where there are fewer.
+
+    Args:
+        k: How many of the best.
+        scale: The scale they are pooled on.
 
     Raises:
         WrongUse: k is not a whole number of at least 1.

@@ -66,11 +66,11 @@ def rerank(
     _warn_of_trap(plan.pool, scale)
     texts = _texts(run, queries, report)
     before = _hits(ranker)
-    found = candidates(run, texts, documents, plan, report)
+    documents_read = candidates(run, texts, documents, plan, report)
     counter = Counter(progress, sum(min(plan.depth, len(run[query_id].scores)) for query_id in run))
     doc_ids: dict[str, Sequence[str]] = {}
     scores: dict[str, FloatArray] = {}
-    for query_id, some in groupby(scored(ranker, found, plan, report, counter), _query_id):
+    for query_id, some in groupby(scored(ranker, documents_read, plan, report, counter), _query_id):
         pooled = {
             one.doc_id: _pooled(plan.pool, scale, one, values) for one, values in some if len(one.passages)
         }
@@ -96,11 +96,11 @@ def _texts(run: Run, queries: Iterable[Query], report: Report) -> dict[str, Quer
         if query.id in texts:
             raise DuplicateId(f'query "{query.id}" is given twice; a query has one text')
         texts[query.id] = query
-    asked = [query_id for query_id in run if len(run[query_id].scores)]
-    if missing := [q for q in asked if q not in texts or not texts[q].text.strip()]:
+    with_documents = [query_id for query_id in run if len(run[query_id].scores)]
+    if missing := [q for q in with_documents if q not in texts or not texts[q].text.strip()]:
         raise BadData(
-            f"{len(missing):,} of the run's {len(asked):,} queries have no text among the queries given: "
-            f"{_named(missing)}; give the queries the run was made with"
+            f"{len(missing):,} of the run's {len(with_documents):,} queries have no text among the queries "
+            f"given: {_named(missing)}; give the queries the run was made with"
         )
     report.queries_not_in_run = [q for q in texts if q not in run]
     if (absent := report.queries_not_in_run) and len(run):
@@ -123,11 +123,11 @@ def _pooled(pool: Pool, scale: str, one: Candidate, scores: FloatArray) -> float
 
 def _settled(ranking: Ranking, pooled: dict[str, float], plan: Plan) -> tuple[Sequence[str], FloatArray]:
     """Put a query's ranking together: the scored, the tail, the lost."""
-    kept = len(ranking.doc_ids) if plan.tail == "keep" else plan.depth
+    end = len(ranking.doc_ids) if plan.tail == "keep" else plan.depth
     if not pooled:
-        return ranking.doc_ids[:kept], ranking.scores[:kept]
+        return ranking.doc_ids[:end], ranking.scores[:end]
     lost = [doc_id for doc_id in ranking.doc_ids[: plan.depth] if doc_id not in pooled]
-    after = [*ranking.doc_ids[plan.depth : kept], *lost]
+    after = [*ranking.doc_ids[plan.depth : end], *lost]
     with np.errstate(over="ignore"):  # a sum beyond float32 becomes infinite, which a Run can hold
         scores = np.fromiter(pooled.values(), np.float64, len(pooled)).astype(np.float32)
     return [*pooled, *after], with_room_below(scores, len(after))

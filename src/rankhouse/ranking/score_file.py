@@ -152,7 +152,13 @@ class ScoreFile:
         )
 
     def ranker(self, name: bytes, fingerprint: str, policy: str) -> int:
-        """Return the row of a ranker, new or old."""
+        """Return the row of a ranker, new or old.
+
+        Args:
+            name: Hash of all that makes its scores.
+            fingerprint: The ranker's.
+            policy: What else changes its scores.
+        """
         with self._turn:
             try:
                 if (found := self._sql.execute(_WHOSE, (name,)).fetchone()) is None:
@@ -166,13 +172,18 @@ class ScoreFile:
         return int(found[0])
 
     def find(self, ranker: int, keys: Sequence[bytes]) -> dict[bytes, float]:
-        """Look keys up; those not there are absent from the answer."""
+        """Look keys up; those not there are absent from the answer.
+
+        Args:
+            ranker: The ranker's row.
+            keys: Hashes of the pairs.
+        """
         found: dict[bytes, float] = {}
-        asked = list(dict.fromkeys(keys))
+        unique = list(dict.fromkeys(keys))
         with self._turn:
             try:
-                for start in range(0, len(asked), self._step):
-                    some = asked[start : start + self._step]
+                for start in range(0, len(unique), self._step):
+                    some = unique[start : start + self._step]
                     marks = ",".join("?" * len(some))
                     rows = self._sql.execute(
                         f"SELECT pair, score, checksum FROM scores WHERE ranker = {ranker} "  # noqa: S608 - a number and question marks
@@ -227,7 +238,12 @@ class ScoreFile:
         return len(rankers), scores
 
     def keep(self, ranker: int, scored: Iterable[tuple[bytes, float]]) -> None:
-        """Write a portion of scores in one transaction; what is not a number is left out."""
+        """Write a portion of scores in one transaction; what is not a number is left out.
+
+        Args:
+            ranker: The ranker's row.
+            scored: (hash of the pair, score).
+        """
         rows = [(key, value) for key, value in scored if not isnan(value)]
         if not self._writable:
             return
@@ -260,7 +276,12 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def damaged(path: Path, reason: str) -> BadData:
-    """Say that a cache cannot be trusted and what to do."""
+    """Say that a cache cannot be trusted and what to do.
+
+    Args:
+        path: The file.
+        reason: What is wrong with it.
+    """
     return BadData(
         f"the score cache is damaged or is no SQLite file ({reason}); delete it with its -wal and -shm "
         "files to score afresh, or name another path",

@@ -31,12 +31,12 @@ def snippet(text: str, weights: Mapping[str, float], analyzer: Analyzer, width: 
         width: About how many characters to show.
     """
     text = " ".join(text.split())
-    found = [(a, b, term) for a, b, term in analyzer.spans(text) if term in weights]
+    matches = [(a, b, term) for a, b, term in analyzer.spans(text) if term in weights]
     best, best_worth = 0, -1.0
     last, inside = 0, Counter[str]()
-    for first, (begin, _, term) in enumerate(found):
-        while last < len(found) and found[last][1] - begin <= width:
-            inside[found[last][2]] += 1
+    for first, (begin, _, term) in enumerate(matches):
+        while last < len(matches) and matches[last][1] - begin <= width:
+            inside[matches[last][2]] += 1
             last += 1
         # A second mention says a little more; ten of them do not outweigh another word of the query.
         worth = sum(weights[t] for t, count in inside.items() if count) + 0.01 * (last - first)
@@ -50,7 +50,7 @@ def snippet(text: str, weights: Mapping[str, float], analyzer: Analyzer, width: 
     end = _word_end(text, min(len(text), start + width))
     before, after = "… " if start else "", " …" if end < len(text) else ""
     shift = len(before) - start
-    marks = tuple((a + shift, b + shift) for a, b, _ in found if a >= start and b <= end)
+    marks = tuple((a + shift, b + shift) for a, b, _ in matches if a >= start and b <= end)
     return Snippet(before + text[start:end] + after, marks)
 
 

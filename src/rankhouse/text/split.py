@@ -126,8 +126,11 @@ class Sentences:
 
     def __call__(self, document: Document) -> list[Passage]:
         """Return the windows, in order."""
-        found = [s for sentence in self.find(document.text[: self.max_chars]) if (s := sentence.strip())]
-        texts = [" ".join(found[start:end]) for start, end in _windows(len(found), self.size, self.stride)]
+        found = self.find(document.text[: self.max_chars])
+        sentences = [s for sentence in found if (s := sentence.strip())]
+        texts = [
+            " ".join(sentences[start:end]) for start, end in _windows(len(sentences), self.size, self.stride)
+        ]
         return _titled(document, texts, ". " if self.title else None)
 
     def dropped(self, document: Document) -> int:
@@ -135,9 +138,9 @@ class Sentences:
         missing = 0 if self.title or not document.text.strip() else len(document.title.split())
         if self.max_chars is None or len(document.text) <= self.max_chars:
             return missing
-        kept = len(document.text[: self.max_chars].split())
+        read = len(document.text[: self.max_chars].split())
         in_a_word = not any(c.isspace() for c in document.text[self.max_chars - 1 : self.max_chars + 1])
-        return missing + len(document.text.split()) - kept + in_a_word
+        return missing + len(document.text.split()) - read + in_a_word
 
     def __str__(self) -> str:
         return _notation("sentences", self, self.size, self.stride)
@@ -285,12 +288,12 @@ def _titled(document: Document, texts: list[str], joint: str | None) -> list[Pas
 def _notation(name: str, splitter: Sentences | Words | Windows, *shown: int) -> str:
     """Write a splitter: its main numbers in place, a limit always, the rest where it is not the usual."""
     fields = list(vars(splitter).items())[len(shown) :]
-    said = {key: value for key, value in fields if key == "limit" or value != getattr(type(splitter), key)}
-    if "find" in said:  # handed in from Python: cannot be read back, but tells its passages from others
-        brick = said["find"]
+    options = {key: value for key, value in fields if key == "limit" or value != getattr(type(splitter), key)}
+    if "find" in options:  # handed in from Python: cannot be read back, but tells its passages from others
+        brick = options["find"]
         home, own = getattr(brick, "__module__", ""), getattr(brick, "__qualname__", type(brick).__qualname__)
-        said["find"] = f"{home}.{own}" if home else own
-    return write(name, *shown, **said)
+        options["find"] = f"{home}.{own}" if home else own
+    return write(name, *shown, **options)
 
 
 def _check(splitter: object, least: int = 1, **numbers: object) -> None:

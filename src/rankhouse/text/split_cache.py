@@ -36,11 +36,11 @@ class SplitCache:
 
     def __call__(self, document: Document) -> Sequence[Passage]:
         """Cut a document, or find its passages again."""
-        found = self._kept.get(document.id)
-        if found is not None and found.document == document:
+        entry = self._kept.get(document.id)
+        if entry is not None and entry.document == document:
             self._kept.move_to_end(document.id)
-            return found.passages
-        if found is not None:
+            return entry.passages
+        if entry is not None:
             self._forget(document.id)
         cut = _Cut(document, self._split(document))
         self._kept[document.id] = cut
@@ -59,11 +59,11 @@ class SplitCache:
         Raises:
             KeyError: The collection does not have it.
         """
-        found = self._kept.get(doc_id)
-        if found is None:
+        entry = self._kept.get(doc_id)
+        if entry is None:
             return self(documents[doc_id])
         self._kept.move_to_end(doc_id)
-        return found.passages
+        return entry.passages
 
     def _forget(self, doc_id: str) -> None:
         self._characters -= _size(self._kept.pop(doc_id).document)

@@ -78,7 +78,7 @@ def command(
     if vectors:
         notation.make(vectors, dense_faiss.STRUCTURES, "vector structure")
     opened: Any = open_ranker(ranker, ComputeOptions(precision, device, threads))
-    asked = _Asked(split, pool, dtype, overwrite)
+    options = _Options(split, pool, dtype, overwrite)
     is_dense = isinstance(opened, TextEncoder) and not tokens
     if vectors and not is_dense:
         raise WrongUse(f"--vectors {vectors}: a structure is built over a bi-encoder's vectors, not these")
@@ -90,17 +90,17 @@ def command(
         idle("token ids are whole numbers", "dtype", "precision")
     started = time.perf_counter()
     if is_dense:
-        said, sentence = _dense(index, opened, asked, name, vectors)
+        facts, sentence = _dense(index, opened, options, name, vectors)
     else:
-        said, sentence = _precompute(index, opened, asked, tokens=tokens)
+        facts, sentence = _precompute(index, opened, options, tokens=tokens)
     seconds = time.perf_counter() - started
     if as_json:
-        console.emit_json(said | {"seconds": round(seconds, 3)})
+        console.emit_json(facts | {"seconds": round(seconds, 3)})
     else:
         console.say(f"{sentence}, {seconds:.1f} s")
 
 
-class _Asked(NamedTuple):
+class _Options(NamedTuple):
     """What the options say of the encoding; no dtype is the usual one."""
 
     split: str
@@ -110,36 +110,36 @@ class _Asked(NamedTuple):
 
 
 def _dense(
-    index: Index, encoder: Encoder, asked: _Asked, name: str, vectors: str
+    index: Index, encoder: Encoder, options: _Options, name: str, vectors: str
 ) -> tuple[dict[str, object], str]:
     """Give every passage a vector; build a structure over them if one is named."""
-    if asked.dtype == "int8":
+    if options.dtype == "int8":
         raise WrongUse('--dtype int8: a bi-encoder\'s vectors are float32 or float16; see --vectors "sq8"')
-    splitter = notation.make(asked.split, SPLITTERS, "splitter")
-    dtype = asked.dtype or "float32"
-    job = EncodeOptions(len(index), index.fingerprint, splitter, dtype=dtype, overwrite=asked.overwrite)
+    splitter = notation.make(options.split, SPLITTERS, "splitter")
+    dtype = options.dtype or "float32"
+    job = EncodeOptions(len(index), index.fingerprint, splitter, dtype=dtype, overwrite=options.overwrite)
     folder = vectors_folder(index.path, name)
     with console.progress("encoding", len(index)) as show:
-        made = encode(encoder, index.documents.stream(), folder, job, show)
+        stored = encode(encoder, index.documents.stream(), folder, job, show)
     if vectors:
-        with console.progress("building", len(made)) as show:
-            dense_faiss.build(made, vectors, progress=show)
-    said: dict[str, object] = {"vectors": len(made), "dimension": made.dimension}
-    return said, f"{len(made):,} vectors of {made.dimension} numbers in {made.folder}"
+        with console.progress("building", len(stored)) as show:
+            dense_faiss.build(stored, vectors, progress=show)
+    facts: dict[str, object] = {"vectors": len(stored), "dimension": stored.dimension}
+    return facts, f"{len(stored):,} vectors of {stored.dimension} numbers in {stored.folder}"
 
 
 def _precompute(
-    index: Index, ranker: NeuralRanker, asked: _Asked, *, tokens: bool
+    index: Index, ranker: NeuralRanker, options: _Options, *, tokens: bool
 ) -> tuple[dict[str, object], str]:
     """Store what the ranker makes of every passage: its words in context, or its token ids."""
-    maker = TokenPrecomputer(ranker) if tokens else VectorPrecomputer(ranker, asked.dtype or "float16")
-    splitter = notation.make(asked.split, SPLITTERS, "splitter")
+    maker = TokenPrecomputer(ranker) if tokens else VectorPrecomputer(ranker, options.dtype or "float16")
+    splitter = notation.make(options.split, SPLITTERS, "splitter")
     job = PrecomputeOptions(
-        len(index), index.fingerprint, splitter, asked.pool, maker.chunk, overwrite=asked.overwrite
+        len(index), index.fingerprint, splitter, options.pool, maker.chunk, overwrite=options.overwrite
     )
     with console.progress("encoding", len(index)) as show:
-        made = precompute(maker, index.documents.stream(), precomputed_folder(index.path), job, show)
-    state = made.state
+        stored = precompute(maker, index.documents.stream(), precomputed_folder(index.path), job, show)
+    state = stored.state
     if state.cut:
         console.warn(
             f"{state.cut:,} of {state.passages:,} passages did not fit into {ranker.max_length} "
@@ -147,15 +147,15 @@ def _precompute(
         )
     if state.dropped_words:
         console.warn(f"{state.dropped_words:,} words are in no passage; --split says how many")
-    each = made.nbytes / max(1, state.documents)
-    said: dict[str, object] = {
-        "kept": str(made.folder), "kind": state.kind, "dtype": state.dtype, "documents": state.documents,
-        "passages": state.passages, "rows": state.rows, "bytes": made.nbytes,
+    each = stored.nbytes / max(1, state.documents)
+    facts: dict[str, object] = {
+        "kept": str(stored.folder), "kind": state.kind, "dtype": state.dtype, "documents": state.documents,
+        "passages": state.passages, "rows": state.rows, "bytes": stored.nbytes,
         "bytes_a_document": round(each, 1), "truncated": state.cut, "tokens_lost": state.lost,
         "without_text": state.without_text,
     }  # fmt: skip
     what = "token ids" if tokens else f"words in context ({state.dtype} vectors)"
-    return said, (
-        f"{state.rows:,} {what} of {state.passages:,} passages in {made.folder}: "
-        f"{made.nbytes / 1e6:,.1f} MB, {each:,.0f} bytes a document"
+    return facts, (
+        f"{state.rows:,} {what} of {state.passages:,} passages in {stored.folder}: "
+        f"{stored.nbytes / 1e6:,.1f} MB, {each:,.0f} bytes a document"
     )

@@ -104,12 +104,12 @@ def encode(
     folder = Path(folder)
     choose(job.dtype, DTYPES, "number format")
     choose(encoder.similarity, SIMILARITIES, "similarity")
-    asked = VectorsState(
+    fresh = VectorsState(
         encoder=encoder.fingerprint, policy=job.way, similarity=encoder.similarity, dtype=job.dtype
     )
     with only_writer(folder):
         same = ("encoder", "policy", "similarity", "dtype")
-        state = begin(folder, asked, load_vectors_state, same, overwrite=job.overwrite)
+        state = begin(folder, fresh, load_vectors_state, same, overwrite=job.overwrite)
         if (state.documents, state.collection) == (job.documents, job.collection):
             return Vectors.open(folder)
         with AppendLog(folder, state, zeros=["ids_at.bin"]) as files:

@@ -46,7 +46,12 @@ class Searcher(Protocol):
     vectors: Vectors
 
     def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
-        """Find the best k documents for each of q points (q, d)."""
+        """Find the best k documents for each of q points (q, d).
+
+        Args:
+            points: (q, d) the queries.
+            k: How many documents for each.
+        """
         ...
 
 
@@ -83,22 +88,27 @@ def search(
         if query.id in found:
             raise DuplicateId(f'query "{query.id}" is given twice; a query has one text')
         found[query.id] = nothing
-    asked = [query for query in queries if query.text.strip()]
+    with_text = [query for query in queries if query.text.strip()]
     ids = searcher.vectors.ids
-    for start in range(0, len(asked), QUERIES_AT_ONCE):
-        some, place = asked[start : start + QUERIES_AT_ONCE], start % ENCODED_AT_ONCE
+    for start in range(0, len(with_text), QUERIES_AT_ONCE):
+        some, place = with_text[start : start + QUERIES_AT_ONCE], start % ENCODED_AT_ONCE
         if not place:
-            encoded = encode_queries(searcher.vectors, encoder, asked[start : start + ENCODED_AT_ONCE])
+            encoded = encode_queries(searcher.vectors, encoder, with_text[start : start + ENCODED_AT_ONCE])
         points = encoded[place : place + len(some)]
         for query, best in zip(some, searcher.nearest(points, k), strict=True):
             found[query.id] = [ids[number] for number in best.documents.tolist()], best.scores
         if progress is not None:
-            progress(start + len(some), len(asked))
+            progress(start + len(some), len(with_text))
     return Run.from_columns(list(found), [d for d, _ in found.values()], [s for _, s in found.values()])
 
 
 def encode_queries(vectors: Vectors, encoder: Encoder, queries: Sequence[Query]) -> FloatArray:
     """Encode queries (q, d), checked, of length 1 where the similarity is the cosine.
+
+    Args:
+        vectors: What they are to be compared with.
+        encoder: The encoder.
+        queries: The queries.
 
     Raises:
         BadModel: They are no finite (q, d) array.
@@ -128,7 +138,12 @@ class ExactSearcher:
         self._block = max(1, block_bytes // (4 * max(1, vectors.dimension)))
 
     def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
-        """Find the best k documents for each of q points (q, d)."""
+        """Find the best k documents for each of q points (q, d).
+
+        Args:
+            points: (q, d) the queries.
+            k: How many documents for each.
+        """
         rows, owners = self.vectors.rows, self.vectors.owners
         best = [_Best(self.vectors, point, k, self._block) for point in points]
         for start in range(0, len(rows), self._block):
@@ -165,7 +180,13 @@ class _Best:
         self._kept = 0
 
     def offer(self, start: int, owners: NDArray[np.uint32], scores: FloatArray) -> None:
-        """Take what may matter of a block that begins at a row: owners (n,), rough scores (n,)."""
+        """Take what may matter of a block that begins at a row: owners (n,), rough scores (n,).
+
+        Args:
+            start: The block's first row.
+            owners: (n,) documents of its rows.
+            scores: (n,) their rough scores.
+        """
         places = np.flatnonzero(scores >= self._cut - self._slack)
         if len(places) > self._k:
             self._raise_cut(owners[places], scores[places])
@@ -211,7 +232,12 @@ class _Best:
 
 
 def error_bound(vectors: Vectors, point: FloatArray) -> float:
-    """Bound how far a float32 score may be from the true one, whatever the order of its d additions."""
+    """Bound how far a float32 score may be from the true one, whatever the order of its d additions.
+
+    Args:
+        vectors: What is searched.
+        point: (d,) the query.
+    """
     length = float(np.sqrt(np.square(point, dtype=np.float64).sum()))
     longest = vectors.state.largest_norm
     product = length * longest
@@ -221,7 +247,13 @@ def error_bound(vectors: Vectors, point: FloatArray) -> float:
 
 
 def rescore(vectors: Vectors, point: FloatArray, rows: Rows) -> FloatArray:
-    """Compare a point (d,) with rows (n,), each by itself, in float64: (n,) float32."""
+    """Compare a point (d,) with rows (n,), each by itself, in float64: (n,) float32.
+
+    Args:
+        vectors: What is searched.
+        point: (d,) the query.
+        rows: (n,) which rows.
+    """
     scores = np.empty(len(rows), np.float32)
     wide = point.astype(np.float64)
     for part in _parts(len(rows)):
@@ -238,7 +270,14 @@ def _parts(n: int) -> Iterator[slice]:
 
 
 def settle(vectors: Vectors, rows: Rows, scores: FloatArray, k: int) -> Neighbours:
-    """Pool rows (n,) with exact scores (n,) to documents and give the best k, ties by id descending."""
+    """Pool rows (n,) with exact scores (n,) to documents and give the best k, ties by id descending.
+
+    Args:
+        vectors: What is searched.
+        rows: (n,) which rows.
+        scores: (n,) their exact scores.
+        k: How many documents.
+    """
     documents, best = best_of_each(vectors.owners[rows], scores)
     if len(best) > k:
         cut = np.partition(best, -k)[-k]
@@ -251,7 +290,12 @@ def settle(vectors: Vectors, rows: Rows, scores: FloatArray, k: int) -> Neighbou
 
 
 def best_of_each(owners: NDArray[Any], scores: FloatArray) -> tuple[NDArray[Any], FloatArray]:
-    """Return the distinct owners of rows (n,) and the best score of each."""
+    """Return the distinct owners of rows (n,) and the best score of each.
+
+    Args:
+        owners: (n,) the document of each row.
+        scores: (n,) scores of the rows.
+    """
     places = _best_rows(owners, scores)
     return owners[places], scores[places]
 

@@ -123,22 +123,22 @@ class FaissSearcher:
             BadIndex: It was built from other vectors or with other numbers, or is damaged.
             MissingExtra: FAISS is not installed.
         """
-        asked = make(notation, STRUCTURES, "vector structure") if isinstance(notation, str) else notation
-        folder = _folder(vectors, asked.name)
-        sheet = _read_sheet(vectors, asked)
-        for key, number in asked.build.items():
+        structure = make(notation, STRUCTURES, "vector structure") if isinstance(notation, str) else notation
+        folder = _folder(vectors, structure.name)
+        sheet = _read_sheet(vectors, structure)
+        for key, number in structure.build.items():
             if number is not None and number != sheet.build[key]:
                 raise BadIndex(
                     f"{folder}: was built with {key}={sheet.build[key]}, {key}={number} is asked for; leave "
-                    f'it out, or build it anew with  --vectors "{asked}"'
+                    f'it out, or build it anew with  --vectors "{structure}"'
                 )
-        chosen = {key: sheet.search[key] if n is None else n for key, n in asked.search.items()}
+        chosen = {key: sheet.search[key] if n is None else n for key, n in structure.search.items()}
         file = folder / "index.faiss"
         if not file.exists() or file_sum(file)[:2] != (sheet.bytes, sheet.crc32):
             # FAISS reads what it is given and may crash on it, so it gets nothing that is not sound.
             raise BadIndex(f"{file}: was changed after it was written; {AGAIN}")
         index = _faiss().read_index(str(file))
-        return cls(vectors, Structure(asked.name, dict(sheet.build), dict(chosen)), index)
+        return cls(vectors, Structure(structure.name, dict(sheet.build), dict(chosen)), index)
 
     def save(self) -> None:
         """Save beside the vectors, in place of an earlier one of its name, whole or not at all.
@@ -161,7 +161,12 @@ class FaissSearcher:
             (temporary / "sheet.json").write_bytes(sealed(msgspec.json.encode(sheet)))
 
     def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
-        """Find about the best k documents for each of q points (q, d); their scores are exact."""
+        """Find about the best k documents for each of q points (q, d); their scores are exact.
+
+        Args:
+            points: (q, d) the queries.
+            k: How many documents for each.
+        """
         if not len(self.vectors):
             return ExactSearcher(self.vectors).nearest(points, k)
         points = np.ascontiguousarray(points, np.float32)
@@ -230,6 +235,11 @@ def build(
 def recall(exact: Run, other: Run, k: int) -> float:
     """Return the mean share of each query's best k of exact search that another search has in its best k.
 
+    Args:
+        exact: The run of an exact search.
+        other: The run of a structure.
+        k: How many documents a query.
+
     Raises:
         WrongUse: k below 1, or nothing to compare.
     """
@@ -239,8 +249,8 @@ def recall(exact: Run, other: Run, k: int) -> float:
     for query_id in exact:
         wanted = set(exact[query_id].doc_ids[:k])
         if wanted:
-            found = other[query_id].doc_ids[:k] if query_id in other else ()
-            shares.append(len(wanted.intersection(found)) / len(wanted))
+            hits = other[query_id].doc_ids[:k] if query_id in other else ()
+            shares.append(len(wanted.intersection(hits)) / len(wanted))
     if not shares:
         raise WrongUse("recall needs an exact run that holds documents; this one is empty")
     return float(np.mean(shares))

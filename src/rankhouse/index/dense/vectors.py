@@ -103,6 +103,10 @@ def load_vectors_state(path: Path) -> VectorsState:
 def vectors_folder(index: Path | str, name: str = "default") -> Path:
     """Return the folder of an index's vectors of this name.
 
+    Args:
+        index: The index's folder.
+        name: Name of the vectors.
+
     Raises:
         WrongUse: The name could lead out of the index.
     """

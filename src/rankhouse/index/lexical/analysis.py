@@ -45,17 +45,23 @@ class Analysed(NamedTuple):
 
 
 def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> Analysed:
-    """Turn texts into term numbers, going on from those given already."""
+    """Turn texts into term numbers, going on from those given already.
+
+    Args:
+        texts: The texts.
+        analyzer: What makes terms of them.
+        numbers: Numbers the terms.
+    """
     first = len(numbers.terms)
     words, ends = list[str](), [0]
     for text in texts:
         words += analyzer.words(text)
         ends.append(len(words))
     tokens = numbers.of(words)
-    kept = tokens >= 0
-    lengths = np.diff(np.concatenate([[0], np.cumsum(kept)])[ends])
+    known = tokens >= 0
+    lengths = np.diff(np.concatenate([[0], np.cumsum(known)])[ends])
     fresh = list(islice(numbers.terms, first, None))
-    return Analysed(first, fresh, tokens[kept], lengths.astype(np.int32))
+    return Analysed(first, fresh, tokens[known], lengths.astype(np.int32))
 
 
 class Analysts:

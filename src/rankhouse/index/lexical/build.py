@@ -73,7 +73,12 @@ class BuildReport:
     examples: tuple[str, ...] = ()
 
     def note(self, document: Document, length: int) -> None:
-        """Count one document of ``length`` terms."""
+        """Count one document of ``length`` terms.
+
+        Args:
+            document: The document.
+            length: Its length in terms.
+        """
         self.documents += 1
         self.tokens += length
         if length == 0:
@@ -125,6 +130,12 @@ def append(
     progress: Progress | None = None,
 ) -> BuildReport:
     """Add documents to an index, as further segments; its analyzer is kept.
+
+    Args:
+        documents: The new documents.
+        out: The index's folder.
+        options: How to build.
+        progress: Told how many documents are done.
 
     Raises:
         DuplicateId: A document's id is in the index already.
@@ -244,7 +255,12 @@ class _Segments:
         return self._open is not None and self._open.filled + len(analysed.tokens) > self._capacity
 
     def add(self, documents: list[Document], analysed: Analysed) -> None:
-        """Add documents to the segment being filled, or to a new one."""
+        """Add documents to the segment being filled, or to a new one.
+
+        Args:
+            documents: The documents.
+            analysed: Their terms.
+        """
         if self._open is None:
             folder = self._folder / f"{self._first + len(self.entries):06d}"
             self._open = _Growing(folder, max(self._capacity, len(analysed.tokens)))

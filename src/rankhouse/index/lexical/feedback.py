@@ -61,7 +61,12 @@ class RM3:
         return write("rm3", terms=self.terms, docs=self.docs, weight=self.weight, **rest)
 
     def common_share(self, analyzer: str, documents: int) -> float:
-        """Return the share of documents above which a term is too common."""
+        """Return the share of documents above which a term is too common.
+
+        Args:
+            analyzer: Name of the analyzer.
+            documents: How many documents have text.
+        """
         if self.common is not None:
             return self.common
         if analyzer != "tweet":

@@ -160,20 +160,31 @@ class Retriever:
         return self.hits(self.expand(terms, first, self.feedback), self.k) if len(first.rows) else first
 
     def expand(self, terms: Mapping[str, float], hits: Hits, feedback: RM3) -> dict[str, float]:
-        """Expand a query by feedback from its first hits."""
+        """Expand a query by feedback from its first hits.
+
+        Args:
+            terms: The query's terms with their counts.
+            hits: The first documents found.
+            feedback: How to expand.
+        """
         scores = hits.scores.tolist()
         if self.model.log_scores:
             scores = as_likelihoods(scores)
-        found = []
+        documents_read = []
         for score, row in zip(scores, hits.rows.tolist(), strict=True):
             part, there = self.index.place(row)
-            found.append(FeedbackDocument(score, part.terms_of(there)))
+            documents_read.append(FeedbackDocument(score, part.terms_of(there)))
         documents = self.index.collection.with_text
         limit = documents * feedback.common_share(self.index.analyzer.name, documents)
-        return feedback.expand(terms, found, lambda term: self.index.counts(term).documents > limit)
+        return feedback.expand(terms, documents_read, lambda term: self.index.counts(term).documents > limit)
 
     def hits(self, weights: Mapping[str, float], k: int) -> Hits:
-        """Find the best k documents for weighted terms."""
+        """Find the best k documents for weighted terms.
+
+        Args:
+            weights: Term -> weight.
+            k: How many documents.
+        """
         known = {t: (w, counts) for t, w in weights.items() if (counts := self.index.counts(t)).documents}
         if self.model.mean and known:
             total = sum(w for w, _ in known.values())
@@ -233,8 +244,8 @@ class Retriever:
     def _make_table(self, term: str, boost: float) -> NDArray[np.float32]:
         """Score every count up to the term's highest, at every length code in use, for all segments."""
         segments = self.index.segments
-        found = [(s, n) for s, n in zip(segments, self.index.numbers(term), strict=True) if n >= 0]
-        highest = max(s.highest_tf(number) for s, number in found)
+        holders = [(s, n) for s, n in zip(segments, self.index.numbers(term), strict=True) if n >= 0]
+        highest = max(s.highest_tf(number) for s, number in holders)
         tf = np.arange(min(highest, LARGEST_TABLE_TF) + 1)[:, None]
         lengths = DECODED[None, : max(s.length_codes for s in segments)]
         return _float32(self.model.term(tf, lengths, self.index.counts(term), self.index.collection, boost))

@@ -252,6 +252,10 @@ def _check_file(path: Path, expected: FileSum, *, whole: bool) -> None:
 def verify(folder: Path, sums: dict[str, FileSum]) -> None:
     """Read every file of a segment whole and compare it with the manifest.
 
+    Args:
+        folder: The segment.
+        sums: File -> what it must be.
+
     Raises:
         BadIndex: One of them differs.
     """

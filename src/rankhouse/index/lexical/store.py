@@ -178,7 +178,13 @@ def id_orders(ids: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
 def find_id(doc_id: str, ids: Strings, order: Checked[np.int32]) -> int:
-    """Find the row of an id by bisection; -1 when the segment does not have it."""
+    """Find the row of an id by bisection; -1 when the segment does not have it.
+
+    Args:
+        doc_id: The id.
+        ids: All ids.
+        order: Their rows in order of id.
+    """
     place = bisect_left(range(len(order)), doc_id, key=lambda rank: ids[order.item(rank)])
     if place < len(order) and ids[row := int(order.item(place))] == doc_id:
         return row

@@ -86,8 +86,8 @@ class PrecomputedState(LogState, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The folder's name: other maker, split or number format, other folder."""
-        said = blake2b(f"{self.maker}\n{self.split}".encode(), digest_size=8).hexdigest()
-        return f"{self.kind}-{self.dtype}-{said}"
+        digest = blake2b(f"{self.maker}\n{self.split}".encode(), digest_size=8).hexdigest()
+        return f"{self.kind}-{self.dtype}-{digest}"
 
 
 def load_precomputed_state(path: Path) -> PrecomputedState:

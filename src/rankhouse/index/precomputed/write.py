@@ -123,17 +123,17 @@ def precompute(
             f"{job.split} does not say what it does, so passages cut by it could not be told from others; "
             "use a split with a notation"
         )
-    asked = PrecomputedState(
+    fresh = PrecomputedState(
         kind=precomputer.kind,
         maker=precomputer.fingerprint,
         split=str(job.split),
         dtype=precomputer.dtype,
         pool=job.pool,
     )
-    folder = parent / asked.name
+    folder = parent / fresh.name
     with only_writer(folder):
         state = begin(
-            folder, asked, load_precomputed_state, ("maker", "split", "dtype"), overwrite=job.overwrite
+            folder, fresh, load_precomputed_state, ("maker", "split", "dtype"), overwrite=job.overwrite
         )
         if (state.documents, state.collection) == (job.documents, job.collection):
             return PrecomputedPassages.open(folder)
@@ -170,29 +170,29 @@ def _add(
 ) -> None:
     """Make a chunk's rows and append them."""
     before = files.state
-    made = precomputer.precompute(chunk.texts)
-    _refuse_unfit(made, chunk, precomputer)
+    rows = precomputer.precompute(chunk.texts)
+    _refuse_unfit(rows, chunk, precomputer)
     passages = len(chunk.texts)
     dtype = np.dtype(FORMATS[precomputer.dtype])
-    ends = before.rows + np.cumsum(made.lengths, dtype="<i8")
+    ends = before.rows + np.cumsum(rows.lengths, dtype="<i8")
     firsts = before.passages + np.cumsum(chunk.rows, dtype="<i8")
     files.append(
         {
-            "rows.bin": made.values.astype(dtype, copy=False).tobytes(),
-            "scales.bin": made.scales.astype("<f4", copy=False).tobytes(),
+            "rows.bin": rows.values.astype(dtype, copy=False).tobytes(),
+            "scales.bin": rows.scales.astype("<f4", copy=False).tobytes(),
             "ends.bin": ends.tobytes(),
             "places.bin": np.array(chunk.numbers, "<u4").tobytes(),
-            "lost.bin": made.lost.astype("<u4").tobytes(),
+            "lost.bin": rows.lost.astype("<u4").tobytes(),
             "firsts.bin": firsts.tobytes(),
         },
         {
-            "dimension": made.values.shape[1] if passages else before.dimension,
+            "dimension": rows.values.shape[1] if passages else before.dimension,
             "documents": before.documents + len(chunk.ids),
             "passages": before.passages + passages,
-            "rows": before.rows + len(made.values),
+            "rows": before.rows + len(rows.values),
             "without_text": before.without_text + chunk.rows.count(0),
-            "cut": before.cut + int((made.lost > 0).sum()),
-            "lost": before.lost + int(made.lost.sum()),
+            "cut": before.cut + int((rows.lost > 0).sum()),
+            "lost": before.lost + int(rows.lost.sum()),
             "dropped_words": before.dropped_words + counting.taken(),
         },
     )
