@@ -247,7 +247,7 @@ class _Segments:
 
     def __init__(self, folder: Path, first: int, capacity: int) -> None:
         self._folder, self._first, self._capacity = folder, first, capacity
-        self._open: _Growing | None = None
+        self._open: _OpenSegment | None = None
         self.entries: list[SegmentEntry] = []
 
     def is_full_for(self, analysed: Analysed) -> bool:
@@ -263,7 +263,7 @@ class _Segments:
         """
         if self._open is None:
             folder = self._folder / f"{self._first + len(self.entries):06d}"
-            self._open = _Growing(folder, max(self._capacity, len(analysed.tokens)))
+            self._open = _OpenSegment(folder, max(self._capacity, len(analysed.tokens)))
         self._open.add(documents, analysed)
 
     def close(self) -> None:
@@ -278,7 +278,7 @@ class _Segments:
             self._open.abandon()
 
 
-class _Growing:
+class _OpenSegment:
     """A segment being filled."""
 
     def __init__(self, folder: Path, capacity: int) -> None:
