@@ -289,3 +289,35 @@ def test_a_result_is_copied_whole_and_false_when_empty(index):
         assert str(again) == str(result)
     assert result
     assert not index.search("zebra")
+
+
+def test_what_strangers_tried(index, tmp_path):
+    (tmp_path / "corpus.tsv").write_text("a\tone\n")
+    assert [document.id for document in rh.read_documents("corpus.tsv")] == ["a"]
+    document = rh.Document("a", "b")
+    assert pickle.loads(pickle.dumps(document)) == copy.deepcopy(document) == document
+    for bad in ("q x", "", "q\u2028x"):
+        with pytest.raises(rh.RankhouseError, match="white space"):
+            rh.write_run(rh.Run.of({bad: {"a": 1.0}}), "x.run")
+        with pytest.raises(rh.RankhouseError, match="white space"):
+            rh.write_qrels({"q": {bad: 1}}, "x.qrels")
+    assert not (tmp_path / "x.run").exists()
+    assert index.search("ships") == index.search("ships")
+    assert index.search("ships") != index.search("water")
+    assert len({index.search("ships"), index.search("ships")}) == 1
+    with pytest.raises(rh.RankhouseError, match='did you mean "bm25"'):
+        index.search("ships", "BM25")
+    shutil.rmtree(index.path)
+
+    class Encoder:
+        similarity, fingerprint = "dot", "x"
+
+        def encode_passages(self, texts):
+            return np.zeros((len(texts), 2), np.float32)
+
+        def encode_queries(self, texts):
+            return self.encode_passages(texts)
+
+    with pytest.raises(rh.RankhouseError, match="no such index"):
+        index.encode(Encoder())
+    assert not index.path.exists()

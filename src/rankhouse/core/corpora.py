@@ -31,7 +31,7 @@ _decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def read_documents(
-    sources: Iterable[Path | str],
+    sources: Path | str | Iterable[Path | str],
     skips: Skips | None = None,
     seen: SeenIds | None = None,
     meter: Meter | None = None,
@@ -41,12 +41,12 @@ def read_documents(
     >>> import rankhouse as rh
     >>> from pathlib import Path
     >>> _ = Path("corpus.tsv").write_text("d1\tA lock lifts ships.\n")
-    >>> [document.text for document in rh.read_documents(["corpus.tsv"])]
+    >>> [document.text for document in rh.read_documents("corpus.tsv")]
     ['A lock lifts ships.']
 
     Args:
-        sources: ``.jsonl`` of {"id" or "_id", "title"?, "text"}, ``.tsv`` (id, text), TREC markup
-            (``.sgml``, ``.trec``), each plain, ``.gz`` or ``.zst``; or a folder of such files.
+        sources: One, or several: ``.jsonl`` of {"id" or "_id", "title"?, "text"}, ``.tsv`` (id, text), TREC
+            markup (``.sgml``, ``.trec``), each plain, ``.gz`` or ``.zst``; or a folder of such files.
         skips: How many malformed records to pass over; none by default.
         seen: The ids already taken; none by default.
         meter: Told how many bytes were read.
@@ -58,7 +58,7 @@ def read_documents(
     """
     skips = Skips() if skips is None else skips
     seen = SeenIds(at_once=skips.limit > 0) if seen is None else seen
-    for source in sources:
+    for source in [sources] if isinstance(sources, str | Path) else sources:
         if str(source).startswith("ir_datasets:"):
             yield from _from_ir_datasets(str(source).removeprefix("ir_datasets:"))
             continue

@@ -80,7 +80,7 @@ def choose(name: str, table: Mapping[str, T], what: str) -> T:
     """
     if name in table:
         return table[name]
-    close = get_close_matches(name, table, 1)
+    close = get_close_matches(name.lower(), table, 1)
     guess = f' (did you mean "{close[0]}"?)' if close else ""
     raise WrongUse(f'"{name}" is no {what} known here{guess}; choose from: {", ".join(sorted(table))}')
 

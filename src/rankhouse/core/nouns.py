@@ -39,6 +39,10 @@ class Document(NamedTuple):
     title: str = ""
     extra: Mapping[str, Any] = _NOTHING
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Be pickled and copied with a plain dictionary of extra fields."""
+        return Document, (self.id, self.text, self.title, dict(self.extra))
+
     @property
     def full_text(self) -> str:
         """Title and text joined by a space: what is indexed and what an unsplit passage says."""

@@ -31,6 +31,17 @@ class Ranking(NamedTuple):
     doc_ids: tuple[str, ...]
     scores: FloatArray
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ranking):
+            return NotImplemented
+        return self.doc_ids == other.doc_ids and bool(np.all(self.scores == other.scores))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.doc_ids)
+
 
 class Run(Mapping[str, Ranking]):
     """Immutable mapping of query id to Ranking, in the order the queries were given.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +118,7 @@ def write_run(run: Run, path: Path | str, tag: str = "rankhouse") -> None:
         tag: The last column: the system's name, without white space.
 
     Raises:
-        WrongUse: The tag has white space in it.
+        WrongUse: The tag, or an id, has white space in it.
         OutputFailed: The file cannot be written; whatever stood there before still does.
     """
     if tag.split() != [tag]:
@@ -128,9 +128,20 @@ def write_run(run: Run, path: Path | str, tag: str = "rankhouse") -> None:
     with writing(Path(path)) as out:
         for query_id in run:
             doc_ids, scores = run[query_id]
+            _check_columns(query_id, doc_ids)
             out.writelines(
                 f"{query_id} Q0 {doc_id} {rank} {score} {tag}\n"
                 for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.astype(str), strict=True), 1)
+            )
+
+
+def _check_columns(query_id: str, doc_ids: Iterable[str]) -> None:
+    """Refuse ids that would not be read back from columns."""
+    for name in (query_id, *doc_ids):
+        if not name or len(name.split()) != 1 or name.split() != [name]:
+            raise WrongUse(
+                f'the id "{name}" (query "{query_id}") is empty or has white space in it, so it cannot stand '
+                "in a column of a run or of judgements; rename it"
             )
 
 
@@ -204,8 +215,10 @@ def write_qrels(qrels: Qrels, path: Path | str) -> None:
         path: The file to write; ".gz" or ".zst" compresses it.
 
     Raises:
+        WrongUse: An id is empty or has white space in it.
         OutputFailed: The file cannot be written; whatever stood there before still does.
     """
     with writing(Path(path)) as out:
         for query_id, judged in qrels.items():
+            _check_columns(query_id, judged)
             out.writelines(f"{query_id} 0 {doc_id} {grade}\n" for doc_id, grade in judged.items())

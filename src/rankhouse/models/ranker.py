@@ -41,6 +41,10 @@ class NeuralRanker:
         self.engine = Engine(compute, budget)
         self.report = self.engine.report
 
+    def __repr__(self) -> str:
+        compute = f"{self.compute.precision} on {self.compute.device}"
+        return f"<{self.model.family} ranker, {compute}, fingerprint {self.fingerprint[:8]}>"
+
     @property
     def max_length(self) -> int:
         """Most tokens a pair may have before its passage is shortened."""

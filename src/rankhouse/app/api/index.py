@@ -28,6 +28,7 @@ from rankhouse.index import index as stored
 from rankhouse.index.dense import faiss
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.text.snippets import snippet
 from rankhouse.text.split import SPLITTERS
@@ -163,7 +164,7 @@ class Index(stored.Index):
         dtype: Literal["float32", "float16"] = "float32",
         overwrite: bool = False,
     ) -> Vectors:
-        """Give every passage a vector, for ``retrieve(..., "dense(RANKER)")``; a killed call goes on.
+        """Encode every passage as a vector, for ``retrieve(..., "dense(RANKER)")``; a killed call goes on.
 
         Args:
             ranker: A bi-encoder, or what :func:`open_ranker` opens.
@@ -179,6 +180,7 @@ class Index(stored.Index):
         check_text(split=split, structure=structure, name=name, dtype=dtype)
         opened = open_ranker(ranker) if isinstance(ranker, str | os.PathLike) else ranker
         encoder = as_encoder(opened, ranker)
+        manifest.load(self.path)  # the folder may be gone since it was opened
         splitter = notation.make(split, SPLITTERS, "splitter")
         job = EncodeOptions(len(self), self.fingerprint, splitter, dtype=dtype, overwrite=overwrite)
         vectors = encode(encoder, self.documents.stream(), vectors_folder(self.path, name), job)
