@@ -261,3 +261,10 @@ def test_an_output_that_another_process_writes_is_refused(files, run):
     assert done.returncode == 2
     assert "other.run: another process is writing it" in done.stderr
     assert not (files / "other.run").exists()
+
+
+def test_a_message_that_quotes_a_whole_file_is_cut(files, run):
+    done = run("search", "--index", "my.index", "--query", "ships", "--model", "b" * 70_000)
+    assert done.returncode == 2
+    assert len(done.stderr) < 3_000
+    assert "characters more" in done.stderr

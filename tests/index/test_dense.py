@@ -1,6 +1,5 @@
 """Vectors of an index: encoded once, gone on with after a kill, searched exactly."""
 
-import re
 import signal
 import subprocess
 import sys
@@ -685,14 +684,6 @@ def test_dense_never_enters_torch_or_faiss():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
-
-
-def test_the_page_on_dense_retrieval_runs(tmp_path, monkeypatch):
-    pytest.importorskip("faiss", reason="the dense extra is not installed")
-    page = (Path(__file__).parents[2] / "docs" / "dense.md").read_text()
-    monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        exec(block, {"__name__": "page"})
 
 
 def test_many_queries_are_encoded_together(tmp_path):

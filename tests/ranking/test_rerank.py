@@ -1,11 +1,9 @@
 """Reranking: every document is read, none is lost, none changes places without a reason."""
 
-import re
 import subprocess
 import sys
 import tracemalloc
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -434,10 +432,3 @@ def test_reranking_never_enters_torch():
     code = "import sys, rankhouse.ranking.rerank; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
-
-
-def test_the_how_to_runs(tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs" / "rerank.md").read_text()
-    monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        exec(block, {"__name__": "page"})

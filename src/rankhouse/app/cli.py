@@ -128,7 +128,7 @@ def main() -> None:
         console.say("interrupted")
         sys.exit(130)
     except RankhouseError as error:
-        console.say(f"rankhouse: {error}")
+        console.say(f"rankhouse: {_shortened(str(error))}")
         sys.exit(2 if isinstance(error, WrongUse | MissingExtra) else 1)
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: nothing is wrong, and nothing more can be said.
@@ -142,6 +142,11 @@ def main() -> None:
             raise
         console.say(f"rankhouse: there is not enough memory for this ({_first_line(error)}); ask for less")
         sys.exit(1)
+
+
+def _shortened(text: str, most: int = 2_000) -> str:
+    """Cut a message that quotes a file's content at length."""
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most:,} characters more)"
 
 
 def _is_memory(error: Exception) -> bool:
