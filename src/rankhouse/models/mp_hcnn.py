@@ -187,6 +187,10 @@ class Hierarchy(nn.Module):
     def compare(self, query: Ragged, post: Ragged) -> tuple[Tensor, list[Tensor]]:
         """Compare both sides layer by layer.
 
+        Args:
+            query: Of the query.
+            post: Of the post.
+
         Returns:
             (n, features) idf-weighted maxima and means of each query unit, zero beyond its side's length;
             and the l matrices (n, q, p) they come from, each row spread to sum to 1 over the post.

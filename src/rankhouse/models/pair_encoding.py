@@ -238,6 +238,11 @@ def fit(query: int, passage: int, room: int) -> tuple[int, int]:
     """Return how many tokens of query and passage are kept.
 
     The passage is shortened first, but never below a quarter of the room for the query's sake.
+
+    Args:
+        query: Of the query.
+        passage: Of the passage.
+        room: Tokens that both may have together.
     """
     if query + passage <= room:
         return query, passage

@@ -37,7 +37,12 @@ class DistinctWords:
         return unit(self.vectors)
 
     def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
-        """Return the match matrix (n, q, p) of word numbers."""
+        """Return the match matrix (n, q, p) of word numbers.
+
+        Args:
+            query: Of the query.
+            passage: Of the passage.
+        """
         if train.fits(self.vectors):
             return row_dots(self._units, self.places(query), self.places(passage))
         asked, said = (F.embedding(self.places(ids), self.vectors) for ids in (query, passage))
@@ -55,7 +60,12 @@ class ProductCache:
         self.words, self.tables = words, dict[str | int, ProductTable]()
 
     def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
-        """Return the match matrix (n, q, p) of word numbers."""
+        """Return the match matrix (n, q, p) of word numbers.
+
+        Args:
+            query: Of the query.
+            passage: Of the passage.
+        """
         return word_cosines(self.words, query, passage)
 
     def table(self, name: str | int, filters: WideFilters, factor: Tensor | None = None) -> ProductTable:

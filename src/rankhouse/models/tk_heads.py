@@ -55,7 +55,13 @@ class KernelHead(nn.Module):
         return through(self.merge, both).squeeze(1)
 
     def forward(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
-        """(n, q, p), (n, q), (n, p) -> (n,)."""
+        """(n, q, p), (n, q), (n, p) -> (n,).
+
+        Args:
+            match: (n, q, p) similarities.
+            query_mask: (n, q), 1 for words and 0 for padding.
+            passage_mask: (n, p) likewise.
+        """
         counts = soft_counts(match, passage_mask, self.kernels)
         return self.score(counts, query_mask, passage_mask.sum(1))
 
@@ -117,7 +123,13 @@ class WindowHead(nn.Module):
         return torch.cat(scores, dim=1)
 
     def forward(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
-        """(n, q, p), (n, q), (n, p) -> (n,)."""
+        """(n, q, p), (n, q), (n, p) -> (n,).
+
+        Args:
+            match: (n, q, p) similarities.
+            query_mask: (n, q), 1 for words and 0 for padding.
+            passage_mask: (n, p) likewise.
+        """
         return through(self.merge, self.by_size(match, query_mask, passage_mask)).squeeze(1)
 
     def parts(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> dict[str, float]:

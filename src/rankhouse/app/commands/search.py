@@ -149,7 +149,12 @@ def ask(index: Index, queries: list[Query], options: SearchOptions) -> Run:
 
 
 def warn_of_empty(run: Run, queries: list[Query]) -> None:
-    """Say which queries found nothing, and why a TREC run cannot name them."""
+    """Say which queries found nothing, and why a TREC run cannot name them.
+
+    Args:
+        run: What was found.
+        queries: What was asked.
+    """
     empty = [query for query in queries if not run[query.id].doc_ids]
     if empty:
         named = ", ".join(f'{q.id} ("{q.text[:40]}")' for q in empty[:5]) + (" ..." if len(empty) > 5 else "")

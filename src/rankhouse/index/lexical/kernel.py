@@ -104,17 +104,37 @@ def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
 
 
 def find(words: list[str], hashes: Int64s, numbers: Int32s, out: Int32s, unknown: Int64s) -> int:
-    """Look words up in a table of hashes; compiled only (``numbers`` has the plain way)."""
+    """Look words up in a table of hashes; compiled only (``numbers`` has the plain way).
+
+    Args:
+        words: Words to look up, in order.
+        hashes: Open-addressing table of hashes.
+        numbers: Numbers of terms.
+        out: Filled with a number for each word.
+        unknown: Filled with the places of words that are not there.
+    """
     return _kernel.find(words, hashes, numbers, out, unknown)
 
 
 def put(keys: Int64s, values: Int32s, hashes: Int64s, numbers: Int32s) -> None:
-    """Put hashes of new words into a table of hashes; compiled only."""
+    """Put hashes of new words into a table of hashes; compiled only.
+
+    Args:
+        keys: Hashes of the new words.
+        values: Their numbers.
+        hashes: Open-addressing table of hashes.
+        numbers: Numbers of terms.
+    """
     _kernel.put(keys, values, hashes, numbers)
 
 
 def tally(numbers: Int32s, n: int) -> Int64s:
-    """Count how often each number below n occurs, in stretches: numpy counts copies of 8 bytes each."""
+    """Count how often each number below n occurs, in stretches: numpy counts copies of 8 bytes each.
+
+    Args:
+        numbers: Numbers of terms.
+        n: Numbers are below it.
+    """
     counts = np.zeros(n, np.int64)
     for start in range(0, len(numbers), 1 << 20):
         counts += np.bincount(numbers[start : start + (1 << 20)], minlength=n)
@@ -122,7 +142,12 @@ def tally(numbers: Int32s, n: int) -> Int64s:
 
 
 def scatter(forward: Forward, terms: int) -> Postings:
-    """Turn a forward index into postings, documents ascending within a term."""
+    """Turn a forward index into postings, documents ascending within a term.
+
+    Args:
+        forward: Term numbers of all documents, end to end.
+        terms: How many terms there are.
+    """
     starts = np.concatenate([[0], np.cumsum(tally(forward.terms, terms))]).astype(np.int64)
     if COMPILED:
         rows, tfs = np.empty(len(forward.terms), np.int32), np.empty_like(forward.tfs)
@@ -207,7 +232,13 @@ def _rank_compiled(
 
 
 def strings(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> list[str]:
-    """Decode blob[offsets[row] : offsets[row + 1]] for every row."""
+    """Decode blob[offsets[row] : offsets[row + 1]] for every row.
+
+    Args:
+        blob: All strings, end to end, UTF-8.
+        offsets: Where each begins, and the end of the last, (rows + 1,).
+        rows: Which ones, (n,).
+    """
     if COMPILED:
         return _kernel.strings(blob, offsets, rows)
     raw = memoryview(blob)
@@ -216,7 +247,13 @@ def strings(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> list[str]
 
 
 def prefixes(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> NDArray[np.uint64]:
-    """Return the first 16 bytes of every row's string as two numbers, (rows, 2), in the strings' order."""
+    """Return the first 16 bytes of every row's string as two numbers, (rows, 2), in the strings' order.
+
+    Args:
+        blob: All strings, end to end, UTF-8.
+        offsets: Where each begins, and the end of the last, (rows + 1,).
+        rows: Which ones, (n,).
+    """
     found = np.empty((len(rows), 2), np.uint64)
     if COMPILED:
         _kernel.prefixes(blob, offsets, rows, found)

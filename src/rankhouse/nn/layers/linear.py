@@ -83,11 +83,21 @@ class Linear:
         return torch.cat([self._multiply(tile) for tile in tiles])[: len(rows)]
 
     def add(self, rows: Tensor, x: Tensor) -> Tensor:
-        """Add the result to x (t, out) float32, in place; return x."""
+        """Add the result to x (t, out) float32, in place; return x.
+
+        Args:
+            rows: (t, in).
+            x: (t, out) float32; changed.
+        """
         return x.add_(self(rows))
 
     def multiply(self, rows: Tensor, y: Tensor) -> Tensor:
-        """Multiply y (t, out) by the result, in place; return y."""
+        """Multiply y (t, out) by the result, in place; return y.
+
+        Args:
+            rows: (t, in).
+            y: (t, out); changed.
+        """
         return y.mul_(self(rows))
 
 
@@ -99,11 +109,21 @@ class Product(Protocol):
         ...
 
     def add(self, rows: Any, x: Tensor) -> Tensor:  # noqa: ANN401  # likewise
-        """Add the result to x (t, out) float32, in place; return x."""
+        """Add the result to x (t, out) float32, in place; return x.
+
+        Args:
+            rows: (t, in).
+            x: (t, out) float32; changed.
+        """
         ...
 
     def multiply(self, rows: Any, y: Tensor) -> Tensor:  # noqa: ANN401  # likewise
-        """Multiply y (t, out) by the result, in place; return y."""
+        """Multiply y (t, out) by the result, in place; return y.
+
+        Args:
+            rows: (t, in).
+            y: (t, out); changed.
+        """
         ...
 
 

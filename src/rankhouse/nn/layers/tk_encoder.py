@@ -105,7 +105,12 @@ class SelfAttention(nn.Module):
         self.project, self.out = nn.Linear(width, 3 * inner), nn.Linear(inner, width)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        """(n, t, d), additive key mask (n, 1, 1, t) -> (n, t, d)."""
+        """(n, t, d), additive key mask (n, 1, 1, t) -> (n, t, d).
+
+        Args:
+            x: (n, t, d).
+            bias: 0 for words and -inf for padding.
+        """
         n, t, _ = x.shape
         queries, keys, values = through(self.project, x).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, scale=self.scale)
@@ -124,7 +129,12 @@ class EncoderLayer(nn.Module):
         self.norm_attention, self.norm_feed = norm(width), norm(width)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        """(n, t, d), additive key mask (n, 1, 1, t) -> (n, t, d)."""
+        """(n, t, d), additive key mask (n, 1, 1, t) -> (n, t, d).
+
+        Args:
+            x: (n, t, d).
+            bias: 0 for words and -inf for padding.
+        """
         if self.order == "ff-first":
             return self._attend(self._feed(x), bias)
         return self._feed(self._attend(x, bias))
@@ -190,6 +200,10 @@ class Encoder(nn.Module):
 
         What padding positions hold afterwards means nothing. A text without any token attends to its
         padding, so that no row is ever divided by zero.
+
+        Args:
+            x: (n, t, d).
+            mask: (n, t), 1 for words.
         """
         seen = mask.clone()
         seen[:, 0] |= ~mask.any(1)
