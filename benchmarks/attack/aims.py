@@ -14,15 +14,17 @@ from .verdicts import RIGHT, Trial, Verdict, contents, differences, message
 from .world import COMMANDS, CPU, DENSE, LEARN
 
 OF_FILES = {
-    **{f"{n} --out": COMMANDS[n] for n in ("search", "fuse", "rerank", "select", "concat", "folds", "label")},
+    **{
+        f"{n} --out": COMMANDS[n] for n in ("search", "fuse", "rerank", "subset", "combine", "folds", "label")
+    },
     "label --report": [*COMMANDS["label"][:-1], "pairs.out", "--report", "OUT"],
     "evaluate --per-query": COMMANDS["evaluate"],
     "evaluate --report": [*COMMANDS["evaluate"][:-2], "--report", "OUT"],
     "evaluate --chart": [*COMMANDS["evaluate"][:-2], "--baseline", "ql.run", "--chart", "OUT"],
-    "versus --chart": COMMANDS["versus"],
+    "paired-wins --chart": COMMANDS["paired-wins"],
 }
 OF_FOLDERS = {
-    **{f"{name} --out": COMMANDS[name] for name in ("index", "parts", "pretrain", "train", "run")},
+    **{f"{name} --out": COMMANDS[name] for name in ("index", "group-split", "pretrain", "train", "run")},
     "index --overwrite": [*COMMANDS["index"], "--overwrite"],
     "index --append": ["index", "more.jsonl", "--workers", "1", "--append", "--out", "OUT"],
     "rerank --cache": [*COMMANDS["rerank"][:-1], "new.run", "--cache", "OUT"],

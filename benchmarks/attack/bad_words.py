@@ -72,8 +72,8 @@ def trials(seed: int) -> Iterator[Trial]:
 def _all_trials(rng: random.Random) -> Iterator[Trial]:
     """Return wrong values for each option, wrong combinations, and options that do not exist."""
     for name in COMMANDS:
-        base = command(name, "out.svg" if name == "versus" else "out")
-        module = importlib.import_module(f"rankhouse.app.commands.{name}")
+        base = command(name, "out.svg" if name == "paired-wins" else "out")
+        module = importlib.import_module(f"rankhouse.app.commands.{name.replace('-', '_')}")
         yield _trial([*base, "--no-such-option"], sure=True)
         yield _trial([name], sure=name != "doctor")
         yield _trial([*base, "--json=5"], sure=True)

@@ -117,10 +117,10 @@ READERS: dict[str, tuple[str, list[str]]] = {
         [*("rerank", "--run", "FILE", "--queries", "queries.tsv", "--index", "my.index"), *CPU,
          *("--ranker", CROSS, "--depth", "3", "--out", "new")],
     ),
-    "run, versus": ("bm25.run", ["versus", "FILE", "ql.run", "--qrels", "qrels.txt", "--ranges", "2"]),
-    "run, joined": ("half1.run", ["concat", "FILE", "half2.run", "--out", "new"]),
-    "pairs": ("pairs.jsonl", ["pairs", "FILE", "--truth", "qrels.txt"]),
-    "pairs, selected": ("pairs.jsonl", ["select", "--pairs", "FILE", "--sample", "9", "--out", "new"]),
+    "run, versus": ("bm25.run", ["paired-wins", "FILE", "ql.run", "--qrels", "qrels.txt", "--ranges", "2"]),
+    "run, joined": ("half1.run", ["combine", "FILE", "half2.run", "--out", "new"]),
+    "pairs": ("pairs.jsonl", ["label-stats", "FILE", "--truth", "qrels.txt"]),
+    "pairs, selected": ("pairs.jsonl", ["subset", "--pairs", "FILE", "--sample", "9", "--out", "new"]),
     "pairs, trained": (
         "pairs.jsonl",
         [*("train", "--index", "my.index", "--pairs", "FILE", "--ranker", KNRM, "--out", "new"),
@@ -133,7 +133,7 @@ READERS: dict[str, tuple[str, list[str]]] = {
     "qrels of a rule": ("qrels.txt", ["label", *TASK, "--rule", 'judged("FILE")', "--out", "new"]),
     "folds": (
         "folds.json",
-        ["select", "--queries", "queries.tsv", "--folds", "FILE", "--fold", "1", "--out", "new"],
+        ["subset", "--queries", "queries.tsv", "--folds", "FILE", "--fold", "1", "--out", "new"],
     ),
     "folds given": ("folds.json", ["folds", "--queries", "queries.tsv", "--given", "FILE", "--out", "new"]),
     "recipe": ("recipe.toml", ["run", "FILE", "--out", "new"]),
@@ -142,8 +142,8 @@ READERS: dict[str, tuple[str, list[str]]] = {
         "vectors.txt",
         ["train", *LEARN, "--ranker", 'knrm(vectors="FILE", min_count=1)', *SETTINGS, "--out", "new"],
     ),
-    "entries of parts": ("corpus.jsonl", _with_file("parts", "corpus.jsonl")),
-    "matches of parts": ("matches.txt", _with_file("parts", "matches.txt")),
+    "entries of parts": ("corpus.jsonl", _with_file("group-split", "corpus.jsonl")),
+    "matches of parts": ("matches.txt", _with_file("group-split", "matches.txt")),
     "anything, doctored": ("", ["doctor", "FILE"]),
 }  # fmt: skip
 _SLOW = {"pairs, trained", "word vectors", "recipe", "run, reranked"}
@@ -221,7 +221,7 @@ def _fuzz(folder: Path, file: str, line: list[str], rng: random.Random) -> Verdi
 def _reads_back(folder: Path, line: list[str]) -> Verdict:
     """Judge what was made of a changed file: a run holds finite scores in order, an index is sound."""
     new = folder / "new"
-    if line[0] in ("search", "fuse", "rerank", "concat") and new.exists():
+    if line[0] in ("search", "fuse", "rerank", "combine") and new.exists():
         asked = ["fuse", "new", "new", "--out", "again"]
     elif line[0] == "index":
         asked = ["doctor", line[-1]]

@@ -42,7 +42,7 @@ SCENES: dict[str, tuple[list[str], str, list[str]]] = {
     ),
     **{
         name: (command(name, "result"), "result", [*command("search", "result"), "-k", "3"])
-        for name in ("search", "rerank", "label", "fuse", "select", "concat")
+        for name in ("search", "rerank", "label", "fuse", "subset", "combine")
     },
     "rerank --cache": (CACHED, "result", []),
     "label --cache --report": (
@@ -50,7 +50,7 @@ SCENES: dict[str, tuple[list[str], str, list[str]]] = {
     ),
     "train": (command("train", "result"), "result", []),
     "pretrain": (command("pretrain", "result"), "result", []),
-    "parts": (command("parts", "result"), "result", []),
+    "group-split": (command("group-split", "result"), "result", []),
     "folds": (command("folds", "result"), "result", []),
     "evaluate --report": (
         [*command("evaluate", "result"), "--report", "page.html"], "result", command("fuse", "result")
@@ -65,7 +65,7 @@ GOES_ON = {
     "train",
     "pretrain",
     "run",
-    "parts",
+    "group-split",
 }
 SIDE_OUTPUTS = {"page.html", "scores", "result", "my.index", "full.index"}
 _MOST_POINTS, _RANDOM_TIMES, _SIGNALS = 70, 8, 8

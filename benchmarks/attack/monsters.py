@@ -214,7 +214,7 @@ def _escape(folder: Path, station: str, path: str, number: int) -> Verdict:
         "label": 'run = "@root/bm25.run"\nqueries = "@root/queries.tsv"\nindex = "@root/my.index"\n'
         "rule = 'judged(\"@root/qrels.txt\")'\nreport = PATH\n",
     }
-    text = 'title = "x"\n[data]\nroot = "."\n[steps.s]\n' + f'station = "{station}"\n{steps[station]}'
+    text = 'title = "x"\n[data]\nroot = "."\n[steps.s]\n' + f'command = "{station}"\n{steps[station]}'
     (folder / "e.toml").write_text(text.replace("PATH", json.dumps(path)))
     before = contents(folder)
     done = call(["run", "e.toml", "--out", "a/b/c"], folder)

@@ -34,21 +34,21 @@ root = "."
 [loop]
 seed = [1, 2]
 [steps.index]
-station = "index"
+command = "index"
 corpus = "@root/corpus.jsonl"
 workers = 1
 [steps.bm25]
-station = "search"
+command = "search"
 index = "@index"
 queries = "@root/queries.tsv"
 k = 20
 [steps.folds]
-station = "folds"
+command = "folds"
 queries = "@root/queries.tsv"
 folds = 2
 seed = "{seed}"
 [steps.part]
-station = "select"
+command = "subset"
 run = "@bm25"
 folds = "@folds"
 fold = 1
@@ -74,15 +74,25 @@ COMMANDS: dict[str, list[str]] = {
     ],
     "fuse": ["fuse", "bm25.run", "ql.run", "--out", "OUT"],
     "evaluate": ["evaluate", "--qrels", "qrels.txt", "bm25.run", "ql.run", "--per-query", "OUT"],
-    "select": ["select", "--queries", "queries.tsv", "--sample", "5", "--out", "OUT"],
-    "concat": ["concat", "half1.run", "half2.run", "--out", "OUT"],
+    "subset": ["subset", "--queries", "queries.tsv", "--sample", "5", "--out", "OUT"],
+    "combine": ["combine", "half1.run", "half2.run", "--out", "OUT"],
     "folds": ["folds", "--queries", "queries.tsv", "--folds", "3", "--out", "OUT"],
-    "parts": [
-        *("parts", "--corpus", "corpus.jsonl", "--queries", "queries.tsv", "--qrels", "matches.txt"),
+    "group-split": [
+        *("group-split", "--corpus", "corpus.jsonl", "--queries", "queries.tsv", "--qrels", "matches.txt"),
         *("--shares", "first=0.5, second=0.5", "--out", "OUT"),
     ],
-    "versus": ["versus", "bm25.run", "ql.run", "--qrels", "qrels.txt", "--ranges", "2", "--chart", "OUT"],
-    "pairs": ["pairs", "pairs.jsonl"],
+    "paired-wins": [
+        "paired-wins",
+        "bm25.run",
+        "ql.run",
+        "--qrels",
+        "qrels.txt",
+        "--ranges",
+        "2",
+        "--chart",
+        "OUT",
+    ],
+    "label-stats": ["label-stats", "pairs.jsonl"],
     "doctor": ["doctor", "corpus.jsonl", "queries.tsv", "qrels.txt", "bm25.run", "my.index"],
     "run": ["run", "recipe.toml", "--out", "OUT"],
 }

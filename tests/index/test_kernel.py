@@ -141,7 +141,7 @@ def test_strings_are_decoded_alike(plain):
 
 
 def test_the_kernel_can_be_switched_off():
-    code = "from rankhouse.index import kernel; import sys; sys.exit(kernel.COMPILED)"
+    code = "from rankhouse.index.lexical import kernel; import sys; sys.exit(kernel.COMPILED)"
     done = subprocess.run([sys.executable, "-c", code], env={"RANKHOUSE_NO_KERNEL": "1"}, check=False)
     assert done.returncode == 0
 

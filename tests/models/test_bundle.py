@@ -186,3 +186,10 @@ def test_every_family_is_published_or_designed():
     assert all((family.open is None) != (family.design is None) for family in FAMILIES.values())
     assert all(callable(family.rebuild) for family in FAMILIES.values())
     assert DESIGNS["pacrr_drmm"]().aggregate == "terms"
+
+
+def test_a_manifest_whose_checksum_lost_its_name_is_refused(bundle):
+    path = bundle / "manifest.json"
+    path.write_text(path.read_text().replace('"crc32"', '"crc3r"'))
+    with pytest.raises(BadModel, match="was changed after it was written"):
+        load(bundle)

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 import warnings
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import BadData, BadModel, OutputFailed, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.ranking.cache import CachedRanker, cache_file, pair_keys
+from rankhouse.ranking.score_file import ScoreFile
 
 
 class Overlap:
@@ -424,3 +426,17 @@ def test_the_cache_never_enters_torch():
     code = "import sys, rankhouse.ranking.cache, rankhouse.ranking.pool; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+def test_a_schema_whose_words_are_no_text_is_damage(tmp_path):
+    with closing(ScoreFile(tmp_path / "scores.sqlite", timeout=1.0)):
+        pass
+    raw = bytearray((tmp_path / "scores.sqlite").read_bytes())
+    for place in [i for i in range(len(raw)) if raw[i : i + 5] == b"pair "]:
+        raw[place + 1] = 0xC2
+    (tmp_path / "scores.sqlite").write_bytes(bytes(raw))
+    with (
+        pytest.raises(BadData, match="damaged"),
+        closing(ScoreFile(tmp_path / "scores.sqlite", timeout=1.0)) as file,
+    ):
+        file.verify()

@@ -135,7 +135,9 @@ def read_manifest(folder: Path | str) -> Manifest:
             f'"{folder}" was written by rankhouse {writer} in format {manifest.format}; this version reads '
             f"up to {FORMAT}: update rankhouse"
         )
-    if manifest.crc32 is not None and manifest.crc32 != _checksum(fields):
+    # without a checksum it is an older manifest, unless the very key of the checksum was changed
+    renamed = manifest.crc32 is None and not set(fields) <= set(Manifest.__struct_fields__)
+    if renamed or (manifest.crc32 is not None and manifest.crc32 != _checksum(fields)):
         raise BadModel(f'"{folder / MANIFEST}" was changed after it was written; save or fetch it again')
     return manifest
 

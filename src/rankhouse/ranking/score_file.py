@@ -26,6 +26,10 @@ _DAMAGE: Final = (
     *(sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_FORMAT),
 )
 
+# What a damaged file raises: changed words of its schema come as text that cannot be decoded.
+_Fault = sqlite3.Error | UnicodeDecodeError
+_FAULTS: Final = (sqlite3.Error, UnicodeDecodeError)
+
 _SCORES: Final = """
 CREATE TABLE IF NOT EXISTS scores (
     ranker INTEGER NOT NULL, pair BLOB NOT NULL, score REAL NOT NULL, checksum INTEGER NOT NULL,
@@ -64,13 +68,13 @@ class ScoreFile:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._sql = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, *_FAULTS) as error:
             raise _explained(path, error) from error
         try:
             self._begin()
         except BaseException as error:
             self._sql.close()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, _FAULTS):
                 raise _explained(path, error) from error
             raise
 
@@ -164,7 +168,7 @@ class ScoreFile:
                 if (found := self._sql.execute(_WHOSE, (name,)).fetchone()) is None:
                     self._sql.execute(_ENROL, (name, fingerprint, policy))
                     found = self._sql.execute(_WHOSE, (name,)).fetchone()
-            except sqlite3.Error as error:
+            except _FAULTS as error:
                 raise _explained(self.path, error) from error
         if found is None:
             raise damaged(self.path, "a ranker just entered is not there")
@@ -191,7 +195,7 @@ class ScoreFile:
                         some,
                     ).fetchall()
                     found.update(self._sound(self._seeds[ranker], rows))
-            except sqlite3.Error as error:
+            except _FAULTS as error:
                 raise _explained(self.path, error) from error
         return found
 
@@ -233,7 +237,7 @@ class ScoreFile:
                         scores += len(rows)
                 if (there := self._one("SELECT count(*) FROM scores")) != scores:
                     raise damaged(self.path, f"{there - scores:,} scores belong to no ranker")
-            except sqlite3.Error as error:
+            except _FAULTS as error:
                 raise _explained(self.path, error) from error
         return len(rankers), scores
 
@@ -252,10 +256,10 @@ class ScoreFile:
                 self._sql.execute("BEGIN IMMEDIATE")
                 self._insert(ranker, self._seeds[ranker], rows)
                 self._sql.execute("COMMIT")
-            except sqlite3.Error as error:
+            except _FAULTS as error:
                 self._give_up(error)
 
-    def _give_up(self, error: sqlite3.Error) -> None:
+    def _give_up(self, error: _Fault) -> None:
         self._writable = False
         if self._sql.in_transaction:
             self._sql.execute("ROLLBACK")
@@ -271,7 +275,7 @@ class ScoreFile:
             self._sql.close()
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: _Fault) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
@@ -312,7 +316,7 @@ def _checksums(seed: int, keys: Sequence[bytes], scores: Sequence[float]) -> lis
     return (whole >> np.uint64(32)).astype(np.uint32).view(np.int32).tolist()  # type: ignore[no-any-return]
 
 
-def _explained(path: Path, error: OSError | sqlite3.Error) -> RankhouseError:
+def _explained(path: Path, error: OSError | _Fault) -> RankhouseError:
     """Say what befell the file and what to do about it."""
     if isinstance(error, OSError):
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
