@@ -268,3 +268,26 @@ def test_a_message_that_quotes_a_whole_file_is_cut(files, run):
     assert done.returncode == 2
     assert len(done.stderr) < 3_000
     assert "characters more" in done.stderr
+
+
+def test_folders_of_another_kind_are_not_written_into(files, run):
+    before = {p.name: p.read_bytes() for p in (files / "my.index").iterdir() if p.is_file()}
+    (files / "r.toml").write_text(
+        'title = "x"\n[data]\nq = "queries.tsv"\n[steps.f]\ncommand = "folds"\nqueries = "@q"\n'
+    )
+    split = ("group-split", "--corpus", "corpus.jsonl", "--queries", "queries.tsv", "--qrels", "qrels.txt")
+    train = (
+        "train",
+        "--ranker",
+        "knrm(width=4, min_count=1)",
+        "--index",
+        "my.index",
+        "--queries",
+        "queries.tsv",
+    )
+    for command in (("run", "r.toml"), (*split, "--shares", "a=1"), (*train, "--qrels", "qrels.txt")):
+        for place in (".", "my.index"):
+            done = run(*command, "--out", place)
+            assert done.returncode == 2, done.stderr
+            assert "holds something else" in done.stderr
+    assert before == {p.name: p.read_bytes() for p in (files / "my.index").iterdir() if p.is_file()}

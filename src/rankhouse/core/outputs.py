@@ -140,6 +140,25 @@ def others(folder: Path, own: Iterable[str], marks: Iterable[str]) -> list[str]:
     return [name for name in names if name not in known and not name.endswith((_SCRATCH, ".lock"))]
 
 
+def check_own_folder(folder: Path, marks: Iterable[str]) -> None:
+    """Refuse to write into a folder that holds something, but nothing of the kind to be written.
+
+    Args:
+        folder: Where files are to be written, there or not.
+        marks: Names of which a folder of the kind holds at least one.
+
+    Raises:
+        WrongUse: It holds something else, or is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise WrongUse(f"{folder}: is a file, a folder is to be written; name another place")
+    names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
+    other = sorted(name for name in names if not name.startswith("."))
+    if other and not set(marks) & set(names):
+        some = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
+        raise WrongUse(f"{folder}: holds something else ({some}); name a new folder")
+
+
 def recover(path: Path) -> None:
     """Bring back a folder that a writer killed between two renames left without a name; else do nothing."""
     if not path.exists() and path.parent.is_dir():
@@ -210,14 +229,17 @@ def _scratch(target: Path) -> Iterator[Path]:
     """Make a hidden folder beside the target for as long as the block runs, marked as in use."""
     target.parent.mkdir(parents=True, exist_ok=True)
     _tidy(target.parent, _prefix(target))
-    scratch, lock = _marked_scratch(target)
+    held: list[tuple[Path, FileLock]] = []
     try:
-        yield scratch
+        with _undisturbed():  # a signal that comes meanwhile is raised when there is something to tidy up
+            held.append(_marked_scratch(target))
+        yield held[0][0]
     finally:
         with _undisturbed():
-            with suppress(OSError):
-                lock.release()
-            shutil.rmtree(scratch, ignore_errors=True)
+            for scratch, lock in held:
+                with suppress(OSError):
+                    lock.release()
+                shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _marked_scratch(target: Path) -> tuple[Path, FileLock]:

@@ -19,6 +19,7 @@ from torch import nn
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.locks import only_writer
+from rankhouse.core.outputs import check_own_folder
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
@@ -77,6 +78,7 @@ def fit(
     with ExitStack() as stack:
         if not stepper.rank:
             stack.enter_context(only_writer(out))
+            check_own_folder(out, folder.MARKS)
         if (done := folder.finished(out, name)) is not None:
             folder.load_best(model, out)
             return done

@@ -33,6 +33,7 @@ from rankhouse.training.steps import Stepper
 from rankhouse.training.validation import Validation
 
 CHECKPOINT, RANKER = "checkpoint.safetensors", "ranker"
+MARKS = ("checkpoint.safetensors", "ranker", "log.jsonl", "settings.json", "outcome.json", "untaught.run")
 LOG, SETTINGS, OUTCOME, UNTAUGHT = "log.jsonl", "settings.json", "outcome.json", "untaught.run"
 """Names in a training's folder."""
 CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from rankhouse.core import notation
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.locks import only_writer
-from rankhouse.core.outputs import writing
+from rankhouse.core.outputs import check_own_folder, tidy, writing
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.sampling import generator
 from rankhouse.models.contract import fingerprint
@@ -130,6 +130,8 @@ def pretrain(
         OutputFailed: A file cannot be written.
     """
     with only_writer(Path(out)):
+        check_own_folder(Path(out), (TOKENS, SETTINGS, OUTCOME, LOG))
+        tidy(Path(out))
         return _pretrain(sources, start, settings, Path(out), reading, progress or ignore)
 
 

@@ -17,8 +17,9 @@ from rankhouse.core import notation
 from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.files import Skips
+from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document, Query
-from rankhouse.core.outputs import writing
+from rankhouse.core.outputs import check_own_folder, writing
 from rankhouse.core.qrels import Qrels, from_grade, relevant, restrict
 from rankhouse.core.trec import read_qrels, write_qrels
 from rankhouse.evaluation.group_split import divide, products
@@ -38,6 +39,10 @@ def _whole(document: Document) -> str:
 
 FIELDS: dict[str, Callable[[Document], str]] = {"title": _title, "all": _whole}
 """Name -> which text of an entry is kept."""
+
+
+_MARK = ".group-split"
+"""Names a folder as one that this command made, and so may write into again."""
 
 
 @click.command(
@@ -96,6 +101,10 @@ def command(
     tested = [Query(q.id, written(q.text)) for q in read_queries(test_queries, skips)] if test_queries else []
     held_out = {query.id for query in tested}
     asked = [*(query for query in asked if query.id not in held_out), *tested]
+    click.get_current_context().with_resource(only_writer(out))
+    check_own_folder(out, (_MARK,))
+    with writing(out / _MARK) as file:
+        file.write("the result of rankhouse group-split\n")
     entries = _write_corpus(read_documents(corpus, skips), lambda entry: written(text_of(entry)), out, asked)
     grades = {**read_qrels(qrels, skips), **(read_qrels(test_qrels, skips) if test_qrels else {})}
     judged = _matches(from_grade(grades, relevant_from), asked, entries.own)

@@ -21,7 +21,7 @@ from rankhouse.app.recipes.show.tables import check_tables, make_tables
 from rankhouse.app.recipes.show.values import Results
 from rankhouse.core.errors import MissingInput, real_path
 from rankhouse.core.locks import only_writer
-from rankhouse.core.outputs import tidy
+from rankhouse.core.outputs import check_own_folder, tidy
 
 
 @click.command(
@@ -66,6 +66,7 @@ def command(
     if plan.absent and not partial:
         raise MissingInput(_absent(plan))
     with only_writer(folder):
+        check_own_folder(folder, (HASHES,))
         tidy(folder)
         folder.mkdir(parents=True, exist_ok=True)
         contents.save()
