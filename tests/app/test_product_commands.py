@@ -54,6 +54,15 @@ def test_parts_hold_every_query_once_and_an_entry_is_no_match_of_itself(catalogu
     assert sorted(seen) == sorted([*map(str, range(8)), "99"])
 
 
+def test_matches_stay_in_the_order_of_the_judgements(catalogue, run):
+    many = [str(20 + i) for i in range(8)]  # the order of a set would differ from process to process
+    (catalogue / "qrels.txt").write_text("".join(f"1 0 {entry} 1\n" for entry in many))
+    done = call_parts(run)
+    assert done.returncode == 0, done.stderr
+    (judged,) = filter(None, (path.read_text() for path in (catalogue / "parts").glob("*.qrels")))
+    assert [line.split()[2] for line in judged.splitlines()] == many
+
+
 def test_a_test_set_of_ones_own_takes_its_part_and_its_products_with_it(catalogue, run):
     alike = [{"id": "t", "text": "one of mine"}, {"id": "7", "text": "thing 7"}]
     (catalogue / "mine.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in alike))

@@ -22,6 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -72,21 +73,25 @@ class Rule(ABC):
 
 
 @dataclass(frozen=True, repr=False)
-class And(Rule):
-    """Yes where both say yes."""
+class _Joint(Rule):
+    """Two rules joined by a sign; the right one is asked only where the left one leaves the answer open."""
 
     left: Rule
     right: Rule
 
+    sign: ClassVar[str]
+    open_on: ClassVar[bool]  # the left rule's answer that leaves the joint one to the right rule
+    looser: ClassVar[tuple[type[Rule], ...]]  # rules that need parentheses beside the sign
+
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Ask the right rule only where the left one said yes: (m,).
+        """Ask the left rule, and the right one where that leaves the answer open: (m,).
 
         Args:
             chunk: Pairs, and what rankers said of them so far.
             places: (m,) which of them.
         """
         answers = self.left.ask(chunk, places)
-        still_open = np.flatnonzero(answers)
+        still_open = np.flatnonzero(answers == self.open_on)
         answers[still_open] = self.right.ask(chunk, places[still_open])
         return answers
 
@@ -98,43 +103,23 @@ class And(Rule):
     @property
     def identity(self) -> str:
         """Join both."""
-        return f"({self.left.identity} & {self.right.identity})"
+        return f"({self.left.identity} {self.sign} {self.right.identity})"
 
     def __str__(self) -> str:
-        return f"{_within(self.left, Or)} & {_within(self.right, Or, And)}"
+        left, right = _within(self.left, *self.looser), _within(self.right, *self.looser, type(self))
+        return f"{left} {self.sign} {right}"
 
 
-@dataclass(frozen=True, repr=False)
-class Or(Rule):
+class Or(_Joint):
     """Yes where one says yes."""
 
-    left: Rule
-    right: Rule
+    sign, open_on, looser = "|", False, ()
 
-    def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Ask the right rule only where the left one said no: (m,).
 
-        Args:
-            chunk: Pairs, and what rankers said of them so far.
-            places: (m,) which of them.
-        """
-        answers = self.left.ask(chunk, places)
-        still_open = np.flatnonzero(~answers)
-        answers[still_open] = self.right.ask(chunk, places[still_open])
-        return answers
+class And(_Joint):
+    """Yes where both say yes."""
 
-    def leaves(self) -> Iterator[Rule]:
-        """Return the leaves of both."""
-        yield from self.left.leaves()
-        yield from self.right.leaves()
-
-    @property
-    def identity(self) -> str:
-        """Join both."""
-        return f"({self.left.identity} | {self.right.identity})"
-
-    def __str__(self) -> str:
-        return f"{self.left} | {_within(self.right, Or)}"
+    sign, open_on, looser = "&", True, (Or,)
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,7 +20,7 @@ from rankhouse.core.files import Skips
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.outputs import check_own_folder, writing
-from rankhouse.core.qrels import Qrels, from_grade, relevant, restrict
+from rankhouse.core.qrels import Qrels, from_grade, restrict
 from rankhouse.core.trec import read_qrels, write_qrels
 from rankhouse.evaluation.group_split import divide, products
 from rankhouse.page.tables import Table
@@ -193,9 +193,10 @@ def _write_corpus(
 
 
 def _matches(qrels: Qrels, queries: list[Query], own: Mapping[str, str]) -> dict[str, Mapping[str, int]]:
-    """Keep each query's matches with other entries than itself."""
+    """Keep each query's matches with other entries than itself, in the order of the judgements."""
     found = {
-        query.id: {d: 1 for d in relevant(qrels, query.id) if d != own.get(query.id)} for query in queries
+        query.id: {d: 1 for d, g in qrels.get(query.id, {}).items() if g > 0 and d != own.get(query.id)}
+        for query in queries
     }
     return {query_id: matches for query_id, matches in found.items() if matches}
 
