@@ -31,7 +31,6 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-STDOUT: Final = Path("-")
 _SCRATCH, _REPLACED, _ALIVE = ".part", "replaced", "alive"
 _STREAMS: Final = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 
@@ -291,10 +290,11 @@ def _tidy(parent: Path, prefix: str) -> None:
             lock.acquire()
         except (Timeout, OSError):
             continue
-        if (scratch / _REPLACED).exists():  # killed between the two renames: the new folder was whole
-            for whole in scratch.iterdir():
-                if whole.name not in (_REPLACED, _ALIVE) and not (parent / whole.name).exists():
-                    whole.rename(parent / whole.name)
+        if (scratch / _REPLACED).exists():  # killed between two renames: the new folder, or else the old one
+            fresh = [entry for entry in scratch.iterdir() if entry.name not in (_REPLACED, _ALIVE)]
+            target = parent / (fresh[0].name if fresh else scratch.name[1:].rsplit(".", 2)[0])
+            if not target.exists():
+                (fresh or [scratch / _REPLACED])[0].rename(target)
         lock.release()
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -7,7 +7,6 @@ goes on also ``checkpoint.safetensors``.
 
 from __future__ import annotations
 
-import shutil
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -16,7 +15,7 @@ import msgspec
 from torch import Tensor, nn
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.outputs import others
+from rankhouse.core.outputs import others, tidy
 from rankhouse.models import loading
 from rankhouse.models.contract import Model, fingerprint
 from rankhouse.training.checkpoint import (
@@ -100,7 +99,7 @@ def finished(out: Path, training: str) -> Outcome | None:
             f"{out}: holds another training, which is finished; model, examples, settings or validation "
             f"differ: rank with {out / RANKER}, or train into another folder"
         )
-    _mend(out)
+    tidy(out)
     (out / CHECKPOINT).unlink(missing_ok=True)
     return outcome
 
@@ -116,7 +115,7 @@ def resume_point(out: Path, training: str) -> ResumePoint:
         WrongUse: The folder holds another training, or something else.
         BadModel: The checkpoint is damaged.
     """
-    _mend(out)
+    tidy(out)
     path = out / CHECKPOINT
     if not path.exists():
         _refuse_foreign(out)
@@ -158,14 +157,6 @@ def _refuse_foreign(out: Path) -> None:
             f"{out}: holds something else ({', '.join(sorted(foreign)[:5])}), and a training's files would "
             "stand among it; name a new or an empty folder"
         )
-
-
-def _mend(out: Path) -> None:
-    """Clear away what a kill in the middle of writing left; a ranker caught between two names comes back."""
-    for left in out.glob(".*.part"):
-        if (left / "replaced").is_dir() and not (out / RANKER).exists():
-            (left / "replaced").rename(out / RANKER)
-        shutil.rmtree(left, ignore_errors=True)
 
 
 def restore(point: ResumePoint, model: nn.Module, stepper: Stepper) -> None:
