@@ -342,3 +342,24 @@ def test_what_killed_writers_left_below_a_folder_is_removed(tmp_path):
         tidy(tmp_path)
         assert not left.exists()
     assert (tmp_path / "result" / "a.run").read_text() == "living"
+
+
+def test_what_a_living_writer_holds_is_not_tidied_up(tmp_path):
+    with replacing(tmp_path / "settings.json") as temporary:
+        temporary.write_text("{}")
+        outputs.tidy(tmp_path)
+    assert os.listdir(tmp_path) == ["settings.json"]
+
+
+def test_a_signal_while_the_scratch_folder_is_made_leaves_nothing(tmp_path, monkeypatch):
+    made = outputs._marked_scratch
+
+    def interrupted(target):
+        scratch = made(target)
+        signal.raise_signal(signal.SIGINT)
+        return scratch
+
+    monkeypatch.setattr(outputs, "_marked_scratch", interrupted)
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "out") as temporary:
+        temporary.write_text("never reached")
+    assert not os.listdir(tmp_path)
