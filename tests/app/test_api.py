@@ -267,6 +267,16 @@ def test_a_wrong_argument_is_explained_and_leaves_nothing_behind(call, index, tm
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
+def test_values_are_of_the_kinds_that_annotations_name(index):
+    with pytest.raises(rh.RankhouseError, match="build: overwrite='yes', but it takes True or False"):
+        rh.Index.build(DOCUMENTS, "my.index", overwrite="yes", workers=1)
+    with pytest.raises(rh.RankhouseError, match="rerank: tail='kept', but it takes 'keep' or 'drop'"):
+        rh.rerank(ByLength(), RUN, QUERIES, index, tail="kept")
+    with pytest.raises(rh.RankhouseError, match="compare: seed=True, but it takes a whole number"):
+        rh.compare({"a": RUN}, QRELS, seed=True)
+    assert len(index.search("ships", np.str_("bm25"), k=np.int64(1)).doc_ids) == 1
+
+
 def test_what_would_be_lost_silently_is_refused(index):
     with pytest.raises(rh.RankhouseError, match='query id "q" is given twice'):
         index.retrieve([("q", "ships"), ("q", "tides")])

@@ -1,7 +1,7 @@
-"""Whether the values written in a notation are of the kinds that a factory's annotations name.
+"""Whether the values of a call are of the kinds that a function's annotations name.
 
-Checked here once for every table: a factory may take it that its numbers are numbers, finite ones, and that
-its whole numbers fit 64 bits.
+Checked here once for every notation and for the Python front door: a factory may take it that its numbers are
+numbers, finite ones, and that its whole numbers fit 64 bits.
 """
 
 from __future__ import annotations
@@ -11,8 +11,16 @@ import math
 import sys
 import types
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from functools import cache, partial, wraps
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from rankhouse.core.errors import WrongUse
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LARGEST = 2**63
 _KINDS: dict[object, str] = {
@@ -24,13 +32,32 @@ _KINDS: dict[object, str] = {
 }
 
 
-def fault(factory: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Make a function of the front door explain a text, number or choice that its annotations do not allow.
+
+    Raises:
+        WrongUse: At the call; what is not annotated by such kinds is the function's own to look at.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if wrong := fault(function, args, kwargs, written=False):
+            raise WrongUse(f"{function.__name__}: {wrong}")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def fault(
+    factory: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, written: bool = True
+) -> str:
     """Return what is wrong with the first argument that a factory's annotations do not allow.
 
     Args:
         factory: A function, a class, or a ``functools.partial`` of one.
-        args: Literals by place.
-        kwargs: Literals by name.
+        args: Values by place.
+        kwargs: Values by name.
+        written: Whether all of them stood in a notation: literals, and texts that may become names of files.
 
     Returns:
         For example ``k1='x', but it takes a finite number``; "" where nothing is wrong.
@@ -43,11 +70,14 @@ def fault(factory: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping
     for name, value in signature.bind(*args, **kwargs).arguments.items():
         several = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
         for one in value if several else (value,):
-            if name in hints and not _is(one, hints[name]):
+            if name not in hints or not (written or _is_literal(hints[name])):
+                continue
+            if not _is(one, hints[name]) or (written and _has_null(one)):
                 return f"{name.rstrip('_')}={_short(one)}, but it takes {_said(hints[name])}"
     return ""
 
 
+@cache
 def _hints(factory: Callable[..., object]) -> dict[str, Any]:
     """Return the annotations by parameter; one that cannot be looked up is left out."""
     while isinstance(factory, partial):
@@ -79,13 +109,27 @@ def _is(value: object, kind: Any) -> bool:  # noqa: ANN401 - annotations have no
         return any(type(value) is type(one) and value == one for one in inside)
     if origin is tuple:
         return _is_tuple(value, inside)
+    if kind is bool or isinstance(value, bool | np.bool):
+        return kind is bool and isinstance(value, bool | np.bool)
     if kind is float:
-        return type(value) in (int, float) and _is_finite(value)  # type: ignore[arg-type] # by the line itself
+        return isinstance(value, Real) and _is_finite(value)
     if kind is int:
-        return type(value) is int and -_LARGEST <= value < _LARGEST
-    if kind is str and isinstance(value, str) and "\0" in value:
-        return False  # no name of a file, nor of anything else
-    return kind in _KINDS and type(value) is kind  # of any other kind there are no literals
+        return isinstance(value, Integral) and -_LARGEST <= int(value) < _LARGEST
+    return kind in _KINDS and isinstance(value, kind)  # of any other kind there are no literals
+
+
+def _is_literal(kind: Any) -> bool:  # noqa: ANN401 - as above
+    """Return whether values of a kind can be written as literals, all of them."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return all(map(_is_literal, get_args(kind)))
+    return kind in _KINDS or get_origin(kind) is Literal
+
+
+def _has_null(value: object) -> bool:
+    """Return whether a text, or one in a list, has a null character, as no name of a file may have."""
+    if isinstance(value, tuple | list):
+        return any(map(_has_null, value))
+    return isinstance(value, str) and "\0" in value
 
 
 def _is_tuple(value: object, inside: tuple[Any, ...]) -> bool:
@@ -96,7 +140,7 @@ def _is_tuple(value: object, inside: tuple[Any, ...]) -> bool:
     return len(value) == len(inside) and all(_is(one, of) for one, of in zip(value, inside, strict=True))
 
 
-def _is_finite(value: float) -> bool:
+def _is_finite(value: Real) -> bool:
     try:
         return math.isfinite(value)
     except OverflowError:  # a whole number beyond all floats

@@ -13,14 +13,14 @@ from rankhouse.app.api.inputs import (
     as_list,
     as_path,
     as_queries,
-    check_count,
-    check_text,
+    check_texts,
     wrong_kind,
 )
 from rankhouse.app.api.rankers import open_ranker
 from rankhouse.app.rankers import ComputeOptions, as_encoder
 from rankhouse.app.searching import SearchOptions, search_with
 from rankhouse.core import notation
+from rankhouse.core.arguments import checked
 from rankhouse.core.nouns import TextEncoder
 from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Run
@@ -45,6 +45,7 @@ class Index(stored.Index):
     """
 
     @classmethod
+    @checked
     def build(
         cls,
         documents: DocumentsLike,
@@ -69,8 +70,6 @@ class Index(stored.Index):
             BadData: No documents, or a faulty one.
             OutputFailed: The index cannot be written.
         """
-        check_text(analyzer=analyzer)
-        check_count(workers=workers)
         folder = as_path(path, "path")
         options = BuildOptions(analyzer=analyzer, workers=workers, overwrite=overwrite)
         build(as_documents(documents), folder, options)
@@ -89,6 +88,7 @@ class Index(stored.Index):
         """
         return super().open(as_path(folder, "folder"))
 
+    @checked
     def append(self, documents: DocumentsLike, *, workers: int = 0) -> Self:
         """Add documents and return the index opened anew; this object keeps seeing the old ones.
 
@@ -99,10 +99,10 @@ class Index(stored.Index):
         Raises:
             DuplicateId: An id that the index has already; nothing is added.
         """
-        check_count(workers=workers)
         append(as_documents(documents), self.path, BuildOptions(workers=workers))
         return type(self).open(self.path)
 
+    @checked
     def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
         """Answer one question: a ranking with titles and snippets that prints as a table.
 
@@ -115,13 +115,13 @@ class Index(stored.Index):
         Raises:
             WrongUse: An unknown model, feedback or argument.
         """
-        check_text(query=query)
         ranking = self.retrieve({"query": query}, model, k=k, feedback=feedback)["query"]
         weights = {t: 1 / (1 + self.counts(t).documents) ** 0.5 for t in dict.fromkeys(self.analyzer(query))}
         documents = self.documents.fetch(ranking.doc_ids)
         shown = [(d.title, *snippet(d.text, weights, self.analyzer)) for d in documents]
         return SearchResult(ranking, shown)
 
+    @checked
     def retrieve(
         self,
         queries: QueriesLike,
@@ -147,13 +147,11 @@ class Index(stored.Index):
             MissingInput: ``dense(...)`` without vectors; make them with :meth:`encode`.
         """
         models = (model,) if isinstance(model, str) else tuple(as_list(model, "model", "a model or several"))
-        for one in models:
-            check_text(model=one)
-        check_text(feedback=feedback, fusion=fusion)
-        check_count(k=k, threads=threads)
+        check_texts("model", models)
         options = SearchOptions(models, feedback, fusion, k, ComputeOptions(threads=threads))
         return search_with(self, as_queries(queries), options)
 
+    @checked
     def encode(
         self,
         ranker: str | os.PathLike[str] | TextEncoder,
@@ -177,7 +175,6 @@ class Index(stored.Index):
         Raises:
             WrongUse: The ranker encodes no texts, or other vectors of this name are there.
         """
-        check_text(split=split, structure=structure, name=name, dtype=dtype)
         opened = open_ranker(ranker) if isinstance(ranker, str | os.PathLike) else ranker
         encoder = as_encoder(opened, ranker)
         manifest.load(self.path)  # the folder may be gone since it was opened

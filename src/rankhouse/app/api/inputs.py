@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,28 +46,6 @@ def wrong_kind(name: str, given: object, wanted: str) -> WrongUse:
     return WrongUse(f"{name} is a {type(given).__name__} ({given!r:.60}); give {wanted}")
 
 
-def check_text(**given: object) -> None:
-    """Check that arguments are strings, by their names.
-
-    Raises:
-        WrongUse: One is not.
-    """
-    for name, value in given.items():
-        if not isinstance(value, str):
-            raise wrong_kind(name, value, "a string")
-
-
-def check_count(**given: object) -> None:
-    """Check that arguments are whole numbers, by their names.
-
-    Raises:
-        WrongUse: One is not.
-    """
-    for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise wrong_kind(name, value, "a whole number")
-
-
 def as_path(given: PathLike, name: str) -> Path:
     """Return a path.
 
@@ -97,6 +75,21 @@ def as_list(given: Iterable[Any], name: str, wanted: str) -> list[Any]:
     if not _is_several(given) or isinstance(given, Mapping):
         raise wrong_kind(name, given, wanted)
     return list(given)
+
+
+def check_texts(name: str, given: Iterable[object]) -> None:
+    """Check that the elements of an argument are strings.
+
+    Args:
+        name: The argument, for the message.
+        given: Its elements.
+
+    Raises:
+        WrongUse: One is not.
+    """
+    for one in given:
+        if not isinstance(one, str):
+            raise wrong_kind(f"one of {name}", one, "a string")
 
 
 def _is_several(given: object) -> bool:
@@ -266,6 +259,5 @@ def as_measures(given: str | Iterable[str]) -> str | list[str]:
     if isinstance(given, str):
         return given
     names = as_list(given, "measures", 'them as text, for example "AP nDCG@10"')
-    for name in names:
-        check_text(measure=name)
+    check_texts("measures", names)
     return names

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rankhouse.app.api.inputs import as_path, check_count, check_text, wrong_kind
+from rankhouse.app.api.inputs import as_path, wrong_kind
 from rankhouse.app.rankers import ComputeOptions
 from rankhouse.app.rankers import open_ranker as _open
+from rankhouse.core.arguments import checked
 from rankhouse.core.nouns import Ranker
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
 
 
+@checked
 def open_ranker(
     spec: str | os.PathLike[str], *, precision: str = "auto", device: str = "auto", threads: int = 0
 ) -> NeuralRanker:
@@ -40,8 +42,6 @@ def open_ranker(
         BadModel: The folder or checkpoint cannot be used.
         WrongUse: An unknown family or argument.
     """
-    check_text(precision=precision, device=device)
-    check_count(threads=threads)
     return _open(str(as_path(spec, "the ranker")), ComputeOptions(precision, device, threads))
 
 

@@ -21,14 +21,14 @@ from rankhouse.app.api.inputs import (
     as_queries,
     as_run,
     as_runs,
-    check_count,
-    check_text,
+    check_texts,
     wrong_kind,
 )
 from rankhouse.app.api.rankers import as_ranker, open_ranker
 from rankhouse.app.fusion import Tuning, way
 from rankhouse.app.reranking import RerankOptions, rerank_with
 from rankhouse.core import notation
+from rankhouse.core.arguments import checked
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.qrels import Qrels
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
 
 
+@checked
 def rerank(
     ranker: str | os.PathLike[str] | Ranker,
     run: RunLike,
@@ -91,12 +92,11 @@ def rerank(
         WrongUse: An unknown splitter, pool or family.
         BadData: A query of the run without a text.
     """
-    check_text(split=split, pool=pool, tail=tail)
-    check_count(depth=depth)
     options = RerankOptions(split, pool, depth, tail, cache=as_path(cache, "cache") if cache else None)
     return rerank_with(as_ranker(ranker), as_run(run), as_queries(queries), as_index(index), options).run
 
 
+@checked
 def fuse(
     runs: Sequence[RunLike],
     method: str = "linear",
@@ -127,7 +127,6 @@ def fuse(
     """
     if weights is not None and tune is not None:
         raise WrongUse("give either weights or tune, not both")
-    check_text(method=method, measure=measure)
     read_runs = as_runs(runs, "runs")
     others = read_runs if apply is None else as_runs(apply, "apply")
     if len(others) != len(read_runs):
@@ -168,6 +167,7 @@ def evaluate(run: RunLike, qrels: QrelsLike, measures: str | Iterable[str] = "AP
     return measuring.evaluate(as_run(run), as_qrels(qrels), as_measures(measures))
 
 
+@checked
 def compare(
     runs: Mapping[str, RunLike],
     qrels: QrelsLike,
@@ -200,20 +200,14 @@ def compare(
     """
     if not isinstance(runs, Mapping):
         raise wrong_kind("runs", runs, 'a mapping of names to runs, for example {"BM25": run}')
-    for name in runs:
-        check_text(system=name)
-    check_text(test=test)
-    if baseline is not None:
-        check_text(baseline=baseline)
-    if correction is not None:
-        check_text(correction=correction)
-    check_count(seed=seed)
+    check_texts("the systems' names", runs)
     systems = {name: as_run(run) for name, run in runs.items()}
     return comparing.compare(
         systems, as_qrels(qrels), as_measures(measures), baseline, test, correction, seed
     )
 
 
+@checked
 def label(
     rule: str | Rule,
     run: RunLike,
@@ -249,8 +243,6 @@ def label(
         WrongUse: A rule that cannot be read, or another process writes the file.
         BadModel: A teacher gave something that is no score.
     """
-    check_text(split=split, negatives=negatives)
-    check_count(depth=depth)
     stored = as_index(index)
     plan = labelling.Plan(
         split=notation.make(split, SPLITTERS, "splitter"),
@@ -266,6 +258,7 @@ def label(
     )
 
 
+@checked
 def train(
     ranker: str | os.PathLike[str],
     index: Index | PathLike,
@@ -315,12 +308,9 @@ def train(
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
     design, folder = str(as_path(ranker, "ranker")), as_path(out, "out")
-    check_text(split=split, pool=pool)
-    check_count(depth=depth)
     if settings is not None and not isinstance(settings, Mapping):
         raise wrong_kind("settings", settings, 'a mapping, for example {"epochs": 3}')
-    for name in settings or ():
-        check_text(setting=name)
+    check_texts("the settings' names", settings or ())
     notation.make(split, SPLITTERS, "splitter")
     notation.make(pool, POOLS, "pool")
     stored = as_index(index)
