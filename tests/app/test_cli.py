@@ -1,11 +1,13 @@
 """Every command as a person uses it, and what it says when the input is wrong."""
 
+import importlib
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from rankhouse.app.cli import COMMANDS, RENAMED
 from rankhouse.core.locks import only_writer
 from rankhouse.core.trec import read_run
 
@@ -291,3 +293,27 @@ def test_folders_of_another_kind_are_not_written_into(files, run):
             assert done.returncode == 2, done.stderr
             assert "holds something else" in done.stderr
     assert before == {p.name: p.read_bytes() for p in (files / "my.index").iterdir() if p.is_file()}
+
+
+def test_old_command_names_work_and_are_not_listed(files, run):
+    listed = run("--help").stdout
+    for old, new in RENAMED.items():
+        assert f"  {old} " not in listed
+        assert run(old, "--help").stdout.splitlines()[1:] == run(new, "--help").stdout.splitlines()[1:]
+    for name, (module, _) in COMMANDS.items():
+        assert importlib.import_module(f"rankhouse.app.commands.{module}").command.name == name
+
+
+def test_a_recipe_in_old_words_does_the_same(files, run):
+    made = []
+    for key, subset in (("station", "select"), ("command", "subset")):
+        (files / f"{key}.toml").write_text(
+            'title = "same"\n[data]\nqueries = "queries.tsv"\n'
+            f'[steps.folds]\n{key} = "folds"\nqueries = "@queries"\nfolds = 3\n'
+            f'[steps.part]\n{key} = "{subset}"\nqueries = "@queries"\nfolds = "@folds"\nfold = 1\n'
+            'side = "train"\n'
+        )
+        done = run("run", f"{key}.toml")
+        assert done.returncode == 0, done.stderr
+        made.append([path.read_bytes() for path in files.glob(f"{key}.out/work/part-*/part.jsonl")])
+    assert made[0] == made[1] != []

@@ -29,6 +29,7 @@ from rich.text import Text
 
 from rankhouse.core import progress as progress_of
 from rankhouse.core.errors import RankhouseWarning
+from rankhouse.core.files import Skips
 from rankhouse.page.tables import Table
 
 LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
@@ -58,7 +59,7 @@ class _SafeConsole(Console):
 
         Args:
             renderable: What is printed.
-            options: Keys of the step and their values.
+            options: Width, colours and the like, as rich hands them on.
         """
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
@@ -93,6 +94,22 @@ def _once(kind: str, text: str) -> None:
     if text not in _told:
         _told.add(text)
         say(f"{kind}: {text}")
+
+
+def report_skips(skips: Skips, most: int = 10) -> None:
+    """Say which faulty records were passed over.
+
+    Args:
+        skips: What was passed over.
+        most: How many of them are shown.
+    """
+    if not skips.seen:
+        return
+    say(f"warning: {len(skips.seen)} faulty records were passed over:")
+    for fault in skips.seen[:most]:
+        say(f"  {fault}")
+    if len(skips.seen) > most:
+        say(f"  ... and {len(skips.seen) - most} more")
 
 
 def emit_json(data: object) -> None:

@@ -1,7 +1,7 @@
-"""Ways to make one run of several, each settled on judgements where something is to be settled.
+"""Methods that make one run of several, each settled on judgements where something is to be settled.
 
-A way takes runs and, for tuning, judgements; it gives what joins these runs or others that stand for the same
-systems on other queries. Weighted sums are in ``rank/fuse``, the rest in ``train/afterwards``.
+A method takes runs and, for tuning, judgements; it returns what joins these runs or others that stand for the
+same systems on other queries. Weighted sums are in ``ranking/fuse``, the rest in ``training/tuning``.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ class Tuning:
     depths: tuple[int, ...] = ()
 
 
-class Joined(NamedTuple):
-    """A way settled.
+class Combination(NamedTuple):
+    """A method that is settled.
 
     Attributes:
         join: Makes one run of runs, given in the order of those it was settled on.
-        said: What was settled, for machines.
+        facts: What was settled, for machines.
         sentence: The same for people; "" where nothing was.
     """
 
     join: Callable[[Sequence[Run]], Run]
-    said: dict[str, object]
+    facts: dict[str, object]
     sentence: str
 
 
-Way = Callable[[Sequence[str], Sequence[Run], Tuning | None], Joined]
+Method = Callable[[Sequence[str], Sequence[Run], Tuning | None], Combination]
 """Settles (names, runs, tuning or None)."""
 
 
-def way(text: str, weights: tuple[float, ...] | None = None) -> Way:
-    """Find a way by its notation: ``linear("raw")``, ``rrf``, ``mean``, ``greedy``, ``depth``, ``depth(40)``.
+def fusion_method(text: str, weights: tuple[float, ...] | None = None) -> Method:
+    """Return a method by its notation: ``linear("raw")``, ``rrf``, ``mean``, ``greedy``, ``depth(40)``.
 
     Args:
-        text: The text.
+        text: The notation.
         weights: One a run, or None.
 
     Raises:
-        WrongUse: No such way, or weights where they have no meaning.
+        WrongUse: No such method, or weights where they have no meaning.
     """
     name = notation.parse(text).name
     table = {**dict.fromkeys(FUSIONS), **_OTHERS}
@@ -86,20 +86,20 @@ def _by_weights(
     names: Sequence[str],
     runs: Sequence[Run],
     tuning: Tuning | None,
-) -> Joined:
+) -> Combination:
     if tuning is None:
         chosen = dict(zip(names, weights, strict=False)) if weights else {}
-        said: dict[str, object] = {"weights": chosen, "tuned": None}
-        return Joined(lambda given: fusion(given, weights), said, "")
+        facts: dict[str, object] = {"weights": chosen, "tuned": None}
+        return Combination(lambda given: fusion(given, weights), facts, "")
     found = tune(runs, scorer(tuning.qrels, tuning.measure), fusion, step=tuning.step, refine=tuning.refine)
     return _weighed(fusion, found, names, tuning)
 
 
-def _weighed(fusion: Fusion, found: Tuned, names: Sequence[str], tuning: Tuning) -> Joined:
+def _weighed(fusion: Fusion, found: Tuned, names: Sequence[str], tuning: Tuning) -> Combination:
     shown = ", ".join(f"{name} {weight:g}" for name, weight in zip(names, found.weights, strict=True))
     again = ",".join(f"{weight:g}" for weight in found.weights)
     best = {"measure": tuning.measure, "value": found.score, "tried": len(found.tried)}
-    return Joined(
+    return Combination(
         lambda given: fusion(given, found.weights),
         {"weights": dict(zip(names, found.weights, strict=True)), "tuned": best},
         f"best of {len(found.tried)} weightings: {shown}; {tuning.measure} {found.score:.4f}; for other "
@@ -107,11 +107,11 @@ def _weighed(fusion: Fusion, found: Tuned, names: Sequence[str], tuning: Tuning)
     )
 
 
-def _sentences(step: float = 0.1) -> Way:
+def _sentences(step: float = 0.1) -> Method:
     """Interpolate a first stage with the scores of a document's best, second best ... sentence: birch."""
     interpolations(2, step)  # says what is wrong with a step
 
-    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Combination:
         if tuning is None:
             raise WrongUse(
                 "--method sentences: finds its weights by judgements; give them with --tune QRELS, or "
@@ -123,22 +123,22 @@ def _sentences(step: float = 0.1) -> Way:
     return settle
 
 
-def _mean() -> Way:
+def _mean() -> Method:
     """Return the mean of raw scores of any number of runs."""
 
-    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Combination:
         del names, runs
         if tuning is not None:
             raise WrongUse("--method mean: there is nothing to tune; greedy chooses runs, linear weighs them")
-        return Joined(mean_of, {}, "")
+        return Combination(mean_of, {}, "")
 
     return settle
 
 
-def _best() -> Way:
+def _best() -> Method:
     """Keep the run that is best on judgements: a pool, a model, a setting among several."""
 
-    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Combination:
         if tuning is None:
             raise WrongUse("--method best: chooses a run by judgements; give them with --tune QRELS")
         value_of = scorer(tuning.qrels, tuning.measure)
@@ -146,7 +146,7 @@ def _best() -> Way:
         place = max(range(len(runs)), key=values.__getitem__)  # of equally good ones the first
         shown = ", ".join(f"{name} {value:.4f}" for name, value in zip(names, values, strict=True))
         best = {"measure": tuning.measure, "value": values[place], "tried": len(runs)}
-        return Joined(
+        return Combination(
             lambda given: given[place],
             {"chosen": names[place], "place": place + 1, "values": values, "tuned": best},
             f"{names[place]}, number {place + 1}, is best by {tuning.measure} ({shown})",
@@ -155,10 +155,10 @@ def _best() -> Way:
     return settle
 
 
-def _greedy() -> Way:
+def _greedy() -> Method:
     """Return the mean of those runs that help, chosen one after the other."""
 
-    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Combination:
         if tuning is None:
             raise WrongUse("--method greedy: chooses runs by judgements; give them with --tune QRELS")
         # By number: one file may be given twice.
@@ -168,7 +168,7 @@ def _greedy() -> Way:
         alone = {names[int(name)]: value for name, value in found.alone.items()}
         best = {"measure": tuning.measure, "value": found.value}
         shown = ", ".join(f"{name} {value:.4f}" for name, value in alone.items())
-        return Joined(
+        return Combination(
             lambda given: mean_of([given[place] for place in places]),
             {"chosen": chosen, "alone": alone, "tuned": best},
             f"the mean of {', '.join(chosen)}; {tuning.measure} {found.value:.4f} (alone: {shown})",
@@ -177,17 +177,17 @@ def _greedy() -> Way:
     return settle
 
 
-def _depth(depth: int | None = None) -> Way:
+def _depth(depth: int | None = None) -> Method:
     """Re-rank the first ``depth`` documents only; the rest stay below in first-stage order."""
     if depth is not None and depth < 0:
         raise WrongUse(f"depth({depth}): how many documents are re-ranked, 0 or more, like depth(40)")
 
-    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Joined:
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Combination:
         _need_two(names)
         if (depth is None) == (tuning is None):
             raise WrongUse("--method depth: either name it, depth(40), or find it with --tune QRELS")
         if tuning is None:
-            return Joined(lambda given: cut_at(given[1], given[0], depth or 0), {"depth": depth}, "")
+            return Combination(lambda given: cut_at(given[1], given[0], depth or 0), {"depth": depth}, "")
         first, reranked = runs
         deepest = max((len(ranking.doc_ids) for ranking in first.values()), default=0)
         tried = tuning.depths or tuple(d for d in DEPTHS if d <= deepest)
@@ -195,7 +195,7 @@ def _depth(depth: int | None = None) -> Way:
         values = ", ".join(f"{d}: {value:.4f}" for d, value in found.tried.items())
         best = {"measure": tuning.measure, "value": found.value, "tried": len(found.tried)}
         by_depth = {str(d): value for d, value in found.tried.items()}
-        return Joined(
+        return Combination(
             lambda given: cut_at(given[1], given[0], found.depth),
             {"depth": found.depth, "tuned": best, "values": by_depth},
             f"best depth {found.depth}; {tuning.measure} {found.value:.4f} (by depth: {values}); for other "
@@ -213,7 +213,7 @@ def _need_two(names: Sequence[str]) -> None:
         )
 
 
-_OTHERS: dict[str, Callable[..., Way]] = {
+_OTHERS: dict[str, Callable[..., Method]] = {
     "mean": _mean,
     "best": _best,
     "greedy": _greedy,

@@ -9,10 +9,12 @@ from rankhouse.app.rankers import ComputeOptions, DenseModel, dense_run, is_dens
 from rankhouse.core import notation
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.core.run import Run
+from rankhouse.core.results import SearchResult
+from rankhouse.core.run import Ranking, Run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.text.snippets import snippet
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,16 @@ def search_with(
             lexical = LexicalOptions(model, options.feedback, options.k, options.compute.threads)
             runs.append(retrieve(index, queries, lexical, show(model)))
     return runs[0] if len(runs) == 1 else fusion(runs).top(options.k)
+
+
+def with_snippets(index: Index, question: str, ranking: Ranking) -> SearchResult:
+    """Return a ranking with each document's title and the stretch of its text that answers best.
+
+    Args:
+        index: Where the documents are.
+        question: Its words are weighed by their rarity, and marked.
+        ranking: The documents that were found.
+    """
+    weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in dict.fromkeys(index.analyzer(question))}
+    documents = index.documents.fetch(ranking.doc_ids)
+    return SearchResult(ranking, [(d.title, *snippet(d.text, weights, index.analyzer)) for d in documents])

@@ -18,7 +18,7 @@ from rankhouse.app.api.inputs import (
 )
 from rankhouse.app.api.rankers import open_ranker
 from rankhouse.app.rankers import ComputeOptions, as_encoder
-from rankhouse.app.searching import SearchOptions, search_with
+from rankhouse.app.searching import SearchOptions, search_with, with_snippets
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
 from rankhouse.core.nouns import TextEncoder
@@ -30,7 +30,6 @@ from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.build import BuildOptions, append, build
-from rankhouse.text.snippets import snippet
 from rankhouse.text.split import SPLITTERS
 
 
@@ -116,10 +115,7 @@ class Index(stored.Index):
             WrongUse: An unknown model, feedback or argument.
         """
         ranking = self.retrieve({"query": query}, model, k=k, feedback=feedback)["query"]
-        weights = {t: 1 / (1 + self.counts(t).documents) ** 0.5 for t in dict.fromkeys(self.analyzer(query))}
-        documents = self.documents.fetch(ranking.doc_ids)
-        shown = [(d.title, *snippet(d.text, weights, self.analyzer)) for d in documents]
-        return SearchResult(ranking, shown)
+        return with_snippets(self, query, ranking)
 
     @checked
     def retrieve(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse
@@ -25,14 +25,6 @@ DocumentsLike = PathLike | Iterable[PathLike] | Iterable[DocumentLike]
 QueriesLike = PathLike | Iterable[Query] | Iterable[tuple[str, str]] | Mapping[str, str]
 RunLike = Run | PathLike | Mapping[str, Mapping[str, float]]
 QrelsLike = Qrels | PathLike
-
-
-class DocumentStore(Protocol):
-    """Documents by id: an index's ``documents``, a dict."""
-
-    def __getitem__(self, doc_id: str, /) -> Document:
-        """Return a document; KeyError where there is none of that id."""
-        ...
 
 
 def wrong_kind(name: str, given: object, wanted: str) -> WrongUse:

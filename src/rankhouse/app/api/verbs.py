@@ -25,7 +25,7 @@ from rankhouse.app.api.inputs import (
     wrong_kind,
 )
 from rankhouse.app.api.rankers import as_ranker, open_ranker
-from rankhouse.app.fusion import Tuning, way
+from rankhouse.app.fusion import Tuning, fusion_method
 from rankhouse.app.reranking import RerankOptions, rerank_with
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
@@ -133,7 +133,7 @@ def fuse(
         raise WrongUse(
             f"{len(others)} runs to apply to for {len(read_runs)} runs; give one for each, in order"
         )
-    settle = way(method, None if weights is None else _numbers(weights))
+    settle = fusion_method(method, None if weights is None else _numbers(weights))
     tuning = None if tune is None else Tuning(as_qrels(tune), measure)
     joined = settle([f"run {number}" for number in range(1, len(read_runs) + 1)], read_runs, tuning)
     return joined.join(others)

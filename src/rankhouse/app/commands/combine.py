@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @click.command(
-    "concat",
+    "combine",
     epilog="Example:  rankhouse combine fold1.run fold2.run fold3.run --out all.run",
 )
 @click.argument("runs", nargs=-1, required=True, type=PATH)

@@ -33,7 +33,7 @@ class Finding:
     """What the doctor says of one thing.
 
     Attributes:
-        name: The thing.
+        name: Its path, or the notation of a ranker.
         kind: What it was taken for.
         facts: Counts and other plain facts.
         faults: What is wrong; empty for a healthy thing.

@@ -9,7 +9,6 @@ import click
 from rankhouse.app import console
 from rankhouse.app.given import idle
 from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, as_json, skip_bad
-from rankhouse.app.reports import report_skips
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.files import Skips
@@ -70,7 +69,7 @@ def command(
         raise WrongUse("--chart draws differences to a baseline; name it with --baseline RUN")
     judged = read_qrels(qrels, skips)
     systems = {name: read_run(path, skips) for name, path in named}
-    report_skips(skips)
+    console.report_skips(skips)
     comparison = compare(systems, judged, measures, base, test, correction, seed)
     texts = {q.id: q.text for q in read_queries(queries)} if queries else {}
     if per_query is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
-from rankhouse.app.fusion import Tuning, way
+from rankhouse.app.fusion import Tuning, fusion_method
 from rankhouse.app.given import idle
 from rankhouse.app.options import COUNT, FINITE, OUTPUT_FILE, PATH, as_json
 from rankhouse.core import notation
@@ -83,7 +83,7 @@ def command(
         idle(f"{name} tries no grid of weights", "step", "refine")
     if name != "depth":
         idle("it is for --method depth", "depths")
-    settle = way(method, None if weights is None else _numbers("--weights", weights))
+    settle = fusion_method(method, None if weights is None else _numbers("--weights", weights))
     tuning = None
     if qrels is not None:
         tried = () if depths is None else _depths(depths)
@@ -94,7 +94,7 @@ def command(
     fused = joined.join([read_run(path) for path in others] if others else read)
     write_run(fused if k is None else fused.top(k), out, tag)
     if as_json:
-        console.emit_json({"run": str(out)} | joined.said)
+        console.emit_json({"run": str(out)} | joined.facts)
         return
     if joined.sentence:
         console.say(f"{joined.sentence} (on {qrels})")

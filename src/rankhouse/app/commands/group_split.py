@@ -12,7 +12,6 @@ import msgspec
 
 from rankhouse.app import console
 from rankhouse.app.options import PATH, SEED, as_json, relevant_from, skip_bad
-from rankhouse.app.reports import report_skips
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.errors import BadData, WrongUse
@@ -46,7 +45,7 @@ _MARK = ".group-split"
 
 
 @click.command(
-    "parts",
+    "group-split",
     epilog="Example:  rankhouse group-split --corpus corpus.jsonl --queries queries.jsonl --qrels qrels.txt "
     '--shares "first=0.3, second=0.3, third=0.3, test=0.1" --seed 1 --out parts',
 )
@@ -108,7 +107,7 @@ def command(
     entries = _write_corpus(read_documents(corpus, skips), lambda entry: written(text_of(entry)), out, asked)
     grades = {**read_qrels(qrels, skips), **(read_qrels(test_qrels, skips) if test_qrels else {})}
     judged = _matches(from_grade(grades, relevant_from), asked, entries.own)
-    report_skips(skips)
+    console.report_skips(skips)
     if matched:
         asked = [query for query in asked if judged.get(query.id)]
     if not asked:

@@ -11,7 +11,6 @@ import click
 from rankhouse.app import console
 from rankhouse.app.given import was_given
 from rankhouse.app.options import COUNT, FROM_ZERO, PATH, as_json, skip_bad
-from rankhouse.app.reports import report_skips
 from rankhouse.core import notation
 from rankhouse.core.corpora import corpus_files
 from rankhouse.core.errors import WrongUse
@@ -86,7 +85,7 @@ def command(
         work = build.append if append else build.build
         report = work(documents, out, chosen, lambda *_: show(meter.bytes))
     seconds = time.perf_counter() - started
-    report_skips(skips)
+    console.report_skips(skips)
     _report(report)
     passed = 0 if repeats is None else repeats.passed
     if as_json:

@@ -17,7 +17,7 @@ from rankhouse.page.tables import Table
 
 
 @click.command(
-    "pairs",
+    "label-stats",
     epilog="Example:  rankhouse label-stats human.pairs.jsonl.gz both.pairs.jsonl.gz --truth qrels.txt",
 )
 @click.argument("files", nargs=-1, required=True, type=PATH)

@@ -14,7 +14,7 @@ from rankhouse.evaluation.paired_wins import counts_table, paired_wins, ranges_t
 
 
 @click.command(
-    "versus",
+    "paired-wins",
     epilog="Example:  rankhouse paired-wins human.run both.run --qrels test.qrels --chart fifths.svg",
 )
 @click.argument("first", type=PATH)

@@ -55,9 +55,9 @@ def command(
     What is done already is kept; a killed run goes on where it was. See docs/recipes.md.
     """
     folder = real_path(out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out"))
-    written = read_recipe(recipe, changes, smallest=smallest)
+    file = read_recipe(recipe, changes, smallest=smallest)
     contents = Contents(folder / HASHES)
-    plan = make_plan(written, Sources(written, contents, download=download), folder)
+    plan = make_plan(file, Sources(file, contents, download=download), folder)
     check_tables(plan)
     check_figures(plan)
     if dry_run:

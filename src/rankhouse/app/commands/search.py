@@ -17,17 +17,16 @@ from rankhouse.app.exclude_self import own_entries, without
 from rankhouse.app.given import idle
 from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, as_json, computing, skip_bad
 from rankhouse.app.rankers import ComputeOptions, is_dense
-from rankhouse.app.reports import report_skips
-from rankhouse.app.searching import SearchOptions, search_with
+from rankhouse.app.searching import SearchOptions, search_with, with_snippets
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.core.files import Skips
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
+from rankhouse.core.results import Hit
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
 from rankhouse.index.index import Index
-from rankhouse.text.snippets import Snippet, snippet
 
 
 @click.command(
@@ -97,7 +96,7 @@ def command(
         return
     skips = Skips(skip_bad)
     asked = read_queries(queries, skips, field_name)
-    report_skips(skips)
+    console.report_skips(skips)
     entries = own_entries(own, asked, index.documents)
     if own != "keep":
         console.say(f"{len(entries):,} of {len(asked):,} queries are entries themselves, left out of theirs")
@@ -175,35 +174,27 @@ def show_answer(index: Index, query: Query, options: SearchOptions, *, as_json: 
         options: How to search.
         as_json: Write JSON instead.
     """
-    doc_ids, scores = ask(index, [query], options)[query.id]
-    terms = dict.fromkeys(index.analyzer(query.text))
-    weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in terms}
-    documents = index.documents.fetch(doc_ids)
-    rows = list(zip(documents, scores.tolist(), strict=True))
+    hits = with_snippets(index, query.text, ask(index, [query], options)[query.id]).hits
     if as_json:
-        console.emit_json(
-            [
-                {"rank": rank, "id": d.id, "score": score, "title": d.title}
-                | {"snippet": snippet(d.text, weights, index.analyzer).text}
-                for rank, (d, score) in enumerate(rows, 1)
-            ]
-        )
+        keys = ("rank", "id", "score", "title", "snippet")
+        console.emit_json([dict(zip(keys, hit, strict=False)) for hit in hits])
         return
-    if not rows:
-        kept = ", ".join(terms) or "nothing: only stop words or punctuation"
+    if not hits:
+        kept = ", ".join(dict.fromkeys(index.analyzer(query.text)))
+        kept = kept or "nothing: only stop words or punctuation"
         console.say(f'no document holds a term of "{query.text}" (terms after analysis: {kept})')
         return
-    for rank, (document, score) in enumerate(rows, 1):
-        head = Text(f"{rank:>3}  ", style="dim")
-        head.append(console.visible(document.title or document.id), style="bold")
-        head.append(f"  {document.id}  {score:.4f}" if document.title else f"  {score:.4f}", style="dim")
+    for hit in hits:
+        head = Text(f"{hit.rank:>3}  ", style="dim")
+        head.append(console.visible(hit.title or hit.doc_id), style="bold")
+        head.append(f"  {hit.doc_id}  {hit.score:.4f}" if hit.title else f"  {hit.score:.4f}", style="dim")
         console.results.print(head, soft_wrap=True)
-        console.results.print(highlighted(snippet(document.text, weights, index.analyzer)), width=100)
+        console.results.print(highlighted(hit), width=100)
 
 
-def highlighted(part: Snippet) -> Padding:
-    """Indent a snippet and style its matching words."""
-    text = Text(console.visible(part.text))
-    for start, end in part.marks:
+def highlighted(hit: Hit) -> Padding:
+    """Indent a hit's stretch of text and style its matching words."""
+    text = Text(console.visible(hit.text))
+    for start, end in hit.marks:
         text.stylize("bold yellow", start, end)
     return Padding(text, (0, 0, 0, 5), expand=False)

@@ -32,7 +32,7 @@ Side = Literal["train", "valid", "test", "rest"]
 
 
 @click.command(
-    "select",
+    "subset",
     epilog="Example:  rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
 )
 @click.option("--queries", help="Select among these queries;")

@@ -15,11 +15,13 @@ from rankhouse.app.commands.search import highlighted
 from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import minilm, neural_runs
 from rankhouse.app.demo.trained import taught_runs
+from rankhouse.app.searching import with_snippets
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels, judgements
+from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, write_qrels, write_run
 from rankhouse.evaluation.compare import Comparison, compare
@@ -28,7 +30,6 @@ from rankhouse.evaluation.tables import means_table, records
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.text.snippets import snippet
 
 QUESTIONS = Path(__file__).with_name("questions.jsonl")
 JUDGEMENTS = Path(__file__).with_name("judgements.txt")
@@ -87,8 +88,8 @@ def demo(out: Path, *, as_json: bool = False, lexical: bool = False) -> None:
     _table(comparison)
     asked = {question.id: question for question in judged.questions}
     for query_id in SHOWN:
-        doc_ids = runs[BASELINE][query_id].doc_ids[:ANSWERS]
-        _answers(index, asked[query_id], doc_ids, judged.qrels[query_id])
+        best = runs[BASELINE].top(ANSWERS)[query_id]
+        _answers(with_snippets(index, asked[query_id].text, best), asked[query_id], judged.qrels[query_id])
     console.say(f"\nall of this took {seconds:.0f} s and lies in {out}")
     _what_next(out, has_page=has_page)
 
@@ -148,19 +149,18 @@ def _table(comparison: Comparison) -> None:
     )
 
 
-def _answers(index: Index, question: Query, doc_ids: Sequence[str], grades: Mapping[str, int]) -> None:
+def _answers(answers: SearchResult, question: Query, grades: Mapping[str, int]) -> None:
     """Print the first answers to one question: titles, snippets, and what the judge said of each."""
-    weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in index.analyzer(question.text)}
     console.results.print(Text(f"\n{question.text}?", style="bold cyan"))
-    for rank, document in enumerate(index.documents.fetch(doc_ids), 1):
-        said = GRADES[grades[document.id]] if document.id in grades else "not judged"
-        head = Text(f"{rank:>3}  ", style="dim")
-        head.append(document.title, style="bold")
-        head.append(f"  ({said})", style="green" if grades.get(document.id) else "dim")
+    for hit in answers.hits:
+        grade = GRADES[grades[hit.doc_id]] if hit.doc_id in grades else "not judged"
+        head = Text(f"{hit.rank:>3}  ", style="dim")
+        head.append(hit.title, style="bold")
+        head.append(f"  ({grade})", style="green" if grades.get(hit.doc_id) else "dim")
         console.results.print(head, soft_wrap=True)
-        console.results.print(highlighted(snippet(document.text, weights, index.analyzer)), width=100)
+        console.results.print(highlighted(hit), width=100)
     best = [doc_id for doc_id, grade in grades.items() if grade == max(grades.values(), default=0)]
-    if best and not set(best) & set(doc_ids):
+    if best and not set(best) & set(answers.doc_ids):
         console.results.print(Text(f"     what would answer it: {', '.join(best[:4])}", style="dim"))
 
 

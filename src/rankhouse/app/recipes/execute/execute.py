@@ -134,7 +134,7 @@ def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
     except (RankhouseError, click.ClickException) as error:
         raise _of_step(plan, task, error) from error
     except Exception as error:
-        error.add_note(f"in step {task.title}, {plan.written.lines.where(('steps', task.step))}")
+        error.add_note(f"in step {task.title}, {plan.file.lines.where(('steps', task.step))}")
         raise
     seconds = time.perf_counter() - clock
     if said:
@@ -202,7 +202,7 @@ def _call(task: Task, out: Path) -> str:
 
 def _of_step(plan: Plan, task: Task, error: Exception) -> RankhouseError:
     """Say which step failed, and where it stands."""
-    lines = plan.written.lines
+    lines = plan.file.lines
     said = error.format_message() if isinstance(error, click.ClickException) else str(error)
     wrong = isinstance(error, WrongUse | MissingExtra | click.ClickException)
     text = f"{lines.where(('steps', task.step))}: step {task.title}: {said}"
@@ -211,7 +211,7 @@ def _of_step(plan: Plan, task: Task, error: Exception) -> RankhouseError:
 
 def _require_output(plan: Plan, task: Task, out: Path) -> None:
     if not (out / task.output).exists():
-        raise plan.written.lines.fault(
+        raise plan.file.lines.fault(
             ("steps", task.step),
             f"step {task.title}: {task.command} wrote no {task.output}, which others would refer to",
         )

@@ -17,7 +17,7 @@ Signature = tuple[int, int, int]
 """Size, time of the last change in nanoseconds, number of the file."""
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _Entry(msgspec.Struct, frozen=True):
     signature: Signature
     digest: str
 
@@ -31,11 +31,11 @@ class Contents:
 
     def __init__(self, memory: Path | None = None) -> None:
         self._memory = memory
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _Entry] = {}
         self._new = False
         if memory is not None and memory.exists():
             with suppress(msgspec.DecodeError, OSError):  # a damaged memory only costs time
-                self._known = msgspec.json.decode(memory.read_bytes(), type=dict[str, _Known])
+                self._known = msgspec.json.decode(memory.read_bytes(), type=dict[str, _Entry])
 
     def of(self, path: Path) -> str:
         """Return the hash of a file, or of a folder's names and files: 32 hexadecimal digits.
@@ -69,7 +69,7 @@ class Contents:
                     digest.update(block)
         except OSError as error:
             raise MissingInput(f"{path}: cannot be read ({error.strerror or error})") from error
-        self._known[place] = _Known(now, digest.hexdigest()[:32])
+        self._known[place] = _Entry(now, digest.hexdigest()[:32])
         self._new = True
         return self._known[place].digest
 

@@ -71,9 +71,9 @@ def make_manifest(plan: Plan, states: list[State]) -> Manifest:
     """
     used = plan.sources.used
     return Manifest(
-        recipe=plan.written.recipe,
-        file=str(plan.written.lines.path),
-        smallest=plan.written.smallest,
+        recipe=plan.file.recipe,
+        file=str(plan.file.lines.path),
+        smallest=plan.file.smallest,
         versions=_versions(),
         machine=_machine(),
         data={found.name: Datum(found.word, found.identity, found.absent) for found in used},

@@ -76,7 +76,7 @@ def output_rules(name: str, options: Mapping[str, Any]) -> OutputRules:
     """Return how a command behaves as a step.
 
     Args:
-        name: The name that was given.
+        name: The command, by its name or its old one.
         options: Keys of the step and their values.
     """
     name = cli.RENAMED.get(name, name)
@@ -104,7 +104,7 @@ def takes(command: click.Command, name: str) -> bool:
 
     Args:
         command: The command.
-        name: The name that was given.
+        name: Of a long option, without its dashes.
     """
     return any(f"--{name}" in parameter.opts for parameter in command.params)
 
@@ -236,7 +236,7 @@ def shown(name: str, arguments: list[str]) -> str:
     """Write the command line as a person would type it.
 
     Args:
-        name: The name that was given.
+        name: Of the command.
         arguments: Words of the command line.
     """
     return shlex.join(["rankhouse", name, *arguments])
@@ -252,7 +252,7 @@ def names_a_file(parameter: click.Parameter, value: str, folder: Path) -> bool:
 
     Args:
         parameter: The option.
-        value: What was given.
+        value: What the recipe says.
         folder: Where relative paths begin.
     """
     if isinstance(parameter.type, click.Path) or value.startswith(("ir_datasets:", "hub:")):

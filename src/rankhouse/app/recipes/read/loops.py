@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from rankhouse.app.recipes.read.lines import Key
-from rankhouse.app.recipes.read.parse import Written, label
+from rankhouse.app.recipes.read.parse import RecipeFile, label
 from rankhouse.app.recipes.read.references import ALL, Bindings, Reference, fill, references, variables
 from rankhouse.app.recipes.read.schema import Recipe
 from rankhouse.core.errors import WrongUse
@@ -17,19 +17,19 @@ Pass = tuple[str, tuple[tuple[str, str], ...]]
 """A step and the labels of its loop variables: ("knrm", (("seed", "1"), ("fold", "2")))."""
 
 
-class Weave:
+class Loops:
     """The loops of a recipe.
 
     Args:
-        written: The recipe.
+        file: The recipe.
 
     Raises:
         WrongUse: An unknown reference or variable, steps in a circle; with the line.
     """
 
-    def __init__(self, written: Written) -> None:
-        self._recipe: Recipe = written.recipe
-        self._lines = written.lines
+    def __init__(self, file: RecipeFile) -> None:
+        self._recipe: Recipe = file.recipe
+        self._lines = file.lines
         self._members: dict[str, tuple[str, ...]] = {}
         for name in self._recipe.steps:
             self.members(name)

@@ -24,7 +24,7 @@ _MOST_VALUES = 10_000
 _PATH_SCHEMES = ("ir_datasets:", "hub:", "@", "/", "~")
 
 
-class Written(NamedTuple):
+class RecipeFile(NamedTuple):
     """A recipe and where its keys stand.
 
     Attributes:
@@ -40,7 +40,7 @@ class Written(NamedTuple):
     smallest: bool
 
 
-def read_recipe(path: Path, changes: Sequence[str] = (), *, smallest: bool = False) -> Written:
+def read_recipe(path: Path, changes: Sequence[str] = (), *, smallest: bool = False) -> RecipeFile:
     """Read a recipe.
 
     Args:
@@ -65,7 +65,7 @@ def read_recipe(path: Path, changes: Sequence[str] = (), *, smallest: bool = Fal
         _lay_over(raw, least, lines)
     for change in changes:
         _change(raw, change, lines)
-    return Written(_checked(raw, lines), lines, path.parent.resolve(), smallest)
+    return RecipeFile(_checked(raw, lines), lines, path.parent.resolve(), smallest)
 
 
 def _lay_over(raw: dict[str, Any], changes: dict[str, Any], lines: Lines, around: Key = ()) -> None:

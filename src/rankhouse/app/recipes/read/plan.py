@@ -16,11 +16,11 @@ from rankhouse import __version__
 from rankhouse.app.recipes.read import commands
 from rankhouse.app.recipes.read.bounds import OWN_FILE, Bounds
 from rankhouse.app.recipes.read.lines import RecipeFault
-from rankhouse.app.recipes.read.loops import Pass, Weave, labels_of, said
-from rankhouse.app.recipes.read.parse import Written, label
+from rankhouse.app.recipes.read.loops import Loops, Pass, labels_of, said
+from rankhouse.app.recipes.read.parse import RecipeFile, label
 from rankhouse.app.recipes.read.references import Reference, references, resolve
 from rankhouse.app.recipes.read.schema import Step
-from rankhouse.app.recipes.read.sources import Found, Sources
+from rankhouse.app.recipes.read.sources import Input, Sources
 from rankhouse.core.errors import WrongUse
 
 WORK = "work"
@@ -58,7 +58,7 @@ class Task:
     folder: Path
     output: Path
     inputs: Mapping[str, str]
-    sources: tuple[Found, ...]
+    sources: tuple[Input, ...]
     needs: tuple[Pass, ...]
     absent: tuple[str, ...]
     output_rules: commands.OutputRules
@@ -86,14 +86,14 @@ class Plan:
     """All tasks, in the order of work: those that others need first, one value of a loop after the other.
 
     Attributes:
-        written: The recipe.
-        weave: Its loops.
+        file: The recipe.
+        loops: Its loops.
         sources: Its data.
         tasks: Pass -> task.
     """
 
-    written: Written
-    weave: Weave
+    file: RecipeFile
+    loops: Loops
     sources: Sources
     tasks: Mapping[Pass, Task]
 
@@ -103,22 +103,22 @@ class Plan:
         return list(dict.fromkeys(reason for task in self.tasks.values() for reason in task.absent))
 
 
-def make_plan(written: Written, sources: Sources, out: Path) -> Plan:
+def make_plan(file: RecipeFile, sources: Sources, out: Path) -> Plan:
     """Make the tasks of a recipe; reads data to hash it, runs nothing.
 
     Args:
-        written: The recipe.
+        file: The recipe.
         sources: Its data.
         out: The result's folder, which nothing that a step writes may leave.
 
     Raises:
         WrongUse: Whatever is wrong with a step, with its line.
     """
-    weave = Weave(written)
-    maker = _Maker(written, weave, sources, out)
-    for step in written.recipe.steps:
+    loops = Loops(file)
+    maker = _Maker(file, loops, sources, out)
+    for step in file.recipe.steps:
         maker.make(step)
-    return Plan(written, weave, sources, _depth_first(maker.tasks, written.recipe.loop))
+    return Plan(file, loops, sources, _depth_first(maker.tasks, file.recipe.loop))
 
 
 def _depth_first(tasks: Mapping[Pass, Task], loops: Mapping[str, Sequence[Any]]) -> dict[Pass, Task]:
@@ -152,9 +152,9 @@ def _depth_first(tasks: Mapping[Pass, Task], loops: Mapping[str, Sequence[Any]])
 
 
 class _Maker:
-    def __init__(self, written: Written, weave: Weave, sources: Sources, out: Path) -> None:
-        self._written, self._lines, self._weave, self._sources = written, written.lines, weave, sources
-        self._bounds = Bounds(written.lines, out)
+    def __init__(self, file: RecipeFile, loops: Loops, sources: Sources, out: Path) -> None:
+        self._file, self._lines, self._loops, self._sources = file, file.lines, loops, sources
+        self._bounds = Bounds(file.lines, out)
         self._made: set[str] = set()
         self.tasks: dict[Pass, Task] = {}
 
@@ -163,11 +163,11 @@ class _Maker:
         if name in self._made:
             return
         self._made.add(name)
-        step = self._written.recipe.steps[name]
+        step = self._file.recipe.steps[name]
         command = self._opened(name, step)
-        for bindings in self._weave.passes(self._weave.members(name)):
+        for bindings in self._loops.passes(self._loops.members(name)):
             filled = {
-                key: self._weave.fill(value, bindings, ("steps", name, key))
+                key: self._loops.fill(value, bindings, ("steps", name, key))
                 for key, value in step.options.items()
             }
             for reference in references(filled):
@@ -241,7 +241,7 @@ class _Maker:
                 found = self._sources.find(reference.name, reference.inner)
                 gathered.source(reference, found)
                 return [found.identity if hashes else found.word]
-            tasks = [self.tasks[one] for one in self._weave.targets(reference, bindings)]
+            tasks = [self.tasks[one] for one in self._loops.targets(reference, bindings)]
             for task in tasks:
                 gathered.task(reference, task)
             where = [f"step {task.key}" if hashes else str(task.output) for task in tasks]
@@ -281,7 +281,7 @@ class _Maker:
 
     def _written_as(self, name: str, key: str) -> tuple[str, ...]:
         """Return a key as the recipe writes it, with dashes perhaps."""
-        options = self._written.recipe.steps[name].options
+        options = self._file.recipe.steps[name].options
         return next(((said,) for said in options if said.replace("-", "_") == key), ())
 
     def _refuse_literal_paths(self, name: str, command: click.Command, filled: dict[str, Any]) -> None:
@@ -291,7 +291,7 @@ class _Maker:
                 free = not isinstance(text, str) or text.startswith(OWN_FILE) or commands.writes(parameter)
                 if free or references(text):
                     continue
-                if commands.names_a_file(parameter, text, self._written.folder):
+                if commands.names_a_file(parameter, text, self._file.folder):
                     raise self._lines.fault(
                         ("steps", name, key),
                         f'"{text}" comes from outside; name it under [data] and refer to it as "@name" '
@@ -304,11 +304,11 @@ class _Gathered:
 
     def __init__(self) -> None:
         self.inputs: dict[str, str] = {}
-        self.sources: list[Found] = []
+        self.sources: list[Input] = []
         self.needs: list[Pass] = []
         self.absent: list[str] = []
 
-    def source(self, reference: Reference, found: Found) -> None:
+    def source(self, reference: Reference, found: Input) -> None:
         self.inputs[reference.text] = found.identity
         self.sources.append(found)
         if found.absent:

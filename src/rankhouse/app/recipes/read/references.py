@@ -83,7 +83,7 @@ def fill(value: Any, bindings: Bindings) -> Any:  # noqa: ANN401 - whatever TOML
     """Put the values of loop variables in; a text that is one variable becomes its value, number or text.
 
     Args:
-        value: What was given.
+        value: A value of the recipe: text, number, list or table.
         bindings: Loop variable -> value.
 
     Raises:
@@ -121,7 +121,7 @@ def resolve(value: Any, look_up: Callable[[Reference], list[str]]) -> Any:  # no
     """Put paths in for references; one that collects becomes a list and must stand alone.
 
     Args:
-        value: What was given.
+        value: As for :func:`fill`.
         look_up: Finds the paths of a reference.
 
     Raises:

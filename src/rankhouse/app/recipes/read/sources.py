@@ -8,14 +8,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rankhouse.app.recipes.execute.file_hashes import Contents, Signature, signatures
-from rankhouse.app.recipes.read.parse import Written
+from rankhouse.app.recipes.read.parse import RecipeFile
 from rankhouse.app.recipes.read.references import Reference, references, resolve
 from rankhouse.core.corpora import PUBLIC
 
 HUB = "hub:"
 
 
-class Found(NamedTuple):
+class Input(NamedTuple):
     """A data entry, or a file in one, as a step uses it.
 
     Attributes:
@@ -44,57 +44,57 @@ class Sources:
     """Looks data entries up.
 
     Args:
-        written: The recipe.
+        file: The recipe.
         contents: Hashes files.
         download: Public collections and checkpoints that are not here yet may be fetched.
     """
 
-    def __init__(self, written: Written, contents: Contents, *, download: bool = False) -> None:
-        self._written, self._contents, self._download = written, contents, download
-        self._found: dict[tuple[str, str], Found] = {}
+    def __init__(self, file: RecipeFile, contents: Contents, *, download: bool = False) -> None:
+        self._file, self._contents, self._download = file, contents, download
+        self._inputs: dict[tuple[str, str], Input] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._written.recipe.data
+        return name in self._file.recipe.data
 
     @property
-    def used(self) -> list[Found]:
+    def used(self) -> list[Input]:
         """Everything that was looked up."""
-        return list(self._found.values())
+        return list(self._inputs.values())
 
-    def find(self, name: str, inner: str = "") -> Found:
+    def find(self, name: str, inner: str = "") -> Input:
         """Look an entry up, or a path inside it.
 
         Args:
-            name: The name that was given.
+            name: Of the entry, under [data].
             inner: Path inside the entry.
 
         Raises:
             WrongUse: Entries that refer to each other in a circle.
         """
         key = (name, inner)
-        if key not in self._found:
-            self._found[key] = self._look(name, inner)
-        return self._found[key]
+        if key not in self._inputs:
+            self._inputs[key] = self._look(name, inner)
+        return self._inputs[key]
 
-    def _look(self, name: str, inner: str) -> Found:
+    def _look(self, name: str, inner: str) -> Input:
         said = self._word(name, ())
         shown = f"{name}/{inner}" if inner else name
         if said.startswith(PUBLIC):
-            return Found(shown, said, said, None, self._complain(name, self._lacks_collection(name, said)))
+            return Input(shown, said, said, None, self._complain(name, self._lacks_collection(name, said)))
         if said.startswith(HUB):
             word = said.removeprefix(HUB)
-            return Found(shown, word, said, None, self._complain(name, self._lacks_checkpoint(word)))
-        path = (self._written.folder / Path(said).expanduser()).resolve() / inner
+            return Input(shown, word, said, None, self._complain(name, self._lacks_checkpoint(word)))
+        path = (self._file.folder / Path(said).expanduser()).resolve() / inner
         if not path.exists():
             absent = self._complain(name, f"{path} is not there")
-            return Found(shown, str(path), f"absent {path}", path, absent)
+            return Input(shown, str(path), f"absent {path}", path, absent)
         ending = "".join(path.suffixes) if path.is_file() else ""  # readers go by it
         seen = signatures(path)
-        return Found(shown, str(path), self._contents.of(path) + ending, path, seen=seen)
+        return Input(shown, str(path), self._contents.of(path) + ending, path, seen=seen)
 
     def _word(self, name: str, inside: tuple[str, ...]) -> str:
         """Return an entry's path with references to other entries resolved."""
-        lines, data = self._written.lines, self._written.recipe.data
+        lines, data = self._file.lines, self._file.recipe.data
         if name in inside:
             raise lines.fault(("data", name), f"data entries in a circle: {' -> '.join((*inside, name))}")
         said = data[name].path
@@ -115,9 +115,9 @@ class Sources:
     def _complain(self, name: str, lack: str) -> str:
         if not lack:
             return ""
-        entry = self._written.recipe.data[name]
+        entry = self._file.recipe.data[name]
         get = f"; get it: {entry.get}" if entry.get else ""
-        where = self._written.lines.where(("data", name))
+        where = self._file.lines.where(("data", name))
         return f"{where}: {lack}{get}"
 
     def _lacks_collection(self, entry: str, said: str) -> str:
@@ -130,7 +130,7 @@ class Sources:
         try:
             ir_datasets.load(name)
         except KeyError:
-            raise self._written.lines.fault(
+            raise self._file.lines.fault(
                 ("data", entry), f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com'
             ) from None
         home = Path(home_path()) / name.split("/", maxsplit=1)[0]

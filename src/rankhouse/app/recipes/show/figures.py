@@ -85,10 +85,10 @@ def check_figures(plan: Plan) -> None:
     Raises:
         WrongUse: One does not; with its line.
     """
-    for number, figure in enumerate(plan.written.recipe.figure):
+    for number, figure in enumerate(plan.file.recipe.figure):
         for row, reference in figure.rows.items():
-            plan.weave.needed(reference, ("figure", number, "rows", row))
-        plan.weave.needed(figure.qrels, ("figure", number, "qrels"))
+            plan.loops.needed(reference, ("figure", number, "rows", row))
+        plan.loops.needed(figure.qrels, ("figure", number, "qrels"))
 
 
 def make_figures(plan: Plan, results: Results) -> list[FigureResult]:
@@ -102,20 +102,20 @@ def make_figures(plan: Plan, results: Results) -> list[FigureResult]:
         BadData: A number that is not where the figure says.
     """
     figures = []
-    for number, figure in enumerate(plan.written.recipe.figure):
+    for number, figure in enumerate(plan.file.recipe.figure):
         place: Key = ("figure", number)
         axes = {figure.x, figure.y}
         written = [figure.name, figure.qrels, figure.note, figure.rows]
-        own = tuple(name for name in plan.weave.own(written, place) if name not in axes)
-        figures += [_make(plan, results, number, bindings) for bindings in plan.weave.passes(own)]
+        own = tuple(name for name in plan.loops.own(written, place) if name not in axes)
+        figures += [_make(plan, results, number, bindings) for bindings in plan.loops.passes(own)]
     return figures
 
 
 def _make(plan: Plan, results: Results, number: int, bindings: dict[str, Any]) -> FigureResult:
-    recipe, place = plan.written.recipe, ("figure", number)
+    recipe, place = plan.file.recipe, ("figure", number)
     figure = recipe.figure[number]
     quantity = Quantity(figure.value, figure.qrels, {figure.number: figure.number} if figure.number else {})
-    measure = figure.number or measure_names(figure.value, place, plan.written.lines)[0]
+    measure = figure.number or measure_names(figure.value, place, plan.file.lines)[0]
     xs = recipe.loop[figure.x]
     sides: tuple[Any, ...] = recipe.loop[figure.y] if figure.y else (None,)
     lines: dict[str, list[Interval | None]] = {}
@@ -133,11 +133,11 @@ def _make(plan: Plan, results: Results, number: int, bindings: dict[str, Any]) -
                 else:
                     points.append(t_interval(over_queries(sample).of(measure)))
             lines[label(side) if figure.y else row] = points
-    name = plan.weave.fill(figure.name, bindings, place)
+    name = plan.loops.fill(figure.name, bindings, place)
     if bindings and name == figure.name:
         name = f"{name} ({said(labels_of(bindings))})"
     return FigureResult(
-        name, plan.weave.fill(figure.note, bindings, place), figure, tuple(xs), lines, measure
+        name, plan.loops.fill(figure.note, bindings, place), figure, tuple(xs), lines, measure
     )
 
 

@@ -91,7 +91,7 @@ def write_results(result: Result, out: Path) -> list[Path]:
 
 def record(result: Result) -> dict[str, object]:
     """Return the result as plain data."""
-    recipe = result.plan.written.recipe
+    recipe = result.plan.file.recipe
     return {
         "title": recipe.title,
         "verdict": result.verdict,
@@ -111,7 +111,7 @@ def record(result: Result) -> dict[str, object]:
 
 
 def _markdown(result: Result) -> str:
-    recipe = result.plan.written.recipe
+    recipe = result.plan.file.recipe
     parts = [f"# {recipe.title}\n"]
     parts += [f"{text}\n" for text in (recipe.about, recipe.source and f"Source: {recipe.source}") if text]
     parts.append(f"{result.verdict}\n")
@@ -140,7 +140,7 @@ def _write_page(result: Result, path: Path) -> None:
         }
         for table in result.tables
     ]
-    recipe = result.plan.written.recipe
+    recipe = result.plan.file.recipe
     write_page(
         _TEMPLATE,
         {

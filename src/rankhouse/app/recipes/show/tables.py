@@ -73,10 +73,10 @@ def passes_of(plan: Plan, number: int) -> Iterator[tuple[TableSpec, dict[str, An
         plan: The recipe's.
         number: Which of its tables, from 0.
     """
-    table = plan.written.recipe.table[number]
+    table = plan.file.recipe.table[number]
     written = [table.name, table.qrels, table.note, table.rows, list(table.rows), table.numbers]
-    own = plan.weave.own(written, ("table", number))
-    yield from ((table, bindings) for bindings in plan.weave.passes(own))
+    own = plan.loops.own(written, ("table", number))
+    yield from ((table, bindings) for bindings in plan.loops.passes(own))
 
 
 def check_tables(plan: Plan) -> None:
@@ -85,17 +85,17 @@ def check_tables(plan: Plan) -> None:
     Raises:
         WrongUse: One does not; with its line.
     """
-    for number, table in enumerate(plan.written.recipe.table):
+    for number, table in enumerate(plan.file.recipe.table):
         place: Key = ("table", number)
         own: tuple[str, ...] = ()
         for _, bindings in passes_of(plan, number):
             own = tuple(bindings)
         for row, reference in table.rows.items():
-            plan.weave.needed(reference, (*place, "rows", row))
-        plan.weave.needed(table.qrels, (*place, "qrels"))
+            plan.loops.needed(reference, (*place, "rows", row))
+        plan.loops.needed(table.qrels, (*place, "qrels"))
         for at, expect in enumerate(table.expect):
             for name in expect.when.keys() - set(own):
-                raise plan.written.lines.fault(
+                raise plan.file.lines.fault(
                     (*place, "expect", at),
                     f"when = {{ {name} = ... }}: the table is not made once for each {name}; write "
                     f"{{{name}}} in its qrels, rows or name",
@@ -115,7 +115,7 @@ def make_tables(plan: Plan, results: Results) -> list[TableResult]:
     """
     return [
         _make(plan, results, number, table, bindings)
-        for number in range(len(plan.written.recipe.table))
+        for number in range(len(plan.file.recipe.table))
         for table, bindings in passes_of(plan, number)
     ]
 
@@ -131,20 +131,20 @@ def _make(
     }
     there = {row: sample for row, sample in samples.items() if sample is not None}
     columns = (
-        measure_names(table.measures, (*place, "measures"), plan.written.lines)
+        measure_names(table.measures, (*place, "measures"), plan.file.lines)
         if table.measures
         else tuple(table.numbers)
     )
     comparison = _compared(plan, table, there, place) if there else None
-    name = plan.weave.fill(table.name, bindings, place)
+    name = plan.loops.fill(table.name, bindings, place)
     if bindings and name == table.name:
         name = f"{name} ({said(labels_of(bindings))})"
     return TableResult(
         name=name,
-        note=plan.weave.fill(table.note, bindings, place),
+        note=plan.loops.fill(table.note, bindings, place),
         table=_texts(table, columns, there, comparison),
         cells=_records(samples, columns, comparison),
-        checks=list(_checks(table, bindings, there, smallest=plan.written.smallest, place=place, plan=plan)),
+        checks=list(_checks(table, bindings, there, smallest=plan.file.smallest, place=place, plan=plan)),
         comparison=comparison,
         remarks=comparison.remarks if comparison and table.measures else (),
     )
@@ -160,7 +160,7 @@ def _compared(plan: Plan, table: TableSpec, samples: Mapping[str, Sample], place
         for row, own in scores.items():
             if set(own.query_ids) != set(base.query_ids):
                 what = "queries" if table.measures else "passes of the loop"
-                raise plan.written.lines.fault(
+                raise plan.file.lines.fault(
                     (*place, "rows", row),
                     f'"{row}" ({len(own.query_ids)} {what}) and the baseline ({len(base.query_ids)}) are '
                     f"measured on different {what}, so they cannot be tested in pairs; leave out baseline",
@@ -282,7 +282,7 @@ def _checks(
             for column, expected in cells.items():
                 name = column
                 if table.measures:
-                    name = measure_names(column, place, plan.written.lines)[0]
+                    name = measure_names(column, place, plan.file.lines)[0]
                 found = None
                 if row in samples:
                     values = over_passes(samples[row]).of(name)

@@ -70,11 +70,11 @@ class Results:
             bindings: Loop variables whose value the table or figure has fixed.
             place: Where the row stands, for messages.
         """
-        weave = self._plan.weave
-        needed = weave.needed([row, quantity.qrels], place) - bindings.keys()
-        free = tuple(name for name in self._plan.written.recipe.loop if name in needed)
+        loops = self._plan.loops
+        needed = loops.needed([row, quantity.qrels], place) - bindings.keys()
+        free = tuple(name for name in self._plan.file.recipe.loop if name in needed)
         labels, scores = [], []
-        for chosen in weave.passes(free):
+        for chosen in loops.passes(free):
             both = {**bindings, **chosen}
             path = self._path(row, both, place, of_run=bool(quantity.measures))
             judged = self._path(quantity.qrels, both, place, of_run=True) if quantity.qrels else ""
@@ -86,9 +86,9 @@ class Results:
 
     def _path(self, text: str, bindings: Mapping[str, Any], place: Key, *, of_run: bool) -> str | None:
         """Follow a reference to a file; None if it is absent."""
-        lines, weave = self._plan.written.lines, self._plan.weave
-        filled = weave.fill(text, bindings, place)
-        references = weave.references(filled, place)
+        lines, loops = self._plan.file.lines, self._plan.loops
+        filled = loops.fill(text, bindings, place)
+        references = loops.references(filled, place)
         whole = len(references) == 1 and references[0].text == filled
         if not whole or any(v == ALL for _, v in references[0].fixed):
             raise lines.fault(place, f'"{text}": give one reference, like "@bm25" (loops are averaged over)')
@@ -96,7 +96,7 @@ class Results:
         if reference.name in self._plan.sources:
             source = self._plan.sources.find(reference.name, reference.inner)
             return None if source.absent else source.word
-        (which,) = weave.targets(reference, bindings)
+        (which,) = loops.targets(reference, bindings)
         state = self._states[which]
         if state.record is None:
             return None
@@ -111,7 +111,7 @@ class Results:
                 return measured
             return _numbers(Path(path), quantity.numbers)
         except RankhouseError as error:
-            where = self._plan.written.lines.where(place)
+            where = self._plan.file.lines.where(place)
             kind = WrongUse if isinstance(error, WrongUse) else RankhouseError
             raise kind(f"{where}: {error}") from error
 
