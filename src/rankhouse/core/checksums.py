@@ -165,10 +165,11 @@ class Guard:
         if int(starts.min()) < 0 or int(ends.max()) > len(self._content):
             raise self._damaged()
         first, last = starts // self._block, (ends - 1) // self._block
-        many = np.flatnonzero(last > first + 1)
-        between = [np.arange(first[i] + 1, last[i]) for i in many.tolist()]
-        blocks = np.unique(np.concatenate([first, last, *between]))
-        for number in blocks[~np.frombuffer(self._seen, bool)[blocks]].tolist():
+        wanted = np.zeros(len(self._seen), bool)
+        wanted[first] = wanted[last] = True
+        for i in np.flatnonzero(last > first + 1).tolist():
+            wanted[first[i] : last[i]] = True
+        for number in np.flatnonzero(wanted > np.frombuffer(self._seen, bool)).tolist():
             self._compare(number)
 
     def _compare(self, number: int) -> None:

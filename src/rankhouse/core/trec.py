@@ -137,12 +137,13 @@ def write_run(run: Run, path: Path | str, tag: str = "rankhouse") -> None:
 
 def _check_columns(query_id: str, doc_ids: Iterable[str]) -> None:
     """Refuse ids that would not be read back from columns."""
-    for name in (query_id, *doc_ids):
-        if not name or len(name.split()) != 1 or name.split() != [name]:
-            raise WrongUse(
-                f'the id "{name}" (query "{query_id}") is empty or has white space in it, so it cannot stand '
-                "in a column of a run or of judgements; rename it"
-            )
+    names = [query_id, *doc_ids]
+    if " ".join(names).split() != names:
+        bad = next(name for name in names if name.split() != [name])
+        raise WrongUse(
+            f'the id "{bad}" (query "{query_id}") is empty or has white space in it, so it cannot stand '
+            "in a column of a run or of judgements; rename it"
+        )
 
 
 _whole_number = re.compile("[+-]?[0-9]+").fullmatch
