@@ -118,3 +118,13 @@ def test_a_tag_that_no_file_should_hold_is_refused(tmp_path, tag):
     with pytest.raises(WrongUse, match="control character or is not UTF-8"):
         write_run(Run.of([("q", "a", 1.5)]), tmp_path / "run", tag)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a\tb", "a\n", "\u3000a", "a\u2028b"])
+def test_an_id_that_no_column_can_hold_is_refused(tmp_path, name):
+    for run in (Run.of([("q", "a", 2.0), ("q", name, 1.0)]), Run.of([(name, "a", 2.0)])):
+        with pytest.raises(WrongUse, match="cannot stand in a column"):
+            write_run(run, tmp_path / "run")
+    with pytest.raises(WrongUse, match="cannot stand in a column"):
+        write_qrels({"q": {"b c": 1, name: 1, "": 0}}, tmp_path / "qrels")
+    assert not any(tmp_path.iterdir())
