@@ -15,9 +15,6 @@ RankhouseWarning      work goes on, but the user should know
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -90,55 +87,3 @@ class RankhouseWarning(UserWarning):
     >>> import rankhouse as rh, warnings
     >>> warnings.simplefilter("error", rh.RankhouseWarning)  # stop at whatever would be a warning
     """
-
-
-_REFUSALS = {
-    errno.ENOSPC: "the disk is full; free some space or write elsewhere",
-    errno.EDQUOT: "the disk quota is used up; free some space or write elsewhere",
-    errno.EFBIG: "the file would be larger than is allowed; write elsewhere or raise the limit",
-    errno.EACCES: "there is no permission to write there",
-    errno.EPERM: "there is no permission to write there",
-    errno.EROFS: "the file system is read-only; write elsewhere",
-    errno.ENOENT: "the folder does not exist and could not be made",
-    errno.ENOTDIR: "a part of the path is a file, not a folder",
-    errno.EEXIST: "a part of the path is a file, not a folder",
-    errno.EISDIR: "a folder of that name is in the way",
-    errno.ELOOP: "its links lead in a circle",
-    errno.ENAMETOOLONG: "the name is too long for this file system",
-}
-
-
-def real_path(path: Path) -> Path:
-    """Return where a path leads to when all links are followed; what is missing may still be made.
-
-    Raises:
-        OutputFailed: Links lead in a circle, or the name is too long.
-    """
-    with writing_failures(path):
-        try:
-            real = path.resolve()
-            real.exists()
-        except RuntimeError as error:  # how Python before 3.13 says it
-            raise OSError(errno.ELOOP, str(error)) from error
-    return real
-
-
-@contextmanager
-def writing_failures(path: Path) -> Iterator[None]:
-    """Turn an operating system's refusal to write into an error that names the target.
-
-    Args:
-        path: What was to be written; a refusal that comes without a number (numpy's "126427 requested and
-            41952 written") is a full disk.
-
-    Raises:
-        OutputFailed: The block raised an OSError.
-    """
-    try:
-        yield
-    except RankhouseError:
-        raise
-    except OSError as error:
-        short = error.errno is None and "requested" in str(error)
-        reason = _REFUSALS.get(errno.ENOSPC if short else error.errno or 0, error.strerror or str(error))
-        raise OutputFailed(f"{path}: cannot be written: {reason}; nothing was changed") from error

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from rankhouse.core.errors import WrongUse, real_path, writing_failures
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.outputs import real_path, writing_failures
 
 _SUFFIX = ".lock"
 _guard = threading.Lock()

@@ -8,6 +8,7 @@ a device or a pipe (``/dev/stdout``, ``/dev/null``) and ``-`` are written to.
 from __future__ import annotations
 
 import ctypes
+import errno
 import gzip
 import io
 import os
@@ -24,7 +25,7 @@ from typing import BinaryIO, Final, TextIO, cast
 
 from filelock import FileLock, Timeout
 
-from rankhouse.core.errors import OutputFailed, WrongUse, real_path, writing_failures
+from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -33,6 +34,57 @@ else:
 
 _SCRATCH, _REPLACED, _ALIVE = ".part", "replaced", "alive"
 _STREAMS: Final = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
+_NEVER_REPLACED: Final = ", which is never replaced; name another place, or move it away"
+_REFUSALS: Final = {
+    errno.ENOSPC: "the disk is full; free some space or write elsewhere",
+    errno.EDQUOT: "the disk quota is used up; free some space or write elsewhere",
+    errno.EFBIG: "the file would be larger than is allowed; write elsewhere or raise the limit",
+    errno.EACCES: "there is no permission to write there",
+    errno.EPERM: "there is no permission to write there",
+    errno.EROFS: "the file system is read-only; write elsewhere",
+    errno.ENOENT: "the folder does not exist and could not be made",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EEXIST: "a part of the path is a file, not a folder",
+    errno.EISDIR: "a folder of that name is in the way",
+    errno.ELOOP: "its links lead in a circle",
+    errno.ENAMETOOLONG: "the name is too long for this file system",
+}
+
+
+def real_path(path: Path) -> Path:
+    """Return where a path leads to when all links are followed; what is missing may still be made.
+
+    Raises:
+        OutputFailed: Links lead in a circle, or the name is too long.
+    """
+    with writing_failures(path):
+        try:
+            real = path.resolve()
+            real.exists()
+        except RuntimeError as error:  # how Python before 3.13 says it
+            raise OSError(errno.ELOOP, str(error)) from error
+    return real
+
+
+@contextmanager
+def writing_failures(path: Path) -> Iterator[None]:
+    """Turn an operating system's refusal to write into an error that names the target.
+
+    Args:
+        path: What was to be written; a refusal that comes without a number (numpy's "126427 requested and
+            41952 written") is a full disk.
+
+    Raises:
+        OutputFailed: The block raised an OSError.
+    """
+    try:
+        yield
+    except RankhouseError:
+        raise
+    except OSError as error:
+        short = error.errno is None and "requested" in str(error)
+        reason = _REFUSALS.get(errno.ENOSPC if short else error.errno or 0, error.strerror or str(error))
+        raise OutputFailed(f"{path}: cannot be written: {reason}; nothing was changed") from error
 
 
 def check_file_target(path: Path) -> None:
@@ -114,11 +166,11 @@ def replacing_folder(path: Path, foreign: Callable[[Path], Iterable[str]]) -> It
         OutputFailed: No permission, disk full, or the like.
     """
     target = real_path(path)
-    _check_folder_target(path, foreign)
+    _refuse_foreign(path, foreign, _NEVER_REPLACED)
     with writing_failures(path), _scratch(target) as scratch:
         temporary = scratch / target.name
         yield temporary
-        _check_folder_target(path, foreign)
+        _refuse_foreign(path, foreign, _NEVER_REPLACED)
         if not target.exists():
             temporary.rename(target)
         elif not _exchanged(temporary, target):
@@ -149,13 +201,12 @@ def check_own_folder(folder: Path, marks: Iterable[str]) -> None:
     Raises:
         WrongUse: It holds something else, or is a file.
     """
-    if folder.exists() and not folder.is_dir():
-        raise WrongUse(f"{folder}: is a file, a folder is to be written; name another place")
-    names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
-    other = sorted(name for name in names if not name.startswith("."))
-    if other and not set(marks) & set(names):
-        some = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
-        raise WrongUse(f"{folder}: holds something else ({some}); name a new folder")
+
+    def foreign(there: Path) -> list[str]:
+        names = {entry.name for entry in there.iterdir()}
+        return [] if names.intersection(marks) else [name for name in names if not name.startswith(".")]
+
+    _refuse_foreign(folder, foreign, "; name a new folder")
 
 
 def recover(path: Path) -> None:
@@ -188,17 +239,14 @@ def writing(path: Path) -> Iterator[TextIO]:
                 os.fsync(raw.fileno())
 
 
-def _check_folder_target(path: Path, foreign: Callable[[Path], Iterable[str]]) -> None:
+def _refuse_foreign(path: Path, foreign: Callable[[Path], Iterable[str]], advice: str) -> None:
     if not path.exists():
         return
     if not path.is_dir():
         raise WrongUse(f"{path}: is a file, a folder is to be written; name another place")
     if any(path.iterdir()) and (other := sorted(foreign(path))):
         names = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
-        raise WrongUse(
-            f"{path}: holds something else ({names}), which is never replaced; "
-            "name another place, or move it away"
-        )
+        raise WrongUse(f"{path}: holds something else ({names}){advice}")
 
 
 def _pour(source: Path, path: Path) -> None:

@@ -25,8 +25,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import RankhouseWarning, writing_failures
+from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import FloatArray
+from rankhouse.core.outputs import writing_failures
 from rankhouse.labels.votes import Votes
 
 VERSION: Final = "1"

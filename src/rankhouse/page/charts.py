@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from rankhouse.core.errors import MissingExtra, WrongUse, writing_failures
+from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.outputs import replacing
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def write(draw: Draw, path: Path | str, salt: str) -> None:
     """
     path = Path(path)
     content = _render(draw, chart_kind(path), salt, LIGHT)
-    with replacing(path) as temporary, writing_failures(path):
+    with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from rankhouse.core.corpora import corpus_files, read_documents
-from rankhouse.core.errors import BadData, MissingInput, writing_failures
+from rankhouse.core.errors import BadData, MissingInput
 from rankhouse.core.nouns import Document
 from rankhouse.core.outputs import replacing
 from rankhouse.core.progress import Progress
@@ -72,7 +72,7 @@ def write_tokens(
     kind = _kind(tokenizer)
     documents = (document for document in read_documents(sources) if document.full_text.strip())
     done = 0
-    with replacing(path) as temporary, writing_failures(path), temporary.open("wb") as file:
+    with replacing(path) as temporary, temporary.open("wb") as file:
         for some in _batches(documents):
             texts = [document.full_text for document in some]
             for spelled in tokenizer.encode_batch_fast(texts, add_special_tokens=False):

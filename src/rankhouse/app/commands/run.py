@@ -19,9 +19,9 @@ from rankhouse.app.recipes.show.figures import check_figures, make_figures
 from rankhouse.app.recipes.show.report import Result, checks_table, record, write_results
 from rankhouse.app.recipes.show.tables import check_tables, make_tables
 from rankhouse.app.recipes.show.values import Results
-from rankhouse.core.errors import MissingInput, real_path
+from rankhouse.core.errors import MissingInput
 from rankhouse.core.locks import only_writer
-from rankhouse.core.outputs import check_own_folder, tidy
+from rankhouse.core.outputs import check_own_folder, real_path, tidy
 
 
 @click.command(

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, DuplicateId, WrongUse, real_path, writing_failures
+from rankhouse.core.errors import BadData, DuplicateId, WrongUse
 from rankhouse.core.locks import only_writer, refuse_if_written
 from rankhouse.core.nouns import Document
-from rankhouse.core.outputs import others, replacing_folder
+from rankhouse.core.outputs import others, real_path, replacing_folder, writing_failures
 from rankhouse.core.progress import Progress
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
@@ -147,7 +147,7 @@ def append(
     manifest.load(out)
     with only_writer(out), writing_failures(out):
         index = Index.open(out)  # only now: another process may have added documents while this one waited
-        before = manifest.load(out)
+        before = index.manifest
         kept = {entry.folder for entry in before.segments}
         for orphan in (out / "segments").iterdir():
             if orphan.name not in kept:
