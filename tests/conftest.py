@@ -1,8 +1,47 @@
 """Settings of all tests: examples are the same on every machine, and none fails for being slow."""
 
+from html.parser import HTMLParser
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("house")
+
+
+class Outline(HTMLParser):
+    """Collects tags, attributes, text and ids of a page, and refuses tags that do not match."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.references, self.ids, self.text = [], [], [], [], []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.references += [
+            v for k, v in attributes if k in ("src", "href", "xlink:href", "srcset", "action")
+        ]
+        self.ids += [v for k, v in attributes if k == "id"]
+        if tag not in ("meta", "br", "hr", "link", "img"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="session")
+def outline_of():
+    """From a page to its :class:`Outline`."""
+    return Outline

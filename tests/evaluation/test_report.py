@@ -3,7 +3,6 @@
 import re
 import struct
 import sys
-from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -46,36 +45,6 @@ def some_qrels(queries):
 @pytest.fixture(scope="module")
 def comparison():
     return compare(some_runs(30, ["old", "new", NASTY]), some_qrels(30), "AP P@5", "old", "t", "holm")
-
-
-class Outline(HTMLParser):
-    """Collects tags, attributes, text and ids of a page, and refuses tags that do not match."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.open, self.tags, self.references, self.ids, self.text = [], [], [], [], []
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.references += [
-            v for k, v in attributes if k in ("src", "href", "xlink:href", "srcset", "action")
-        ]
-        self.ids += [v for k, v in attributes if k == "id"]
-        if tag not in ("meta", "br", "hr", "link", "img"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        self.handle_endtag(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
 
 
 def test_the_means_table_has_a_row_a_system_and_marks_what_is_significant(comparison):
@@ -148,11 +117,11 @@ def test_the_per_query_file_reads_back_to_the_last_bit(comparison, tmp_path):
     assert per_query_table({}).rows == ()
 
 
-def test_the_page_stands_alone_and_escapes_every_name(comparison, tmp_path):
+def test_the_page_stands_alone_and_escapes_every_name(outline_of, comparison, tmp_path):
     path = tmp_path / "deep" / "report.html"
     write_report(comparison, path, "Old & <new>", dict.fromkeys(comparison.query_ids, TEXT))
     page = path.read_text("utf-8")
-    outline = Outline(page)
+    outline = outline_of(page)
     assert outline.tags.count("svg") == 4
     assert "script" not in outline.tags
     assert "b" not in outline.tags
@@ -182,9 +151,9 @@ def test_the_same_comparison_gives_the_same_page_and_pictures(comparison, tmp_pa
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_a_page_without_a_baseline_has_means_only(tmp_path):
+def test_a_page_without_a_baseline_has_means_only(outline_of, tmp_path):
     write_report(compare(some_runs(5, ["a", "b"]), some_qrels(5), "AP"), tmp_path / "report.html")
-    outline = Outline((tmp_path / "report.html").read_text("utf-8"))
+    outline = outline_of((tmp_path / "report.html").read_text("utf-8"))
     assert "svg" not in outline.tags
     assert outline.tags.count("table") == 1
 

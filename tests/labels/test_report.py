@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -24,34 +23,6 @@ from rankhouse.labels.report import (
 from rankhouse.labels.votes import panel_of
 
 NASTY = 'a <script>alert("1")</script> & $x$ -5 %s {{ 7 * 7 }}'
-
-
-class Outline(HTMLParser):
-    """Collects tags, references, ids and text of a page, and refuses tags that do not match."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.open, self.tags, self.references, self.ids, self.text = [], [], [], [], []
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.references += [v for k, v in attributes if k in ("src", "href", "srcset", "action")]
-        self.ids += [v for k, v in attributes if k == "id"]
-        if tag not in ("meta", "br", "link", "img"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        self.handle_endtag(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
 
 
 @pytest.fixture
@@ -93,9 +64,9 @@ def test_a_comparison_within_the_judges_yes_says_what_it_cannot_know(world, teac
     assert table.rows[0][8] != "unknown"
 
 
-def test_the_page_stands_alone_and_shows_everything(done, tmp_path):
+def test_the_page_stands_alone_and_shows_everything(outline_of, done, tmp_path):
     page = page_of(done, tmp_path / "labels.html", title="Labels of ports")
-    outline = Outline(page)
+    outline = outline_of(page)
     text = " ".join(" ".join(outline.text).split())
     assert outline.references == []
     assert "script" not in outline.tags
@@ -120,7 +91,7 @@ def test_the_same_labelling_gives_the_same_page(done, tmp_path):
     assert page_of(done, tmp_path / "a.html") == page_of(done, tmp_path / "b.html")
 
 
-def test_texts_are_shown_as_they_are(tmp_path):
+def test_texts_are_shown_as_they_are(outline_of, tmp_path):
     class Half:
         scale = "probability"
 
@@ -129,15 +100,15 @@ def test_texts_are_shown_as_they_are(tmp_path):
 
     pairs = [Pair(Query("q<1>", NASTY), Passage("d&1", 0, NASTY))]
     rule = judged({"q<1>": {"d&1": 1}}, name=NASTY) & taught(Half(), name=NASTY)
-    outline = Outline(page_of(agree(panel_of(rule), pairs), tmp_path / "p.html", title=NASTY))
+    outline = outline_of(page_of(agree(panel_of(rule), pairs), tmp_path / "p.html", title=NASTY))
     assert outline.text.count(NASTY) >= 3
     assert "script" not in outline.tags
 
 
-def test_a_page_without_teacher_or_pairs_is_still_a_page(tmp_path, world):
+def test_a_page_without_teacher_or_pairs_is_still_a_page(outline_of, tmp_path, world):
     only_judge = agree(panel_of(judged(world.qrels)), world.pairs)
-    assert Outline(page_of(only_judge, tmp_path / "a.html")).tags.count("svg") == 1
-    assert Outline(page_of(agree(panel_of(judged({})), []), tmp_path / "b.html")).tags.count("svg") == 1
+    assert outline_of(page_of(only_judge, tmp_path / "a.html")).tags.count("svg") == 1
+    assert outline_of(page_of(agree(panel_of(judged({})), []), tmp_path / "b.html")).tags.count("svg") == 1
 
 
 def test_a_page_that_cannot_be_written_says_so(done, tmp_path):
