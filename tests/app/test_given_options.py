@@ -57,6 +57,8 @@ RUNS = ("bm25.run", "ql.run", "--out", "f.run")
         ((*TRAIN, "--set", "batch=5", "--set", "batch=6"), "batch was given twice"),
         ((*TRAIN, "--set", "rates=" + "[" * 1000), "nested too deeply"),
         ((*TRAIN, "--set", "seed=x"), "seed"),
+        ((*TRAIN, "--split", "word(3)"), "word"),  # refused although nothing validates: the ranker keeps it
+        ((*TRAIN, "--pool", "top(x=2)"), "top"),
         (("pretrain", "corpus.jsonl", "--init", "x", "--size", "mini", "--out", "o"), "--size would change"),
         (("pretrain", "corpus.jsonl", "--vocabulary", "x", "--rate", "inf", "--out", "o"), "no finite"),
         ((*MANY, "-k", "9" * 20), "is not in the range"),

@@ -1,6 +1,7 @@
 """A killed training goes on and ends with the same bits."""
 
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -212,7 +213,7 @@ def test_what_a_kill_left_half_written_is_mended(toy, fresh, tmp_path):
     with pytest.raises(Killed):
         fit(fresh("knrm"), toy.examples, settings, out, toy.validation, progress=killing(8))
     left = out / ".ranker.abc.part"  # killed when the old ranker had made room and the new was not yet there
-    left.mkdir()
+    shutil.copytree(out / "ranker", left / "ranker")
     (out / "ranker").rename(left / "replaced")
     whole = ended(toy, fresh, tmp_path / "whole", "knrm", settings)
     resumed = ended(toy, fresh, out, "knrm", settings)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +65,24 @@ class TrainOptions:
         pool: What makes one score of passages, in notation.
         depth: How deep validation re-ranks.
         settings: What differs from the family's defaults.
+
+    Raises:
+        WrongUse: An unknown splitter or pool, or an argument that it does not take.
     """
 
     split: str = "whole"
     pool: str = "max"
     depth: int = 100
     settings: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.plan  # noqa: B018 - without validation too, what is wrong is said before anything is learned
+
+    @cached_property
+    def plan(self) -> Plan:
+        """How validation re-ranks."""
+        split = notation.make(self.split, SPLITTERS, "splitter")
+        return Plan(split, notation.make(self.pool, POOLS, "pool"), self.depth)
 
     @property
     def seed(self) -> int:
@@ -146,13 +160,17 @@ def train_with(
         WrongUse: Another process trains there, or the folder holds another training.
         BadData: Nothing to learn from.
     """
-    if os.environ.get("RANK", "0") != "0":  # torchrun's other processes neither lock nor make pages
-        return _fitted(model, index, data, out, options, progress)
-    with only_writer(out):
-        outcome = _fitted(model, index, data, out, options, progress)
-        write_pages(
-            out, index, _validation(index, data, options), settings_of(model.family, data, options).measure
-        )
+    settings, validation = settings_of(model.family, data, options), None
+    if data.validation is not None:
+        queries, qrels, run = data.validation
+        validation = Validation(run, queries, qrels, index.documents, options.plan)
+    use = {"split": options.split, "pool": options.pool}
+    first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
+    with only_writer(out) if first else nullcontext():
+        examples = examples_of(data, index)
+        outcome = fit(model, examples, settings, out, validation, use=use, progress=progress)
+        if first:
+            write_pages(out, index, validation, settings.measure)
     return outcome
 
 
@@ -171,31 +189,3 @@ def settings_of(family: str, data: TrainingData, options: TrainOptions) -> Setti
     if data.relevant_from == 1:
         return settings
     return settings.but(measure=str(graded(settings.measure, data.relevant_from)[0]))
-
-
-def _validation(index: Index, data: TrainingData, options: TrainOptions) -> Validation | None:
-    if data.validation is None:
-        return None
-    queries, qrels, run = data.validation
-    split = notation.make(options.split, SPLITTERS, "splitter")
-    plan = Plan(split, notation.make(options.pool, POOLS, "pool"), options.depth)
-    return Validation(run, queries, qrels, index.documents, plan)
-
-
-def _fitted(
-    model: Model[Any],
-    index: Index,
-    data: TrainingData,
-    out: Path,
-    options: TrainOptions,
-    progress: Progress | None,
-) -> Outcome:
-    return fit(
-        model,
-        examples_of(data, index),
-        settings_of(model.family, data, options),
-        out,
-        _validation(index, data, options),
-        use={"split": options.split, "pool": options.pool},
-        progress=progress,
-    )

@@ -15,7 +15,7 @@ import msgspec
 from torch import Tensor, nn
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.outputs import others, tidy
+from rankhouse.core.outputs import others
 from rankhouse.models import loading
 from rankhouse.models.contract import Model, fingerprint
 from rankhouse.training.checkpoint import (
@@ -32,19 +32,19 @@ from rankhouse.training.steps import Stepper
 from rankhouse.training.validation import Validation
 
 CHECKPOINT, RANKER = "checkpoint.safetensors", "ranker"
-MARKS = ("checkpoint.safetensors", "ranker", "log.jsonl", "settings.json", "outcome.json", "untaught.run")
 LOG, SETTINGS, OUTCOME, UNTAUGHT = "log.jsonl", "settings.json", "outcome.json", "untaught.run"
 """Names in a training's folder."""
 CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"
 """What the command makes of it for people, when it is done."""
-_OWN = (RANKER, CHECKPOINT, LOG, OUTCOME, UNTAUGHT, CURVE, VALIDATION_RUN, REPORT)
+MARKS = (CHECKPOINT, RANKER, LOG, SETTINGS, OUTCOME, UNTAUGHT)
+"""Each of them shows that a folder is a training's."""
 
 
 def load_best(model: Model[Any], out: Path) -> None:
-    """Return a model the weights that a training kept, and end its teaching.
+    """Load the weights that a training kept into a model, and set it to evaluation.
 
     Args:
-        model: Which one.
+        model: What was trained; its weights are replaced.
         out: The training's folder.
     """
     network = cast(nn.Module, model)
@@ -99,7 +99,6 @@ def finished(out: Path, training: str) -> Outcome | None:
             f"{out}: holds another training, which is finished; model, examples, settings or validation "
             f"differ: rank with {out / RANKER}, or train into another folder"
         )
-    tidy(out)
     (out / CHECKPOINT).unlink(missing_ok=True)
     return outcome
 
@@ -115,7 +114,6 @@ def resume_point(out: Path, training: str) -> ResumePoint:
         WrongUse: The folder holds another training, or something else.
         BadModel: The checkpoint is damaged.
     """
-    tidy(out)
     path = out / CHECKPOINT
     if not path.exists():
         _refuse_foreign(out)
@@ -146,7 +144,7 @@ def _refuse_foreign(out: Path) -> None:
     """Refuse to train into a folder that holds anything but a training killed before its first checkpoint."""
     if not out.is_dir():
         return
-    foreign = others(out, _OWN, [SETTINGS])
+    foreign = others(out, (*MARKS, CURVE, VALIDATION_RUN, REPORT), [SETTINGS])
     if not foreign and (out / SETTINGS).exists():
         try:
             Settings.from_json((out / SETTINGS).read_bytes())
@@ -159,7 +157,7 @@ def _refuse_foreign(out: Path) -> None:
         )
 
 
-def restore(point: ResumePoint, model: nn.Module, stepper: Stepper) -> None:
+def restore(point: ResumePoint, model: Model[Any], stepper: Stepper) -> None:
     """Put weights, optimiser and random states back.
 
     Args:
@@ -167,7 +165,7 @@ def restore(point: ResumePoint, model: nn.Module, stepper: Stepper) -> None:
         model: Its weights are replaced.
         stepper: Its optimiser is.
     """
-    model.load_state_dict(under("model.", point.tensors))
+    cast(nn.Module, model).load_state_dict(under("model.", point.tensors))
     stepper.restore(under("optimiser.", point.tensors), point.optimiser)
     restore_random_states(under("random.", point.tensors), point.random)
 

@@ -43,7 +43,6 @@ from rankhouse.labels.label import LabelResult
 from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
-from rankhouse.ranking.pool import POOLS
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
@@ -311,8 +310,7 @@ def train(
     if settings is not None and not isinstance(settings, Mapping):
         raise wrong_kind("settings", settings, 'a mapping, for example {"epochs": 3}')
     check_texts("the settings' names", settings or ())
-    notation.make(split, SPLITTERS, "splitter")
-    notation.make(pool, POOLS, "pool")
+    options = TrainOptions(split, pool, depth, dict(settings or {}))
     stored = as_index(index)
     data = TrainingData(
         queries=None if queries is None else as_queries(queries),
@@ -321,7 +319,6 @@ def train(
         pairs=_pair_files(pairs),
         validation=None if validation is None else _validation(validation),
     )
-    options = TrainOptions(split, pool, depth, dict(settings or {}))
     train_with(begin(design, stored, options.seed), stored, data, folder, options)
     return open_ranker(folder)
 
