@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO, cast
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
@@ -237,6 +238,21 @@ def writing(path: Path) -> Iterator[TextIO]:
             text.flush()
             if not raw.closed:
                 os.fsync(raw.fileno())
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a value as indented JSON, whole or absent.
+
+    Args:
+        path: The file.
+        value: Plain values, or structures that msgspec knows; NaN becomes null.
+
+    Raises:
+        WrongUse: Something that is no file is in the way.
+        OutputFailed: No permission, disk full, or the like.
+    """
+    with writing(path) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 def _refuse_foreign(path: Path, foreign: Callable[[Path], Iterable[str]], advice: str) -> None:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.frames import frame
 from rankhouse.core.notation import choose
-from rankhouse.core.outputs import writing
+from rankhouse.core.outputs import write_json, writing
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation import charts, report, tables
@@ -116,9 +115,11 @@ class Comparison(ComparisonData):
             report.write_report(self, path, title, texts)
         elif kind in (".png", ".svg"):
             charts.write_chart(self, system or self._only_challenger(), measure or self.measures[0], path)
-        elif kind in _WRITERS:
+        elif kind == ".json":
+            write_json(path, self.to_dict())
+        elif kind in (".md", ".csv"):
             with writing(path) as out:
-                out.write(_WRITERS[kind](self))
+                out.write(self.to_markdown() if kind == ".md" else _csv(self))
         else:
             raise WrongUse(
                 f'"{path}": a comparison is written as .html, .md, .csv, .json, .png or .svg; give the file '
@@ -149,17 +150,6 @@ def _csv(comparison: Comparison) -> str:
     writer.writeheader()
     writer.writerows(records)
     return text.getvalue()
-
-
-def _json(comparison: Comparison) -> str:
-    return msgspec.json.format(msgspec.json.encode(comparison.to_dict()), indent=2).decode() + "\n"
-
-
-_WRITERS: dict[str, Callable[[Comparison], str]] = {
-    ".md": Comparison.to_markdown,
-    ".csv": _csv,
-    ".json": _json,
-}
 
 
 def compare(

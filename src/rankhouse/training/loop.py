@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rankhouse.core.errors import BadModel
+from rankhouse.core.outputs import write_json
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
@@ -277,6 +278,6 @@ class TrainingLoop:
         )
         self.stepper.agree(None)  # all have read it
         if self._writes:
-            outcome.write(self.out / folder.OUTCOME)
+            write_json(self.out / folder.OUTCOME, outcome)
             (self.out / folder.CHECKPOINT).unlink(missing_ok=True)
         return outcome

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from rankhouse.core import notation
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.locks import only_writer
-from rankhouse.core.outputs import check_own_folder, tidy, writing
+from rankhouse.core.outputs import check_own_folder, tidy, write_json
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.sampling import generator
 from rankhouse.models.contract import fingerprint
@@ -321,7 +321,6 @@ class _Work:
             pretraining=state.name,
         )
         write_checkpoint(self.model, self.out)
-        with writing(self.out / OUTCOME) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(outcome), indent=2).decode() + "\n")
+        write_json(self.out / OUTCOME, outcome)
         clear(self.out)
         return outcome

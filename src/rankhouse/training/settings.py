@@ -9,7 +9,7 @@ import msgspec
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.outputs import writing
+from rankhouse.core.outputs import write_json
 from rankhouse.evaluation.measure_notation import parse as parse_measures
 from rankhouse.training.learning_rate import SCHEDULES
 from rankhouse.training.negatives import NEGATIVES
@@ -110,8 +110,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Raises:
             OutputFailed: It cannot be written.
         """
-        with writing(path) as file:
-            file.write(self.to_json().decode() + "\n")
+        write_json(path, self.to_dict())
 
 
 def _as_text(changes: dict[str, Any]) -> str:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
-
-from rankhouse.core.outputs import writing
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,11 +35,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     remarks: list[str]
     seconds: float
     training: str = ""
-
-    def write(self, path: Path) -> None:
-        """Write as JSON."""
-        with writing(path) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(self), indent=2).decode() + "\n")
 
 
 class TrainingState(msgspec.Struct):

@@ -20,7 +20,7 @@ from rankhouse.app.recipes.execute.file_hashes import Contents
 from rankhouse.app.recipes.read import commands
 from rankhouse.app.recipes.read.plan import SAID, Plan, Task
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUse
-from rankhouse.core.outputs import replacing_folder, writing
+from rankhouse.core.outputs import replacing_folder, write_json, writing
 
 DONE = "step.json"
 HASHES = ".hashes.json"
@@ -162,8 +162,7 @@ def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
         started=started.isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
     )
-    with writing(out / task.folder / DONE) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n")
+    write_json(out / task.folder / DONE, record)
     return record
 
 

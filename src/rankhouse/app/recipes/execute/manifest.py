@@ -13,7 +13,7 @@ import msgspec
 from rankhouse.app.recipes.execute.execute import Record, State
 from rankhouse.app.recipes.read.plan import Plan
 from rankhouse.app.recipes.read.schema import Recipe
-from rankhouse.core.outputs import writing
+from rankhouse.core.outputs import write_json
 
 FILE = "manifest.json"
 _PACKAGES = (
@@ -89,8 +89,7 @@ def write_manifest(manifest: Manifest, out: Path) -> None:
         manifest: What is known of the run.
         out: The result's folder.
     """
-    with writing(out / FILE) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n")
+    write_json(out / FILE, manifest)
 
 
 def _versions() -> dict[str, str]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from rankhouse.app.recipes.execute.execute import State
 from rankhouse.app.recipes.read.plan import Plan
 from rankhouse.app.recipes.show.figures import FigureResult
 from rankhouse.app.recipes.show.tables import ABSENT, DIFFERS, REPRODUCED, TableResult
 from rankhouse.core.errors import MissingExtra
-from rankhouse.core.outputs import writing
+from rankhouse.core.outputs import write_json, writing
 from rankhouse.evaluation.charts import inline_chart
 from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table
@@ -80,8 +78,7 @@ def write_results(result: Result, out: Path) -> list[Path]:
     files = [out / "results.md", out / "results.json"]
     with writing(files[0]) as file:
         file.write(_markdown(result))
-    with writing(files[1]) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(record(result)), indent=2).decode() + "\n")
+    write_json(files[1], record(result))
     try:
         _write_page(result, out / "report.html")
     except MissingExtra:
