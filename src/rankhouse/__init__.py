@@ -10,10 +10,10 @@ are first used: importing the package costs a few milliseconds, and torch is imp
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # type checkers take it for true; importing typing would be most of the import's time
 if TYPE_CHECKING:
     from rankhouse.app.api.index import Index as Index
     from rankhouse.app.api.rankers import open_ranker as open_ranker
@@ -81,17 +81,19 @@ __all__ = [  # noqa: RUF022 - in the order in which people meet them
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    """Import what a name stands for when it is first used (PEP 562)."""
-    if name not in _HOMES:
-        from difflib import get_close_matches  # noqa: PLC0415 - only for a name that is wrong
+if not TYPE_CHECKING:  # with it, type checkers would let every misspelt name pass
 
-        close = get_close_matches(name, _HOMES, 1)
-        guess = f"; did you mean {close[0]}?" if close else ""
-        raise AttributeError(f"module 'rankhouse' has no attribute '{name}'{guess}")
-    value = getattr(import_module(f"rankhouse.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        """Import what a name stands for when it is first used (PEP 562)."""
+        if name not in _HOMES:
+            from difflib import get_close_matches  # noqa: PLC0415 - only for a name that is wrong
+
+            close = get_close_matches(name, _HOMES, 1)
+            guess = f"; did you mean {close[0]}?" if close else ""
+            raise AttributeError(f"module 'rankhouse' has no attribute '{name}'{guess}")
+        value = getattr(import_module(f"rankhouse.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -194,13 +194,19 @@ def test_labels_are_made_and_learned_from(index, tmp_path):
         rh.train(KNRM, index, out="knrm3", pairs="pairs.jsonl", queries=QUERIES)
 
 
-def test_a_consumer_passes_strict_type_checking():
+def test_a_consumer_passes_strict_type_checking(tmp_path):
     pytest.importorskip("mypy")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(CONSUMER)],
         capture_output=True, text=True, check=False, cwd=CONSUMER.parents[2],
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
+    (tmp_path / "misspelt.py").write_text("import rankhouse as rh\n\nrh.opne_ranker\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", str(tmp_path / "misspelt.py")],
+        capture_output=True, text=True, check=False, cwd=CONSUMER.parents[2],
+    )  # fmt: skip
+    assert 'has no attribute "opne_ranker"' in done.stdout
 
 
 @pytest.mark.parametrize("name", [name for name in rh.__all__ if name != "__version__"])
