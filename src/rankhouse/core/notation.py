@@ -118,3 +118,10 @@ def _signature(factory: Callable[..., object]) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]} ..."
+
+
+def name_of(part: object) -> str:
+    """Name a splitter, a pool or the like by its notation, a bare function by where it stands in the code."""
+    if "__str__" in vars(type(part)):
+        return str(part)
+    return f"{getattr(part, '__module__', '')}.{getattr(part, '__qualname__', type(part).__qualname__)}"

@@ -81,7 +81,7 @@ def divide(
 
 
 def _deal(dealt: list[tuple[str, ...]], shares: Mapping[str, float], parts: Mapping[str, list[str]]) -> None:
-    """Return each product to the part that would lack most of its share."""
+    """Deal each product to the part that lacks most of its share by then."""
     total = sum(map(len, dealt))
     lacking = {name: share * total for name, share in shares.items()}
     for queries in dealt:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from rankhouse.core.errors import BadData, DuplicateId
+from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.labels.fingerprints import run_digest
@@ -96,7 +97,7 @@ class Candidates:
         return {
             "run": run_digest(self.run, max(self.run.rows, 1)),
             "queries": texts.hexdigest(),
-            "split": _named(self.split),
+            "split": name_of(self.split),
         }
 
 
@@ -134,10 +135,3 @@ def candidates(
 def named(ids: Sequence[str]) -> str:
     """Name the first few ids of many."""
     return ", ".join(f'"{i}"' for i in ids[:NAMED]) + (" ..." if len(ids) > NAMED else "")
-
-
-def _named(split: Split) -> str:
-    """Name a split by its notation, a bare function by where it stands in the code."""
-    if "__str__" in vars(type(split)):
-        return str(split)
-    return f"{getattr(split, '__module__', '')}.{getattr(split, '__qualname__', type(split).__qualname__)}"

@@ -61,10 +61,6 @@ class JudgeRule(Rule):
             if grade >= self.at_least
         )
 
-    def leaves(self) -> Iterator[Rule]:
-        """Return itself."""
-        yield self
-
     @property
     def identity(self) -> str:
         """Hash the judgements."""
@@ -103,10 +99,6 @@ class TeacherRule(Rule):
             answers &= foremost([chunk.pairs[place] for place in places.tolist()], values, self.best)
         return answers
 
-    def leaves(self) -> Iterator[Rule]:
-        """Return itself."""
-        yield self
-
     @property
     def identity(self) -> str:
         """Name the ranker by its fingerprint, where it has one, else by its name."""
@@ -143,10 +135,6 @@ class RunRule(Rule):
     def _first(self) -> frozenset[tuple[str, str]]:
         """(query id, document) of the first k."""
         return frozenset((q, doc_id) for q in self.run for doc_id in self.run[q].doc_ids[: self.k])
-
-    def leaves(self) -> Iterator[Rule]:
-        """Return itself."""
-        yield self
 
     @property
     def identity(self) -> str:

@@ -84,7 +84,7 @@ def overlap(train: QuerySet, test: QuerySet, documents: Mapping[str, Document] =
     texts = [{q.id for q in side.queries if normalised(q.text)} for side in (train, test)]
     # Two files often number their queries alike, so an id says something only where a text is missing.
     ids = [(p.qrels.keys() | {q.id for q in p.queries}) for p in (train, test)]
-    same_ids = tuple(i for i in _ordered(ids[0]) if i in ids[1] and not (i in texts[0] and i in texts[1]))
+    same_ids = tuple(sorted((ids[0] & ids[1]) - (texts[0] & texts[1])))
     wanted = [_relevant(side.qrels) for side in (train, test)]
     alike = [*same, *((i, i) for i in same_ids)]
     return Overlap(
@@ -95,8 +95,9 @@ def overlap(train: QuerySet, test: QuerySet, documents: Mapping[str, Document] =
         tuple(
             (a, b, doc_id)
             for a, b in alike
+            for both in [relevant(train.qrels, a) & relevant(test.qrels, b)]
             for doc_id in train.qrels.get(a, {})
-            if doc_id in relevant(train.qrels, a) and doc_id in relevant(test.qrels, b)
+            if doc_id in both
         ),
     )
 
@@ -142,10 +143,6 @@ def _copies(
             yield from (
                 (doc_id, other) for other in known.named(documents[doc_id].full_text) if other != doc_id
             )
-
-
-def _ordered(ids: Iterable[str]) -> list[str]:
-    return sorted(ids)
 
 
 def _shown(names: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 @dataclass(frozen=True, repr=False)
 class PassageFile:
-    """Gives each document the passages that were cut for it; a document without any is its own passage.
+    """A splitter that looks up what was cut already; a document without passages is its own passage.
 
     Args:
         passages: Document id -> its passages, in order.

@@ -133,9 +133,7 @@ def record(agreement: Agreement) -> dict[str, Any]:
 
 def labelling_record(labelling: LabelResult) -> dict[str, Any]:
     """Return a labelling as plain values for JSON, its agreement among them."""
-    data = labelling._asdict() | {"out": str(labelling.out), "agreement": record(labelling.agreement)}
-    plain: dict[str, Any] = _plain(data)
-    return plain
+    return labelling._asdict() | {"out": str(labelling.out), "agreement": record(labelling.agreement)}
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value

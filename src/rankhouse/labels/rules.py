@@ -50,9 +50,9 @@ class Rule(ABC):
             places: (m,) which of them.
         """
 
-    @abstractmethod
     def leaves(self) -> Iterator[Rule]:
-        """Return the rules that this one is made of, in reading order."""
+        """Stream the rules that this one is made of, in reading order; a leaf is made of itself."""
+        yield self
 
     @property
     @abstractmethod
@@ -96,7 +96,7 @@ class _Joint(Rule):
         return answers
 
     def leaves(self) -> Iterator[Rule]:
-        """Return the leaves of both."""
+        """Stream the leaves of both."""
         yield from self.left.leaves()
         yield from self.right.leaves()
 
@@ -138,7 +138,7 @@ class Not(Rule):
         return ~self.rule.ask(chunk, places)
 
     def leaves(self) -> Iterator[Rule]:
-        """Return the other's leaves."""
+        """Stream the other's leaves."""
         yield from self.rule.leaves()
 
     @property

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.notation import write
+from rankhouse.core.notation import name_of, write
 from rankhouse.core.nouns import Document, Passage
 from rankhouse.core.sampling import passage_lot
 
@@ -290,9 +290,7 @@ def _notation(name: str, splitter: Sentences | Words | Windows, *shown: int) -> 
     fields = list(vars(splitter).items())[len(shown) :]
     options = {key: value for key, value in fields if key == "limit" or value != getattr(type(splitter), key)}
     if "find" in options:  # handed in from Python: cannot be read back, but tells its passages from others
-        brick = options["find"]
-        home, own = getattr(brick, "__module__", ""), getattr(brick, "__qualname__", type(brick).__qualname__)
-        options["find"] = f"{home}.{own}" if home else own
+        options["find"] = name_of(options["find"])
     return write(name, *shown, **options)
 
 

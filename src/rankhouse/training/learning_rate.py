@@ -30,17 +30,16 @@ class Moment(NamedTuple):
 
 
 Schedule = Callable[[Moment], float]
-"""Gives the factor, from 0 to 1, by which every group's learning rate is multiplied."""
+"""From a moment to the factor, 0 to 1, by which every group's learning rate is multiplied."""
 
 
 def _warm(moment: Moment, steps: int) -> float:
     return min(1.0, (moment.step + 1) / steps) if steps else 1.0
 
 
-def _checked_warmup(warmup: float) -> float:
+def _check_warmup(warmup: float) -> None:
     if warmup < 0 or (warmup >= 1 and warmup != int(warmup)):
         raise WrongUse(f"warmup={warmup}: give a share of all steps (0 to 1) or a whole number of steps")
-    return warmup
 
 
 def _in_steps(warmup: float, steps: int) -> int:
@@ -59,7 +58,7 @@ class Constant:
     warmup: float = 0.0
 
     def __post_init__(self) -> None:
-        _checked_warmup(self.warmup)
+        _check_warmup(self.warmup)
 
     def __call__(self, moment: Moment) -> float:
         """Return the factor of this step."""
@@ -79,7 +78,7 @@ class Linear:
     warmup: float = 0.1
 
     def __post_init__(self) -> None:
-        _checked_warmup(self.warmup)
+        _check_warmup(self.warmup)
 
     def __call__(self, moment: Moment) -> float:
         """Return the factor of this step."""

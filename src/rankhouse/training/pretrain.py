@@ -56,7 +56,7 @@ from rankhouse.training.pretrain_state import (
     finished,
 )
 from rankhouse.training.settings import StepSettings
-from rankhouse.training.span_corruption import Corruption, SpanBatch
+from rankhouse.training.span_corruption import Corruption, SpanBatch, Specials
 from rankhouse.training.t5_pretraining import T5Shape, begin, specials, write_checkpoint
 from rankhouse.training.token_stream import Stream, collection_name, write_tokens
 
@@ -162,7 +162,7 @@ def _pretrain(
         write_tokens(sources, tokenizer, marks.end, out / TOKENS, reading)
     stream = Stream.open(out / TOKENS, tokenizer, settings.corruption.tokens, settings.seed)
     settings.write(out / SETTINGS)
-    work = _Work(model, stream, settings, out, state)
+    work = _Work(model, stream, marks, settings, out, state)
     if tensors:
         work.restore(tensors, optimiser)
     return work.run(tell)
@@ -174,6 +174,7 @@ class _Work:
 
     model: MonoT5
     stream: Stream
+    specials: Specials
     settings: PretrainingSettings
     out: Path
     state: PretrainingState
@@ -184,7 +185,6 @@ class _Work:
         compute = choose(settings.precision, settings.device)
         self.device, self.bf16 = compute.device, compute.precision == "bf16"
         self.network: Any = self.model.network.to(self.device).eval()  # dropout off
-        self.specials = specials(Tokenizer.from_str(self.model.assets()["tokenizer.json"].decode()))
         groups = optimise.parameter_groups(self.network, settings.rate, {})
         self.learning: list[nn.Parameter] = [p for group in groups for p in group["params"]]
         self.optimiser = notation.make(settings.optimizer, optimise.OPTIMISERS, "optimiser")(groups)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from rankhouse.core.errors import RankhouseWarning
+from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -57,7 +58,7 @@ class Validation:
     @cached_property
     def fingerprint(self) -> str:
         """Name of run, queries, judgements and plan, 16 hexadecimal digits: the choice depends on them."""
-        plan = [_named(self.plan.split), _named(self.plan.pool), str(self.plan.depth)]
+        plan = [name_of(self.plan.split), name_of(self.plan.pool), str(self.plan.depth)]
         digest = sha256(msgspec.json.encode([plan, self.queries, self.qrels], order="deterministic"))
         for query_id in self.run:
             ranking = self.run[query_id]
@@ -81,13 +82,6 @@ def interval(settings: Settings, steps: int, validation: Validation) -> int:
     affordable = _SHARE * _LEARNING * read * steps // max(1, validation.rows)
     every = max(1, steps // min(_MOST, max(_LEAST, affordable)))
     return min(every, _SELDOM) if settings.patience else every
-
-
-def _named(part: object) -> str:
-    """Name a splitter or pool by its notation, a bare function by where it stands in the code."""
-    if "__str__" in vars(type(part)):
-        return str(part)
-    return f"{getattr(part, '__module__', '')}.{getattr(part, '__qualname__', repr(type(part)))}"
 
 
 class ValidationResult(NamedTuple):
