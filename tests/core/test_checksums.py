@@ -63,3 +63,19 @@ def test_many_spans_are_compared_where_they_lie(damaged: int) -> None:
 def test_spans_outside_of_the_file_are_damage() -> None:
     with pytest.raises(BadIndex):
         _guard(6).spans(np.array([0]), np.array([len(_CONTENT) + 1]))
+
+
+def test_compiled_checksums_are_zlib_s() -> None:
+    compiled = pytest.importorskip("rankhouse.core._crc32", reason="no compiler, or another processor")
+    data = memoryview(_CONTENT)
+    for size in (*range(300), BLOCK - 1, BLOCK, len(data)):
+        for start in (0, 1, 7):
+            part = data[start : start + size]
+            assert compiled.crc32(part) == zlib.crc32(part)
+            assert compiled.crc32(part, 0xDEADBEEF) == zlib.crc32(part, 0xDEADBEEF)
+    whole = compiled.crc32(data[1_000:], compiled.crc32(data[:1_000]))
+    assert whole == compiled.crc32(_CONTENT.tobytes()) == zlib.crc32(data)
+    with pytest.raises(TypeError):
+        compiled.crc32("text")
+    with pytest.raises((BufferError, ValueError)):
+        compiled.crc32(_CONTENT[::2])

@@ -7,7 +7,6 @@ block once. What says how a folder was made is kept in an envelope with its own 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -17,6 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import RankhouseError
+
+try:
+    from rankhouse.core._crc32 import crc32
+except ImportError:  # no compiler at install, or another processor: the same numbers, slower
+    from zlib import crc32
 
 BLOCK: Final = 65_536
 """Bytes under one checksum; files up to this size have one for the whole."""
@@ -51,7 +55,7 @@ class BlockSums:
             if self.size % BLOCK == 0:
                 self._sums.append(0)
             part = rest[: BLOCK - self.size % BLOCK]
-            self._sums[-1] = zlib.crc32(part, self._sums[-1])
+            self._sums[-1] = crc32(part, self._sums[-1])
             self.size, rest = self.size + len(part), rest[len(part) :]
 
     def packed(self) -> bytes:
@@ -84,7 +88,7 @@ def file_sum(path: Path, size: int | None = None, *, blocks: bool = False) -> Fi
     crc, sums = 0, BlockSums()
     with path.open("rb") as stream:
         while chunk := stream.read(_READ if size is None else min(_READ, size - sums.size)):
-            crc = zlib.crc32(chunk, crc)
+            crc = crc32(chunk, crc)
             sums.add(chunk)
     return FileSum(sums.size, crc, sums.packed() if blocks or sums.size > BLOCK else b"")
 
@@ -174,7 +178,7 @@ class Guard:
 
     def _compare(self, number: int) -> None:
         part = self._content[number * self._block : (number + 1) * self._block]
-        if zlib.crc32(part) != self._sums[number]:
+        if crc32(part) != self._sums[number]:
             raise self._damaged()
         self._seen[number] = 1
         self.left = self._seen.count(0)
@@ -288,7 +292,7 @@ class NotSealed(ValueError):
 def sealed(content: bytes) -> bytes:
     """Put JSON into an envelope with its checksum."""
     inner = msgspec.json.format(content, indent=1)
-    return b'{"crc32": %d, "manifest":\n%s}\n' % (zlib.crc32(inner), inner)
+    return b'{"crc32": %d, "manifest":\n%s}\n' % (crc32(inner), inner)
 
 
 def unsealed(raw: bytes, *, bare: bool = False) -> bytes:
@@ -310,6 +314,6 @@ def unsealed(raw: bytes, *, bare: bool = False) -> bytes:
         return raw
     if not content:
         raise NotSealed("cannot be read (it holds no manifest with a checksum)")
-    if zlib.crc32(content) != envelope.crc32:
+    if crc32(content) != envelope.crc32:
         raise NotSealed("was changed after it was written")
     return content
