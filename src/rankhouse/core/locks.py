@@ -11,11 +11,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.outputs import real_path, writing_failures
+from rankhouse.core.outputs import real_path, try_lock, writing_failures
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 _SUFFIX = ".lock"
 _guard = threading.Lock()
@@ -74,16 +76,13 @@ def refuse_if_written(folder: Path) -> None:
         _release(_acquired(path, path.with_name(path.name[1 : -len(_SUFFIX)])))
 
 
-def _acquired(path: Path, target: Path) -> FileLock:
-    lock = FileLock(path, blocking=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise _busy(target) from None
+def _acquired(path: Path, target: Path) -> BaseFileLock:
+    if (lock := try_lock(path)) is None:
+        raise _busy(target)
     return lock
 
 
-def _release(lock: FileLock) -> None:
+def _release(lock: BaseFileLock) -> None:
     with suppress(OSError):  # systems that keep an open file's name: the next writer takes the file over
         Path(lock.lock_file).unlink(missing_ok=True)
     lock.release()

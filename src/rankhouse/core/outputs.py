@@ -21,10 +21,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final, TextIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, cast
 
 import msgspec
-from filelock import FileLock, Timeout
 
 from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
 
@@ -32,6 +31,9 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 _SCRATCH, _REPLACED, _ALIVE = ".part", "replaced", "alive"
 _STREAMS: Final = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
@@ -292,7 +294,7 @@ def _scratch(target: Path) -> Iterator[Path]:
     """Make a hidden folder beside the target for as long as the block runs, marked as in use."""
     target.parent.mkdir(parents=True, exist_ok=True)
     _tidy(target.parent, _prefix(target))
-    held: list[tuple[Path, FileLock]] = []
+    held: list[tuple[Path, BaseFileLock]] = []
     try:
         with _undisturbed():  # a signal that comes meanwhile is raised when there is something to tidy up
             held.append(_marked_scratch(target))
@@ -305,16 +307,25 @@ def _scratch(target: Path) -> Iterator[Path]:
                 shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _marked_scratch(target: Path) -> tuple[Path, FileLock]:
+def _marked_scratch(target: Path) -> tuple[Path, BaseFileLock]:
     while True:
         scratch = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SCRATCH, dir=target.parent))
-        lock = FileLock(scratch / _ALIVE, blocking=False)
-        try:
-            lock.acquire()
-        except (Timeout, FileNotFoundError):  # tidied up by another writer between the two calls
-            continue
-        if scratch.exists():
-            return scratch, lock
+        with suppress(FileNotFoundError):  # tidied up by another writer between the two calls
+            lock = try_lock(scratch / _ALIVE)
+            if lock is not None and scratch.exists():
+                return scratch, lock
+
+
+def try_lock(path: Path) -> BaseFileLock | None:
+    """Take the lock on a file without waiting, and return it; None where somebody else holds it."""
+    from filelock import FileLock, Timeout  # noqa: PLC0415 - slow to load, and most commands only read
+
+    lock = FileLock(path, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        return None
+    return lock
 
 
 @contextmanager
@@ -349,10 +360,11 @@ def _tidy(parent: Path, prefix: str) -> None:
     with os.scandir(parent) as entries:
         left = [e.path for e in entries if e.name.startswith(prefix) and e.name.endswith(_SCRATCH)]
     for scratch in map(Path, left):
-        lock = FileLock(scratch / _ALIVE, blocking=False)
         try:
-            lock.acquire()
-        except (Timeout, OSError):
+            lock = try_lock(scratch / _ALIVE)
+        except OSError:
+            continue
+        if lock is None:
             continue
         if (scratch / _REPLACED).exists():  # killed between two renames: the new folder, or else the old one
             fresh = [entry for entry in scratch.iterdir() if entry.name not in (_REPLACED, _ALIVE)]
