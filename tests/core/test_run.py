@@ -123,3 +123,21 @@ def test_a_million_rows_take_less_than_twenty_megabytes():
     assert run.rows == 1_000_000
     assert run.nbytes < 12_000_000
     assert "1,000,000 rows" in repr(run)
+
+
+@pytest.mark.parametrize(
+    ("rankings", "complaint"),
+    [
+        ({1: {"a": 1.0}}, "the query id 1 is a int"),
+        ({"q": {"a": 1.0, None: 2.0}}, "the document id None is no string"),
+        ({"q": Ranking((7,), np.ones(1, np.float32))}, "the document id 7 is no string"),
+        ({"q": {"a": 1.0, "b": None}}, "the score None is not a number"),
+        ({"q": {"a": "1.0"}}, "the score '1.0' is not a number"),
+        ({"q": [("a", 1.0)]}, "is no mapping of document ids to numbers"),
+    ],
+)
+def test_ids_that_are_no_strings_and_scores_that_are_no_numbers_are_refused(rankings, complaint):
+    for build in (Run.of, Run.from_rankings):
+        with pytest.raises(BadData, match=complaint):
+            build(rankings)
+    assert Run.from_rankings({"q": {"a": np.float32(1), "b": 2, "c": True}}).rows == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice
+from numbers import Real
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -92,12 +93,19 @@ class Run(Mapping[str, Ranking]):
 
     @classmethod
     def from_rankings(cls, rankings: Mapping[str, Ranking | Mapping[str, float]]) -> Run:
-        """Build from query id to Ranking, or to a mapping of document id to score."""
+        """Build from query id to Ranking, or to a mapping of document id to score.
+
+        Raises:
+            BadData: An id that is not a string, a score that is not a number, a row that is neither.
+        """
         query_ids, documents, scores = [], [], []
         for query_id, ranking in rankings.items():
+            check_row("run", query_id, ranking)
             if isinstance(ranking, Ranking):
                 ids, values = ranking.doc_ids, np.asarray(ranking.scores, dtype=np.float32)
             else:
+                if wrong := [score for score in ranking.values() if not _is_number(score)]:
+                    raise BadData(f'run, query "{query_id}": the score {wrong[0]!r:.60} is not a number')
                 ids, values = tuple(ranking), np.fromiter(ranking.values(), np.float32, len(ranking))
             query_ids.append(query_id)
             documents.append(ids)
@@ -243,6 +251,34 @@ class Run(Mapping[str, Ranking]):
         offsets = np.concatenate([[0], np.cumsum([b - a for a, b in spans], dtype=np.int64)]).astype(np.int64)
         queries = {q: i for i, q in enumerate(known)}
         return Run(queries, offsets, self._table, self._codes[rows], self._scores[rows])
+
+
+def check_row(name: str, query_id: object, row: object) -> None:
+    """Check that a row of a run or of judgements maps document ids to something.
+
+    Args:
+        name: "run" or "qrels", for the message.
+        query_id: What should be a query's id.
+        row: What should be its mapping, or its ranking.
+
+    Raises:
+        BadData: An id is not a string, or the row is no mapping.
+    """
+    if not isinstance(query_id, str):
+        raise BadData(
+            f"{name}: the query id {query_id!r:.60} is a {type(query_id).__name__}; ids are strings"
+        )
+    if not isinstance(row, Mapping | Ranking):
+        raise BadData(f'{name}, query "{query_id}": {row!r:.60} is no mapping of document ids to numbers')
+    ids = row.doc_ids if isinstance(row, Ranking) else row
+    if wrong := [doc_id for doc_id in ids if not isinstance(doc_id, str)]:
+        raise BadData(
+            f'{name}, query "{query_id}": the document id {wrong[0]!r:.60} is no string; ids are strings'
+        )
+
+
+def _is_number(score: object) -> bool:
+    return isinstance(score, (float, Real))  # most are floats, and Real is slow to ask
 
 
 def _refuse_repeats(names: list[str], table: NDArray[np.object_], query: IntArray, code: IntArray) -> None:

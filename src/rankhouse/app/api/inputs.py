@@ -13,7 +13,7 @@ from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.run import Run, check_row
 from rankhouse.core.trec import read_qrels, read_run
 
 PathLike = str | os.PathLike[str]
@@ -178,13 +178,7 @@ def as_run(given: RunLike) -> Run:
         return given
     if isinstance(given, str | os.PathLike):
         return read_run(as_path(given, "the run"))
-    for query_id, ranking in _rows(given, "the run").items():
-        _check_row("run", query_id, ranking)
-        if isinstance(ranking, Mapping):
-            wrong = next((score for score in ranking.values() if not isinstance(score, Real)), None)
-            if wrong is not None:
-                raise BadData(f'run, query "{query_id}": the score {wrong!r:.60} is not a number')
-    return Run.from_rankings(given)
+    return Run.from_rankings(_rows(given, "the run"))
 
 
 def as_runs(given: Sequence[RunLike], name: str) -> list[Run]:
@@ -210,7 +204,7 @@ def as_qrels(given: QrelsLike) -> Qrels:
     if isinstance(given, str | os.PathLike):
         return read_qrels(as_path(given, "qrels"))
     for query_id, grades in _rows(given, "qrels").items():
-        _check_row("qrels", query_id, grades)
+        check_row("qrels", query_id, grades)
         for doc_id, grade in grades.items():
             if not isinstance(grade, Real) or not float(grade).is_integer():
                 raise BadData(
@@ -223,23 +217,6 @@ def _rows(given: object, name: str) -> Mapping[Any, Any]:
     if not isinstance(given, Mapping):
         raise wrong_kind(name, given, "a TREC file or a mapping {query id: {document id: number}}")
     return given
-
-
-def _check_row(name: str, query_id: object, row: object) -> None:
-    """Check that a row of a run or of judgements maps document ids to something."""
-    if not isinstance(query_id, str):
-        raise BadData(
-            f"{name}: the query id {query_id!r:.60} is a {type(query_id).__name__}; ids are strings"
-        )
-    if not isinstance(row, Mapping | Ranking):
-        raise BadData(f'{name}, query "{query_id}": {row!r:.60} is no mapping of document ids to numbers')
-    wrong = next(
-        (d for d in (row.doc_ids if isinstance(row, Ranking) else row) if not isinstance(d, str)), None
-    )
-    if wrong is not None:
-        raise BadData(
-            f'{name}, query "{query_id}": the document id {wrong!r:.60} is no string; ids are strings'
-        )
 
 
 def as_measures(given: str | Iterable[str]) -> str | list[str]:
