@@ -124,4 +124,5 @@ def name_of(part: object) -> str:
     """Name a splitter, a pool or the like by its notation, a bare function by where it stands in the code."""
     if "__str__" in vars(type(part)):
         return str(part)
-    return f"{getattr(part, '__module__', '')}.{getattr(part, '__qualname__', type(part).__qualname__)}"
+    home, own = getattr(part, "__module__", ""), getattr(part, "__qualname__", type(part).__qualname__)
+    return f"{home}.{own}" if home else own
