@@ -9,7 +9,7 @@ from rankhouse.app import fusion as joining
 from rankhouse.app import rankers
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.notation import Spec, make
-from rankhouse.index.dense.faiss import STRUCTURES
+from rankhouse.index.dense.structures import STRUCTURES
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.labels.negative_sampling import NEGATIVES

@@ -16,8 +16,9 @@ from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Encoder, TextEncoder
-from rankhouse.index.dense import faiss as dense_faiss
+from rankhouse.index.dense import faiss
 from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.index.dense.structures import STRUCTURES
 from rankhouse.index.dense.vectors import vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.precomputed.read import precomputed_folder
@@ -76,7 +77,7 @@ def command(
     notation.make(split, SPLITTERS, "splitter")
     notation.make(pool, POOLS, "pool")
     if vectors:
-        notation.make(vectors, dense_faiss.STRUCTURES, "vector structure")
+        notation.make(vectors, STRUCTURES, "vector structure")
     opened: Any = open_ranker(ranker, ComputeOptions(precision, device, threads))
     options = _Options(split, pool, dtype, overwrite)
     is_dense = isinstance(opened, TextEncoder) and not tokens
@@ -123,7 +124,7 @@ def _dense(
         stored = encode(encoder, index.documents.stream(), folder, job, show)
     if vectors:
         with console.progress("building", len(stored)) as show:
-            dense_faiss.build(stored, vectors, progress=show)
+            faiss.build(stored, vectors, progress=show)
     facts: dict[str, object] = {"vectors": len(stored), "dimension": stored.dimension}
     return facts, f"{len(stored):,} vectors of {stored.dimension} numbers in {stored.folder}"
 

@@ -16,8 +16,8 @@ SAMPLE: Final = 200
 _SEED: Final = 1234
 
 
-class _Known:
-    """An encoder that knows the stored rows by their numbers."""
+class _RowEncoder:
+    """An encoder whose texts are the numbers of stored rows."""
 
     def __init__(self, vectors: Vectors) -> None:
         self._vectors = vectors
@@ -57,6 +57,6 @@ def measured_recall(vectors: Vectors, structure: str, k: int = 10, sample: int =
     rng = np.random.default_rng(_SEED)
     rows = np.sort(rng.choice(len(vectors), min(sample, len(vectors)), replace=False)).tolist()
     asked = [Query(str(row), str(row)) for row in rows]
-    known = _Known(vectors)
+    known = _RowEncoder(vectors)
     exact = search(ExactSearcher(vectors), known, asked, k)
     return recall(exact, search(FaissSearcher.open(vectors, structure), known, asked, k), k)

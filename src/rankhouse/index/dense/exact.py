@@ -41,7 +41,7 @@ class Neighbours(NamedTuple):
 
 
 class Searcher(Protocol):
-    """What finds the nearest documents: :class:`ExactSearcher`, or a structure of ``dense_faiss``."""
+    """What finds the nearest documents: :class:`ExactSearcher`, or a structure of ``faiss.py``."""
 
     vectors: Vectors
 

@@ -1,12 +1,5 @@
 """Search structures by FAISS over an index's vectors: quicker than comparing every row, or smaller.
 
-* ``flat``: every row in memory, compared by FAISS; finds what exact search finds.
-* ``sq8``: one byte a component, a quarter of the memory.
-* ``hnsw(m=32, ef=128, effort=200)``: a graph of neighbours (Malkov and Yashunin 2018). Each row has ``m``
-  links; ``effort`` rows are looked at in placing one, ``ef`` (at least k) in searching.
-* ``ivf(lists=..., probe=32)``: rows in lists around learned centres, by default 4 times the square root of
-  their number; a search looks into ``probe`` of them.
-
 A structure only proposes rows; the score of what it proposes is computed from the vectors themselves, so a
 document has the same score whichever structure found it. Structures live in memory while they are used and
 are saved beside the vectors they were made from, with the vectors' fingerprint.
@@ -16,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -25,66 +17,19 @@ import numpy as np
 
 from rankhouse.core.checksums import NotSealed, file_sum, sealed, unsealed
 from rankhouse.core.errors import BadIndex, MissingExtra, OutputFailed, WrongUse
-from rankhouse.core.notation import make, write
+from rankhouse.core.notation import make
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.outputs import others, replacing_folder
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.append_state import AGAIN
 from rankhouse.index.dense.exact import ExactSearcher, Neighbours, Rows, rescore, settle
+from rankhouse.index.dense.structures import STRUCTURES, Structure, filled_in
 from rankhouse.index.dense.vectors import Vectors
 
 _SEED: Final = 1234
 _ADDED_AT_ONCE: Final = 16_384
 _SAMPLE: Final = 64  # rows for each centre that ivf learns
-
-
-@dataclass(frozen=True)
-class Structure:
-    """What to build, or what to open: a name and numbers; None is the default, or what it was built with.
-
-    Attributes:
-        name: Its name in STRUCTURES.
-        build: Numbers that building fixes.
-        search: Numbers that every search may choose.
-    """
-
-    name: str
-    build: dict[str, int | None] = field(default_factory=dict)
-    search: dict[str, int | None] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        said = {key: n for key, n in (self.build | self.search).items() if n is not None}
-        return write(self.name, **said)
-
-
-def _flat() -> Structure:
-    return Structure("flat")
-
-
-def _sq8() -> Structure:
-    return Structure("sq8")
-
-
-def _hnsw(m: int | None = None, ef: int | None = None, effort: int | None = None) -> Structure:
-    return Structure("hnsw", _counts("hnsw", m=m, effort=effort), _counts("hnsw", ef=ef))
-
-
-def _ivf(lists: int | None = None, probe: int | None = None) -> Structure:
-    return Structure("ivf", _counts("ivf", lists=lists), _counts("ivf", probe=probe))
-
-
-STRUCTURES: dict[str, Callable[..., Structure]] = {"flat": _flat, "sq8": _sq8, "hnsw": _hnsw, "ivf": _ivf}
-"""The room's table, for :func:`rankhouse.core.notation.make`."""
-
-
-def _counts(name: str, **numbers: int | None) -> dict[str, int | None]:
-    for key, number in numbers.items():
-        if number is not None and (type(number) is not int or number < 1):
-            raise WrongUse(f"{name}: {key}={number!r}, but it must be a whole number of at least 1")
-    if numbers.get("m") == 1:
-        raise WrongUse(f"{name}: m=1, but a graph needs at least 2 links a row")
-    return numbers
 
 
 class _Sheet(msgspec.Struct, frozen=True):
@@ -220,7 +165,7 @@ def build(
         raise WrongUse(
             f"{vectors.folder}: there are no vectors to build {asked} from; encode documents first"
         )
-    structure = _filled_in(asked, n)
+    structure = filled_in(asked, n)
     with _threads(threads):
         index = _MAKERS[structure.name](vectors, structure)
         for start in range(0, n, _ADDED_AT_ONCE):
@@ -281,18 +226,6 @@ def _threads(n: int) -> Iterator[None]:
 def _metric(vectors: Vectors) -> int:
     faiss = _faiss()
     return int(faiss.METRIC_L2 if vectors.state.similarity == "l2" else faiss.METRIC_INNER_PRODUCT)
-
-
-def _filled_in(asked: Structure, n: int) -> Structure:
-    lists = max(1, min(round(4 * n**0.5), n // 39 or 1))  # FAISS wants 39 rows a centre
-    usual = {"m": 32, "effort": 200, "ef": 128, "lists": lists, "probe": 32}
-    build, search = (
-        {key: usual[key] if number is None else number for key, number in numbers.items()}
-        for numbers in (asked.build, asked.search)
-    )
-    if build.get("lists", 1) > n:
-        raise WrongUse(f"ivf: lists={build['lists']}, but there are only {n:,} vectors; ask for fewer lists")
-    return Structure(asked.name, dict(build), dict(search))
 
 
 def _make_flat(vectors: Vectors, _: Structure) -> Any:  # noqa: ANN401 - FAISS has no types

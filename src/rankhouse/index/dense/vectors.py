@@ -7,7 +7,7 @@
         owners.bin       (n,) uint32: the document each row belongs to, counted from 0
         ids.bin          the documents' ids, one after the other, UTF-8
         ids_at.bin       (documents + 1,) int64: where each id begins, and where the last one ends
-        structures/      search structures made from the vectors, see dense_faiss.py
+        structures/      search structures made from the vectors, see faiss.py
 
 Files only ever grow, and the manifest that says how much of them counts is replaced last. So vectors can be
 searched while an encoding adds to them, and a killed encoding leaves nothing that could be mistaken for more.
