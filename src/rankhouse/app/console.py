@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 import msgspec
@@ -31,6 +31,9 @@ from rankhouse.core import progress as progress_of
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.files import Skips
 from rankhouse.page.tables import Table
+
+if TYPE_CHECKING:
+    from rankhouse.models.ranker import NeuralRanker
 
 LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
 _WIDE = 1_000  # columns of a file or a pipe: tables keep the width they need
@@ -110,6 +113,22 @@ def report_skips(skips: Skips, most: int = 10) -> None:
         say(f"  {fault}")
     if len(skips.seen) > most:
         say(f"  ... and {len(skips.seen) - most} more")
+
+
+def warn_of_truncation(ranker: NeuralRanker, name: str) -> None:
+    """Say how much of the passages that a ranker has scored it could not read.
+
+    Args:
+        ranker: It counts what it truncates.
+        name: What the user called it.
+    """
+    seen = ranker.report
+    if seen.truncated:
+        warn(
+            f"{seen.truncated:,} of {seen.seen:,} passages did not fit into {ranker.max_length} tokens, "
+            f"the most that {name} reads; {seen.tokens_lost:,} tokens were not read (cut smaller passages with "
+            "--split)"
+        )
 
 
 def emit_json(data: object) -> None:

@@ -14,6 +14,7 @@ from rankhouse.core.duplicate_ids import SeenIds, checked_id
 from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse
 from rankhouse.core.files import Meter, Skips, as_text, kind_of, looks_like, numbered_lines
 from rankhouse.core.nouns import Document, Query
+from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels
 
 T = TypeVar("T")
@@ -237,6 +238,18 @@ def _from_ir_datasets(name: str) -> Iterator[Document]:
         fields.pop("marked_up_doc", None)  # the same text again, with its tags
         text = str(fields.pop(main)) if main else record.default_text()
         yield Document(checked_id(doc_id, Path(name), 0), text, title, fields)
+
+
+def write_queries(queries: Iterable[Query], path: Path) -> None:
+    """Write queries as JSON lines, whole or not at all.
+
+    Args:
+        queries: In the order of the file.
+        path: The file; .gz and .zst compress.
+    """
+    with writing(path) as file:
+        for query in queries:
+            file.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
 
 
 def _queries_from_ir_datasets(name: str, field: str) -> list[Query]:

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import click
-import msgspec
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
 from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
-from rankhouse.core.corpora import read_queries
+from rankhouse.core.corpora import read_queries, write_queries
 from rankhouse.core.errors import BadData
-from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import judgements
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
@@ -49,9 +47,7 @@ def command(
         idle("only runs have a tag", "tag")
     if kind == "queries":
         queries: dict[str, Any] = _joined((path, {q.id: q for q in read_queries(path)}) for path in runs)
-        with writing(out) as file:
-            for query in queries.values():
-                file.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
+        write_queries(queries.values(), out)
         rows = len(queries)
     elif kind == "qrels":
         qrels = _joined((path, read_qrels(path)) for path in runs)

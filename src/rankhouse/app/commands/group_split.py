@@ -13,7 +13,7 @@ import msgspec
 from rankhouse.app import console
 from rankhouse.app.options import PATH, SEED, as_json, relevant_from, skip_bad
 from rankhouse.core import notation
-from rankhouse.core.corpora import read_documents, read_queries
+from rankhouse.core.corpora import read_documents, read_queries, write_queries
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.files import Skips
 from rankhouse.core.locks import only_writer
@@ -185,7 +185,7 @@ def _write_corpus(
     with writing(out / "corpus.jsonl.gz") as file:
         for document in documents:
             text, count = text_of(document), count + 1
-            file.write(_line(document.id, text))
+            file.write(msgspec.json.encode({"id": document.id, "text": text}).decode() + "\n")
             if texts.get(document.id) == text.split():
                 own[document.id] = document.id
     return Entries(count, own)
@@ -249,13 +249,8 @@ def _write_part(
 ) -> Row:
     within = set(part)
     own = [query for query in queries if query.id in within]
-    with writing(out / f"{name}.queries.jsonl") as file:
-        file.writelines(_line(query.id, query.text) for query in own)
+    write_queries(own, out / f"{name}.queries.jsonl")
     matches = restrict(judged, [query.id for query in own])
     write_qrels(matches, out / f"{name}.qrels")
     counts = Counter({query_id: len(found) for query_id, found in matches.items()})
     return Row(name, len(own), len(counts), counts.total())
-
-
-def _line(entry_id: str, text: str) -> str:
-    return msgspec.json.encode({"id": entry_id, "text": text}).decode() + "\n"

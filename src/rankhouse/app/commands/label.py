@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,8 +122,9 @@ def command(
         check_passages(cut, run, depth)
     known = judged(read_qrels(truth), by="passage", name=str(truth)) if truth else None
     index = Index.open(index_path)
-    with _rankers(ComputeOptions(precision, device, threads), cache) as opened:
-        openers = Openers(ranker=opened)
+    with ExitStack() as stack:
+        teachers = _Teachers(ComputeOptions(precision, device, threads), cache, stack)
+        openers = Openers(ranker=teachers)
         rule = read(rule_text, openers)
         pool = read(negative_rule, openers) if negative_rule else None
         shared = _guard(rule, [q for q in asked if q.id in run], test, index, allow_test=allow_test)
@@ -134,8 +134,8 @@ def command(
         with console.progress("labelling", total) as show:
             done = label(rule, run, asked, index.documents, out, plan, show)
         seconds = time.perf_counter() - started
-        opened.warn_of_losses()
-        if not opened.asked:
+        teachers.warn_of_truncation()
+        if not teachers.asked:
             unused("the rule asks no teacher", "cache", "precision", "device", "threads")
     if report_path is not None:
         report.write_report(done, report_path, f"Labels in {out.name}")
@@ -156,7 +156,7 @@ def _refuse_idle(negatives: str, *, tested: bool, told: bool) -> None:
         idle("--negatives none takes no negatives", "negative_rule")
 
 
-class _Opened:
+class _Teachers:
     """Opens the rankers a rule names, with a cache around each if there is one; closed together.
 
     Args:
@@ -180,22 +180,10 @@ class _Opened:
             return ranker
         return self._stack.enter_context(closing(CachedRanker(ranker, self._cache)))
 
-    def warn_of_losses(self) -> None:
+    def warn_of_truncation(self) -> None:
         """Say what the teachers could not read."""
         for name, ranker in self._neural.items():
-            seen = ranker.report
-            if seen.truncated:
-                console.warn(
-                    f"{seen.truncated:,} of {seen.seen:,} passages did not fit into the "
-                    f"{ranker.max_length} tokens of {name}; {seen.tokens_lost:,} tokens were not read "
-                    "(cut smaller passages with --split)"
-                )
-
-
-@contextmanager
-def _rankers(compute: ComputeOptions, cache: Path | None) -> Iterator[_Opened]:
-    with ExitStack() as stack:
-        yield _Opened(compute, cache, stack)
+            console.warn_of_truncation(ranker, name)
 
 
 def _guard(

@@ -78,7 +78,9 @@ def command(
         result = rerank_with(neural, first, asked, index, options, show)
     report, scorer = result.report, result.stored
     write_run(result.run, out, tag)
-    _warn_of_unread(neural, report)
+    console.warn_of_truncation(neural, ranker)
+    if report.dropped_words:
+        console.warn(f"{report.dropped_words:,} words are in no passage; --split says how many it keeps")
     by_store = scorer.scored if scorer else 0
     if as_json:
         facts = {"run": str(out), "seconds": round(result.seconds, 3), "stored": by_store} | vars(report)
@@ -115,14 +117,3 @@ def _spread(times: dict[str, float]) -> dict[str, float]:
 
 def _unread(neural: NeuralRanker) -> dict[str, int]:
     return {"truncated": neural.report.truncated, "tokens_lost": neural.report.tokens_lost}
-
-
-def _warn_of_unread(neural: NeuralRanker, report: Report) -> None:
-    """Say what the ranker did not read."""
-    if read := neural.report.truncated:
-        console.warn(
-            f"{read:,} of {neural.report.seen:,} passages did not fit into {neural.max_length} "
-            f"tokens; {neural.report.tokens_lost:,} tokens were not read (cut smaller passages with --split)"
-        )
-    if report.dropped_words:
-        console.warn(f"{report.dropped_words:,} words are in no passage; --split says how many it keeps")

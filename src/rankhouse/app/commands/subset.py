@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 import click
-import msgspec
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
 from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, SEED, as_json
-from rankhouse.core.corpora import read_queries
+from rankhouse.core.corpora import read_queries, write_queries
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.files import as_text, kind_of, numbered_lines
-from rankhouse.core.outputs import writing
 from rankhouse.core.pairs import LabelledPair, read_pairs, write_pairs
 from rankhouse.core.qrels import judgements, restrict
 from rankhouse.core.run import Run
@@ -92,7 +90,7 @@ def command(
         raise WrongUse("--apart-from compares the words of queries; give --queries")
     if or_all and (pairs is not None or sample is None):
         raise WrongUse("--or-all says what --sample does where there are fewer queries")
-    chosen = _Chosen(ids, folds, fold, side, part, None if pairs is not None else sample, or_all, seed)
+    chosen = _Conditions(ids, folds, fold, side, part, None if pairs is not None else sample, or_all, seed)
     if queries is not None:
         kept, whole = _queries(queries, field, apart_from, chosen, out)
     elif qrels is not None:
@@ -120,7 +118,7 @@ def _refuse_idle(*, folded: bool, asked: bool, drawn: bool) -> None:
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class _Conditions:
     """Which queries to keep: all conditions together."""
 
     ids: str | None
@@ -178,7 +176,7 @@ def _read_ids(path: str) -> list[str]:
     return [query.id for query in read_queries(path)]
 
 
-def _queries(path: str, field: str, others: str | None, chosen: _Chosen, out: Path) -> tuple[int, int]:
+def _queries(path: str, field: str, others: str | None, chosen: _Conditions, out: Path) -> tuple[int, int]:
     found = read_queries(path, field=field)
     apart = found
     if others is not None:
@@ -188,13 +186,11 @@ def _queries(path: str, field: str, others: str | None, chosen: _Chosen, out: Pa
             raise BadData(f"all {len(found):,} queries of {path} are in {others} too, so none is left")
     wanted = chosen.among([query.id for query in apart])
     kept = [query for query in found if query.id in wanted]
-    with writing(out) as file:
-        for query in kept:
-            file.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
+    write_queries(kept, out)
     return len(kept), len(found)
 
 
-def _qrels(path: Path, chosen: _Chosen, out: Path) -> tuple[int, int]:
+def _qrels(path: Path, chosen: _Conditions, out: Path) -> tuple[int, int]:
     found = read_qrels(path)
     wanted = chosen.among(list(found))
     kept = restrict(found, [q for q in found if q in wanted])
@@ -202,7 +198,7 @@ def _qrels(path: Path, chosen: _Chosen, out: Path) -> tuple[int, int]:
     return judgements(kept), judgements(found)
 
 
-def _run(path: Path, chosen: _Chosen, within: Path | None, out: Path) -> tuple[int, int]:
+def _run(path: Path, chosen: _Conditions, within: Path | None, out: Path) -> tuple[int, int]:
     found = read_run(path)
     whole = len(found)
     if within is not None:
@@ -233,7 +229,7 @@ def _tag(path: Path) -> str:
     return "rankhouse"
 
 
-def _pairs(path: Path, chosen: _Chosen, sample: int | None, balanced: bool, out: Path) -> tuple[int, int]:
+def _pairs(path: Path, chosen: _Conditions, sample: int | None, balanced: bool, out: Path) -> tuple[int, int]:
     """Select pairs in passes over the file, in memory that does not grow with it (but for query ids)."""
     whole, ids = 0, dict[str, None]()
     for pair in read_pairs(path):

@@ -9,7 +9,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle, with_changes
-from rankhouse.app.options import COUNT, PATH, SEED, as_json
+from rankhouse.app.options import COUNT, PATH, SEED, as_json, relevant_from
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
@@ -36,13 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--pairs", type=PATH, multiple=True, help="Labelled pairs instead, as rankhouse label writes them."
 )
-@click.option(
-    "--relevant-from",
-    type=COUNT,
-    default=1,
-    show_default=True,
-    help="The lowest grade, or label, that is learned as relevant.",
-)
+@relevant_from
 @click.option("--valid-queries", help="Validation queries.")
 @click.option("--valid-qrels", type=PATH, help="Their judgements.")
 @click.option("--valid-run", type=PATH, help="Their first-stage run, reranked at every validation.")

@@ -47,7 +47,7 @@ ANSWERS = 3
 GRADES = {2: "answers the question", 1: "helps", 0: "does not help"}
 
 
-class Judged(NamedTuple):
+class TestSet(NamedTuple):
     """The questions, and what of the judgements this Python's documentation can use."""
 
     questions: Sequence[Query]
@@ -102,7 +102,7 @@ def _index(folder: Path) -> Index:
     return Index.open(folder)
 
 
-def _judged(index: Index, out: Path) -> Judged:
+def _judged(index: Index, out: Path) -> TestSet:
     """Read the questions and judgements that come along; copy what holds here to the demo's folder."""
     questions = read_queries(str(QUESTIONS))
     everything = read_qrels(JUDGEMENTS)
@@ -113,7 +113,7 @@ def _judged(index: Index, out: Path) -> Judged:
     write_qrels(here, out / "judgements.txt")
     also = f"; {absent} more are about names that other versions of Python have" if absent else ""
     console.say(f"{len(questions)} questions with {judgements(here):,} graded judgements{also}")
-    return Judged(questions, here, absent)
+    return TestSet(questions, here, absent)
 
 
 def _runs(index: Index, questions: Sequence[Query], out: Path, *, lexical: bool) -> dict[str, Run]:
@@ -130,7 +130,7 @@ def _runs(index: Index, questions: Sequence[Query], out: Path, *, lexical: bool)
     return runs
 
 
-def _page(comparison: Comparison, judged: Judged, path: Path) -> bool:
+def _page(comparison: Comparison, judged: TestSet, path: Path) -> bool:
     """Write the report; without the packages it needs the demo goes on."""
     try:
         texts = {question.id: question.text for question in judged.questions}

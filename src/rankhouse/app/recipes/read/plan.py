@@ -192,7 +192,7 @@ class _Maker:
         self, name: str, step: Step, command: click.Command, filled: dict[str, Any], bindings: dict[str, Any]
     ) -> Task:
         output_rules = commands.output_rules(step.command, filled)
-        gathered = _Gathered()
+        gathered = _TaskInputs()
         self._refuse_literal_paths(name, command, filled)
         # First with hashes in place of paths: that is what the key is made of, and the key names the folder.
         hashed = _placed(self._resolved(name, filled, bindings, gathered, hashes=True), Path())
@@ -204,7 +204,7 @@ class _Maker:
         if not commands.takes(command, "out") and not output_rules.adds_to:
             output = folder / SAID
         self._bounds.check(name, command, filled, folder)
-        real = _placed(self._resolved(name, filled, bindings, _Gathered()), folder)
+        real = _placed(self._resolved(name, filled, bindings, _TaskInputs()), folder)
         copied = ""
         if output_rules.adds_to:
             copied, real[output_rules.adds_to] = str(real[output_rules.adds_to]), str(output)
@@ -231,7 +231,7 @@ class _Maker:
         name: str,
         filled: dict[str, Any],
         bindings: dict[str, Any],
-        gathered: _Gathered,
+        gathered: _TaskInputs,
         hashes: bool = False,
     ) -> dict[str, Any]:
         """Put paths, or hashes, in for references."""
@@ -299,8 +299,8 @@ class _Maker:
                     )
 
 
-class _Gathered:
-    """What a task turned out to read."""
+class _TaskInputs:
+    """What a task reads."""
 
     def __init__(self) -> None:
         self.inputs: dict[str, str] = {}
