@@ -126,8 +126,8 @@ def warn_of_truncation(ranker: NeuralRanker, name: str) -> None:
     if seen.truncated:
         warn(
             f"{seen.truncated:,} of {seen.seen:,} passages did not fit into {ranker.max_length} tokens, "
-            f"the most that {name} reads; {seen.tokens_lost:,} tokens were not read (cut smaller passages with "
-            "--split)"
+            f"the most that {name} reads; {seen.tokens_lost:,} tokens were not read (cut smaller passages "
+            "with --split)"
         )
 
 
