@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rankhouse.core import outputs
+from rankhouse.core import outputs, scratch
 from rankhouse.core.errors import OutputFailed, WrongUse
 from rankhouse.core.files import numbered_lines
 from rankhouse.core.locks import lock_of, only_writer, refuse_if_written
-from rankhouse.core.outputs import others, recover, replacing, replacing_folder, tidy, writing
+from rankhouse.core.outputs import others, replacing, replacing_folder, writing
+from rankhouse.core.scratch import recover, tidy
 
 
 def anything(folder):
@@ -347,19 +348,19 @@ def test_what_killed_writers_left_below_a_folder_is_removed(tmp_path):
 def test_what_a_living_writer_holds_is_not_tidied_up(tmp_path):
     with replacing(tmp_path / "settings.json") as temporary:
         temporary.write_text("{}")
-        outputs.tidy(tmp_path)
+        tidy(tmp_path)
     assert os.listdir(tmp_path) == ["settings.json"]
 
 
 def test_a_signal_while_the_scratch_folder_is_made_leaves_nothing(tmp_path, monkeypatch):
-    made = outputs._marked_scratch
+    made = scratch._marked_scratch
 
     def interrupted(target):
-        scratch = made(target)
+        folder = made(target)
         signal.raise_signal(signal.SIGINT)
-        return scratch
+        return folder
 
-    monkeypatch.setattr(outputs, "_marked_scratch", interrupted)
+    monkeypatch.setattr(scratch, "_marked_scratch", interrupted)
     with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "out") as temporary:
         temporary.write_text("never reached")
     assert not os.listdir(tmp_path)

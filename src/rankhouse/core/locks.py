@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.outputs import real_path, try_lock, writing_failures
+from rankhouse.core.outputs import real_path, writing_failures
+from rankhouse.core.scratch import try_lock
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

@@ -13,31 +13,26 @@ import gzip
 import io
 import os
 import shutil
-import signal
 import stat
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, cast
+from typing import BinaryIO, Final, TextIO, cast
 
 import msgspec
 
 from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
+from rankhouse.core.scratch import REPLACED, SCRATCH, scratch_folder
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
-_SCRATCH, _REPLACED, _ALIVE = ".part", "replaced", "alive"
 _STREAMS: Final = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
-_NEVER_REPLACED: Final = ", which is never replaced; name another place, or move it away"
+_NEVERREPLACED: Final = ", which is never replaced; name another place, or move it away"
 _REFUSALS: Final = {
     errno.ENOSPC: "the disk is full; free some space or write elsewhere",
     errno.EDQUOT: "the disk quota is used up; free some space or write elsewhere",
@@ -142,7 +137,7 @@ def replacing(path: Path) -> Iterator[Path]:
                 _pour(temporary, path)
             return
         target = real_path(path)
-        with _scratch(target) as scratch:
+        with scratch_folder(target) as scratch:
             temporary = scratch / target.name
             yield temporary
             if target.is_dir():  # made while the block ran
@@ -157,7 +152,7 @@ def replacing_folder(path: Path, foreign: Callable[[Path], Iterable[str]]) -> It
     """Yield a temporary path beside a folder; put what was made there in the folder's place at the end.
 
     Old and new folder change places in one step where the system can do that (Linux); elsewhere a kill
-    between the two steps is mended by the next writer and by :func:`recover`.
+    between the two steps is mended by the next writer and by :func:`rankhouse.core.scratch.recover`.
 
     Args:
         path: The folder to make, or to replace.
@@ -169,15 +164,15 @@ def replacing_folder(path: Path, foreign: Callable[[Path], Iterable[str]]) -> It
         OutputFailed: No permission, disk full, or the like.
     """
     target = real_path(path)
-    _refuse_foreign(path, foreign, _NEVER_REPLACED)
-    with writing_failures(path), _scratch(target) as scratch:
+    _refuse_foreign(path, foreign, _NEVERREPLACED)
+    with writing_failures(path), scratch_folder(target) as scratch:
         temporary = scratch / target.name
         yield temporary
-        _refuse_foreign(path, foreign, _NEVER_REPLACED)
+        _refuse_foreign(path, foreign, _NEVERREPLACED)
         if not target.exists():
             temporary.rename(target)
         elif not _exchanged(temporary, target):
-            target.rename(scratch / _REPLACED)
+            target.rename(scratch / REPLACED)
             temporary.rename(target)
 
 
@@ -191,7 +186,7 @@ def others(folder: Path, own: Iterable[str], marks: Iterable[str]) -> list[str]:
     """
     names = [entry.name for entry in folder.iterdir()]
     known = {*own, *marks} if set(marks) <= set(names) else set[str]()
-    return [name for name in names if name not in known and not name.endswith((_SCRATCH, ".lock"))]
+    return [name for name in names if name not in known and not name.endswith((SCRATCH, ".lock"))]
 
 
 def check_own_folder(folder: Path, marks: Iterable[str]) -> None:
@@ -210,13 +205,6 @@ def check_own_folder(folder: Path, marks: Iterable[str]) -> None:
         return [] if names.intersection(marks) else [name for name in names if not name.startswith(".")]
 
     _refuse_foreign(folder, foreign, "; name a new folder")
-
-
-def recover(path: Path) -> None:
-    """Bring back a folder that a writer killed between two renames left without a name; else do nothing."""
-    if not path.exists() and path.parent.is_dir():
-        with suppress(OSError):
-            _tidy(path.parent, _prefix(path))
 
 
 @contextmanager
@@ -283,96 +271,6 @@ def _pour(source: Path, path: Path) -> None:
             stream.flush()
             shutil.copyfileobj(content, raw)
         stream.flush()
-
-
-def _prefix(target: Path) -> str:
-    return f".{target.name[:60]}."
-
-
-@contextmanager
-def _scratch(target: Path) -> Iterator[Path]:
-    """Make a hidden folder beside the target for as long as the block runs, marked as in use."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _tidy(target.parent, _prefix(target))
-    held: list[tuple[Path, BaseFileLock]] = []
-    try:
-        with _undisturbed():  # a signal that comes meanwhile is raised when there is something to tidy up
-            held.append(_marked_scratch(target))
-        yield held[0][0]
-    finally:
-        with _undisturbed():
-            for scratch, lock in held:
-                with suppress(OSError):
-                    lock.release()
-                shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _marked_scratch(target: Path) -> tuple[Path, BaseFileLock]:
-    while True:
-        scratch = Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SCRATCH, dir=target.parent))
-        with suppress(FileNotFoundError):  # tidied up by another writer between the two calls
-            lock = try_lock(scratch / _ALIVE)
-            if lock is not None and scratch.exists():
-                return scratch, lock
-
-
-def try_lock(path: Path) -> BaseFileLock | None:
-    """Take the lock on a file without waiting, and return it; None where somebody else holds it."""
-    from filelock import FileLock, Timeout  # noqa: PLC0415 - slow to load, and most commands only read
-
-    lock = FileLock(path, blocking=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        return None
-    return lock
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back while a block tidies up; they take effect right after it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals are handled by the main thread alone
-        return
-    came: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: came.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        if came:
-            signal.raise_signal(came[0])
-
-
-def tidy(folder: Path) -> None:
-    """Remove what writers that no longer live left anywhere below a folder."""
-    for base, names, _ in os.walk(folder):
-        if any(name.endswith(_SCRATCH) for name in names):
-            _tidy(Path(base), ".")
-
-
-def _tidy(parent: Path, prefix: str) -> None:
-    """Remove the scratch folders of writers that no longer live: their locks went with them."""
-    with os.scandir(parent) as entries:
-        left = [e.path for e in entries if e.name.startswith(prefix) and e.name.endswith(_SCRATCH)]
-    for scratch in map(Path, left):
-        try:
-            lock = try_lock(scratch / _ALIVE)
-        except OSError:
-            continue
-        if lock is None:
-            continue
-        if (scratch / _REPLACED).exists():  # killed between two renames: the new folder, or else the old one
-            fresh = [entry for entry in scratch.iterdir() if entry.name not in (_REPLACED, _ALIVE)]
-            target = parent / (fresh[0].name if fresh else scratch.name[1:].rsplit(".", 2)[0])
-            if not target.exists():
-                (fresh or [scratch / _REPLACED])[0].rename(target)
-        lock.release()
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _exchanged(first: Path, second: Path) -> bool:

@@ -14,8 +14,9 @@ from typing import Any
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
-from rankhouse.core.outputs import check_own_folder, tidy
+from rankhouse.core.outputs import check_own_folder
 from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.scratch import tidy
 from rankhouse.models.contract import Model, TemperedModel
 from rankhouse.training import checkpoint, folder
 from rankhouse.training.batches import Batches, shape_of

@@ -29,9 +29,10 @@ from torch.nn import functional as F
 from rankhouse.core import notation
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.locks import only_writer
-from rankhouse.core.outputs import check_own_folder, tidy, write_json
+from rankhouse.core.outputs import check_own_folder, write_json
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.sampling import generator
+from rankhouse.core.scratch import tidy
 from rankhouse.models.contract import fingerprint
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose

@@ -21,7 +21,8 @@ from rankhouse.app.recipes.show.tables import check_tables, make_tables
 from rankhouse.app.recipes.show.values import Results
 from rankhouse.core.errors import MissingInput
 from rankhouse.core.locks import only_writer
-from rankhouse.core.outputs import check_own_folder, real_path, tidy
+from rankhouse.core.outputs import check_own_folder, real_path
+from rankhouse.core.scratch import tidy
 
 
 @click.command(

@@ -10,7 +10,8 @@ import msgspec
 from rankhouse import __version__
 from rankhouse.core.checksums import FileSum, NotSealed, sealed, unsealed
 from rankhouse.core.errors import BadIndex, MissingInput
-from rankhouse.core.outputs import recover, replacing
+from rankhouse.core.outputs import replacing
+from rankhouse.core.scratch import recover
 
 FILE = "manifest.json"
 FORMAT = "rankhouse-index"
