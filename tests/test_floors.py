@@ -7,7 +7,7 @@ FLOORS = (
     {"core"},
     {"text", "nn", "page"},
     {"index", "models", "ranking", "labels", "evaluation"},
-    {"training"},
+    {"training", "explanation"},
     {"app"},
 )
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,0 +1,341 @@
+"""The one shape of every answer to "why?": addends of a score, how exact they are, and what was read.
+
+An :class:`Explanation` says why one document scores what it scores; a :class:`Contrast` says why one stands
+above another, by the same parts. Both print as text, are shown as a page, and become JSON.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from rankhouse.core.nouns import FloatArray, Query
+
+
+@dataclass(frozen=True)
+class Part:
+    """One addend of a score.
+
+    Attributes:
+        name: What gave it: a word, "ships × sail", "sentence 3", a first stage's name. Parts of two
+            documents are compared by their names, so the same thing has the same name in both.
+        value: What it adds, in the unit of its explanation.
+        note: A line for people: "tf 2, in 31 documents", or why nothing was added.
+        facts: The numbers that ``value`` was computed from, by their names in the formula.
+        parts: Finer addends, which sum to ``value``; may be empty.
+        why: The explanation of the stage whose score went in, in a unit of its own.
+    """
+
+    name: str
+    value: float
+    note: str = ""
+    facts: Mapping[str, float] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    why: Explanation | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values; what is empty is left out."""
+        rest: dict[str, Any] = {"note": self.note, "facts": dict(self.facts)}
+        rest["parts"] = [part.to_dict() for part in self.parts]
+        rest["why"] = self.why.to_dict() if self.why else None
+        return {"name": self.name, "value": self.value} | {key: value for key, value in rest.items() if value}
+
+
+class Word(NamedTuple):
+    """A word, or a longer stretch, of a text as the ranker read it.
+
+    Attributes:
+        text: As the ranker saw it.
+        value: What it adds to the score; None where nothing can be said of it alone.
+        match: The query word that it matches best, or "".
+        similarity: How well it matches that word, from -1 to 1; 0 without one.
+        read: Whether the ranker saw it; words beyond a limit are listed and not read.
+    """
+
+    text: str
+    value: float | None = None
+    match: str = ""
+    similarity: float = 0.0
+    read: bool = True
+
+
+class ReadText(NamedTuple):
+    """A passage as a ranker read it.
+
+    Attributes:
+        index: Its place in the document, from 0.
+        words: Its words or sentences, in order.
+        unit: "word" or "sentence".
+        name: What it is called beside others: "passage 3", "title"; may be empty.
+        value: What the passage as a whole scores; None where it has no score of its own.
+    """
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which no one asks of a text
+    words: tuple[Word, ...]
+    unit: str = "word"
+    name: str = ""
+    value: float | None = None
+
+
+class Grid(NamedTuple):
+    """Numbers behind an answer that are looked at as a table or heat map.
+
+    Attributes:
+        name: "cosines", "kernel shares" ...
+        rows: The r row names.
+        columns: The c column names.
+        values: (r, c).
+    """
+
+    name: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: FloatArray
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return self._asdict() | {"values": [[float(v) for v in row] for row in self.values]}
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """The least that would have to go for the order to flip.
+
+    Attributes:
+        doc_id: The document it is taken from.
+        removed: The texts of its units, in reading order.
+        places: (passage index, place in the passage's units) of each.
+        unit: "word" or "sentence".
+        before: The document's score as it stands.
+        after: Its score without them, by the ordinary path.
+        rival: The document that then stands above it.
+        rival_score: That document's score.
+        minimal: Whether no smaller choice of units does it: all were tried.
+    """
+
+    doc_id: str
+    removed: tuple[str, ...]
+    places: tuple[tuple[int, int], ...]
+    unit: str
+    before: float
+    after: float
+    rival: str
+    rival_score: float
+    minimal: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return dict(vars(self)) | {"removed": list(self.removed), "places": [list(p) for p in self.places]}
+
+    def sentence(self) -> str:
+        """Say it in words."""
+        units = self.unit if len(self.removed) == 1 else f"{len(self.removed)} {self.unit}s"
+        shown = " … ".join(f'"{text}"' for text in self.removed)
+        least = "" if self.minimal else " (perhaps not the least: not every choice was tried)"
+        return (
+            f"Without the {units} {shown}, {self.doc_id} would score {self.after:.4g} instead of "
+            f"{self.before:.4g} and stand below {self.rival} ({self.rival_score:.4g}){least}."
+        )
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a document scores what it scores for a query.
+
+    Attributes:
+        query: The question.
+        doc_id: The document.
+        score: Its score.
+        method: How it is explained: "term weights", "kernel shares", "sentence removal" ...
+        exact: Whether the parts are the score's own addends, up to rounding, not an estimate.
+        unit: What the numbers are: "bm25", "logit", "probability", "similarity" ...
+        parts: The addends; with ``gap`` they sum to ``score``.
+        cost: Pairs scored to find the parts, beyond the score itself; 0 where they were read off.
+        counterfactual: The least whose removal flips an order; None where none was sought or found.
+        texts: What was read, passage by passage, for looking at.
+        query_words: The query as the ranker read it.
+        grids: Tables of numbers behind it.
+        notes: What a reader has to know: words not read, ties, a placeholder instead of a score.
+        ranker: Fingerprint of what scored; "" for none.
+    """
+
+    query: Query
+    doc_id: str
+    score: float
+    method: str
+    exact: bool
+    unit: str
+    parts: tuple[Part, ...]
+    cost: int = 0
+    counterfactual: Counterfactual | None = None
+    texts: tuple[ReadText, ...] = ()
+    query_words: tuple[str, ...] = ()
+    grids: tuple[Grid, ...] = ()
+    notes: tuple[str, ...] = ()
+    ranker: str = field(default="", repr=False)
+
+    @property
+    def gap(self) -> float:
+        """What the parts leave of the score: rounding where they are exact."""
+        return self.score - math.fsum(part.value for part in self.parts)
+
+    def noting(self, *notes: str) -> Explanation:
+        """Return it with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
+    def sentence(self, most: int = 3) -> str:
+        """Say it in words.
+
+        Args:
+            most: How many parts are named on each side.
+        """
+        return f"{self.doc_id} scores {self.score:.4g} ({self.unit}): {_named(self.parts, most)}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values: query, document, score, method, exact, unit, parts, gap, cost and the rest."""
+        told = {
+            "query": self.query._asdict(),
+            "document": self.doc_id,
+            "score": self.score,
+            "method": self.method,
+            "exact": self.exact,
+            "unit": self.unit,
+            "parts": [part.to_dict() for part in self.parts],
+            "gap": self.gap,
+            "cost": self.cost,
+        }
+        return told | _rest(self)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Why one document stands above another, or below.
+
+    Attributes:
+        first: The document asked about.
+        second: The document it is held against.
+        parts: What each part adds to the difference, largest first; with ``gap`` they sum to ``score``.
+        counterfactual: The least whose removal flips the order.
+        notes: What a reader has to know.
+    """
+
+    first: Explanation
+    second: Explanation
+    parts: tuple[Part, ...]
+    counterfactual: Counterfactual | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """The first document's score minus the second's."""
+        return self.first.score - self.second.score
+
+    @property
+    def gap(self) -> float:
+        """What the parts leave of the difference."""
+        return self.score - math.fsum(part.value for part in self.parts)
+
+    @property
+    def exact(self) -> bool:
+        """Whether both sides are."""
+        return self.first.exact and self.second.exact
+
+    def sentence(self, most: int = 3) -> str:
+        """Say it in words.
+
+        Args:
+            most: How many parts are named on each side.
+        """
+        first, second = self.first.doc_id, self.second.doc_id
+        if self.score == 0:
+            return f"{first} and {second} have the same score, {self.first.score:.4g}; ids decide the order."
+        place = "above" if self.score > 0 else "below"
+        return f"{first} is {abs(self.score):.4g} {place} {second}: {_named(self.parts, most)}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values, as :meth:`Explanation.to_dict` with "against", "first" and "second"."""
+        told = {
+            "query": self.first.query._asdict(),
+            "document": self.first.doc_id,
+            "against": self.second.doc_id,
+            "score": self.score,
+            "method": self.first.method,
+            "exact": self.exact,
+            "unit": self.first.unit,
+            "parts": [part.to_dict() for part in self.parts],
+            "gap": self.gap,
+            "cost": self.first.cost + self.second.cost,
+        }
+        return told | _rest(self) | {"first": self.first.to_dict(), "second": self.second.to_dict()}
+
+
+def contrast(
+    first: Explanation, second: Explanation, counterfactual: Counterfactual | None = None
+) -> Contrast:
+    """Take one explanation from another: each part is what it gives the first less what it gives the second.
+
+    Swapping the two negates every part. Parts of equal names are compared; a name that one of them lacks
+    counts as 0 there.
+
+    Args:
+        first: Of the document asked about.
+        second: Of the other, by the same ranker for the same query.
+        counterfactual: What would flip their order, where it is known.
+    """
+    notes = tuple(dict.fromkeys((*first.notes, *second.notes)))
+    return Contrast(first, second, _difference(first.parts, second.parts), counterfactual, notes)
+
+
+def _difference(first: Sequence[Part], second: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts' differences by name, the largest first."""
+    names = dict.fromkeys((*(p.name for p in first), *(p.name for p in second)))
+    sides = [_by_name(first), _by_name(second)]
+    parts = [_minus(name, *(side.get(name) for side in sides)) for name in names]
+    return tuple(sorted(parts, key=lambda part: (-abs(part.value), part.name)))
+
+
+def _by_name(parts: Sequence[Part]) -> dict[str, Part]:
+    """Return parts by name; several of one name (a query that says a word twice) become one."""
+    table: dict[str, Part] = {}
+    for part in parts:
+        other = table.get(part.name)
+        table[part.name] = (
+            part
+            if other is None
+            else replace(other, value=other.value + part.value, parts=(*other.parts, *part.parts))
+        )
+    return table
+
+
+def _minus(name: str, first: Part | None, second: Part | None) -> Part:
+    mine, other = (part.value if part else 0.0 for part in (first, second))
+    note = f"{mine:.4g} against {other:.4g}"
+    finer = _difference(first.parts if first else (), second.parts if second else ())
+    return Part(name, mine - other, note, {"first": mine, "second": other}, finer)
+
+
+def _rest(answer: Explanation | Contrast) -> dict[str, Any]:
+    """Return what an answer may lack, as JSON values."""
+    rest: dict[str, Any] = {"notes": list(answer.notes), "sentence": answer.sentence()}
+    if answer.counterfactual:
+        rest["counterfactual"] = answer.counterfactual.to_dict()
+    if isinstance(answer, Explanation):
+        rest["query_words"] = list(answer.query_words)
+        rest["texts"] = [
+            text._asdict() | {"words": [w._asdict() for w in text.words]} for text in answer.texts
+        ]
+        rest["grids"] = [grid.to_dict() for grid in answer.grids]
+        rest["ranker"] = answer.ranker
+    return {key: value for key, value in rest.items() if value}
+
+
+def _named(parts: Sequence[Part], most: int) -> str:
+    """Name the parts that count most, those for it first."""
+    falling = sorted((part for part in parts if part.value), key=lambda part: (-abs(part.value), part.name))
+    up = [part for part in falling if part.value > 0][:most]
+    down = [part for part in falling if part.value < 0][:most]
+    said = ", ".join(f'"{part.name}" {part.value:+.4g}' for part in (*up, *down))
+    left = len(falling) - len(up) - len(down)
+    return (said or "nothing adds to it") + (f", and {left} more" if left else "")
