@@ -99,6 +99,7 @@ class BiEncoder(nn.Module):
 
     family = "biencoder"
     objective: Objective = "positives"
+    batch_tokens = 0
     scale = "similarity"
 
     def __init__(

@@ -40,10 +40,13 @@ class Model(Protocol[B]):
         objective: What it learns from.
         policy: Everything besides weights and vocabulary that changes a score, as JSON values: lengths,
             prompt, target words, scale, sizes. Has "max_length". ``rebuild`` makes the same model from it.
+        batch_tokens: Tokens that a processor scores best at once; 0 leaves it to the engine. Where a token
+            costs little, calls cost most, and large batches save them.
     """
 
     family: str
     objective: Objective
+    batch_tokens: int
     policy: Mapping[str, Any]
 
     @property

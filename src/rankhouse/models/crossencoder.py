@@ -68,6 +68,7 @@ class CrossEncoder(nn.Module):
 
     family = "crossencoder"
     objective: Objective = "points"
+    batch_tokens = 0
 
     def __init__(
         self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]

@@ -78,6 +78,7 @@ class MonoT5(nn.Module):
 
     family = "monot5"
     objective: Objective = "points"
+    batch_tokens = 0
     scale = "logprob"
 
     def __init__(

@@ -25,6 +25,7 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
+    BATCH_TOKENS,
     Evidence,
     Reading,
     WordReader,
@@ -188,8 +189,8 @@ class Hierarchy(nn.Module):
         """Compare both sides layer by layer.
 
         Args:
-            query: Of the query.
-            post: Of the post.
+            query: n queries as numbers of units.
+            post: n posts, likewise.
 
         Returns:
             (n, features) idf-weighted maxima and means of each query unit, zero beyond its side's length;
@@ -222,6 +223,7 @@ class MPHCNN(nn.Module):
 
     family = "mp_hcnn"
     objective: Objective = "points"
+    batch_tokens = BATCH_TOKENS
     scale = "score"
 
     def __init__(

@@ -30,7 +30,7 @@ class NeuralRanker:
     Args:
         model: The family's model; a :class:`Model` and a ``torch.nn.Module``.
         compute: Device, precision and threads, from :func:`rankhouse.nn.compute.choose`.
-        budget: Tokens computed at once by each thread; 0 leaves it to the engine.
+        budget: Tokens computed at once by each thread; 0: what suits model and device.
 
     Attributes:
         report: What was seen so far, and what of it was shortened.
@@ -38,7 +38,8 @@ class NeuralRanker:
 
     def __init__(self, model: Model[Any], compute: Compute, budget: int = 0) -> None:
         self.model, self.compute = model, compute
-        self.engine = Engine(compute, budget)
+        usual = model.batch_tokens if compute.device.type == "cpu" else 0
+        self.engine = Engine(compute, budget or usual)
         self.report = self.engine.report
 
     def __repr__(self) -> str:

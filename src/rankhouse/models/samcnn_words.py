@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from rankhouse.nn.cpu import train
 from rankhouse.nn.layers.convolve import ProductTable, WideFilters
+from rankhouse.nn.layers.linear import Linear
 from rankhouse.nn.layers.match import cosines, row_dots, unit, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
 
@@ -58,6 +59,7 @@ class ProductCache:
 
     def __init__(self, words: nn.Embedding) -> None:
         self.words, self.tables = words, dict[str | int, ProductTable]()
+        self._laid_out: dict[WideFilters, Linear] = {}
 
     def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
         """Return the match matrix (n, q, p) of word numbers.
@@ -77,7 +79,10 @@ class ProductCache:
             factor: (d,) that every word is multiplied by first; None for none.
         """
         if name not in self.tables:
-            self.tables[name] = ProductTable(self.words.weight.detach(), filters, factor)
+            if filters not in self._laid_out:
+                self._laid_out[filters] = filters.laid_out()
+            shared = self._laid_out[filters]
+            self.tables[name] = ProductTable(self.words.weight.detach(), filters, factor, shared)
         return self.tables[name]
 
     def shrink(self) -> None:

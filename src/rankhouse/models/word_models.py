@@ -27,6 +27,8 @@ from rankhouse.text.words import splitter
 
 VOCABULARY_FILE = "vocabulary.json"
 _START_ONLY = ("vectors", "min_count")
+BATCH_TOKENS = 8_192
+"""Words scored at once."""
 _LARGEST = 1_000_000  # of any size that a design names
 
 
@@ -234,6 +236,7 @@ class WordModel(nn.Module):
 
     family: str
     objective: Objective = "contrasts"
+    batch_tokens = BATCH_TOKENS
     scale = "score"
     designed_by: type[Reading]
 

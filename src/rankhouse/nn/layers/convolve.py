@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import Texts
 from rankhouse.nn.layers import compiled_words
-from rankhouse.nn.layers.linear import products
+from rankhouse.nn.layers.linear import Linear, missing, products
 
 _CHUNK_FLOATS = 1 << 20
 
@@ -42,6 +43,11 @@ class WideFilters(nn.Module):
             return products(words.reshape(-1, d), by_place).view(*words.shape[:-1], k, f)
         flat = self.weight.permute(2, 1, 0).reshape(d, k * f)
         return torch.matmul(words, flat).view(*words.shape[:-1], k, f)
+
+    def laid_out(self) -> Linear:
+        """Return :meth:`products` as a layer whose weights are laid out once: (t, d) -> (t, k * f)."""
+        by_place = self.weight.transpose(0, 1).flatten(0, 1)
+        return Linear(by_place, None, Compute(device=by_place.device))
 
     def maxima(self, words: Tensor, index: Tensor, lengths: Tensor, scales: Tensor | None = None) -> Tensor:
         """Convolve texts and take ReLU and the maximum over their true places: (n, s, f).
@@ -219,14 +225,22 @@ class ProductTable:
         words: (v, d) word vectors; row 0 (padding) is zero.
         filters: The filters.
         factor: (d,) that every word is multiplied by first, as QAtt does; None for none.
+        multiply: The filters laid out, where several tables share them; None: done here.
 
     Attributes:
         rows: How many rows take memory.
     """
 
-    def __init__(self, words: Tensor, filters: WideFilters, factor: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        words: Tensor,
+        filters: WideFilters,
+        factor: Tensor | None = None,
+        multiply: Linear | None = None,
+    ) -> None:
         f, k, _ = filters.weight.shape
         self.filters, self.factor, self._words = filters, factor, words
+        self._multiply = multiply or filters.laid_out()
         # A processor's memory is only taken for rows that are written, an accelerator's for all.
         self._table = words.new_empty(len(words), k, f)
         self._known = torch.zeros(len(words), dtype=torch.bool, device=words.device)
@@ -249,7 +263,8 @@ class ProductTable:
         distinct = torch.unique(ids)
         new = distinct[~self._known[distinct]]
         if len(new):
-            words = self._words[new] if self.factor is None else self._words[new] * self.factor
-            self._table[new] = self.filters.products(words)
+            words = self._words[F.pad(new, (0, missing(len(new))))]  # rows of zeros behind them
+            products = self._multiply(words if self.factor is None else words.mul_(self.factor))
+            self._table[new] = products[: len(new)].view(-1, *self._table.shape[1:])
             self._known[new] = True
             self.rows += len(new) if words.device.type == "cpu" else 0

@@ -248,8 +248,12 @@ def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if not multiplies(x, weight):
         return F.linear(x, weight, bias)
-    step = _STEP if len(x) <= 8 * _STEP else 2 * _STEP
-    return multiply(F.pad(x, (0, 0, 0, -len(x) % step)), weight, bias)[: len(x)]
+    return multiply(F.pad(x, (0, 0, 0, missing(len(x)))), weight, bias)[: len(x)]
+
+
+def missing(rows: int) -> int:
+    """Return how many rows of zeros fill this many up to a number that comes again."""
+    return -rows % (_STEP if rows <= 8 * _STEP else 2 * _STEP)
 
 
 def through(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -286,8 +290,8 @@ def row_sums(x: Tensor) -> Tensor:
     if torch.is_grad_enabled() or not multiplies(x):
         return x.sum(-1)
     flat = x.reshape(-1, x.shape[-1])
-    flat = F.pad(flat, (0, -flat.shape[1] % 16))
-    return products(flat, x.new_ones(2, flat.shape[1]))[:, 0].reshape(x.shape[:-1])
+    filled = F.pad(flat, (0, -flat.shape[1] % 16, 0, missing(len(flat))))
+    return multiply(filled, x.new_ones(2, filled.shape[1]))[: len(flat), 0].reshape(x.shape[:-1])
 
 
 def _two(rows: Tensor) -> Tensor:
