@@ -52,7 +52,7 @@ def norm(x: Tensor, layer: nn.Module) -> Tensor:
 
 
 def kernel_tensor(match: Tensor, mask: Tensor, kernels: object) -> Tensor:
-    """Give all kernels of all matches, (n, q, p, k), and sum them."""
+    """Return all kernels of all matches, (n, q, p, k), and sum them."""
     centres, widths = torch.tensor(kernels.centres), torch.tensor(kernels.widths)
     each = torch.exp(-((match.unsqueeze(-1) - centres) ** 2) / (2 * widths**2))
     return (each * mask[:, None, :, None]).sum(2)
@@ -140,7 +140,7 @@ def plain_samcnn(model: SamCNN, batch: TwoSided) -> Tensor:
 
 
 def timed(call: Callable[[], object], repeat: int) -> float:
-    """Give the least seconds of ``repeat`` calls, after one that is not counted."""
+    """Return the least seconds of ``repeat`` calls, after one that is not counted."""
     call()
     least = float("inf")
     for _ in range(repeat):
@@ -179,7 +179,7 @@ def training_seconds(
 
 
 def next_query(model: nn.Module, compute: Compute, pairs: list[Pair], repeat: int) -> float:
-    """Give the least seconds of a call by a ranker that has scored the passages for another query before."""
+    """Return the least seconds of a call by a ranker that has scored the passages for another query before."""
     other = Query("other", " ".join(pairs[0].passage.text.split()[:QUERY_WORDS]))
     least = float("inf")
     for _ in range(repeat):

@@ -158,7 +158,7 @@ def arithmetic(name: str, texts: Sequence[str], query: str) -> float:
 
 
 def matrix_limit(threads: int, clock: Clock) -> float:
-    """Give the operations a second of one large bf16 product, best of a few."""
+    """Return the operations a second of one large bf16 product, best of a few."""
     torch.set_num_threads(threads)
     rows, inside, outside = 2048, 768, 3072
     x = torch.randn(rows, inside).bfloat16()

@@ -39,7 +39,7 @@ class Setting(NamedTuple):
 
 
 def best_batch(make: Callable[[int], Score], s: Setting) -> tuple[int, Score]:
-    """Give the batch size that scores the sample quickest, and its scorer."""
+    """Return the batch size that scores the sample quickest, and its scorer."""
     _, size, score = timed_batches(make, s)
     return size, score
 
@@ -52,7 +52,7 @@ def best_way(name: str, way: Callable[[int], Callable[[int], Score]], s: Setting
 
 
 def timed_batches(make: Callable[[int], Score], s: Setting) -> tuple[float, int, Score]:
-    """Give the least time the sample took, its batch size and scorer."""
+    """Return the least time the sample took, its batch size and scorer."""
     taken = []
     for size in BATCHES:
         score = make(size)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.models.engine import Engine
 from rankhouse.models.families import open_model
+from rankhouse.models.knrm import KNRMDesign
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute, choose
 from rankhouse.nn.cpu import machine
@@ -177,6 +178,13 @@ def test_what_is_lost_is_counted(fp32):
     batch = Packed(Ragged.of([[1]] * 3), torch.tensor([0, 4, 2]))
     engine.run([0, 1, 2], lambda _: batch, lambda b: torch.zeros(len(b)), np.empty(3, np.float32))
     assert (engine.report.seen, engine.report.truncated, engine.report.tokens_lost) == (3, 2, 6)
+
+
+def test_batches_are_as_large_as_suits_model_and_device(checkpoint, fp32):
+    words = KNRMDesign(min_count=1, width=8).fresh(["a few words"])
+    encoder = open_model(f'crossencoder("{checkpoint("bert")}")')
+    assert NeuralRanker(words, fp32).engine.budget > NeuralRanker(encoder, fp32).engine.budget
+    assert NeuralRanker(words, fp32, budget=60).engine.budget == 60
 
 
 def test_settings_are_settled_once():

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Compute, choose
-from rankhouse.nn.cpu import infer, machine
+from rankhouse.nn.cpu import infer, infer_attention, machine
 from rankhouse.nn.layers.attention import FusedAttention, RowLayout, SelfAttention, attention
 from rankhouse.nn.layers.linear import Linear, linear
 from rankhouse.nn.layers.norm import PlainNorm, layer_norm, root_mean_square
@@ -148,7 +148,7 @@ def test_compiled_attention_bears_scores_of_any_size(size):
 def test_compiled_single_queries_read_their_own_row(sizes, heads, width):
     queries = (some(len(sizes), heads, width) / width**0.5).bfloat16()
     x = some(sum(sizes), width, seed=1).bfloat16()
-    heard = infer.attend_once(queries, x, RowLayout(torch.tensor(sizes), BF16).ends)
+    heard = infer_attention.attend_once(queries, x, RowLayout(torch.tensor(sizes), BF16).ends)
     for query, row, ours in zip(queries.double(), torch.split(x.double(), sizes), heard, strict=True):
         exact = torch.softmax(query @ row.T, -1) @ row
         torch.testing.assert_close(ours.double(), exact, atol=0.005, rtol=2**-7)
@@ -216,14 +216,14 @@ def test_rows_the_loops_would_misread_are_refused(x):
 @needs_compiled
 def test_tables_and_ends_the_loops_would_read_beyond_are_refused():
     qkv, ends = torch.zeros(20, 48).bfloat16(), torch.tensor([0, 20])
-    infer.attend(qkv, ends, 1, torch.zeros(1, 2 * 36 + 1))
+    infer_attention.attend(qkv, ends, 1, torch.zeros(1, 2 * 36 + 1))
     for bias in (torch.zeros(1, 2 * 35 + 1), torch.zeros(2, 2 * 36 + 1), torch.zeros(1, 2 * 36 + 1).double()):
         with pytest.raises(ValueError, match="bias|rows of"):
-            infer.attend(qkv, ends, 1, bias)
+            infer_attention.attend(qkv, ends, 1, bias)
     with pytest.raises(ValueError, match="there are 20 tokens"):
-        infer.attend(qkv, torch.tensor([0, 21]), 1)
+        infer_attention.attend(qkv, torch.tensor([0, 21]), 1)
     with pytest.raises(ValueError, match="1 rows of 21 tokens"):
-        infer.attend_once(
+        infer_attention.attend_once(
             torch.zeros(1, 2, 32).bfloat16(), torch.zeros(20, 32).bfloat16(), torch.tensor([0, 21])
         )
     with pytest.raises(ValueError, match="4 rows were multiplied into 3"):

@@ -9,8 +9,8 @@
  *
  * Every number of a result depends on its own row only and is summed in one fixed order, whatever rows stand
  * beside it: a score has the same bits in any batch. One thread; the interpreter's lock is let go. Tensors come
- * as addresses, their shapes are checked by quick.py, the only caller. This file is optional: linear.py,
- * attention.py and postnorm.py hold the same in PyTorch. Only the limited C API is used.
+ * as addresses, their shapes are checked by infer*.py, the only callers. This file is optional: linear.py,
+ * attention.py and norm.py hold the same in PyTorch. Only the limited C API is used.
  */
 #include <Python.h>
 #include <stdint.h>
@@ -28,7 +28,7 @@
 #define QUICK 0
 #endif
 
-enum { NONE, RELU, GELU, GELU_TANH };      /* activations, as quick.py numbers them */
+enum { NONE, RELU, GELU, GELU_TANH };      /* activations, as infer.py numbers them */
 enum { ROUNDED, ADDED, MULTIPLIED };       /* where a product goes: bf16, float +=, bf16 *= */
 enum { BF16, INT8 };                       /* number types of rows */
 
@@ -539,11 +539,6 @@ FOR static int once_rows(const Once *o) {
 
 /* -------- the door */
 
-static PyObject *nothing(void) {
-    Py_INCREF(Py_None);
-    return Py_None;
-}
-
 PyDoc_STRVAR(supported_doc, "supported()\n\nTell whether this processor has the instructions this file is made of.");
 
 static PyObject *supported(PyObject *self, PyObject *args) {
@@ -558,9 +553,6 @@ static PyObject *supported(PyObject *self, PyObject *args) {
 }
 
 #if QUICK
-#define AT(type, address) ((type *)(uintptr_t)(address))
-typedef unsigned long long Address;
-
 PyDoc_STRVAR(product_doc,
              "product(type, activation, into, rows, scales, sums, weight, weight_scale, bias, out, count, steps,\n"
              "        columns)\n\n"
@@ -584,7 +576,7 @@ static PyObject *product(PyObject *self, PyObject *args) {
     if (type == INT8) multiply_int8(&p);
     else multiply_bf16(&p);
     Py_END_ALLOW_THREADS;
-    return nothing();
+    return finished(1);
 }
 
 PyDoc_STRVAR(attend_doc,
@@ -594,7 +586,7 @@ PyDoc_STRVAR(attend_doc,
 static PyObject *attend(PyObject *self, PyObject *args) {
     Attention a;
     Address qkv, ends, bias, out;
-    int done;
+    int memory;
     if (!PyArg_ParseTuple(args, "KKLLLKLLK", &qkv, &ends, &a.rows, &a.heads, &a.d, &bias, &a.stride, &a.centre, &out))
         return NULL;
     a.qkv = AT(uint16_t, qkv);
@@ -602,9 +594,9 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     a.bias = AT(float, bias);
     a.out = AT(uint16_t, out);
     Py_BEGIN_ALLOW_THREADS;
-    done = attend_rows(&a);
+    memory = attend_rows(&a);
     Py_END_ALLOW_THREADS;
-    return done ? nothing() : PyErr_NoMemory();
+    return finished(memory);
 }
 
 PyDoc_STRVAR(attend_once_doc,
@@ -614,16 +606,16 @@ PyDoc_STRVAR(attend_once_doc,
 static PyObject *attend_once(PyObject *self, PyObject *args) {
     Once o;
     Address queries, x, ends, out;
-    int done;
+    int memory;
     if (!PyArg_ParseTuple(args, "KKKLLLK", &queries, &x, &ends, &o.rows, &o.heads, &o.width, &out)) return NULL;
     o.queries = AT(uint16_t, queries);
     o.x = AT(uint16_t, x);
     o.ends = AT(int64_t, ends);
     o.out = AT(uint16_t, out);
     Py_BEGIN_ALLOW_THREADS;
-    done = once_rows(&o);
+    memory = once_rows(&o);
     Py_END_ALLOW_THREADS;
-    return done ? nothing() : PyErr_NoMemory();
+    return finished(memory);
 }
 
 PyDoc_STRVAR(norm_doc,
@@ -645,7 +637,7 @@ static PyObject *norm(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS;
     norm_rows(&n);
     Py_END_ALLOW_THREADS;
-    return nothing();
+    return finished(1);
 }
 
 PyDoc_STRVAR(quantise_doc, "quantise(x, count, width, out, scales, sums)\n\nRound rows of bf16 to int8.");
@@ -657,7 +649,7 @@ static PyObject *quantise(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS;
     quantise_rows(AT(uint16_t, x), count, width, AT(int8_t, out), AT(float, scales), AT(int32_t, sums));
     Py_END_ALLOW_THREADS;
-    return nothing();
+    return finished(1);
 }
 #endif
 

@@ -8,7 +8,7 @@
  * grams       sums of following products, ReLU, scaled to length 1
  *
  * float32 throughout; every sum is made in one fixed order, so that a step repeats to the bit. One thread; the
- * interpreter's lock is let go. Tensors come as addresses, their shapes are checked by learn.py, the only caller.
+ * interpreter's lock is let go. Tensors come as addresses, their shapes are checked by train*.py, the only callers.
  * This file is optional: the same stands in PyTorch beside every caller. Only the limited C API is used.
  */
 #include <Python.h>
@@ -357,7 +357,7 @@ FOR static void match_texts_back(const Match *m) {
 
 /* -------- kernels: sum over a row's first `length` similarities of exp(-(similarity - centre)^2 / 2 width^2) */
 
-#define NOTHING -115.4156f /* log2 of e^-80: less becomes an exact zero, as in kernels.py */
+#define NOTHING -115.4156f /* log2 of e^-80: less becomes an exact zero, as in kernel_pooling.py */
 
 typedef struct {
     const float *match;                /* (texts, rows, places) */
@@ -603,15 +603,6 @@ static PyObject *supported(PyObject *self, PyObject *args) {
 }
 
 #if QUICK
-#define AT(type, address) ((type *)(uintptr_t)(address))
-typedef unsigned long long Address;
-
-static PyObject *done(int memory) {
-    if (!memory) return PyErr_NoMemory();
-    Py_INCREF(Py_None);
-    return Py_None;
-}
-
 PyDoc_STRVAR(attend_doc, "attend(back, qkv, ends, rows, heads, d, tokens, scale, out, stats, gradient, to_qkv)");
 
 static PyObject *attend(PyObject *self, PyObject *args) {
@@ -632,7 +623,7 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     if (back) memory = attend_rows_back(&a);
     else attend_rows(&a);
     Py_END_ALLOW_THREADS;
-    return done(memory);
+    return finished(memory);
 }
 
 PyDoc_STRVAR(norm_doc,
@@ -658,7 +649,7 @@ static PyObject *norm(PyObject *self, PyObject *args) {
     if (back) memory = norm_rows_back(&n);
     else norm_rows(&n);
     Py_END_ALLOW_THREADS;
-    return done(memory);
+    return finished(memory);
 }
 
 PyDoc_STRVAR(match_doc,
@@ -683,7 +674,7 @@ static PyObject *match(PyObject *self, PyObject *args) {
     if (back) match_texts_back(&m);
     else match_texts(&m);
     Py_END_ALLOW_THREADS;
-    return done(1);
+    return finished(1);
 }
 
 PyDoc_STRVAR(pool_doc,
@@ -707,7 +698,7 @@ static PyObject *pool(PyObject *self, PyObject *args) {
     if (back) pool_rows_back(&p);
     else pool_rows(&p);
     Py_END_ALLOW_THREADS;
-    return done(1);
+    return finished(1);
 }
 
 PyDoc_STRVAR(sweep_doc, "sweep(products, index, lengths, scales, sweeps, repeat, places, k, f, best, winners)");
@@ -727,7 +718,7 @@ static PyObject *sweep(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS;
     sweep_texts(&s);
     Py_END_ALLOW_THREADS;
-    return done(1);
+    return finished(1);
 }
 
 PyDoc_STRVAR(sweep_back_doc,
@@ -756,7 +747,7 @@ static PyObject *sweep_backwards(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS;
     memory = sweep_texts_back(&s);
     Py_END_ALLOW_THREADS;
-    return done(memory);
+    return finished(memory);
 }
 
 PyDoc_STRVAR(grams_doc,
@@ -784,7 +775,7 @@ static PyObject *grams(PyObject *self, PyObject *args) {
     if (back) grams_back(&g);
     else make_grams(&g);
     Py_END_ALLOW_THREADS;
-    return done(1);
+    return finished(1);
 }
 #endif
 

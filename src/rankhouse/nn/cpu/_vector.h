@@ -1,4 +1,4 @@
-/* What the compiled loops share: sixteen floats at once. */
+/* What the compiled loops share: sixteen floats at once, addresses, the way back to Python. Behind Python.h. */
 #ifndef RANKHOUSE_VECTOR_H
 #define RANKHOUSE_VECTOR_H
 
@@ -18,6 +18,16 @@ VECTOR __m512 exp2_(__m512 x) {
     y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(6.9314718e-1f));
     y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.0f));
     return _mm512_scalef_ps(y, whole);
+}
+
+#define AT(type, address) ((type *)(uintptr_t)(address))
+typedef unsigned long long Address;
+
+/* None, or MemoryError. */
+static PyObject *finished(int memory) {
+    if (!memory) return PyErr_NoMemory();
+    Py_INCREF(Py_None);
+    return Py_None;
 }
 
 #endif

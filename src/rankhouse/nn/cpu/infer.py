@@ -1,8 +1,8 @@
-"""The compiled loops of an encoder: what can use them, how weights are laid out for them, and the calls.
+"""The compiled loops of an encoder's rows: what can use them, how weights are laid out, and the calls.
 
 Where the loops of ``_infer.c`` cannot run (see machine.py), in fp32, on CUDA and for odd widths, PyTorch
-computes the same (linear.py, attention.py, norm.py). A number of a result depends on its own row only, to the
-bit.
+computes the same (linear.py, attention.py, norm.py). Attention is in infer_attention.py. A number of a result
+depends on its own row only, to the bit.
 
 int8: a weight has one scale for each output, a row of activations one for itself, both symmetric:
 x ≈ s_x X and w ≈ s_w W with X, W in -127..127, so that x · w ≈ s_x s_w (X · (W + 128) - 128 sum(X)).
@@ -20,6 +20,7 @@ from torch import Tensor
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu import machine
+from rankhouse.nn.cpu.machine import checked
 
 with suppress(ImportError):  # not compiled on this machine: `fits` says so
     from rankhouse.nn.cpu import _infer
@@ -28,7 +29,8 @@ _ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_ta
 _ROUNDED, _ADDED, _MULTIPLIED = range(3)
 _BF16, _INT8 = range(2)
 _PANEL = 64  # columns that are computed together
-_REGISTER = 16  # numbers; widths are multiples of it
+REGISTER = 16
+"""Numbers that are computed at once; widths are multiples of it."""
 
 
 class Int8Rows(NamedTuple):
@@ -69,7 +71,7 @@ def fits(compute: Compute, *widths: int) -> bool:
         machine.INFER_LOOPS
         and compute.device.type == "cpu"
         and compute.precision != "fp32"
-        and all(width % _REGISTER == 0 for width in widths)
+        and all(width % REGISTER == 0 for width in widths)
     )
 
 
@@ -87,7 +89,7 @@ def require_int8(compute: Compute, what: str, *widths: int) -> None:
     if compute.precision != "int8" or (widths and fits(compute, *widths)):
         return
     machine.require_int8_loops(compute.device)
-    reason = f"widths must be multiples of {_REGISTER}; {what} has {', '.join(map(str, widths))}"
+    reason = f"widths must be multiples of {REGISTER}; {what} has {', '.join(map(str, widths))}"
     if not widths:
         reason = f"it serves BERT, RoBERTa, ELECTRA, DistilBERT and T5, not {what}"
     raise WrongUse(machine.NO_INT8.format(reason))
@@ -137,32 +139,6 @@ class _Quantise(NamedTuple):
     sums: Tensor
 
 
-class _Attend(NamedTuple):
-    """Arguments of the loop ``attend``; ``stride`` and ``centre`` say how the bias is laid out."""
-
-    qkv: Tensor
-    ends: Tensor
-    rows: int
-    heads: int
-    deep: int
-    bias: Tensor | None
-    stride: int
-    centre: int
-    out: Tensor
-
-
-class _AttendOnce(NamedTuple):
-    """Arguments of the loop ``attend_once``."""
-
-    queries: Tensor
-    x: Tensor
-    ends: Tensor
-    rows: int
-    heads: int
-    width: int
-    out: Tensor
-
-
 class PackedLinear:
     """act(x Wᵀ + b) with packed weights; may add its result to the residual, or multiply a gate by it.
 
@@ -203,7 +179,7 @@ class PackedLinear:
             rows: (t, k).
             x: (t, m) float32.
         """
-        self._compute(self._typed(rows), _checked(x, torch.float32, self._out), _ADDED)
+        self._compute(self._typed(rows), checked(x, torch.float32, self._out), _ADDED)
         return x
 
     def multiply(self, rows: Rows, y: Tensor) -> Tensor:
@@ -213,7 +189,7 @@ class PackedLinear:
             rows: (t, k).
             y: (t, m) bf16.
         """
-        self._compute(self._typed(rows), _checked(y, torch.bfloat16, self._out), _MULTIPLIED)
+        self._compute(self._typed(rows), checked(y, torch.bfloat16, self._out), _MULTIPLIED)
         return y
 
     def _typed(self, rows: Rows) -> Rows:
@@ -223,9 +199,9 @@ class PackedLinear:
         count, steps = _count(rows), self._in // (4 if self._type == _INT8 else 2)
         if isinstance(rows, Int8Rows):
             values, scales, sums = rows
-            _checked(values, torch.int8, self._in)
+            checked(values, torch.int8, self._in)
         else:
-            values, scales, sums = _checked(rows, torch.bfloat16, self._in), None, None
+            values, scales, sums = checked(rows, torch.bfloat16, self._in), None, None
         if len(out) != count:
             raise ValueError(f"{count} rows were multiplied into {len(out)}")
         arguments = _Product(
@@ -264,7 +240,7 @@ class FusedNorm:
     def __call__(self, x: Tensor) -> tuple[Tensor, Rows]:
         """Normalise x (t, k) float32, in place if there is a gain; return it and its rounded normed rows."""
         count, width = x.shape
-        _checked(x, torch.float32, width if self._gain is None else len(self._gain))
+        checked(x, torch.float32, width if self._gain is None else len(self._gain))
         rows = Int8Rows.empty(count, width) if self._int8 else torch.empty_like(x, dtype=torch.bfloat16)
         out, scales, sums = rows if isinstance(rows, Int8Rows) else (rows, None, None)
         arguments = _Norm(
@@ -286,70 +262,12 @@ class FusedNorm:
 def quantise(x: Tensor) -> Int8Rows:
     """Round rows of bf16 (t, k) to int8, each with its own scale."""
     count, width = x.shape
-    _checked(x, torch.bfloat16, width)
+    checked(x, torch.bfloat16, width)
     rows = Int8Rows.empty(count, width)
     values, scales, sums = rows
     arguments = _Quantise(x=x, rows=count, width=width, out=values, scales=scales, sums=sums)
     machine.call(_infer.quantise, arguments)
     return rows
-
-
-def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
-    """Softmax attention of every row of tokens over itself, scores in base 2.
-
-    Args:
-        qkv: (t, 3 * heads * d) bf16, queries, keys, values side by side.
-        ends: (n + 1,) int64, where rows begin and end in t.
-        heads: How many.
-        bias: (heads, 2 * c + 1) float32, added to the score of key j for query i: column c + j - i; c is at
-            least the longest row plus 16. None: nothing is added.
-
-    Returns:
-        (t, heads * d) bf16.
-    """
-    width = qkv.shape[1] // 3
-    _checked(qkv, torch.bfloat16, 3 * width)
-    _checked(ends[None], torch.int64, len(ends))
-    if int(ends[-1]) != len(qkv):
-        raise ValueError(f"rows end at {int(ends[-1])}, there are {len(qkv)} tokens")
-    stride = 0 if bias is None else _checked(bias, torch.float32, bias.shape[1]).shape[1]
-    if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + _REGISTER):
-        raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
-    out = torch.empty(len(qkv), width, dtype=torch.bfloat16)
-    arguments = _Attend(
-        qkv=qkv,
-        ends=ends,
-        rows=len(ends) - 1,
-        heads=heads,
-        deep=width // heads,
-        bias=bias,
-        stride=stride,
-        centre=stride // 2,
-        out=out,
-    )
-    machine.call(_infer.attend, arguments)
-    return out
-
-
-def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
-    """Let h queries a row (n, h, w) read their row of x (t, w), all bf16; see ``attention.attend_once``.
-
-    Args:
-        queries: (n, h, w).
-        x: (t, w).
-        ends: (n + 1,) int64, where rows begin and end in t.
-    """
-    rows, heads, width = queries.shape
-    _checked(x, torch.bfloat16, width)
-    _checked(queries.view(rows * heads, width), torch.bfloat16, width)
-    if len(ends) != rows + 1 or int(ends[-1]) != len(x):
-        raise ValueError(
-            f"{rows} rows of queries, {len(ends) - 1} rows of {int(ends[-1])} tokens in {len(x)}"
-        )
-    out = torch.empty_like(queries)
-    arguments = _AttendOnce(queries=queries, x=x, ends=ends, rows=rows, heads=heads, width=width, out=out)
-    machine.call(_infer.attend_once, arguments)
-    return out
 
 
 def _packed(weight: Tensor, together: int) -> Tensor:
@@ -363,10 +281,3 @@ def _packed(weight: Tensor, together: int) -> Tensor:
 
 def _count(rows: Rows) -> int:
     return len(rows.values if isinstance(rows, Int8Rows) else rows)
-
-
-def _checked(x: Tensor, dtype: torch.dtype, width: int) -> Tensor:
-    """Refuse what the compiled loops would misread: they see addresses only."""
-    if x.dtype is not dtype or x.dim() != 2 or x.shape[1] != width or not x.is_contiguous() or x.is_cuda:
-        raise ValueError(f"rows of {width} {dtype} were expected, {tuple(x.shape)} {x.dtype} came")
-    return x

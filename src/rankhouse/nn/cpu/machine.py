@@ -80,6 +80,25 @@ def call(loop: Callable[..., None], arguments: tuple[Tensor | float | None, ...]
     loop(*(0 if x is None else x.data_ptr() if isinstance(x, Tensor) else x for x in arguments))
 
 
+def checked(x: Tensor, dtype: torch.dtype, width: int, rows: int | None = None) -> Tensor:
+    """Refuse what the compiled loops would misread: they see addresses only.
+
+    Args:
+        x: (rows, width), contiguous, on the processor.
+        dtype: Its number type.
+        width: Columns there must be.
+        rows: Rows there must be; None for any number.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    right_shape = x.dim() == 2 and x.shape[1] == width and rows in {None, len(x)}
+    if x.dtype is not dtype or not right_shape or not x.is_contiguous() or x.is_cuda:
+        count = "" if rows is None else f"{rows} "
+        raise ValueError(f"{count}rows of {width} {dtype} were expected, {tuple(x.shape)} {x.dtype} came")
+    return x
+
+
 @cache
 def _flags() -> frozenset[str]:
     try:

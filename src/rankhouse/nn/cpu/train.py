@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rankhouse.nn.cpu import machine
+from rankhouse.nn.cpu.machine import checked
 
 with suppress(ImportError):  # not compiled on this machine: `fits` says so
     from rankhouse.nn.cpu import _train
@@ -78,7 +79,7 @@ def attend(qkv: Tensor, head: Head) -> tuple[Tensor, Tensor]:
     """
     ends, heads = head.ends, head.heads
     tokens, width = len(qkv), qkv.shape[1] // 3
-    _check(qkv, tokens, 3 * width)
+    checked(qkv, torch.float32, 3 * width, tokens)
     last = int(ends[-1])
     if ends.dtype is not torch.int64 or not ends.is_contiguous() or last > tokens or width > heads * DEEPEST:
         raise ValueError(f"{heads} heads of {width} columns, rows end at {last}, there are {tokens} tokens")
@@ -99,7 +100,7 @@ def attend_back(gradient: Tensor, qkv: Tensor, head: Head, out: Tensor, stats: T
         stats: Likewise.
     """
     gradient = gradient.contiguous()
-    _check(gradient, *out.shape)
+    checked(gradient, torch.float32, out.shape[1], len(out))
     back = torch.empty_like(qkv)
     back[int(head.ends[-1]) :] = 0
     arguments = _attention(qkv, head, out, stats)._replace(back=True, gradient=gradient, to_qkv=back)
@@ -162,23 +163,11 @@ def norm(x: Tensor, gain: Tensor, shift: Tensor, kind: NormKind) -> tuple[Tensor
         (t, d), and (2, t) what :func:`norm_back` needs.
     """
     rows, width = x.shape
-    _check(x, rows, width)
-    _check(gain[None], 1, width)
-    _check(shift[None], 1, width)
+    checked(x, torch.float32, width, rows)
+    checked(gain[None], torch.float32, width, 1)
+    checked(shift[None], torch.float32, width, 1)
     out, stats = torch.empty_like(x), x.new_empty(2, rows)
-    arguments = _Norm(
-        back=False,
-        x=x,
-        gain=gain,
-        shift=shift,
-        rows=rows,
-        width=width,
-        outer=kind.outer,
-        eps=kind.eps,
-        out=out,
-        stats=stats,
-    )
-    machine.call(_train.norm, arguments)
+    machine.call(_train.norm, _norm_of(x, gain, stats, kind)._replace(shift=shift, out=out))
     return out, stats
 
 
@@ -196,28 +185,25 @@ def norm_back(
     """
     rows, width = x.shape
     gradient = gradient.contiguous()
-    _check(gradient, rows, width)
-    arguments = _Norm(
-        back=True,
-        x=x,
-        gain=gain,
-        shift=None,
-        rows=rows,
-        width=width,
-        outer=kind.outer,
-        eps=kind.eps,
-        out=None,
-        stats=stats,
-        gradient=gradient,
-        to_x=(to_x := torch.empty_like(x)),
-        to_gain=(to_gain := torch.empty_like(gain)),
-        to_shift=(to_shift := torch.empty_like(gain)),
+    checked(gradient, torch.float32, width, rows)
+    to_x, to_gain, to_shift = torch.empty_like(x), torch.empty_like(gain), torch.empty_like(gain)
+    arguments = _norm_of(x, gain, stats, kind)._replace(
+        back=True, gradient=gradient, to_x=to_x, to_gain=to_gain, to_shift=to_shift
     )
     machine.call(_train.norm, arguments)
     return to_x, to_gain, to_shift
 
 
-def _check(x: Tensor, rows: int, width: int) -> None:
-    """Refuse what the compiled loops would misread: they see addresses only."""
-    if x.dtype is not torch.float32 or x.shape != (rows, width) or not x.is_contiguous() or x.is_cuda:
-        raise ValueError(f"({rows}, {width}) float32 were expected, {tuple(x.shape)} {x.dtype} came")
+def _norm_of(x: Tensor, gain: Tensor, stats: Tensor, kind: NormKind) -> _Norm:
+    return _Norm(
+        back=False,
+        x=x,
+        gain=gain,
+        shift=None,
+        rows=len(x),
+        width=x.shape[1],
+        outer=kind.outer,
+        eps=kind.eps,
+        out=None,
+        stats=stats,
+    )

@@ -180,22 +180,9 @@ def grams(products: Tensor, bias: Tensor, texts: Texts, eps: float) -> tuple[Ten
     """
     texts.check(len(products))
     (n, p), (m, f) = texts.at.shape, bias.shape
-    arguments = _Grams(
-        back=False,
-        products=products,
-        at=texts.at,
-        lengths=texts.lengths,
-        bias=bias,
-        texts=n,
-        places=p,
-        grams=m,
-        f=f,
-        eps=eps,
-        out=products.new_empty(n, m, p, f),
-        inverse=products.new_empty(n, m, p),
-    )
-    machine.call(_train.grams, arguments)
-    return arguments.out, arguments.inverse
+    out, inverse = products.new_empty(n, m, p, f), products.new_empty(n, m, p)
+    machine.call(_train.grams, _grams_of(texts, out, inverse)._replace(products=products, bias=bias, eps=eps))
+    return out, inverse
 
 
 def grams_back(
@@ -209,10 +196,16 @@ def grams_back(
         vectors: What it returned.
         into: (u, m (m + 1) / 2, f) and (m, f), added to in place.
     """
-    out, inverse = vectors
+    arguments = _grams_of(texts, *vectors)._replace(
+        back=True, gradient=gradient.contiguous(), to_products=into[0], to_bias=into[1]
+    )
+    machine.call(_train.grams, arguments)
+
+
+def _grams_of(texts: Texts, out: Tensor, inverse: Tensor) -> _Grams:
     n, m, p, f = out.shape
-    arguments = _Grams(
-        back=True,
+    return _Grams(
+        back=False,
         products=None,
         at=texts.at,
         lengths=texts.lengths,
@@ -224,8 +217,4 @@ def grams_back(
         eps=0.0,
         out=out,
         inverse=inverse,
-        gradient=gradient.contiguous(),
-        to_products=into[0],
-        to_bias=into[1],
     )
-    machine.call(_train.grams, arguments)

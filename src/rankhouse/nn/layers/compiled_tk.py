@@ -1,7 +1,7 @@
 """The two halves of a TK layer in training, each one step forward and one back, over tokens end to end.
 
-The same arithmetic stands in encoder.py for rectangles of padded rows, part by part; here products come from
-oneDNN, attention and norms from the compiled loops, and padding is never computed.
+The same arithmetic stands in tk_encoder.py for rectangles of padded rows, part by part; here products come
+from oneDNN, attention and norms from the compiled loops, and padding is never computed.
 Paper: Hofstätter et al., TREC 2019, eq. 2-3.
 Shapes: t tokens, d width, h heads, i columns of all heads together, w width of the feed-forward part.
 """
