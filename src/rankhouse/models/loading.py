@@ -19,7 +19,7 @@ def open_ranker(spec: str, compute: Compute, budget: int = 0) -> NeuralRanker:
     Args:
         spec: A bundle's folder, or a published checkpoint by its family: ``monot5("DIR or hub name")``.
         compute: Device, precision and threads, from :func:`rankhouse.nn.compute.choose`.
-        budget: Tokens computed at once by each thread; 0 leaves it to the engine.
+        budget: Tokens computed at once by each thread; 0: what suits model and device.
 
     Raises:
         WrongUse: Neither a folder nor a notation.
