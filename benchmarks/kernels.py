@@ -179,7 +179,7 @@ def training_seconds(
 
 
 def next_query(model: nn.Module, compute: Compute, pairs: list[Pair], repeat: int) -> float:
-    """Return the least seconds of a call by a ranker that has scored the passages for another query before."""
+    """Return the least seconds of a call by a ranker that scored the passages for another query before."""
     other = Query("other", " ".join(pairs[0].passage.text.split()[:QUERY_WORDS]))
     least = float("inf")
     for _ in range(repeat):
