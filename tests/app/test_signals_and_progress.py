@@ -71,7 +71,7 @@ def test_a_signal_that_fell_into_a_callback_gets_through():
 
 def test_sigterm_is_put_back_afterwards():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(signals.Terminated) as end, signals.heeded():
+    with pytest.raises(signals.Termination) as end, signals.heeded():
         signal.raise_signal(signal.SIGTERM)
     assert end.value.code == 143
     assert signal.getsignal(signal.SIGTERM) == before

@@ -7,7 +7,7 @@ import torch
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.biencoder import compare, open_biencoder
 from rankhouse.models.dense_ranker import DenseRanker
-from rankhouse.models.encoding_cache import Encoded, EncodingCache
+from rankhouse.models.encoding_cache import EncodingCache, TextVectors
 
 
 class Counting:
@@ -19,7 +19,7 @@ class Counting:
     def __call__(self, texts):
         self.asked.append(list(texts))
         vectors = np.array([[len(text), 1] for text in texts], np.float32)
-        return Encoded(vectors, np.array([len(text) // 3 for text in texts], np.int64))
+        return TextVectors(vectors, np.array([len(text) // 3 for text in texts], np.int64))
 
 
 def test_equal_texts_are_encoded_once_and_each_gets_its_own_vector():

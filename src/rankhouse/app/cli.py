@@ -116,13 +116,13 @@ def main() -> None:
         with signals.heeded():
             code = cli.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
-    except signals.Terminated as end:
+    except signals.Termination as end:
         console.say("terminated")
         sys.exit(end.code)
     except click.ClickException as error:
-        said = io.StringIO()
-        error.show(said)
-        click.echo(console.visible(said.getvalue()), err=True, nl=False)
+        message = io.StringIO()
+        error.show(message)
+        click.echo(console.visible(message.getvalue()), err=True, nl=False)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         console.say("interrupted")

@@ -49,8 +49,8 @@ def without(run: Run, own: set[str], k: int) -> Run:
 
 
 def _rest(query_id: str, ranking: Ranking) -> Ranking:
-    kept = [place for place, doc_id in enumerate(ranking.doc_ids) if doc_id != query_id]
-    return Ranking(tuple(ranking.doc_ids[place] for place in kept), ranking.scores[kept])
+    places = [place for place, doc_id in enumerate(ranking.doc_ids) if doc_id != query_id]
+    return Ranking(tuple(ranking.doc_ids[place] for place in places), ranking.scores[places])
 
 
 def _same(query: Query, document: Document) -> bool:

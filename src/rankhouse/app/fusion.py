@@ -15,7 +15,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
-from rankhouse.ranking.fuse import FUSIONS, Fusion, Tuned, interpolations, linear, tune
+from rankhouse.ranking.fuse import FUSIONS, Fusion, TuningResult, interpolations, linear, tune
 from rankhouse.training.tuning import cut_at, greedy_ensemble, mean_of, tune_depth
 
 DEPTHS = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000)
@@ -91,18 +91,18 @@ def _by_weights(
         chosen = dict(zip(names, weights, strict=False)) if weights else {}
         facts: dict[str, object] = {"weights": chosen, "tuned": None}
         return Combination(lambda given: fusion(given, weights), facts, "")
-    found = tune(runs, scorer(tuning.qrels, tuning.measure), fusion, step=tuning.step, refine=tuning.refine)
-    return _weighed(fusion, found, names, tuning)
+    best = tune(runs, scorer(tuning.qrels, tuning.measure), fusion, step=tuning.step, refine=tuning.refine)
+    return _weighed(fusion, best, names, tuning)
 
 
-def _weighed(fusion: Fusion, found: Tuned, names: Sequence[str], tuning: Tuning) -> Combination:
-    shown = ", ".join(f"{name} {weight:g}" for name, weight in zip(names, found.weights, strict=True))
-    again = ",".join(f"{weight:g}" for weight in found.weights)
-    best = {"measure": tuning.measure, "value": found.score, "tried": len(found.tried)}
+def _weighed(fusion: Fusion, result: TuningResult, names: Sequence[str], tuning: Tuning) -> Combination:
+    shown = ", ".join(f"{name} {weight:g}" for name, weight in zip(names, result.weights, strict=True))
+    again = ",".join(f"{weight:g}" for weight in result.weights)
+    best = {"measure": tuning.measure, "value": result.score, "tried": len(result.tried)}
     return Combination(
-        lambda given: fusion(given, found.weights),
-        {"weights": dict(zip(names, found.weights, strict=True)), "tuned": best},
-        f"best of {len(found.tried)} weightings: {shown}; {tuning.measure} {found.score:.4f}; for other "
+        lambda given: fusion(given, result.weights),
+        {"weights": dict(zip(names, result.weights, strict=True)), "tuned": best},
+        f"best of {len(result.tried)} weightings: {shown}; {tuning.measure} {result.score:.4f}; for other "
         f"runs of these systems:  --weights {again}",
     )
 
@@ -162,16 +162,18 @@ def _greedy() -> Method:
         if tuning is None:
             raise WrongUse("--method greedy: chooses runs by judgements; give them with --tune QRELS")
         # By number: one file may be given twice.
-        found = greedy_ensemble({f"{i:06}": run for i, run in enumerate(runs)}, tuning.qrels, tuning.measure)
-        places = [int(name) for name in found.names]
+        ensemble = greedy_ensemble(
+            {f"{i:06}": run for i, run in enumerate(runs)}, tuning.qrels, tuning.measure
+        )
+        places = [int(name) for name in ensemble.names]
         chosen = [names[place] for place in places]
-        alone = {names[int(name)]: value for name, value in found.alone.items()}
-        best = {"measure": tuning.measure, "value": found.value}
+        alone = {names[int(name)]: value for name, value in ensemble.alone.items()}
+        best = {"measure": tuning.measure, "value": ensemble.value}
         shown = ", ".join(f"{name} {value:.4f}" for name, value in alone.items())
         return Combination(
             lambda given: mean_of([given[place] for place in places]),
             {"chosen": chosen, "alone": alone, "tuned": best},
-            f"the mean of {', '.join(chosen)}; {tuning.measure} {found.value:.4f} (alone: {shown})",
+            f"the mean of {', '.join(chosen)}; {tuning.measure} {ensemble.value:.4f} (alone: {shown})",
         )
 
     return settle
@@ -191,15 +193,15 @@ def _depth(depth: int | None = None) -> Method:
         first, reranked = runs
         deepest = max((len(ranking.doc_ids) for ranking in first.values()), default=0)
         tried = tuning.depths or tuple(d for d in DEPTHS if d <= deepest)
-        found = tune_depth(reranked, first, tuning.qrels, tried, tuning.measure)
-        values = ", ".join(f"{d}: {value:.4f}" for d, value in found.tried.items())
-        best = {"measure": tuning.measure, "value": found.value, "tried": len(found.tried)}
-        by_depth = {str(d): value for d, value in found.tried.items()}
+        result = tune_depth(reranked, first, tuning.qrels, tried, tuning.measure)
+        values = ", ".join(f"{d}: {value:.4f}" for d, value in result.tried.items())
+        best = {"measure": tuning.measure, "value": result.value, "tried": len(result.tried)}
+        by_depth = {str(d): value for d, value in result.tried.items()}
         return Combination(
-            lambda given: cut_at(given[1], given[0], found.depth),
-            {"depth": found.depth, "tuned": best, "values": by_depth},
-            f"best depth {found.depth}; {tuning.measure} {found.value:.4f} (by depth: {values}); for other "
-            f'queries:  rankhouse rerank --depth {found.depth}, or --method "depth({found.depth})"',
+            lambda given: cut_at(given[1], given[0], result.depth),
+            {"depth": result.depth, "tuned": best, "values": by_depth},
+            f"best depth {result.depth}; {tuning.measure} {result.value:.4f} (by depth: {values}); for other "
+            f'queries:  rankhouse rerank --depth {result.depth}, or --method "depth({result.depth})"',
         )
 
     return settle

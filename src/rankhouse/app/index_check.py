@@ -56,14 +56,14 @@ def check_kept(index: Index, facts: dict[str, str], faults: list[str]) -> None:
     except RankhouseError as error:
         faults.append(str(error))
         return
-    for kept in there:
-        state = kept.state
+    for stored in there:
+        state = stored.state
         try:
-            kept.verify()
-            covered = kept.covered(index.manifest)
+            stored.verify()
+            covered = stored.covered(index.manifest)
         except RankhouseError as error:
             faults.append(str(error))
             continue
         facts[f"kept {state.kind}, {state.dtype}, split {state.split}, of {state.maker[:8]}"] = (
-            f"{state.passages:,} passages of {covered:,} of {len(index):,} documents, {kept.nbytes:,} bytes"
+            f"{state.passages:,} passages of {covered:,} of {len(index):,} documents, {stored.nbytes:,} bytes"
         )

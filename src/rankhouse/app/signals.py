@@ -13,18 +13,18 @@ from typing import NoReturn
 _AGAIN = 0.02  # seconds after which a signal that fell into a callback is raised anew
 
 
-class Terminated(SystemExit):
+class Termination(SystemExit):
     """SIGTERM came; cleaned up after as an interrupt is, then the exit code is 143."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     del frame
-    raise Terminated(128 + number)
+    raise Termination(128 + number)
 
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """Turn SIGTERM into :class:`Terminated`, and raise again what a callback swallowed, while a block runs.
+    """Turn SIGTERM into :class:`Termination`, and raise again what a callback swallowed, while a block runs.
 
     Python cannot raise out of a callback (a finaliser, a hook of a C library): it reports the exception and
     drops it. An interrupt that fell into one is sent anew a moment later, until it gets through.
@@ -54,4 +54,4 @@ def heeded() -> Iterator[None]:
 def _number_of(kind: type[BaseException]) -> int | None:
     if issubclass(kind, KeyboardInterrupt):
         return signal.SIGINT
-    return signal.SIGTERM if issubclass(kind, Terminated) else None
+    return signal.SIGTERM if issubclass(kind, Termination) else None

@@ -87,14 +87,14 @@ def _hints(factory: Callable[..., object]) -> dict[str, Any]:
     except NameError:  # a name that only type checkers import
         owner = inspect.getmodule(factory)
         names = vars(sys.modules[owner.__name__]) if owner else {}
-        found: dict[str, Any] = {}
+        hints: dict[str, Any] = {}
         for name, parameter in inspect.signature(factory).parameters.items():
             holder = types.SimpleNamespace(__annotations__={name: parameter.annotation})
             try:
-                found |= get_type_hints(holder, dict(names))
+                hints |= get_type_hints(holder, dict(names))
             except NameError:
                 continue
-        return found
+        return hints
 
 
 def _is(value: object, kind: Any) -> bool:  # noqa: ANN401 - annotations have no common type

@@ -93,16 +93,16 @@ def file_sum(path: Path, size: int | None = None, *, blocks: bool = False) -> Fi
     return FileSum(sums.size, crc, sums.packed() if blocks or sums.size > BLOCK else b"")
 
 
-def differs(found: FileSum, expected: FileSum) -> str:
+def differs(actual: FileSum, expected: FileSum) -> str:
     """Say how a file differs from what it must be; "" where it does not.
 
     Args:
-        found: What is there.
+        actual: What is there.
         expected: What must be there.
     """
-    if found.bytes != expected.bytes:
-        return f"has {found.bytes:,} bytes where the manifest says {expected.bytes:,}"
-    if found.crc32 != expected.crc32:
+    if actual.bytes != expected.bytes:
+        return f"has {actual.bytes:,} bytes where the manifest says {expected.bytes:,}"
+    if actual.crc32 != expected.crc32:
         return "does not have the content it was written with"
     return ""
 
@@ -184,7 +184,7 @@ class Guard:
         self.left = self._seen.count(0)
 
 
-class Checked(Generic[Scalar]):
+class CheckedArray(Generic[Scalar]):
     """An array in a file; what is taken out of it was compared with its checksum.
 
     Args:
@@ -285,7 +285,7 @@ class _Envelope(msgspec.Struct):
     manifest: msgspec.Raw = msgspec.Raw()
 
 
-class NotSealed(ValueError):
+class BadEnvelope(ValueError):
     """Content that is no envelope, or is not what was put into it; says which."""
 
 
@@ -303,17 +303,17 @@ def unsealed(raw: bytes, *, bare: bool = False) -> bytes:
         bare: Take JSON without an envelope as it is: files of former versions.
 
     Raises:
-        NotSealed: It is none, or the content does not fit its checksum.
+        BadEnvelope: It is none, or the content does not fit its checksum.
     """
     try:
         envelope = msgspec.json.decode(raw, type=_Envelope)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise NotSealed(f"cannot be read ({error})") from error
+        raise BadEnvelope(f"cannot be read ({error})") from error
     content = bytes(envelope.manifest).strip()
     if bare and not content:
         return raw
     if not content:
-        raise NotSealed("cannot be read (it holds no manifest with a checksum)")
+        raise BadEnvelope("cannot be read (it holds no manifest with a checksum)")
     if crc32(content) != envelope.crc32:
-        raise NotSealed("was changed after it was written")
+        raise BadEnvelope("was changed after it was written")
     return content

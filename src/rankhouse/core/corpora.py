@@ -89,10 +89,10 @@ def corpus_files(source: Path) -> list[Path]:
                 f'"{kind_of(source) or source.name}" is not one of them'
             )
         return [source]
-    found = sorted(p for p in source.rglob("*") if p.is_file() and kind_of(p) in CORPUS_KINDS)
-    if not found:
+    paths = sorted(p for p in source.rglob("*") if p.is_file() and kind_of(p) in CORPUS_KINDS)
+    if not paths:
         raise MissingInput(f"{source}: the folder holds no corpus file ({', '.join(CORPUS_KINDS)})")
-    return found
+    return paths
 
 
 def _records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:

@@ -58,7 +58,7 @@ class _MeteredFile(io.FileIO):
         return count
 
 
-class _Unpacked(io.RawIOBase):
+class _UnpackedStream(io.RawIOBase):
     """What a compressed stream holds, refused where it unpacks to absurdly much.
 
     Args:
@@ -114,7 +114,7 @@ def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
                 yield cast(BinaryIO, raw)
                 return
             size = os.fstat(raw.fileno()).st_size
-            with packed, io.BufferedReader(_Unpacked(packed, path, size), _BUFFER) as plain:
+            with packed, io.BufferedReader(_UnpackedStream(packed, path, size), _BUFFER) as plain:
                 yield cast(BinaryIO, plain)
     except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
         raise BadData(

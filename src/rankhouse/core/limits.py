@@ -32,10 +32,10 @@ def _setting(name: str, usual: int) -> int:
     text = os.environ.get(name, "").strip()
     if not text:
         return usual
-    said = re.fullmatch(r"([0-9]{1,15})([KMG]?)", text.upper())
-    if said is None:
+    match = re.fullmatch(r"([0-9]{1,15})([KMG]?)", text.upper())
+    if match is None:
         raise WrongUse(f'{name}="{text}": write a whole number, like 268435456 or 256M; 0 for no limit')
-    return min(int(said[1]) * _UNITS[said[2]] or sys.maxsize, sys.maxsize // 2)
+    return min(int(match[1]) * _UNITS[match[2]] or sys.maxsize, sys.maxsize // 2)
 
 
 def most_bytes() -> int:

@@ -193,13 +193,13 @@ def _sections(record: str, tags: re.Pattern[str]) -> Iterator[_Section]:
 
     A closing tag that closes nothing is a section of no content with ``start == end``.
     """
-    found = list(tags.finditer(record, 0, record.rfind(">") + 1))
+    marks = list(tags.finditer(record, 0, record.rfind(">") + 1))
     closing: dict[str, list[re.Match[str]]] = {}
-    for tag in found:
+    for tag in marks:
         if tag[2]:
             closing.setdefault(tag[2].lower(), []).append(tag)
     behind = 0
-    for tag in found:
+    for tag in marks:
         if tag.start() < behind:
             continue
         if tag[2]:
@@ -298,31 +298,31 @@ def topics(path: Path, field: str, skips: Skips) -> Iterator[tuple[int, Query]]:
 
 
 def _topic(record: str, field: str, path: Path, line: int) -> Query:
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for tag in _TOPIC_TAG.finditer(record, 0, record.rfind(">") + 1):
         name, following = tag[1].lower(), _ANY_TAG.search(record, tag.end())
         marked = record[tag.end() : following.start() if following else len(record)].strip()
         text = " ".join(_TOPIC_LABEL.sub("", _references(marked)).split())
-        if name in ("num", field) and marked and found.get(name, text) != text:
+        if name in ("num", field) and marked and fields.get(name, text) != text:
             raise BadData(
-                f'the topic has several <{name}>, "{found[name][:40]}" and "{text[:40]}"; '
+                f'the topic has several <{name}>, "{fields[name][:40]}" and "{text[:40]}"; '
                 "is a </top> and a <top> missing between them?",
                 path,
                 line,
             )
         if marked:
-            found[name] = text
+            fields[name] = text
     if number := re.search(r'<topic[^>]*\bnumber="([^"]+)"', record, re.IGNORECASE):
-        found.setdefault("num", number[1])
+        fields.setdefault("num", number[1])
     for alias, name in (("description", "desc"), ("query", "title"), ("narrative", "narr")):
-        if alias in found:
-            found.setdefault(name, found[alias])
-    if "num" not in found:
+        if alias in fields:
+            fields.setdefault(name, fields[alias])
+    if "num" not in fields:
         raise BadData("the topic has no <num>", path, line)
-    if field not in found:
+    if field not in fields:
         raise BadData(
-            f"topic {found['num']} has no <{field}>; it has: {', '.join(found)} (choose one as the field)",
+            f"topic {fields['num']} has no <{field}>; it has: {', '.join(fields)} (choose one as the field)",
             path,
             line,
         )
-    return Query(checked_id(found["num"], path, line), found[field])
+    return Query(checked_id(fields["num"], path, line), fields[field])

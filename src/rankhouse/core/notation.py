@@ -63,8 +63,8 @@ def parse(text: str) -> Spec:
 def write(name: str, /, *args: object, **kwargs: object) -> str:
     """Write a name and its arguments in the notation that :func:`parse` reads back."""
     named = {key.removesuffix("_") if keyword.iskeyword(key[:-1]) else key: v for key, v in kwargs.items()}
-    said = [repr(a) for a in args] + [f"{key}={value!r}" for key, value in named.items()]
-    return f"{name}({', '.join(said)})" if said else name
+    words = [repr(a) for a in args] + [f"{key}={value!r}" for key, value in named.items()]
+    return f"{name}({', '.join(words)})" if words else name
 
 
 def choose(name: str, table: Mapping[str, T], what: str) -> T:
@@ -110,9 +110,9 @@ def make(text: str | Spec, table: Mapping[str, Callable[..., T]], what: str) -> 
 
 def _signature(factory: Callable[..., object]) -> str:
     """Write what a factory takes as a person writes it: names and defaults, no types."""
-    said = inspect.signature(factory)
-    plain = [one.replace(annotation=inspect.Parameter.empty) for one in said.parameters.values()]
-    bare = said.replace(parameters=plain, return_annotation=inspect.Signature.empty)
+    signature = inspect.signature(factory)
+    plain = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
+    bare = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
     return re.sub(rf"\b({'|'.join(keyword.kwlist)})_=", r"\1=", str(bare))
 
 

@@ -24,16 +24,16 @@ def _columns(path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[
     count = len(wanted.split())
     for line, raw in numbered_lines(path):
         try:
-            found = as_text(raw, path, line).split()
-            if found and len(found) != count:
+            cells = as_text(raw, path, line).split()
+            if cells and len(cells) != count:
                 raise BadData(
-                    f"{len(found)} columns where {count} are needed: {wanted}; the line is "
+                    f"{len(cells)} columns where {count} are needed: {wanted}; the line is "
                     f'"{raw[:80].decode(errors="replace")}"',
                     path,
                     line,
                 )
-            if found:
-                yield line, found
+            if cells:
+                yield line, cells
         except BadData as fault:
             skips.take(fault)
 

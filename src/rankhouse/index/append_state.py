@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse import __version__
-from rankhouse.core.checksums import BLOCK, Checked, FileSum, Guard, NotSealed, file_sum, sealed, unsealed
+from rankhouse.core.checksums import (
+    BLOCK,
+    BadEnvelope,
+    CheckedArray,
+    FileSum,
+    Guard,
+    file_sum,
+    sealed,
+    unsealed,
+)
 from rankhouse.core.errors import BadIndex, WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.core.outputs import replacing
@@ -72,7 +81,7 @@ def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, objec
         state = msgspec.json.decode(unsealed(path.read_bytes(), bare=True), type=like)
         for field, names in named.items():
             choose(getattr(state, field), names, field)
-    except NotSealed as error:
+    except BadEnvelope as error:
         raise BadIndex(f"{path}: {error}; {AGAIN} with --overwrite") from error
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, WrongUse) as error:
         raise BadIndex(f"{path}: cannot be read ({error}); {AGAIN} with --overwrite") from error
@@ -107,7 +116,7 @@ def sum_of(state: LogState, name: str) -> FileSum:
     return FileSum(state.sizes()[name], state.sums.get(name, 0), state.blocks.get(name, b""))
 
 
-def mapped(folder: Path, state: LogState, name: str, dtype: str, shape: tuple[int, ...]) -> Checked[Any]:
+def mapped(folder: Path, state: LogState, name: str, dtype: str, shape: tuple[int, ...]) -> CheckedArray[Any]:
     """Map an array of a folder into memory; small files are compared now, blocks of large ones when read.
 
     Args:
@@ -142,7 +151,7 @@ def mapped(folder: Path, state: LogState, name: str, dtype: str, shape: tuple[in
     guard = Guard(content, expected, damaged)
     if expected.bytes <= BLOCK:
         guard.whole()
-    return Checked(content.view(dtype).reshape(shape), guard)
+    return CheckedArray(content.view(dtype).reshape(shape), guard)
 
 
 def complete_state(folder: Path, load: Callable[[Path], S]) -> S | None:
@@ -176,7 +185,7 @@ class DataFolder(Generic[S]):
     def __init__(self, folder: Path, state: S) -> None:
         self.folder, self.state = folder, state
 
-    def mapped(self, name: str, dtype: str, shape: tuple[int, ...]) -> Checked[Any]:
+    def mapped(self, name: str, dtype: str, shape: tuple[int, ...]) -> CheckedArray[Any]:
         """Map one of its arrays into memory; raises as :func:`mapped` does.
 
         Args:

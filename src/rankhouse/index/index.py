@@ -85,15 +85,15 @@ class Index:
         documents: The documents by id.
     """
 
-    def __init__(self, path: Path, said: Manifest, segments: list[Segment]) -> None:
-        self.path, self.manifest, self.segments = path, said, segments
-        self.analyzer: Analyzer = notation.make(said.analyzer, ANALYZERS, "analyzer")
+    def __init__(self, path: Path, manifest: Manifest, segments: list[Segment]) -> None:
+        self.path, self.manifest, self.segments = path, manifest, segments
+        self.analyzer: Analyzer = notation.make(manifest.analyzer, ANALYZERS, "analyzer")
         self.documents = Documents(segments)
         self.collection = Collection(
-            sum(entry.documents for entry in said.segments),
-            sum(entry.with_text for entry in said.segments),
-            sum(entry.with_terms for entry in said.segments),
-            sum(entry.tokens for entry in said.segments),
+            sum(entry.documents for entry in manifest.segments),
+            sum(entry.with_text for entry in manifest.segments),
+            sum(entry.with_terms for entry in manifest.segments),
+            sum(entry.tokens for entry in manifest.segments),
         )
         self.starts: NDArray[np.int64] = np.cumsum([0, *(part.documents for part in segments)])
         # Queries of a batch share words; one look-up of a word costs some tens of microseconds a segment.
@@ -147,11 +147,11 @@ class Index:
         if len(self.segments) == 1:
             return self.segments[0].ids.take(rows)
         owner = np.searchsorted(self.starts, rows, side="right") - 1
-        found = np.empty(len(rows), object)
+        names = np.empty(len(rows), object)
         for number in np.unique(owner):
             mine = np.flatnonzero(owner == number)
-            found[mine] = self.segments[number].ids.take(rows[mine] - self.starts[number])
-        return found.tolist()
+            names[mine] = self.segments[number].ids.take(rows[mine] - self.starts[number])
+        return names.tolist()
 
     @cached_property
     def in_id_order(self) -> bool:

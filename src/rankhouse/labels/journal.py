@@ -95,9 +95,9 @@ class Journal:
         if not (self.folder / "done.txt").exists():
             return  # nothing is lost
         changed = [part for part in plan if before.get(part) != plan[part]]
-        said = f"it was made with other inputs ({', '.join(changed)})" if before else "its plan is damaged"
+        reason = f"it was made with other inputs ({', '.join(changed)})" if before else "its plan is damaged"
         warnings.warn(
-            f"an unfinished labelling stands in {self.folder}, but {said}; starting afresh",
+            f"an unfinished labelling stands in {self.folder}, but {reason}; starting afresh",
             RankhouseWarning,
             stacklevel=4,
         )

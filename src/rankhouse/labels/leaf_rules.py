@@ -241,10 +241,10 @@ def non_relevant(rule: Rule) -> Rule:
     Where judges say what is relevant, a pair is non-relevant if none of them says yes; what a teacher refuses
     among the relevant is doubtful, and neither. Without a judge, whatever the rule refuses is non-relevant.
     """
-    found = list(dict.fromkeys(_affirmed(rule, affirmed=True)))
-    if not found:
+    affirmative = list(dict.fromkeys(_affirmed(rule, affirmed=True)))
+    if not affirmative:
         return Not(rule)
-    refusals: list[Rule] = [Not(judge) for judge in found]
+    refusals: list[Rule] = [Not(judge) for judge in affirmative]
     return reduce(And, refusals)
 
 

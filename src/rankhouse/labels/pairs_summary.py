@@ -57,7 +57,7 @@ def summarise_pairs(pairs: Iterable[LabelledPair], qrels: Qrels | None = None) -
     """
     every: Counter[str] = Counter()
     yes: Counter[str] = Counter()
-    found: set[tuple[str, str]] = set()
+    positives: set[tuple[str, str]] = set()
     right = 0
     for pair in pairs:
         every[pair.query_id] += 1
@@ -66,9 +66,9 @@ def summarise_pairs(pairs: Iterable[LabelledPair], qrels: Qrels | None = None) -
         yes[pair.query_id] += 1
         if qrels is not None and qrels.get(pair.query_id, {}).get(pair.doc_id, 0) > 0:
             right += 1
-            found.add((pair.query_id, pair.doc_id))
+            positives.add((pair.query_id, pair.doc_id))
     counted = PairsSummary(every.total(), yes.total(), len(every), len(yes), max(yes.values(), default=0))
     if qrels is None:
         return counted
     wanted = sum(len(relevant(qrels, query_id)) for query_id in qrels)
-    return counted._replace(right=right, found=len(found), wanted=wanted)
+    return counted._replace(right=right, found=len(positives), wanted=wanted)

@@ -64,14 +64,14 @@ def gather(passages: Iterable[Passage], name: str) -> PassageFile:
     Raises:
         DuplicateId: One number of one document is given twice.
     """
-    found: dict[str, dict[int, Passage]] = {}
+    by_document: dict[str, dict[int, Passage]] = {}
     for passage in passages:
-        if passage.index in found.setdefault(passage.doc_id, {}):
+        if passage.index in by_document.setdefault(passage.doc_id, {}):
             raise DuplicateId(
                 f'passage {passage.index} of document "{passage.doc_id}" is given twice in {name}'
             )
-        found[passage.doc_id][passage.index] = passage
-    return PassageFile({d: tuple(p[i] for i in sorted(p)) for d, p in found.items()}, name)
+        by_document[passage.doc_id][passage.index] = passage
+    return PassageFile({d: tuple(p[i] for i in sorted(p)) for d, p in by_document.items()}, name)
 
 
 def read_passages(path: Path | str) -> PassageFile:
@@ -88,10 +88,10 @@ def read_passages(path: Path | str) -> PassageFile:
 
 def _passage(raw: bytes, path: Path, line: int) -> Passage:
     wanted = 'not a passage; a line is {"doc_id", "index", "text"}'
-    found = from_json(_decoder, raw, wanted, path, line)
-    if found.index < 0:
-        raise BadData(f"the index {found.index} is no place in a document; the first is 0", path, line)
-    return Passage(found.doc_id, found.index, found.text)
+    record = from_json(_decoder, raw, wanted, path, line)
+    if record.index < 0:
+        raise BadData(f"the index {record.index} is no place in a document; the first is 0", path, line)
+    return Passage(record.doc_id, record.index, record.text)
 
 
 def check_passages(passages: PassageFile, run: Run, depth: int) -> None:

@@ -241,21 +241,21 @@ def open_biencoder(
     _check("pooling", pooling, ("cls", "mean"))
     _check("similarity", similarity, SIMILARITIES)
     folder = find(path, allow_pickle)
-    said = read_settings(folder) or Settings(folder, "cls", (), False, None, None, "", "")
-    raw = read_config(said.transformer)
+    settings = read_settings(folder) or Settings(folder, "cls", (), False, None, None, "", "")
+    raw = read_config(settings.transformer)
     if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
         raise BadModel(f'"{path}" is a {raw["model_type"]} checkpoint, no bi-encoder; try  monot5("{path}")')
-    own_tokenizer, _, meant = load_tokenizer(said.transformer, tokenizer)
-    network = load_network(said.transformer, "AutoModel", allow_pickle, ("pooler",))
-    shapes, weights = read_dense(said.dense)
+    own_tokenizer, _, meant = load_tokenizer(settings.transformer, tokenizer)
+    network = load_network(settings.transformer, "AutoModel", allow_pickle, ("pooler",))
+    shapes, weights = read_dense(settings.dense)
     layers = dense_layers(shapes)
     layers.load_state_dict(weights)
-    query_prompt, passage_prompt = prompts or (said.query_prompt, said.passage_prompt)
+    query_prompt, passage_prompt = prompts or (settings.query_prompt, settings.passage_prompt)
     policy = {
-        "max_length": length_limit(network.config, said.max_length or meant, max_length),
-        "pooling": pooling or said.pooling,
-        "normalised": said.normalised,
-        "similarity": similarity or said.similarity or ("cosine" if said.normalised else "dot"),
+        "max_length": length_limit(network.config, settings.max_length or meant, max_length),
+        "pooling": pooling or settings.pooling,
+        "normalised": settings.normalised,
+        "similarity": similarity or settings.similarity or ("cosine" if settings.normalised else "dot"),
         "query_prompt": query_prompt,
         "passage_prompt": passage_prompt,
         "dense": shapes,

@@ -189,10 +189,10 @@ def read_files(folder: Path, manifest: Manifest) -> tuple[dict[str, Tensor], dic
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in _VERSIONS:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -97,8 +97,8 @@ class ConvKNRM(WordModel):
         if not torch.is_grad_enabled():
             return [unit(following_sums(self.embedding, layer, ids).relu_()) for layer in layers]
         words = self.embedding(ids).transpose(1, 2)
-        made = (layer(F.pad(words, (0, i))).relu() for i, layer in enumerate(layers))
-        return [unit(grams.transpose(1, 2)) for grams in made]
+        maps = (layer(F.pad(words, (0, i))).relu() for i, layer in enumerate(layers))
+        return [unit(grams.transpose(1, 2)) for grams in maps]
 
     def matches(self, batch: TwoSided) -> dict[str, Tensor]:
         """Return a match matrix (n, q, p) a pair of lengths; "2-3": query 2-grams, passage 3-grams."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.biencoder import BiEncoder, Similarity, compare
-from rankhouse.models.encoding_cache import Encoded, EncodingCache
+from rankhouse.models.encoding_cache import EncodingCache, TextVectors
 from rankhouse.models.engine import Engine
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.layers.ragged import Packed
@@ -70,7 +70,7 @@ class DenseRanker(NeuralRanker):
             )
         return out
 
-    def _with_losses(self, encode: Callable[[Sequence[str]], Packed], texts: Sequence[str]) -> Encoded:
+    def _with_losses(self, encode: Callable[[Sequence[str]], Packed], texts: Sequence[str]) -> TextVectors:
         """Compute vectors and what each text lost; pairs are reported, not the texts they share."""
         lost: list[Tensor] = []
 
@@ -80,7 +80,7 @@ class DenseRanker(NeuralRanker):
             return batch
 
         vectors = self._computed(texts, encoded, self._unreported)
-        return Encoded(vectors, torch.cat(lost).numpy())
+        return TextVectors(vectors, torch.cat(lost).numpy())
 
     @cached_property
     def _unreported(self) -> Engine:

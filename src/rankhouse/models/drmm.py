@@ -105,8 +105,8 @@ class DRMM(WordModel):
         """
         mask = batch.query.mask(at_least=1)
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
-        said = through(self.out, through(self.hidden, histograms).tanh()).tanh()
-        return shares(self.gate * idf, mask) * said.squeeze(2)
+        scores = through(self.out, through(self.hidden, histograms).tanh()).tanh()
+        return shares(self.gate * idf, mask) * scores.squeeze(2)
 
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""

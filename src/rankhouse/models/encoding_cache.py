@@ -18,7 +18,7 @@ _ENTRY = 200
 """Bytes that a text costs besides its vector, about."""
 
 
-class Encoded(NamedTuple):
+class TextVectors(NamedTuple):
     """Vectors of n texts, and what of each did not fit.
 
     Attributes:
@@ -38,7 +38,7 @@ class EncodingCache:
         size: Bytes they may take.
     """
 
-    def __init__(self, encode: Callable[[Sequence[str]], Encoded], size: int) -> None:
+    def __init__(self, encode: Callable[[Sequence[str]], TextVectors], size: int) -> None:
         self._encode, self._size = encode, size
         self._entries: OrderedDict[bytes, tuple[FloatArray, int]] = OrderedDict()
         self._lock = Lock()
@@ -46,7 +46,7 @@ class EncodingCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __call__(self, texts: Sequence[str]) -> Encoded:
+    def __call__(self, texts: Sequence[str]) -> TextVectors:
         """Return the vectors of n texts in their order; those not kept are encoded, equal ones once."""
         names = [_name(text) for text in texts]
         with self._lock:
@@ -60,7 +60,9 @@ class EncodingCache:
         with self._lock:
             self._store(entries)
         ordered = [entries[name] for name in names]
-        return Encoded(np.stack([row for row, _ in ordered]), np.array([cut for _, cut in ordered], np.int64))
+        return TextVectors(
+            np.stack([row for row, _ in ordered]), np.array([cut for _, cut in ordered], np.int64)
+        )
 
     def _store(self, entries: dict[bytes, tuple[FloatArray, int]]) -> None:
         """Make these the latest, and let go of the oldest beyond the size."""

@@ -125,11 +125,11 @@ class MonoT5(nn.Module):
         """
         relevant = labels.reshape(-1).to(self._device) > 0.5
         words = torch.where(relevant, self._words[0], self._words[1])[:, None]
-        said, to_say = self._start(len(words)), words
+        prompt, to_say = self._start(len(words)), words
         if self.learns_end:
-            said = torch.cat([said, words], 1)
+            prompt = torch.cat([prompt, words], 1)
             to_say = torch.cat([words, torch.full_like(words, self.policy["end"])], 1)
-        logits = self._head()(self._decode(batch, said)).float()
+        logits = self._head()(self._decode(batch, prompt)).float()
         return F.cross_entropy(logits.flatten(0, 1), to_say.flatten())
 
     def scorer(self, compute: Compute) -> Callable[[Packed], Tensor]:
@@ -157,14 +157,17 @@ class MonoT5(nn.Module):
         """Return tokenizer.json and config.json."""
         return checkpoint_assets(self._tokenizer, self._config)
 
-    def _decode(self, batch: Packed, said: Tensor) -> Tensor:
+    def _decode(self, batch: Packed, tokens: Tensor) -> Tensor:
         """Return the decoder's states (n, words said, w) before the output layer."""
         batch = batch.to(self._device)
         mask = batch.ids.mask()
         network: Any = self.network
         encoded = network.encoder(input_ids=batch.ids.pad(), attention_mask=mask.long()).last_hidden_state
         states: Tensor = network.decoder(
-            input_ids=said, encoder_hidden_states=encoded, encoder_attention_mask=mask.long(), use_cache=False
+            input_ids=tokens,
+            encoder_hidden_states=encoded,
+            encoder_attention_mask=mask.long(),
+            use_cache=False,
         ).last_hidden_state
         return states * states.shape[-1] ** -0.5 if self.policy["scaled"] else states
 

@@ -180,10 +180,10 @@ class Hierarchy(nn.Module):
     def climb(self, side: Ragged) -> list[Tensor]:
         """Return what each layer makes of a side: l tensors (n, t, f), zero beyond a text's length."""
         mask = side.mask(at_least=1)[:, :, None]
-        made = [self.embedding(side.pad(at_least=1))]
+        levels = [self.embedding(side.pad(at_least=1))]
         for layer in self.layers:
-            made.append(convolved(cast(nn.Conv1d, layer), made[-1]).relu() * mask)
-        return made[1:]
+            levels.append(convolved(cast(nn.Conv1d, layer), levels[-1]).relu() * mask)
+        return levels[1:]
 
     def compare(self, query: Ragged, post: Ragged) -> tuple[Tensor, list[Tensor]]:
         """Compare both sides layer by layer.
@@ -199,15 +199,15 @@ class Hierarchy(nn.Module):
         asked, said = query.mask(at_least=1), post.mask(at_least=1)
         idf = cast(Tensor, self.idf)[query.pad(at_least=1)] * asked
         there = said.any(1)[:, None, None]
-        kept, matrices = [], []
+        pools, matrices = [], []
         for left, right in zip(self.climb(query), self.climb(post), strict=True):
             raw = dots(left, right).masked_fill(~said[:, None, :], -1e30)
             spread = _softmax(raw) * said[:, None, :] * there
             means = row_sums(raw * said[:, None, :]) / said.sum(1).clamp_min(1)[:, None]
             pooled = torch.stack([spread.amax(2) * idf, means.tanh() * idf], dim=2)  # (n, q, 2)
-            kept.append(F.pad(pooled, (0, 0, 0, self.most - pooled.shape[1])).flatten(1))
+            pools.append(F.pad(pooled, (0, 0, 0, self.most - pooled.shape[1])).flatten(1))
             matrices.append(spread)
-        return torch.cat(kept, dim=1), matrices
+        return torch.cat(pools, dim=1), matrices
 
 
 class MPHCNN(nn.Module):

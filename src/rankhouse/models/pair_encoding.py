@@ -59,10 +59,10 @@ class TextIds:
     @cached_property
     def fingerprint(self) -> str:
         """Name of how texts are cut; what the model puts around them is left out, so that kin share ids."""
-        said = json.loads(self._tokenizer.to_str())
+        settings = json.loads(self._tokenizer.to_str())
         for name in ("post_processor", "truncation", "padding"):
-            said.pop(name, None)
-        return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+            settings.pop(name, None)
+        return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
 
     @property
     def largest(self) -> int:
@@ -77,15 +77,15 @@ class TextIds:
     def __call__(self, texts: Iterable[str]) -> list[Ids]:
         """Return the ids of texts, in the order given."""
         texts = list(texts)
-        found = {text: self._known.get(text) for text in texts}
-        new = [text for text, ids in found.items() if ids is None]
+        rows = {text: self._known.get(text) for text in texts}
+        new = [text for text, ids in rows.items() if ids is None]
         for text, encoding in zip(
             new, self._tokenizer.encode_batch_fast(new, add_special_tokens=False), strict=True
         ):
             flat = encoding.ids
-            found[text] = Ids(np.array(flat[: self._keep], np.int32), len(flat))
-        self._remember({text: found[text] for text in new})
-        return [ids for text in texts if (ids := found[text]) is not None]
+            rows[text] = Ids(np.array(flat[: self._keep], np.int32), len(flat))
+        self._remember({text: rows[text] for text in new})
+        return [ids for text in texts if (ids := rows[text]) is not None]
 
     def forget(self) -> None:
         """Drop all that is remembered."""
@@ -246,8 +246,8 @@ def fit(query: int, passage: int, room: int) -> tuple[int, int]:
     """
     if query + passage <= room:
         return query, passage
-    kept = min(passage, max(room - query, room // 4, 1))
-    return min(query, room - kept), kept
+    rest = min(passage, max(room - query, room // 4, 1))
+    return min(query, room - rest), rest
 
 
 def plain(tokenizer: Tokenizer) -> Tokenizer:

@@ -129,12 +129,12 @@ class PostReader(WordReader):
 
     def ids(self, words: Sequence[str]) -> list[int]:
         """Return each word's number; unknown words have 1 and those behind the vocabulary."""
-        found = self.vocabulary.ids(words)
+        numbers = self.vocabulary.ids(words)
         if self.unknown > 1:
-            for at, number in enumerate(found):
+            for at, number in enumerate(numbers):
                 if number == UNKNOWN and (row := crc32(words[at].encode()) % self.unknown):
-                    found[at] = len(self.vocabulary) + row - 1
-        return found
+                    numbers[at] = len(self.vocabulary) + row - 1
+        return numbers
 
 
 class TextEncoder(nn.Module):

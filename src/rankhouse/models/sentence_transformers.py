@@ -74,9 +74,9 @@ def read_settings(folder: Path) -> Settings | None:
     own = transformer / "sentence_bert_config.json"
     most = _read(own).get("max_seq_length") if own.is_file() else None
     extra = folder / "config_sentence_transformers.json"
-    said: Mapping[str, Any] = _read(extra) if extra.is_file() else {}
+    prompts: Mapping[str, Any] = _read(extra) if extra.is_file() else {}
     similarity = {"dot": "dot", "cosine": "cosine", "euclidean": "l2"}.get(
-        said.get("similarity_fn_name") or ""
+        prompts.get("similarity_fn_name") or ""
     )
     return Settings(
         transformer,
@@ -85,8 +85,8 @@ def read_settings(folder: Path) -> Settings | None:
         normalised,
         most,
         similarity,
-        _prompt(said, _QUERY_PROMPTS),
-        _prompt(said, _PASSAGE_PROMPTS),
+        _prompt(prompts, _QUERY_PROMPTS),
+        _prompt(prompts, _PASSAGE_PROMPTS),
     )
 
 
@@ -133,10 +133,10 @@ def _pooling(path: Path) -> Pooling:
     raise BadModel(f'"{path}" pools by {" and ".join(modes)}{left_out}; read here are cls and mean')
 
 
-def _prompt(said: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    prompts: Mapping[str, str] = said.get("prompts") or {}
+def _prompt(settings: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    prompts: Mapping[str, str] = settings.get("prompts") or {}
     named = [prompts[name] for name in names if prompts.get(name)]
-    return named[0] if named else prompts.get(said.get("default_prompt_name") or "", "")
+    return named[0] if named else prompts.get(settings.get("default_prompt_name") or "", "")
 
 
 def _read(path: Path) -> Any:  # noqa: ANN401  # whatever JSON holds

@@ -233,13 +233,13 @@ class TK(WordModel):
         device = self.mix.device
         for chosen in within_budget(rows.lengths, _ENCODE_BUDGET):
             part = rows.take(chosen).to(device)
-            made = unit(self.represent(part))[part.mask(at_least=1)].cpu()
+            values = unit(self.represent(part))[part.mask(at_least=1)].cpu()
             into = Ragged(torch.arange(len(vectors)), rows.lengths).take(chosen).values.numpy()
             if storage == "int8":
-                largest = made.abs().amax(1).clamp_min(1e-30) / 127
+                largest = values.abs().amax(1).clamp_min(1e-30) / 127
                 scales[into] = largest.numpy()
-                made = (made / largest[:, None]).round()
-            vectors[into] = made.numpy()
+                values = (values / largest[:, None]).round()
+            vectors[into] = values.numpy()
         return StoredPassages(vectors, scales, starts.numpy(), read.lost.numpy())
 
     @torch.inference_mode()

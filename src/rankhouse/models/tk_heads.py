@@ -115,8 +115,8 @@ class WindowHead(nn.Module):
         for i, (counts, size, most) in enumerate(zip(all_counts, self.sizes, self.most, strict=True)):
             starts = passage_mask[:, ::size] & query_mask.any(1, keepdim=True)  # (n, w): a window with a word
             logs = counts.clamp_min(1e-10).log() * query_mask[:, :, None, None]
-            said = through(cast(nn.Linear, self.kernel_weights[i]), query_sums(logs)).squeeze(2)  # (n, w)
-            values = (said * self.scales[i]).exp() * starts
+            logits = through(cast(nn.Linear, self.kernel_weights[i]), query_sums(logs)).squeeze(2)  # (n, w)
+            values = (logits * self.scales[i]).exp() * starts
             values = nn.functional.pad(values, (0, max(0, most - values.shape[1])))[:, :most]
             layer = cast(nn.Linear, self.window_weights[i])
             scores.append(through(layer, values.sort(1, descending=True).values))

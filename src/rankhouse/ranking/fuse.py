@@ -32,7 +32,7 @@ Weights = tuple[float, ...]
 _MOST_TRIALS = 5_000
 
 
-class _Aligned(NamedTuple):
+class _AlignedRuns(NamedTuple):
     """Runs laid side by side: one row for each (query, document) that any of them has.
 
     ``values`` (runs, rows) is NaN where a run lacks the document; ``floors`` (runs, queries) is what it then
@@ -80,7 +80,7 @@ class Fusion:
         return _mix(self, _align(self, runs), chosen)
 
 
-def _align(fusion: Fusion, runs: Sequence[Run]) -> _Aligned:
+def _align(fusion: Fusion, runs: Sequence[Run]) -> _AlignedRuns:
     """Value every run's documents and bring the same ones under each other."""
     queries = {q: i for i, q in enumerate(dict.fromkeys(q for run in runs for q in run))}
     codes: dict[str, int] = {}
@@ -109,7 +109,7 @@ def _align(fusion: Fusion, runs: Sequence[Run]) -> _Aligned:
     for number, (_, _, worth) in enumerate(columns):
         aligned[number, place[ends[number] : ends[number + 1]]] = worth
     query, backwards = np.divmod(rows, last + 1)
-    return _Aligned(queries, query, table[by_id], last - backwards, aligned, floors)
+    return _AlignedRuns(queries, query, table[by_id], last - backwards, aligned, floors)
 
 
 def _valued(fusion: Fusion, ranking: Ranking, number: int, query_id: str) -> Floats:
@@ -125,7 +125,7 @@ def _valued(fusion: Fusion, ranking: Ranking, number: int, query_id: str) -> Flo
     return values
 
 
-def _mix(fusion: Fusion, aligned: _Aligned, weights: Weights) -> Run:
+def _mix(fusion: Fusion, aligned: _AlignedRuns, weights: Weights) -> Run:
     """Add up and sort."""
     part = np.flatnonzero(np.array(weights) > 0)
     values = aligned.values[part]
@@ -229,7 +229,7 @@ FUSIONS: dict[str, Callable[..., Fusion]] = {
 # --- finding the weights ---------------------------------------------------------------------------------
 
 
-class Tuned(NamedTuple):
+class TuningResult(NamedTuple):
     """The best weights found, their score, and everything that was tried, in that order."""
 
     weights: Weights
@@ -244,7 +244,7 @@ def tune(
     grid: Sequence[Sequence[float]] | None = None,
     step: float = 0.05,
     refine: bool = False,
-) -> Tuned:
+) -> TuningResult:
     """Find weights by trying a grid. Equal scores go to the first tried: least weight on the later runs.
 
     Args:
@@ -272,7 +272,7 @@ def tune(
     if refine:
         near = _simplex(len(runs), parts * 10, _best(tried)[0])
         tried += [(point, score(_mix(fusion, aligned, point))) for point in near]
-    return Tuned(*_best(tried), tuple(tried))
+    return TuningResult(*_best(tried), tuple(tried))
 
 
 def interpolations(runs: int, step: float = 0.1) -> list[Weights]:

@@ -59,14 +59,14 @@ class Pool(NamedTuple):
     def __call__(
         self,
         scores: Sequence[float] | NDArray[np.float32],
-        said: str = "score",
+        declared: str = "score",
         indexes: Sequence[int] | None = None,
     ) -> float:
         """Pool the scores (p,) of one document's passages, p >= 1, in any order.
 
         Args:
             scores: What the ranker gave.
-            said: The scale the ranker declares: "score" if it declares none.
+            declared: The scale the ranker declares: "score" if it declares none.
             indexes: Passage.index of each; only ``first`` looks at them. 0, 1, 2 ... if not given.
 
         Raises:
@@ -82,7 +82,7 @@ class Pool(NamedTuple):
                 + (", that of the passage with index 0" if self.first_only else "")
             )
         with np.errstate(invalid="ignore"):  # infinities may meet; the caller refuses what is not a number
-            return self.gather(convert(values, said, self.scale))
+            return self.gather(convert(values, declared, self.scale))
 
     def check(self, ranker: Ranker) -> str:
         """Return the ranker's declared scale if this pool can work with it, before any time is spent.

@@ -144,8 +144,8 @@ class ScoreFile:
             raise
 
     def _refuse_torn(self) -> None:
-        if (said := str(self._sql.execute("PRAGMA quick_check(1)").fetchone()[0])) != "ok":
-            raise damaged(self.path, said)
+        if (verdict := str(self._sql.execute("PRAGMA quick_check(1)").fetchone()[0])) != "ok":
+            raise damaged(self.path, verdict)
 
     def _insert(self, ranker: int, seed: int, rows: Sequence[tuple[bytes, float]]) -> None:
         """Write scores with their checksums; the first to write one wins."""
@@ -165,15 +165,15 @@ class ScoreFile:
         """
         with self._turn:
             try:
-                if (found := self._sql.execute(_WHOSE, (name,)).fetchone()) is None:
+                if (entry := self._sql.execute(_WHOSE, (name,)).fetchone()) is None:
                     self._sql.execute(_ENROL, (name, fingerprint, policy))
-                    found = self._sql.execute(_WHOSE, (name,)).fetchone()
+                    entry = self._sql.execute(_WHOSE, (name,)).fetchone()
             except _FAULTS as error:
                 raise _explained(self.path, error) from error
-        if found is None:
+        if entry is None:
             raise damaged(self.path, "a ranker just entered is not there")
-        self._seeds[int(found[0])] = _seed(name)
-        return int(found[0])
+        self._seeds[int(entry[0])] = _seed(name)
+        return int(entry[0])
 
     def find(self, ranker: int, keys: Sequence[bytes]) -> dict[bytes, float]:
         """Look keys up; those not there are absent from the answer.
@@ -182,7 +182,7 @@ class ScoreFile:
             ranker: The ranker's row.
             keys: Hashes of the pairs.
         """
-        found: dict[bytes, float] = {}
+        known: dict[bytes, float] = {}
         unique = list(dict.fromkeys(keys))
         with self._turn:
             try:
@@ -194,10 +194,10 @@ class ScoreFile:
                         f"AND pair IN ({marks})",
                         some,
                     ).fetchall()
-                    found.update(self._sound(self._seeds[ranker], rows))
+                    known.update(self._sound(self._seeds[ranker], rows))
             except _FAULTS as error:
                 raise _explained(self.path, error) from error
-        return found
+        return known
 
     def _sound(self, seed: int, rows: Sequence[tuple[Any, Any, Any]]) -> Iterator[tuple[bytes, float]]:
         """Compare rows with their checksums.

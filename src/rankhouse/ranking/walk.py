@@ -93,13 +93,13 @@ def _note(doc_id: str, ids: list[str]) -> None:
 
 
 def scored(
-    ranker: Ranker, found: Iterable[Candidate], plan: Plan, report: Report, counter: Counter
+    ranker: Ranker, candidates: Iterable[Candidate], plan: Plan, report: Report, counter: Counter
 ) -> Iterator[tuple[Candidate, FloatArray]]:
     """Score documents, several at once.
 
     Args:
         ranker: What scores texts.
-        found: The documents.
+        candidates: The documents.
         plan: Size of a chunk, what is stored.
         report: Told what was scored.
         counter: Told how far the work is.
@@ -108,7 +108,7 @@ def scored(
         Each document with the scores (p,) of its p passages, in order.
     """
     before = time.perf_counter()
-    for chunk in _chunks(found, plan):
+    for chunk in _chunks(candidates, plan):
         scores = _scores(ranker, chunk, plan)
         ends = np.cumsum([len(one.passages) for one in chunk])[:-1]
         yield from zip(chunk, np.split(scores, ends), strict=True)
@@ -121,11 +121,11 @@ def scored(
             before = now
 
 
-def _chunks(found: Iterable[Candidate], plan: Plan) -> Iterator[list[Candidate]]:
+def _chunks(candidates: Iterable[Candidate], plan: Plan) -> Iterator[list[Candidate]]:
     """Gather documents until there are enough pairs for the ranker, or until the query ends."""
     chunk: list[Candidate] = []
     pairs = characters = 0
-    for one in found:
+    for one in candidates:
         # Documents that cannot be scored wait as well, but not without bound.
         full = pairs >= plan.chunk or characters >= plan.characters or len(chunk) >= 10 * plan.chunk
         if full or (plan.alone and chunk and chunk[0].query.id != one.query.id):

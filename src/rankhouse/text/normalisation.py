@@ -37,4 +37,4 @@ WIDTHS: dict[str, Callable[[str], str]] = {"as-is": as_it_is, "full": full_width
 
 
 def _katakana(text: str) -> str:
-    return _KATAKANA.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
+    return _KATAKANA.sub(lambda match: unicodedata.normalize("NFKC", match[0]), text)

@@ -73,7 +73,7 @@ def blingfire_sentences(text: str) -> list[str]:
         behind = at + len(sentence)
     starts[1:2] = []  # what stands before the first sentence belongs to it
     ends = [*starts[1:], len(text)]
-    return [found for start, end in zip(starts, ends, strict=True) if (found := text[start:end].strip())]
+    return [piece for start, end in zip(starts, ends, strict=True) if (piece := text[start:end].strip())]
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class Sentences:
 
     def __call__(self, document: Document) -> list[Passage]:
         """Return the windows, in order."""
-        found = self.find(document.text[: self.max_chars])
-        sentences = [s for sentence in found if (s := sentence.strip())]
+        pieces = self.find(document.text[: self.max_chars])
+        sentences = [s for sentence in pieces if (s := sentence.strip())]
         texts = [
             " ".join(sentences[start:end]) for start, end in _windows(len(sentences), self.size, self.stride)
         ]

@@ -109,7 +109,7 @@ def _pieces(token: str) -> Iterator[Located]:
     """Read one token: entities whole, the rest cut at delimiters."""
     rest: tuple[int, int] | None = (0, len(token))
     older: tuple[int, int] | None = None
-    kept = False
+    protected = False
     while rest or older:
         (start, end), rest, older = (rest, None, older) if rest else (older or (0, 0), None, None)
         part = token[start:end]
@@ -131,11 +131,11 @@ def _pieces(token: str) -> Iterator[Located]:
                 older = rest or older
                 rest, part = (start + cut + 1, start + len(part)), part[:cut]
         if whole:
-            kept = True
-        elif kept:
+            protected = True
+        elif protected:
             part = _letters_and_digits(_lower_units(part))
         if part:
-            yield start, start + len(part), KEPT + part if kept else part
+            yield start, start + len(part), KEPT + part if protected else part
 
 
 def _first_entity_delimiter(part: str) -> int:

@@ -118,16 +118,16 @@ def start_table(
         BadData: Wrong width, header, number or encoding (with the line), or no word in common.
         MissingExtra: A token table needs tokenizers and safetensors.
     """
-    found = _find(str(source), vocabulary, fold_case)
-    if not found:
+    by_row = _find(str(source), vocabulary, fold_case)
+    if not by_row:
         raise BadData(
             f"knows none of the {len(vocabulary.words):,} words of the vocabulary (which has for example "
             f"{', '.join(vocabulary.words[:5])}); is it of another language or case? fold_case=True looks "
             "words up in lower case too",
             source,
         )
-    rows = np.fromiter(found, np.int64, len(found))
-    known = np.stack([found[row] for row in rows]).astype(np.float32)
+    rows = np.fromiter(by_row, np.int64, len(by_row))
+    known = np.stack([by_row[row] for row in rows]).astype(np.float32)
     table = missing(np.random.default_rng(seed), (len(vocabulary), known.shape[1]), known)
     table[rows] = known
     table[PADDING] = 0
@@ -151,11 +151,11 @@ def _find(source: str, vocabulary: Vocabulary, fold_case: bool) -> dict[int, Flo
         return {row: vector for row, vector in vectors if vector.any()}
     lines = _zip_lines(path, member) if start == _ZIP_MAGIC else numbered_lines(path)
     wanted = {word: row for row, word in enumerate(vocabulary.words, 2)}
-    found = dict(read_text_vectors(lines, path, _accepts(wanted, fold_case)))
-    exact = {row: found[word] for word, row in wanted.items() if word in found}
+    by_word = dict(read_text_vectors(lines, path, _accepts(wanted, fold_case)))
+    exact = {row: by_word[word] for word, row in wanted.items() if word in by_word}
     if not fold_case:
         return exact
-    folded = {row: found[word.lower()] for word, row in wanted.items() if word.lower() in found}
+    folded = {row: by_word[word.lower()] for word, row in wanted.items() if word.lower() in by_word}
     return folded | exact
 
 
@@ -314,13 +314,13 @@ def _from_token_table(folder: Path, vocabulary: Vocabulary) -> dict[int, FloatAr
     tokenizer.no_truncation()
     table = _token_rows(folder / "model.safetensors", tokenizer.get_vocab_size())
     unknown = {tokenizer.token_to_id(token) for token in ("[UNK]", "<unk>", "<UNK>")}
-    found = {}
+    by_row = {}
     pieces = tokenizer.encode_batch(list(vocabulary.words), add_special_tokens=False)
     for row, encoded in enumerate(pieces, 2):
         ids = [i for i in encoded.ids if i not in unknown]
         if ids and len(ids) == len(encoded.ids):
-            found[row] = table[ids].mean(axis=0)
-    return found
+            by_row[row] = table[ids].mean(axis=0)
+    return by_row
 
 
 def _token_rows(path: Path, size: int) -> FloatArray:

@@ -183,12 +183,12 @@ class Tally:
         """Return the words counted ``min_count`` times or more; see :meth:`Vocabulary.count`."""
         if min_count < 1:
             raise WrongUse(f"min_count={min_count}: a listed word occurs at least 1 time; use 1 or more")
-        kept = sorted((-count, word) for word, count in self._counts.items() if count >= min_count)
-        if not kept:
+        counts = sorted((-count, word) for word, count in self._counts.items() if count >= min_count)
+        if not counts:
             raise BadData(
                 f"no word occurs {min_count} times or more in {self._documents:,} texts with "
                 f"{len(self._counts):,} distinct words, so the vocabulary would be empty; "
                 "give more text or lower min_count"
             )
-        entries = [Entry(word, -count, self._spread[word]) for count, word in kept]
+        entries = [Entry(word, -count, self._spread[word]) for count, word in counts]
         return Vocabulary(entries, self._documents, min_count)

@@ -113,9 +113,9 @@ def kinds(text: str) -> str:
 def words(text: str) -> list[str]:
     """Split a text into words, as they stand in it."""
     if text.isascii() or not _not_plain(text):
-        found: list[str] = _plain_words.findall(text)
-        if len(text) <= MAX_WORD_UNITS or max(map(len, found), default=0) <= MAX_WORD_UNITS:
-            return found
+        runs: list[str] = _plain_words.findall(text)
+        if len(text) <= MAX_WORD_UNITS or max(map(len, runs), default=0) <= MAX_WORD_UNITS:
+            return runs
     return [text[start:end] for start, end in spans(text)]
 
 
@@ -123,11 +123,11 @@ def spans(text: str) -> list[Span]:
     """Find the words of a text as (start, end) in characters."""
     plain = text.isascii() or not _not_plain(text)
     pattern, subject = (_plain_words, text) if plain else (_words_of_kinds, kinds(text))
-    found = [match.span() for match in pattern.finditer(subject)]
+    places = [match.span() for match in pattern.finditer(subject)]
     # A character is at most two units, so shorter words need no second look.
-    if len(text) > MAX_WORD_UNITS // 2 and any(end - start > MAX_WORD_UNITS // 2 for start, end in found):
+    if len(text) > MAX_WORD_UNITS // 2 and any(end - start > MAX_WORD_UNITS // 2 for start, end in places):
         return list(_bounded(text, subject, pattern))
-    return found
+    return places
 
 
 def _bounded(text: str, subject: str, pattern: re.Pattern[str]) -> Iterator[Span]:

@@ -180,7 +180,7 @@ class Batches:
         passages = examples.fetch(items.tolist())
         at = at.reshape(groups.item.shape)
         pairs: list[Pair] = []
-        kept = []
+        rows = []
         for row in range(len(groups.query)):
             group = [
                 Pair(examples.queries[query], passages[place])
@@ -188,8 +188,8 @@ class Batches:
             ]
             if all(query.text.strip() and _said(passage) for query, passage in group):
                 pairs += group
-                kept.append(row)
-        return TextBatch(pairs, groups.label[kept].astype(np.float32))
+                rows.append(row)
+        return TextBatch(pairs, groups.label[rows].astype(np.float32))
 
     def _mixed(self, rng: np.random.Generator) -> Iterator[Groups]:
         """Every labelled pair once."""
@@ -271,9 +271,9 @@ class Batches:
     def _with_negatives(self, rows: IntArray, rng: np.random.Generator) -> Groups:
         """Put ``count`` negatives behind each of b relevant pairs: (b, 1 + count)."""
         drawn = self._anywhere(rows, rng) if self.shape.negatives.anywhere else self._own(rows, rng)
-        found = (drawn >= 0).all(axis=1)
-        items = np.column_stack([self.examples.item[rows], drawn])[found]
-        query = np.repeat(self.examples.query[rows][found, None], items.shape[1], axis=1)
+        complete = (drawn >= 0).all(axis=1)
+        items = np.column_stack([self.examples.item[rows], drawn])[complete]
+        query = np.repeat(self.examples.query[rows][complete, None], items.shape[1], axis=1)
         label = np.zeros_like(items)
         label[:, 0] = 1
         return Groups(query, items, label)

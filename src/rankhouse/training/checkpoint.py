@@ -25,7 +25,7 @@ from rankhouse.core.outputs import replacing
 _SAID, _SUM = "rankhouse", "crc32"
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, Any]) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
     """Write tensors and a JSON note into one file; whole, or what stood there before stays.
 
     Tensors that share memory are written once.
@@ -33,7 +33,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, A
     Args:
         path: The file.
         tensors: Name -> tensor.
-        said: What else to write, as JSON.
+        notes: What else to write, as JSON.
 
     Raises:
         OutputFailed: Disk full, no permission, or the like.
@@ -51,7 +51,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, A
         # A view into a larger tensor would take its owner along.
         stored[name] = whole.clone() if whole.untyped_storage().nbytes() > whole.nbytes else whole
     sums = {name: _checksum(tensor) for name, tensor in stored.items()}
-    note = msgspec.json.encode({"said": said, "aliases": aliases, "sums": sums}).decode()
+    note = msgspec.json.encode({"said": notes, "aliases": aliases, "sums": sums}).decode()
     with saving(path), replacing(path) as temporary:
         save_file(stored, temporary, {_SAID: note, _SUM: str(zlib.crc32(note.encode()))})
 

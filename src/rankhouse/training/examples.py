@@ -58,12 +58,12 @@ class Examples:
     def restrict(self, query_ids: Iterable[str]) -> Examples:
         """Keep the examples of these queries (a fold's, say); numbers of items stay."""
         wanted = set(query_ids)
-        kept = [row for row, query in enumerate(self.queries) if query.id in wanted]
+        chosen = [row for row, query in enumerate(self.queries) if query.id in wanted]
         place = np.full(len(self.queries), -1, np.int64)
-        place[kept] = np.arange(len(kept))
+        place[chosen] = np.arange(len(chosen))
         rows = np.flatnonzero(place[self.query] >= 0)
         return Examples(
-            tuple(self.queries[row] for row in kept),
+            tuple(self.queries[row] for row in chosen),
             place[self.query[rows]],
             self.item[rows],
             self.label[rows],
@@ -139,12 +139,12 @@ def from_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
 
 
 def _warn_of(both_ways: Contradictions, files: PairFiles) -> None:
-    if found := both_ways.found():
-        one = files[found[0][0]]
+    if pairs := both_ways.found():
+        one = files[pairs[0][0]]
         _warn(
-            f"{len(found):,} pairs are labelled both relevant and not relevant, and both are learned from: "
+            f"{len(pairs):,} pairs are labelled both relevant and not relevant, and both are learned from: "
             f'query "{one.query_id}" with passage {one.passage} of "{one.doc_id}"'
-            + (" and others; " if len(found) > 1 else "; ")
+            + (" and others; " if len(pairs) > 1 else "; ")
             + "rankhouse doctor names the lines of a file"
         )
 
@@ -217,8 +217,8 @@ def _rows(
 ) -> Iterator[tuple[str, int, int]]:
     """Return (document id, label, rank) of a query: what was judged, then what only the run has."""
     judged = {d: grade for d, grade in qrels.get(query_id, {}).items() if grade >= 0}  # below 0: not judged
-    found = run[query_id].doc_ids[:depth] if run is not None and query_id in run else ()
-    ranks = {doc_id: rank for rank, doc_id in enumerate(found)}
+    doc_ids = run[query_id].doc_ids[:depth] if run is not None and query_id in run else ()
+    ranks = {doc_id: rank for rank, doc_id in enumerate(doc_ids)}
     for doc_id, grade in judged.items():
         label = RELEVANT if grade >= relevant_from else NOT_RELEVANT
         yield doc_id, label, ranks.get(doc_id, NOT_IN_RUN)

@@ -64,8 +64,8 @@ def training_name(
         validation: What it is validated on.
     """
     held_out = validation.fingerprint if validation else ""
-    said = f"{fingerprint(model)} {examples.fingerprint} {held_out} {settings.to_json().decode()}"
-    return sha256(said.encode()).hexdigest()[:32]
+    parts = f"{fingerprint(model)} {examples.fingerprint} {held_out} {settings.to_json().decode()}"
+    return sha256(parts.encode()).hexdigest()[:32]
 
 
 class ResumePoint(NamedTuple):
@@ -118,10 +118,10 @@ def resume_point(out: Path, training: str) -> ResumePoint:
     if not path.exists():
         _refuse_foreign(out)
         return ResumePoint(TrainingState(training), {}, {}, {})
-    tensors, said = load_tensors(path)
+    tensors, notes = load_tensors(path)
     try:
         point = ResumePoint(
-            msgspec.convert(said["standing"], TrainingState), tensors, said["optimiser"], said["random"]
+            msgspec.convert(notes["standing"], TrainingState), tensors, notes["optimiser"], notes["random"]
         )
     except (msgspec.ValidationError, KeyError) as error:
         raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
@@ -187,5 +187,5 @@ def write_checkpoint(path: Path, state: TrainingState, model: nn.Module, stepper
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"optimiser.{name}": tensor for name, tensor in optimiser.items()}
     tensors |= {f"random.{name}": tensor for name, tensor in states.items()}
-    said = {"standing": msgspec.to_builtins(state), "optimiser": other, "random": rest}
-    save_tensors(path, tensors, said)
+    notes = {"standing": msgspec.to_builtins(state), "optimiser": other, "random": rest}
+    save_tensors(path, tensors, notes)

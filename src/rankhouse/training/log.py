@@ -39,9 +39,9 @@ class TrainingLog:
             known = validated is None or "value" not in entry or entry["step"] in validated
             return entry["step"] <= step and known
 
-        kept = [] if not self._path.exists() else list(filter(stays, read_log(self._path)))
+        entries = [] if not self._path.exists() else list(filter(stays, read_log(self._path)))
         with writing(self._path) as file:
-            file.writelines(_line(entry) for entry in kept)
+            file.writelines(_line(entry) for entry in entries)
 
     def write(self, **entry: object) -> None:
         """Append a line.

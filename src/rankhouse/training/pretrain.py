@@ -255,11 +255,11 @@ class _Work:
         """Mean cross-entropy of saying every token of the targets (n, o)."""
         inputs, targets = (torch.from_numpy(side).to(self.device) for side in batch)
         start = torch.full_like(targets[:, :1], self.model.policy["start"])
-        said = torch.cat([start, targets[:, :-1]], 1)
+        before = torch.cat([start, targets[:, :-1]], 1)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             encoded = self.network.encoder(input_ids=inputs).last_hidden_state
             states = self.network.decoder(
-                input_ids=said, encoder_hidden_states=encoded, use_cache=False
+                input_ids=before, encoder_hidden_states=encoded, use_cache=False
             ).last_hidden_state
             if self.model.policy["scaled"]:
                 states = states * states.shape[-1] ** -0.5
@@ -304,8 +304,8 @@ class _Work:
         tensors, other = optimiser_state(self.optimiser)
         stored = {f"model.{name}": tensor for name, tensor in self.network.state_dict().items()}
         stored |= {f"optimiser.{name}": tensor for name, tensor in tensors.items()}
-        said = {"standing": msgspec.to_builtins(self.state), "optimiser": other}
-        save_tensors(self.out / CHECKPOINT, stored, said)
+        notes = {"standing": msgspec.to_builtins(self.state), "optimiser": other}
+        save_tensors(self.out / CHECKPOINT, stored, notes)
 
     def finish(self) -> PretrainingOutcome:
         """Write the checkpoint that others read, and say what came out."""

@@ -91,10 +91,10 @@ def find(out: Path, name: str) -> tuple[PretrainingState, dict[str, Tensor], dic
     if not path.exists():
         (out / TOKENS).unlink(missing_ok=True)  # of whatever collection
         return PretrainingState(name), {}, {}
-    tensors, said = load_tensors(path)
+    tensors, notes = load_tensors(path)
     try:
-        state = msgspec.convert(said["standing"], PretrainingState)
-        optimiser = said["optimiser"]
+        state = msgspec.convert(notes["standing"], PretrainingState)
+        optimiser = notes["optimiser"]
     except (msgspec.ValidationError, KeyError) as error:
         raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
     if state.name != name:

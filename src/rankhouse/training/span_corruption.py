@@ -95,9 +95,9 @@ class Corruption:
             rng: What draws.
         """
         noise, spans = self._of(self.tokens)
-        kept = _parts(rows, self.tokens - noise, spans, rng)
+        intact = _parts(rows, self.tokens - noise, spans, rng)
         cut = _parts(rows, noise, spans, rng)
-        lengths = np.stack([kept, cut], axis=2).reshape(-1)  # kept, cut, kept, cut ... row after row
+        lengths = np.stack([intact, cut], axis=2).reshape(-1)  # kept, cut, kept, cut ... row after row
         is_cut = np.tile(np.array([False, True]), rows * spans)
         return np.repeat(is_cut, lengths).reshape(rows, self.tokens)
 
@@ -130,6 +130,6 @@ def _replace(tokens: IntArray, gone: NDArray[np.bool_], sentinels: IntArray) -> 
     before = np.concatenate([np.zeros((len(gone), 1), bool), gone[:, :-1]], axis=1)
     begins = gone & ~before
     number = np.maximum(np.cumsum(begins, axis=1) - 1, 0)
-    said = np.where(begins, sentinels[number], tokens)
-    left: IntArray = said[~gone | begins].reshape(len(tokens), -1)
+    marked = np.where(begins, sentinels[number], tokens)
+    left: IntArray = marked[~gone | begins].reshape(len(tokens), -1)
     return left

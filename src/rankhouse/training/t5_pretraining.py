@@ -102,8 +102,8 @@ def specials(tokenizer: Tokenizer) -> Specials:
     """
     end = tokenizer.token_to_id("</s>")
     sentinels: list[int] = []
-    while (found := tokenizer.token_to_id(f"<extra_id_{len(sentinels)}>")) is not None:
-        sentinels.append(found)
+    while (number := tokenizer.token_to_id(f"<extra_id_{len(sentinels)}>")) is not None:
+        sentinels.append(number)
     if end is None or not sentinels:
         raise BadModel(
             "the vocabulary has no </s> or no <extra_id_0>, <extra_id_1> ..., which stand for what was cut "

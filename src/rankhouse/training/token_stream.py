@@ -36,17 +36,17 @@ def collection_name(sources: Iterable[Path | str]) -> str:
     Raises:
         MissingInput: No such file.
     """
-    said = sha256()
+    digest = sha256()
     for source in sources:
         if str(source).startswith("ir_datasets:"):
-            said.update(str(source).encode())
+            digest.update(str(source).encode())
             continue
         for path in corpus_files(Path(source)):
             if not path.is_file():
                 raise MissingInput(f"{path}: there is no such file")
             with path.open("rb") as file:
-                said.update(file_digest(file, "sha256").digest())
-    return said.hexdigest()
+                digest.update(file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def write_tokens(

@@ -49,8 +49,8 @@ def _cut(reranked: Run, query_id: str, ranking: Ranking, depth: int) -> Ranking:
     scored = [anew.doc_ids[row] for row in rows]
     if not scored:
         return ranking
-    kept = set(scored)
-    below = [doc_id for doc_id in ranking.doc_ids if doc_id not in kept]
+    pooled = set(scored)
+    below = [doc_id for doc_id in ranking.doc_ids if doc_id not in pooled]
     return Ranking((*scored, *below), with_room_below(anew.scores[rows], len(below)))
 
 
@@ -121,12 +121,12 @@ def greedy_ensemble(runs: Mapping[str, Run], qrels: Qrels, measure: str = "RR@10
     values = {name: value_of(run) for name, run in runs.items()}
     alone = dict(sorted(values.items(), key=lambda entry: (-entry[1], entry[0])))
     first = next(iter(alone))
-    kept, best = [first], alone[first]
+    members, best = [first], alone[first]
     for name in list(alone)[1:]:
-        value = value_of(mean_of([runs[each] for each in (*kept, name)]))
+        value = value_of(mean_of([runs[each] for each in (*members, name)]))
         if value > best:
-            kept, best = [*kept, name], value
-    return Ensemble(tuple(kept), best, alone)
+            members, best = [*members, name], value
+    return Ensemble(tuple(members), best, alone)
 
 
 def interpolated(

@@ -251,9 +251,9 @@ def label(
     )
     if not isinstance(rule, str | Rule):
         raise wrong_kind("rule", rule, "a rule, for example judged('qrels.txt')")
-    made = read(rule, Openers(ranker=as_ranker)) if isinstance(rule, str) else rule
+    parsed = read(rule, Openers(ranker=as_ranker)) if isinstance(rule, str) else rule
     return labelling.label(
-        made, as_run(run), as_queries(queries), stored.documents, as_path(out, "out"), plan
+        parsed, as_run(run), as_queries(queries), stored.documents, as_path(out, "out"), plan
     )
 
 

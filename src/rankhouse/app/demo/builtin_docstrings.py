@@ -128,13 +128,13 @@ def _members(module: types.ModuleType, public: str, exported: set[str] | None) -
     """Return a compiled module, its functions and its classes; second names of one thing are passed over."""
     if public and module.__doc__:  # the docstring of a Python source of that name, if any, comes first
         yield Definition(public, "", "module", "", clean(module.__doc__))
-    for name, found in sorted(vars(module).items()):
+    for name, member in sorted(vars(module).items()):
         if not is_public(name) or (exported is not None and name not in exported):
             continue
-        if public and vars(builtins).get(name) is found:
+        if public and vars(builtins).get(name) is member:
             continue
         original = vars(module).get(f"__{name}__")  # sys keeps the hooks that a program has replaced
-        value = original if isinstance(original, types.BuiltinFunctionType) else found
+        value = original if isinstance(original, types.BuiltinFunctionType) else member
         if isinstance(value, type) and value.__name__ == name:
             yield from _class(value, public, name)
         elif isinstance(value, types.BuiltinFunctionType) and value.__name__ == name:

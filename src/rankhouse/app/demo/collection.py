@@ -111,12 +111,12 @@ def _family(files: list[tuple[str, Path]], family: str) -> Iterator[Definition]:
 
 def _documents(definitions: Iterable[Definition]) -> Iterator[Document]:
     """Turn definitions into documents, the first of each id, sorted by id."""
-    found: dict[str, Definition] = {}
+    by_name: dict[str, Definition] = {}
     for definition in definitions:
         name = ".".join(filter(None, (definition.module, definition.path)))
-        found.setdefault(name, definition)
-    for name in sorted(found):
-        d = found[name]
+        by_name.setdefault(name, definition)
+    for name in sorted(by_name):
+        d = by_name[name]
         before = f"{d.kind} " if d.kind in ("module", "class") else ""
         yield Document(name, f"{d.doc}\n\n{_whereabouts(d)}", f"{before}{name}{d.signature}")
 

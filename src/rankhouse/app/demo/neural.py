@@ -28,10 +28,10 @@ NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "blingfire")
 
 def minilm() -> Path | None:
     """Find the encoder's folder; None where its package, or what it needs to run, is not installed."""
-    found = find_spec(PACKAGE)
-    if found is None or any(find_spec(name) is None for name in NEEDED):
+    spec = find_spec(PACKAGE)
+    if spec is None or any(find_spec(name) is None for name in NEEDED):
         return None
-    roots = [Path(place) for place in found.submodule_search_locations or ()]
+    roots = [Path(place) for place in spec.submodule_search_locations or ()]
     return next((path.parent for root in roots for path in root.rglob("modules.json")), None)
 
 

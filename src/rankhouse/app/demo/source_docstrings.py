@@ -58,20 +58,20 @@ def documented(sources: list[Source]) -> list[Definition]:
     """Return the documented public definitions of one package or module, each once, by published name."""
     _put_in_place(sources)
     published, renamed = _published(sources), aliases(sources)
-    found: dict[Place, Definition] = {}
+    by_place: dict[Place, Definition] = {}
     inherited: dict[Place, Definition] = {}
     heirs = _heirs(sources, published)
     for source in sources:
         for definition in _definitions(source):
             head, _, rest = definition.path.partition(".")
             place = (source.module, head)
-            for places, target in ((published, found), (heirs, inherited)):
-                if place in places and (rest or target is found):
+            for places, target in ((published, by_place), (heirs, inherited)):
+                if place in places and (rest or target is by_place):
                     module, name = places[place]
                     path = f"{name}.{rest}" if rest else name
                     new = renamed.get((module, path), (module, path))
                     target.setdefault(new, definition._replace(module=new[0], path=new[1]))
-    return list((inherited | found).values())
+    return list((inherited | by_place).values())
 
 
 def aliases(sources: list[Source]) -> dict[Place, Place]:
@@ -143,11 +143,11 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _top_level(source: Source) -> dict[str, Function | ast.ClassDef]:
     """Return the functions and classes at the top of a module, the first of each name."""
-    found: dict[str, Function | ast.ClassDef] = {}
+    definitions: dict[str, Function | ast.ClassDef] = {}
     for node in _statements(source.tree.body):
         if isinstance(node, Function | ast.ClassDef):
-            found.setdefault(node.name, node)
-    return found
+            definitions.setdefault(node.name, node)
+    return definitions
 
 
 def _imports(source: Source) -> Iterator[tuple[str, str, str]]:
@@ -202,17 +202,17 @@ def _facade(
 ) -> Iterator[tuple[Place, str]]:
     """Return what a public module publishes of modules below it or of private ones: (place, name here)."""
     listed, complete = static_all(source)
-    found = set()
+    origins = set()
     for module, name, here in _imports(source):
         if module != source.module and (module.startswith(source.module + ".") or not is_public(module)):
             for each in exported.get(module, set()) if name == "*" else {name}:
                 published = each if name == "*" else here
                 if (module, each) in known and (published in listed or not complete):
-                    found.add(each)
+                    origins.add(each)
                     yield (module, each), published
     if source.is_package:  # names of __all__ that are fetched when first used
         below = source.module + "."
-        for name in listed - found:
+        for name in listed - origins:
             places = [place for place in known if place[1] == name and place[0].startswith(below)]
             if len(places) == 1 and (source.module, name) not in known:
                 yield places[0], name

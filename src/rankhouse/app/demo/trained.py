@@ -164,8 +164,8 @@ def _train(index: Index, asked: Pseudo, out: Path, vectors: Path | None, lesson:
     )
     every = max(1, len(asked.queries) // lesson.held_out)
     held_out = asked.queries[::every]
-    kept = {query.id: asked.qrels[query.id] for query in held_out}
-    learned = [query for query in asked.queries if query.id not in kept]
+    judged = {query.id: asked.qrels[query.id] for query in held_out}
+    learned = [query for query in asked.queries if query.id not in judged]
     console.say(
         f"TK learns from {len(learned):,} first sentences and what their documents say besides; "
         f"{len(held_out)} more are held out"
@@ -173,7 +173,7 @@ def _train(index: Index, asked: Pseudo, out: Path, vectors: Path | None, lesson:
     examples = from_judgements(
         learned, asked.qrels, asked.documents, first.restrict([query.id for query in learned])
     )
-    validation = Validation(first.restrict(kept), held_out, kept, asked.documents, Plan(depth=20))
+    validation = Validation(first.restrict(judged), held_out, judged, asked.documents, Plan(depth=20))
     settings = defaults("tk").but(
         steps=lesson.steps,
         epochs=1 + lesson.steps * lesson.batch // max(1, len(learned)),

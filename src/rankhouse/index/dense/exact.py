@@ -82,12 +82,12 @@ def search(
     k = min(k, max(1, len(searcher.vectors.ids)))
     searcher.vectors.require_encoder(encoder)
     queries = list(queries)
-    found: dict[str, tuple[Sequence[str], FloatArray]] = {}
+    rankings: dict[str, tuple[Sequence[str], FloatArray]] = {}
     nothing: tuple[Sequence[str], FloatArray] = ([], np.empty(0, np.float32))
     for query in queries:
-        if query.id in found:
+        if query.id in rankings:
             raise DuplicateId(f'query "{query.id}" is given twice; a query has one text')
-        found[query.id] = nothing
+        rankings[query.id] = nothing
     with_text = [query for query in queries if query.text.strip()]
     ids = searcher.vectors.ids
     for start in range(0, len(with_text), QUERIES_AT_ONCE):
@@ -96,10 +96,12 @@ def search(
             encoded = encode_queries(searcher.vectors, encoder, with_text[start : start + ENCODED_AT_ONCE])
         points = encoded[place : place + len(some)]
         for query, best in zip(some, searcher.nearest(points, k), strict=True):
-            found[query.id] = [ids[number] for number in best.documents.tolist()], best.scores
+            rankings[query.id] = [ids[number] for number in best.documents.tolist()], best.scores
         if progress is not None:
             progress(start + len(some), len(with_text))
-    return Run.from_columns(list(found), [d for d, _ in found.values()], [s for _, s in found.values()])
+    return Run.from_columns(
+        list(rankings), [d for d, _ in rankings.values()], [s for _, s in rankings.values()]
+    )
 
 
 def encode_queries(vectors: Vectors, encoder: Encoder, queries: Sequence[Query]) -> FloatArray:

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 
-from rankhouse.core.checksums import NotSealed, file_sum, sealed, unsealed
+from rankhouse.core.checksums import BadEnvelope, file_sum, sealed, unsealed
 from rankhouse.core.errors import BadIndex, MissingExtra, OutputFailed, WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import FloatArray
@@ -138,8 +138,8 @@ class FaissSearcher:
             options = faiss.SearchParametersHNSW(efSearch=max(n, self.structure.search["ef"] or 1))
         elif self.structure.name == "ivf":
             options = faiss.SearchParametersIVF(nprobe=self.structure.search["probe"])
-        _, found = self._index.search(points, n, params=options)
-        return [np.sort(rows[rows >= 0]) for rows in found]
+        _, neighbours = self._index.search(points, n, params=options)
+        return [np.sort(rows[rows >= 0]) for rows in neighbours]
 
 
 def build(
@@ -295,7 +295,7 @@ def _read_sheet(vectors: Vectors, asked: Structure) -> _Sheet:
         sheet = msgspec.json.decode(content, type=_Sheet)
         if sheet.build.keys() != asked.build.keys() or sheet.search.keys() != asked.search.keys():
             raise BadIndex(f"{folder}: was made by another version; {AGAIN}")
-    except (OSError, NotSealed, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, BadEnvelope, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadIndex(f"{folder}: cannot be read ({error}); {AGAIN}") from error
     if sheet.vectors != vectors.fingerprint:
         raise BadIndex(

@@ -32,8 +32,8 @@ class Structure:
     search: dict[str, int | None] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        said = {key: n for key, n in (self.build | self.search).items() if n is not None}
-        return write(self.name, **said)
+        numbers = {key: n for key, n in (self.build | self.search).items() if n is not None}
+        return write(self.name, **numbers)
 
 
 def _flat() -> Structure:

@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 
-from rankhouse.core.checksums import Checked
+from rankhouse.core.checksums import CheckedArray
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.nouns import Encoder, FloatArray
 from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogState, complete_state, load_state
@@ -127,8 +127,8 @@ class Vectors(DataFolder[VectorsState]):
     def __init__(self, folder: Path, state: VectorsState) -> None:
         super().__init__(folder, state)
         kind, d = DTYPES[state.dtype], state.dimension
-        self.rows: Checked[np.floating[Any]] = self.mapped("vectors.bin", kind, (state.rows, d))
-        self.owners: Checked[np.uint32] = self.mapped("owners.bin", "<u4", (state.rows,))
+        self.rows: CheckedArray[np.floating[Any]] = self.mapped("vectors.bin", kind, (state.rows, d))
+        self.owners: CheckedArray[np.uint32] = self.mapped("owners.bin", "<u4", (state.rows,))
         self.ids = Strings(
             self.mapped("ids.bin", "u1", (state.id_bytes,)),
             self.mapped("ids_at.bin", "<i8", (state.documents + 1,)),

@@ -28,7 +28,7 @@ from rankhouse.index.lexical.term_ids import Numbers
 from rankhouse.text.analyze import ANALYZERS, Analyzer
 
 
-class Analysed(NamedTuple):
+class AnalysedTexts(NamedTuple):
     """Texts as numbers.
 
     Attributes:
@@ -44,7 +44,7 @@ class Analysed(NamedTuple):
     lengths: NDArray[np.int32]
 
 
-def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> Analysed:
+def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> AnalysedTexts:
     """Turn texts into term numbers, going on from those given already.
 
     Args:
@@ -61,7 +61,7 @@ def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> Analy
     known = tokens >= 0
     lengths = np.diff(np.concatenate([[0], np.cumsum(known)])[ends])
     fresh = list(islice(numbers.terms, first, None))
-    return Analysed(first, fresh, tokens[known], lengths.astype(np.int32))
+    return AnalysedTexts(first, fresh, tokens[known], lengths.astype(np.int32))
 
 
 class Analysts:
@@ -106,10 +106,10 @@ class Analysts:
         self._free.put(process)
         return process
 
-    def submit(self, texts: Sequence[str]) -> Future[Analysed]:
+    def submit(self, texts: Sequence[str]) -> Future[AnalysedTexts]:
         """Analyse texts in the background."""
         if not self._all:
-            done: Future[Analysed] = Future()
+            done: Future[AnalysedTexts] = Future()
             done.set_result(analyse(texts, self._analyzer, self._numbers))
             return done
         return self._threads.submit(self._ask, texts)
@@ -118,7 +118,7 @@ class Analysts:
         """Let go of the numbers given so far; what is analysed next is numbered from 0."""
         self._numbers = Numbers(self._analyzer.normal)
 
-    def _ask(self, texts: Sequence[str]) -> Analysed:
+    def _ask(self, texts: Sequence[str]) -> AnalysedTexts:
         process = self._free.get()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -135,7 +135,7 @@ class Analysts:
             self._free.put(process)
         if isinstance(reply, Exception):
             raise reply
-        return Analysed(*reply)
+        return AnalysedTexts(*reply)
 
 
 def _bounded(workers: int) -> int:

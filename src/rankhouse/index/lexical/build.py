@@ -26,7 +26,7 @@ from rankhouse.core.outputs import others, real_path, replacing_folder, writing_
 from rankhouse.core.progress import Progress
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
-from rankhouse.index.lexical.analysis import Analysed, Analysts
+from rankhouse.index.lexical.analysis import AnalysedTexts, Analysts
 from rankhouse.index.lexical.manifest import Manifest, SegmentEntry
 from rankhouse.index.lexical.segment import sums_of, write_arrays
 from rankhouse.index.lexical.store import StoreWriter
@@ -148,9 +148,9 @@ def append(
     with only_writer(out), writing_failures(out):
         index = Index.open(out)  # only now: another process may have added documents while this one waited
         before = index.manifest
-        kept = {entry.folder for entry in before.segments}
+        folders = {entry.folder for entry in before.segments}
         for orphan in (out / "segments").iterdir():
-            if orphan.name not in kept:
+            if orphan.name not in folders:
                 shutil.rmtree(orphan)
         options = BuildOptions(before.analyzer, options.segment_tokens, options.workers)
         fresh = _refuse_known(documents, index)
@@ -158,7 +158,7 @@ def append(
             report, entries = _write_segments(fresh, out, len(before.segments), options, progress)
         except BaseException:
             for folder in (out / "segments").iterdir():
-                if folder.name not in kept:
+                if folder.name not in folders:
                     shutil.rmtree(folder, ignore_errors=True)
             raise
         Manifest(before.analyzer, (*before.segments, *entries)).save(out)
@@ -200,10 +200,12 @@ def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield chunk
 
 
-def _analysed(documents: Iterable[Document], analysts: Analysts) -> Iterator[tuple[list[Document], Analysed]]:
+def _analysed(
+    documents: Iterable[Document], analysts: Analysts
+) -> Iterator[tuple[list[Document], AnalysedTexts]]:
     """Analyse chunk after chunk in the order given; worker processes are kept a few ahead of the writer."""
     ahead = 2 * analysts.workers if analysts.workers > 1 else 0
-    waiting: deque[tuple[list[Document], Future[Analysed]]] = deque()
+    waiting: deque[tuple[list[Document], Future[AnalysedTexts]]] = deque()
     for chunk in _chunks(documents):
         waiting.append((chunk, analysts.submit([document.full_text for document in chunk])))
         if len(waiting) > ahead:
@@ -250,11 +252,11 @@ class _Segments:
         self._open: _OpenSegment | None = None
         self.entries: list[SegmentEntry] = []
 
-    def is_full_for(self, analysed: Analysed) -> bool:
+    def is_full_for(self, analysed: AnalysedTexts) -> bool:
         """Return whether the segment being filled has no room for these tokens."""
         return self._open is not None and self._open.filled + len(analysed.tokens) > self._capacity
 
-    def add(self, documents: list[Document], analysed: Analysed) -> None:
+    def add(self, documents: list[Document], analysed: AnalysedTexts) -> None:
         """Add documents to the segment being filled, or to a new one.
 
         Args:
@@ -292,7 +294,7 @@ class _OpenSegment:
         self._blocks = (folder / "store.bin").open("wb")
         self._store = StoreWriter(self._blocks)
 
-    def add(self, documents: list[Document], analysed: Analysed) -> None:
+    def add(self, documents: list[Document], analysed: AnalysedTexts) -> None:
         end = self.filled + len(analysed.tokens)
         if analysed.first == len(self._terms):
             # Numbered from where this segment stands: nothing to translate.

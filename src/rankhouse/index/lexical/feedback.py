@@ -76,24 +76,24 @@ class RM3:
     def expand(
         self,
         query: Mapping[str, float],
-        found: Sequence[FeedbackDocument],
+        hits: Sequence[FeedbackDocument],
         is_common: Callable[[str], bool],
     ) -> dict[str, float]:
         """Mix the query with the relevance model of the documents found.
 
         Args:
             query: Terms of the query with their counts.
-            found: The first pass's best documents, with their raw scores.
+            hits: The first pass's best documents, with their raw scores.
             is_common: Whether too many documents hold a term.
 
         Returns:
             Terms and weights, summing to 1 where the query and the documents have terms.
         """
         model: dict[str, float] = {}
-        for document in found:
-            kept = self._kept(document.terms, is_common)
-            total = sum(tf for _, tf in kept)
-            for term, tf in kept:
+        for document in hits:
+            weighted = self._kept(document.terms, is_common)
+            total = sum(tf for _, tf in weighted)
+            for term, tf in weighted:
                 model[term] = model.get(term, 0.0) + document.score * tf / total
         best = sorted(model.items(), key=_by_weight)[: self.terms]
         norm, length = sum(weight for _, weight in best), sum(query.values())

@@ -212,7 +212,7 @@ def _rank_compiled(
             score_at += len(part.scores)
     k = min(k, len(columns.codes))
     rows, values = np.empty(k, np.int32), np.empty(k, np.float32)
-    found = _kernel.rank(
+    count = _kernel.rank(
         columns.rows,
         columns.tfs,
         columns.tfs.itemsize,
@@ -228,7 +228,7 @@ def _rank_compiled(
         rows,
         values,
     )
-    return rows[:found], values[:found]
+    return rows[:count], values[:count]
 
 
 def strings(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> list[str]:
@@ -254,10 +254,10 @@ def prefixes(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> NDArray[
         offsets: Where each begins, and the end of the last, (rows + 1,).
         rows: Which ones, (n,).
     """
-    found = np.empty((len(rows), 2), np.uint64)
+    pairs = np.empty((len(rows), 2), np.uint64)
     if COMPILED:
-        _kernel.prefixes(blob, offsets, rows, found)
-        return found
+        _kernel.prefixes(blob, offsets, rows, pairs)
+        return pairs
     raw = memoryview(blob)
     starts, ends = offsets[rows].tolist(), offsets[rows + 1].tolist()
     heads = b"".join(

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from rankhouse import __version__
-from rankhouse.core.checksums import FileSum, NotSealed, sealed, unsealed
+from rankhouse.core.checksums import BadEnvelope, FileSum, sealed, unsealed
 from rankhouse.core.errors import BadIndex, MissingInput
 from rankhouse.core.outputs import replacing
 from rankhouse.core.scratch import recover
@@ -96,7 +96,7 @@ def load(folder: Path) -> Manifest:
         raise BadIndex(
             f"{folder}: is no rankhouse index (it has no {FILE}); name the folder that was given to --out"
         ) from None
-    except NotSealed as error:
+    except BadEnvelope as error:
         raise BadIndex(f"{path}: {error}; build the index again") from error
     except (OSError, msgspec.DecodeError) as error:
         raise BadIndex(f"{path}: cannot be read ({error}); build the index again") from error

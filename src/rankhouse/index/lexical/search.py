@@ -92,24 +92,24 @@ def retrieve(
         raise WrongUse(f"k={search.k}: ask for 1 document or more")
     engine = Retriever(index, search)
     queries = list(queries)
-    found: list[Hits] = []
+    answers: list[Hits] = []
     processors = os.cpu_count() or 1
     threads = min(search.threads or processors, processors, max(1, len(queries)))
     pool = ThreadPoolExecutor(threads)
     try:
         for hits in pool.map(engine.search, queries):
-            found.append(hits)
+            answers.append(hits)
             if progress is not None:
-                progress(len(found))
+                progress(len(answers))
     finally:  # who interrupts does not wait for the queries to come
         pool.shutdown(cancel_futures=True)
-    return _assemble(index, queries, found)
+    return _assemble(index, queries, answers)
 
 
-def _assemble(index: Index, queries: list[Query], found: list[Hits]) -> Run:
+def _assemble(index: Index, queries: list[Query], answers: list[Hits]) -> Run:
     """Put hits into the columns of a Run, decoding each document's id once."""
-    offsets = np.cumsum([0, *(len(hits.rows) for hits in found)])
-    rows, where = _distinct(np.concatenate([_NO_HITS.rows, *(h.rows for h in found)]), len(index))
+    offsets = np.cumsum([0, *(len(hits.rows) for hits in answers)])
+    rows, where = _distinct(np.concatenate([_NO_HITS.rows, *(h.rows for h in answers)]), len(index))
     ids = np.array(index.ids(rows), dtype=object)
     if len(index.segments) == 1:
         by_id = np.argsort(index.segments[0].columns.id_rank[rows])
@@ -117,7 +117,7 @@ def _assemble(index: Index, queries: list[Query], found: list[Hits]) -> Run:
         by_id = np.argsort(ids, kind="stable") if len(ids) else np.empty(0, np.int64)
     code = np.empty(len(ids), np.int32)
     code[by_id] = np.arange(len(ids), dtype=np.int32)
-    scores = np.concatenate([_NO_HITS.scores, *(strictly_falling(h.scores) for h in found)])
+    scores = np.concatenate([_NO_HITS.scores, *(strictly_falling(h.scores) for h in answers)])
     names = {query.id: number for number, query in enumerate(queries)}
     return Run(names, offsets, ids[by_id], code[where], scores)
 
@@ -191,30 +191,30 @@ class Retriever:
             known = {t: (w / total, counts) for t, (w, counts) in known.items()}
         # One order for the sums, whatever order the words came in: equal queries get equal bits.
         ordered = dict(sorted(known.items()))
-        found, scores, floor = list[Hits](), _NO_HITS.scores, -math.inf
+        of_segments, scores, floor = list[Hits](), _NO_HITS.scores, -math.inf
         for position, part in enumerate(self.index.segments):
             parts = [p for t, (w, _) in ordered.items() if (p := self._part(position, t, w)) is not None]
             if parts:
                 rows, values = kernel.rank(part.columns, parts, self._prior(part, ordered), k, floor)
-                found.append(Hits(rows + self.index.starts[position], values))
+                of_segments.append(Hits(rows + self.index.starts[position], values))
                 scores = np.concatenate([scores, values])
                 if len(scores) >= k:
                     # What lies below k better ones need not be gathered in the segments to come.
                     scores = np.partition(scores, len(scores) - k)[-k:]
                     floor = float(scores[0])
-        return self._merge(found, k) if found else _NO_HITS
+        return self._merge(of_segments, k) if of_segments else _NO_HITS
 
-    def _merge(self, found: list[Hits], k: int) -> Hits:
+    def _merge(self, of_segments: list[Hits], k: int) -> Hits:
         """Join the segments' best, by score, then by document id."""
-        if len(found) == 1:
-            return found[0]
-        scores = np.concatenate([h.scores for h in found])
+        if len(of_segments) == 1:
+            return of_segments[0]
+        scores = np.concatenate([h.scores for h in of_segments])
         order = np.argsort(-scores, kind="stable")
         scores = scores[order]
-        rows = np.concatenate([h.rows for h in found])[order]
+        rows = np.concatenate([h.rows for h in of_segments])[order]
         if self.index.in_id_order:
             return Hits(rows[:k], scores[:k])  # the stable sort has left equals in the order of segments
-        owner = np.repeat(np.arange(len(found)), [len(h.rows) for h in found])[order]
+        owner = np.repeat(np.arange(len(of_segments)), [len(h.rows) for h in of_segments])[order]
         # A segment's own equals are in order of id already; only ties across segments have to be sorted.
         is_tie = scores[1:] == scores[:-1]
         group = np.concatenate([[0], np.cumsum(~is_tie)])

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.checksums import BLOCK, Checked, FileSum, Guard, differs, file_sum
+from rankhouse.core.checksums import BLOCK, CheckedArray, FileSum, Guard, differs, file_sum
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.kernel import Columns, Forward, Postings, invert, scatter, tally
@@ -115,7 +115,7 @@ class Segment:
         self.folder, self._sums = folder, sums
         for name, expected in sums.items():
             _check_file(folder / name, expected, whole=expected.bytes <= CHECKED_AT_OPEN)
-        self._arrays: dict[str, Checked[Any]] = {name: self._map(f"{name}.npy") for name in ARRAYS}
+        self._arrays: dict[str, CheckedArray[Any]] = {name: self._map(f"{name}.npy") for name in ARRAYS}
         blobs = {name: self._map(f"{name}.bin") for name in BLOBS}
         arrays = self._arrays
         self.documents = len(arrays["lengths"])
@@ -126,13 +126,13 @@ class Segment:
         sealed = bool(sums["store.bin"].blocks)
         self.store = Store(
             folder / "store.bin",
-            Checked(store.unchecked) if sealed else store,
+            CheckedArray(store.unchecked) if sealed else store,
             *blocks,
             self.ids,
             sealed=sealed,
         )
 
-    def _map(self, name: str) -> Checked[Any]:
+    def _map(self, name: str) -> CheckedArray[Any]:
         """Map a file; where it is large, with the guard that compares its blocks."""
         path = self.folder / name
         expected = self._sums.get(name)
@@ -148,8 +148,8 @@ class Segment:
                 f"{path}: cannot be opened as an array ({error}); build the index again"
             ) from error
         if expected.bytes <= CHECKED_AT_OPEN:
-            return Checked(array)
-        return Checked(array, Guard(content, expected, lambda: _damaged(path)), offset)
+            return CheckedArray(array)
+        return CheckedArray(array, Guard(content, expected, lambda: _damaged(path)), offset)
 
     @cached_property
     def columns(self) -> Columns:
@@ -240,12 +240,12 @@ def _damaged(path: Path) -> BadIndex:
 
 def _check_file(path: Path, expected: FileSum, *, whole: bool) -> None:
     try:
-        found = file_sum(path) if whole else FileSum(path.stat().st_size, expected.crc32)
+        actual = file_sum(path) if whole else FileSum(path.stat().st_size, expected.crc32)
     except OSError as error:
         raise BadIndex(
             f"{path}: is missing or cannot be read ({error.strerror}); build the index again"
         ) from error
-    if what := differs(found, expected):
+    if what := differs(actual, expected):
         raise BadIndex(f"{path}: {what}; the index is damaged, build it again")
 
 

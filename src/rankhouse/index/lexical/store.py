@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.checksums import Checked
+from rankhouse.core.checksums import CheckedArray
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical import kernel
@@ -43,7 +43,7 @@ _decode = msgspec.msgpack.Decoder(list[tuple[str, str, dict[str, object]]]).deco
 class Strings(Sequence[str]):
     """Strings in one memory-mapped blob: string i is blob[offsets[i] : offsets[i + 1]], UTF-8."""
 
-    def __init__(self, blob: Checked[np.uint8], offsets: Checked[np.int64]) -> None:
+    def __init__(self, blob: CheckedArray[np.uint8], offsets: CheckedArray[np.int64]) -> None:
         self._blob, self._offsets = blob, offsets
 
     def __len__(self) -> int:
@@ -133,9 +133,9 @@ class Store:
     def __init__(
         self,
         path: Path,
-        blocks: Checked[np.uint8],
-        block_rows: Checked[np.int64],
-        block_starts: Checked[np.int64],
+        blocks: CheckedArray[np.uint8],
+        block_rows: CheckedArray[np.int64],
+        block_starts: CheckedArray[np.int64],
         ids: Strings,
         *,
         sealed: bool = True,
@@ -177,7 +177,7 @@ def id_orders(ids: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]
     return order, rank
 
 
-def find_id(doc_id: str, ids: Strings, order: Checked[np.int32]) -> int:
+def find_id(doc_id: str, ids: Strings, order: CheckedArray[np.int32]) -> int:
     """Find the row of an id by bisection; -1 when the segment does not have it.
 
     Args:

@@ -40,16 +40,16 @@ class Numbers:
         """Return the numbers of words: (words,)."""
         if not kernel.COMPILED:
             return np.fromiter(map(self._plain.__getitem__, words), np.int32, len(words))
-        found, unknown = np.empty(len(words), np.int32), np.empty(len(words), np.int64)
-        missed = unknown[: kernel.find(words, self._hashes, self._numbers, found, unknown)]
+        ids, unknown = np.empty(len(words), np.int32), np.empty(len(words), np.int64)
+        missed = unknown[: kernel.find(words, self._hashes, self._numbers, ids, unknown)]
         fresh: dict[str, int] = {}
         for place in missed.tolist():
             word = words[place]
             if word not in fresh:
                 fresh[word] = self._number(word)
-        found[missed] = [fresh[words[place]] for place in missed.tolist()]
+        ids[missed] = [fresh[words[place]] for place in missed.tolist()]
         self._keep(fresh)
-        return found
+        return ids
 
     def _number(self, word: str) -> int:
         term = self._normal(word)

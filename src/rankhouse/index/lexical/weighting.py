@@ -198,8 +198,8 @@ def _indri(mu: float, combine: str) -> Weighting:
         return constant + sum(boost for boost, _ in boosts) * np.log(mu / (length + mu))
 
     is_mean = combine == "mean"
-    said = {} if is_mean else {"combine": combine}
-    notation = write("ql", form="indri", mu=mu, **said)
+    named = {} if is_mean else {"combine": combine}
+    notation = write("ql", form="indri", mu=mu, **named)
     return Weighting(notation, term, prior, exact_lengths=True, log_scores=True, mean=is_mean)
 
 

@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.checksums import Checked
+from rankhouse.core.checksums import CheckedArray
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.nouns import FloatArray
 from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogState, complete_state, load_state
@@ -121,11 +121,11 @@ class PrecomputedPassages(DataFolder[PrecomputedState]):
         whole = state.rows if state.dtype == "int8" else 0
         shape = (state.rows, state.dimension)
         self._rows = self.mapped("rows.bin", FORMATS[state.dtype], shape)
-        self._scales: Checked[np.float32] = self.mapped("scales.bin", "<f4", (whole,))
-        self._ends: Checked[np.int64] = self.mapped("ends.bin", "<i8", (state.passages + 1,))
-        self._places: Checked[np.uint32] = self.mapped("places.bin", "<u4", (state.passages,))
-        self.lost: Checked[np.uint32] = self.mapped("lost.bin", "<u4", (state.passages,))
-        self._firsts: Checked[np.int64] = self.mapped("firsts.bin", "<i8", (state.documents + 1,))
+        self._scales: CheckedArray[np.float32] = self.mapped("scales.bin", "<f4", (whole,))
+        self._ends: CheckedArray[np.int64] = self.mapped("ends.bin", "<i8", (state.passages + 1,))
+        self._places: CheckedArray[np.uint32] = self.mapped("places.bin", "<u4", (state.passages,))
+        self.lost: CheckedArray[np.uint32] = self.mapped("lost.bin", "<u4", (state.passages,))
+        self._firsts: CheckedArray[np.int64] = self.mapped("firsts.bin", "<i8", (state.documents + 1,))
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:

@@ -198,18 +198,23 @@ def _add(
     )
 
 
-def _refuse_unfit(made: PassageRows, chunk: Chunk, precomputer: Precomputer) -> None:
-    n, t = len(chunk.texts), len(made.values)
+def _refuse_unfit(stored: PassageRows, chunk: Chunk, precomputer: Precomputer) -> None:
+    n, t = len(chunk.texts), len(stored.values)
     scales = t if precomputer.dtype == "int8" else 0
-    if (len(made.lengths), int(made.lengths.sum()), len(made.scales), len(made.lost)) != (n, t, scales, n):
+    if (len(stored.lengths), int(stored.lengths.sum()), len(stored.scales), len(stored.lost)) != (
+        n,
+        t,
+        scales,
+        n,
+    ):
         raise BadModel(
-            f"the encoder gave {t:,} rows, {len(made.scales):,} scales and lengths that sum to "
-            f"{int(made.lengths.sum()):,} for {n:,} passages, which do not fit together"
+            f"the encoder gave {t:,} rows, {len(stored.scales):,} scales and lengths that sum to "
+            f"{int(stored.lengths.sum()):,} for {n:,} passages, which do not fit together"
         )
-    broken = ~np.isfinite(made.values).all(axis=1)
+    broken = ~np.isfinite(stored.values).all(axis=1)
     if broken.any():
         row = int(np.argmax(broken))
-        passage = int(np.searchsorted(np.cumsum(made.lengths), row, side="right"))
+        passage = int(np.searchsorted(np.cumsum(stored.lengths), row, side="right"))
         doc_id = np.repeat(np.array(chunk.ids, object), chunk.rows)[passage]
         raise BadModel(
             f'a vector of document "{doc_id}" is not finite; the weights are damaged, or overflow in '

@@ -130,22 +130,22 @@ def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
     _make_ready(task, out)
     started, clock = datetime.now(UTC), time.perf_counter()
     try:
-        said = _call(task, out)
+        text = _call(task, out)
     except (RankhouseError, click.ClickException) as error:
         raise _of_step(plan, task, error) from error
     except Exception as error:
         error.add_note(f"in step {task.title}, {plan.file.lines.where(('steps', task.step))}")
         raise
     seconds = time.perf_counter() - clock
-    if said:
+    if text:
         with writing(out / task.folder / SAID) as file:
-            file.write(said)
-    for found in task.sources:
-        if not found.unchanged:
+            file.write(text)
+    for source in task.sources:
+        if not source.unchanged:
             raise BadData(
                 f"changed during the run, so what step {task.title} made may be of neither state; "
                 "run again to do the step with what is there now",
-                found.path,
+                source.path,
             )
     _require_output(plan, task, out)
     files = {name: digest for name, digest in contents.files(out / task.folder).items() if name != DONE}
@@ -202,9 +202,9 @@ def _call(task: Task, out: Path) -> str:
 def _of_step(plan: Plan, task: Task, error: Exception) -> RankhouseError:
     """Say which step failed, and where it stands."""
     lines = plan.file.lines
-    said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    message = error.format_message() if isinstance(error, click.ClickException) else str(error)
     wrong = isinstance(error, WrongUse | MissingExtra | click.ClickException)
-    text = f"{lines.where(('steps', task.step))}: step {task.title}: {said}"
+    text = f"{lines.where(('steps', task.step))}: step {task.title}: {message}"
     return WrongUse(text) if wrong else RankhouseError(text)
 
 

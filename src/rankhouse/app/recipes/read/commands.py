@@ -89,14 +89,14 @@ def output_rules(name: str, options: Mapping[str, Any]) -> OutputRules:
 
 def named(command: click.Command) -> dict[str, click.Parameter]:
     """Key in a recipe -> parameter: long option names with underscores, arguments by their name."""
-    found: dict[str, click.Parameter] = {}
+    options: dict[str, click.Parameter] = {}
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             written = [opt for opt in parameter.opts if opt.startswith("--")] or list(parameter.opts)
-            found |= {opt.lstrip("-").replace("-", "_"): parameter for opt in written}
+            options |= {opt.lstrip("-").replace("-", "_"): parameter for opt in written}
         elif parameter.name:
-            found[parameter.name] = parameter
-    return {name: one for name, one in found.items() if name not in _RUNNERS_OWN}
+            options[parameter.name] = parameter
+    return {name: one for name, one in options.items() if name not in _RUNNERS_OWN}
 
 
 def takes(command: click.Command, name: str) -> bool:
@@ -142,15 +142,15 @@ def words(command: click.Command, options: Mapping[str, Any]) -> list[str]:
     Raises:
         WrongUse: A value that the option cannot take; its text begins with the key.
     """
-    made: list[str] = []
+    arguments: list[str] = []
     last: list[str] = []
     for key, value in options.items():
         parameter = parameter_of(command, key)
         if isinstance(parameter, click.Argument):
             last += _several(key, value) if parameter.nargs != 1 else [_one(key, value)]
         elif isinstance(parameter, click.Option):
-            made += _option(parameter, key, value)
-    return [*made, *(["--"] if any(word.startswith("-") for word in last) else []), *last]
+            arguments += _option(parameter, key, value)
+    return [*arguments, *(["--"] if any(word.startswith("-") for word in last) else []), *last]
 
 
 def _option(option: click.Option, key: str, value: Any) -> list[str]:  # noqa: ANN401 - anything TOML holds
@@ -220,16 +220,16 @@ def telling(command: click.Command, params: Mapping[str, Any]) -> dict[str, str]
         params: Parameter -> value, defaults too.
     """
     keys = {one.name: key for key, one in named(command).items() if one.name}
-    kept = {}
+    parts = {}
     for name, value in sorted(params.items()):
         key = keys.get(name)
         if key is None or key in NEUTRAL:
             continue
         if isinstance(value, tuple):  # set = { device = "cpu" } is as neutral as --device
-            kept[key] = repr([str(v) for v in value if str(v).partition("=")[0] not in NEUTRAL])
+            parts[key] = repr([str(v) for v in value if str(v).partition("=")[0] not in NEUTRAL])
         else:
-            kept[key] = str(value)
-    return kept
+            parts[key] = str(value)
+    return parts
 
 
 def shown(name: str, arguments: list[str]) -> str:

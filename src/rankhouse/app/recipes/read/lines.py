@@ -32,12 +32,12 @@ class Lines:
         self._by_hand: set[Key] = set()
         around: Key = ()
         for line, statement in _statements(text):
-            found = tomllib.loads(statement)
+            table = tomllib.loads(statement)
             if statement.lstrip().startswith("["):
-                around = self._entered(found)
+                around = self._entered(table)
                 self._lines.setdefault(around, line)
                 continue
-            for keys in _walk(found):
+            for keys in _walk(table):
                 self._lines.setdefault((*around, *keys), line)
 
     def _entered(self, header: dict[str, Any]) -> Key:
@@ -113,8 +113,8 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         gathered = []
 
 
-def _walk(found: dict[str, Any]) -> Iterator[Key]:
-    for name, value in found.items():
+def _walk(table: dict[str, Any]) -> Iterator[Key]:
+    for name, value in table.items():
         yield (name,)
         if isinstance(value, dict):
             yield from ((name, *inner) for inner in _walk(value))

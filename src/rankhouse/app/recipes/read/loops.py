@@ -48,10 +48,10 @@ class Loops:
                 ("steps", step), f"steps in a circle: {' needs '.join(circle)}; they are {named}"
             )
         if step not in self._members:
-            found: set[str] = set()
+            used: set[str] = set()
             for key, value in self._recipe.steps[step].options.items():
-                found |= self.needed(value, ("steps", step, key), (*inside, step))
-            self._members[step] = tuple(name for name in self._recipe.loop if name in found)
+                used |= self.needed(value, ("steps", step, key), (*inside, step))
+            self._members[step] = tuple(name for name in self._recipe.loop if name in used)
         return self._members[step]
 
     def needed(self, value: object, place: Key, inside: tuple[str, ...] = ()) -> set[str]:
@@ -62,14 +62,14 @@ class Loops:
             place: Path of the key, for messages.
             inside: Steps that are being looked at, to find circles.
         """
-        found = set(self.own(value, place))
-        for bindings in self.passes(tuple(found)):
+        names = set(self.own(value, place))
+        for bindings in self.passes(tuple(names)):
             for reference in self.references(fill(value, bindings), place):
                 if reference.name not in self._recipe.data:
                     of_step = set(self.members(reference.name, inside))
                     self._check_fixed(reference, of_step, place)
-                    found |= of_step - {name for name, _ in reference.fixed}
-        return found
+                    names |= of_step - {name for name, _ in reference.fixed}
+        return names
 
     def own(self, value: object, place: Key) -> tuple[str, ...]:
         """Name the variables a value writes in braces, those of tables among their values too.
@@ -78,15 +78,15 @@ class Loops:
             value: What was given.
             place: Path of the key, for messages.
         """
-        found: list[str] = []
+        names: list[str] = []
         for name in variables(value):
             if name not in self._recipe.loop:
                 there = ", ".join(self._recipe.loop) or "none"
                 raise self._lines.fault(
                     place, f'"{{{name}}}" is no loop variable; there are: {there} (declare it under [loop])'
                 )
-            found.append(name)
-        return tuple(name for name in self._recipe.loop if name in found)
+            names.append(name)
+        return tuple(name for name in self._recipe.loop if name in names)
 
     def passes(self, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         """Stream all combinations of the values of some variables."""
@@ -114,11 +114,11 @@ class Loops:
             place: Path of the key, for messages.
         """
         try:
-            found = references(value)
+            result = references(value)
         except WrongUse as error:
             raise self._lines.fault(place, str(error)) from error
         there = [*self._recipe.steps, *self._recipe.data]
-        for reference in found:
+        for reference in result:
             if reference.name not in there:
                 close = get_close_matches(reference.name, there, 1)
                 guess = f' (did you mean "@{close[0]}"?)' if close else ""
@@ -128,7 +128,7 @@ class Loops:
                     f"{', '.join(self._recipe.steps)}; data: {', '.join(self._recipe.data) or 'none'} "
                     "(write @@ for the sign itself)",
                 )
-        return found
+        return result
 
     def _check_fixed(self, reference: Reference, members: set[str], place: Key) -> None:
         for name, value in reference.fixed:

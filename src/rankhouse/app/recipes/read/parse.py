@@ -81,8 +81,8 @@ def _lay_over(raw: dict[str, Any], changes: dict[str, Any], lines: Lines, around
 
 def _change(raw: dict[str, Any], change: str, lines: Lines) -> None:
     """Carry out one --set KEY=VALUE."""
-    said, equals, value = change.partition("=")
-    keys = tuple(part.strip() for part in said.split("."))
+    key, equals, value = change.partition("=")
+    keys = tuple(part.strip() for part in key.split("."))
     if not equals or not all(keys):
         raise WrongUse(f"--set {change}: write KEY=VALUE, like  loop.seed=[1]  or  data.root=~/data")
     inside: Any = raw
@@ -94,28 +94,28 @@ def _change(raw: dict[str, Any], change: str, lines: Lines) -> None:
     last: str | int = int(keys[-1]) if isinstance(inside, list) and keys[-1].isdigit() else keys[-1]
     if isinstance(inside, list):
         _opened(inside, last, change)
-    made = _literal(value)
-    if keys[0] == "data" and isinstance(made, str) and not made.startswith(_PATH_SCHEMES):
-        made = str(Path.cwd() / made)
-    if keys[0] == "data" and isinstance(inside.get(last), dict) and isinstance(made, str):
-        inside[last]["path"] = made  # and keep where to get it
+    setting = _literal(value)
+    if keys[0] == "data" and isinstance(setting, str) and not setting.startswith(_PATH_SCHEMES):
+        setting = str(Path.cwd() / setting)
+    if keys[0] == "data" and isinstance(inside.get(last), dict) and isinstance(setting, str):
+        inside[last]["path"] = setting  # and keep where to get it
     else:
-        inside[last] = made
+        inside[last] = setting
     lines.say((*place, last), f"--set {change}", by_hand=True)
 
 
 def _opened(inside: Any, name: str | int, change: str) -> Any:  # noqa: ANN401 - anything TOML holds
     try:
-        found = inside[name]
+        inner = inside[name]
     except (KeyError, IndexError, TypeError):
-        found = None
-    if not isinstance(found, dict | list):
+        inner = None
+    if not isinstance(inner, dict | list):
         there = list(inside) if isinstance(inside, dict) else range(len(inside))
         raise WrongUse(
             f'--set {change}: there is no table "{name}" there; there are: '
             f"{', '.join(map(str, there)) or 'none'}"
         )
-    return found
+    return inner
 
 
 def _literal(text: str) -> object:
@@ -136,21 +136,21 @@ def _checked(raw: dict[str, Any], lines: Lines) -> Recipe:
                 raise lines.fault(
                     (part, name), f'"{name}" is no name here; letters, digits, _ and -, a letter first'
                 )
-    made = dict(raw)
+    content = dict(raw)
     # One by one: the library does not say which entry of a mapping is at fault.
-    made["data"] = {
+    content["data"] = {
         n: msgspec.to_builtins(
             _converted({"path": v} if isinstance(v, str) else v, Source, ("data", n), lines)
         )
         for n, v in raw["data"].items()
     }
-    made["loop"] = {n: _values(n, v, lines) for n, v in raw["loop"].items()}
-    made["steps"] = {n: _step(n, v, lines) for n, v in raw["steps"].items()}
-    for name in made["data"].keys() & made["steps"].keys():
+    content["loop"] = {n: _values(n, v, lines) for n, v in raw["loop"].items()}
+    content["steps"] = {n: _step(n, v, lines) for n, v in raw["steps"].items()}
+    for name in content["data"].keys() & content["steps"].keys():
         raise lines.fault(
             ("steps", name), f'"{name}" is a data entry and a step; @{name} must mean one; rename one'
         )
-    recipe = _converted(made, Recipe, (), lines)
+    recipe = _converted(content, Recipe, (), lines)
     if not recipe.steps:
         raise lines.fault((), 'a recipe has steps: [steps.NAME] with command = "search" or another command')
     for number, table in enumerate(recipe.table):
@@ -163,8 +163,8 @@ def _checked(raw: dict[str, Any], lines: Lines) -> Recipe:
 def _values(name: str, value: object, lines: Lines) -> list[object]:
     """Read the values of a loop variable."""
     place = ("loop", name)
-    if isinstance(value, str) and (found := _RANGE.fullmatch(value)):
-        first, last = int(found[1]), int(found[2])
+    if isinstance(value, str) and (span := _RANGE.fullmatch(value)):
+        first, last = int(span[1]), int(span[2])
         if not 0 <= last - first < _MOST_VALUES:
             raise lines.fault(place, f'"{value}": a range goes up, like "1..5"')
         return list(range(first, last + 1))
@@ -214,22 +214,22 @@ def _converted(raw: object, kind: type[T], place: Key, lines: Lines) -> T:
 
 def _explained(error: msgspec.ValidationError, place: Key, lines: Lines) -> WrongUse:
     """Say a structural fault with its line and what is accepted there."""
-    said = str(error)
-    found = _AT.search(said)
+    message = str(error)
+    spot = _AT.search(message)
     keys: Key = place
-    if found:
-        parts = [(name, number) for name, number in _PART.findall(found["path"])]
+    if spot:
+        parts = [(name, number) for name, number in _PART.findall(spot["path"])]
         inner = tuple(int(number) if number.isdigit() else name or number for name, number in parts)
         keys = (*place, *inner)
-        said = said[: found.start()]
-    unknown = re.search(r"unknown field `(.+)`", said)
+        message = message[: spot.start()]
+    unknown = re.search(r"unknown field `(.+)`", message)
     if unknown:
         keys = (*keys, unknown[1])
-        said = f'"{unknown[1]}" is no key here; accepted: {", ".join(_fields(keys[:-1]))}'
-    if absent := re.search(r"missing required field `(.+)`", said):
+        message = f'"{unknown[1]}" is no key here; accepted: {", ".join(_fields(keys[:-1]))}'
+    if absent := re.search(r"missing required field `(.+)`", message):
         where = "at the top of the recipe" if not keys else "here"
-        said = f'"{absent[1]}" is missing {where}; accepted: {", ".join(_fields(keys))}'
-    return lines.fault(keys, said)
+        message = f'"{absent[1]}" is missing {where}; accepted: {", ".join(_fields(keys))}'
+    return lines.fault(keys, message)
 
 
 def _fields(keys: Key) -> tuple[str, ...]:

@@ -238,24 +238,24 @@ class _Maker:
 
         def look_up(reference: Reference) -> list[str]:
             if reference.name in self._sources:
-                found = self._sources.find(reference.name, reference.inner)
-                gathered.source(reference, found)
-                return [found.identity if hashes else found.word]
+                source = self._sources.find(reference.name, reference.inner)
+                gathered.source(reference, source)
+                return [source.identity if hashes else source.word]
             tasks = [self.tasks[one] for one in self._loops.targets(reference, bindings)]
             for task in tasks:
                 gathered.task(reference, task)
             where = [f"step {task.key}" if hashes else str(task.output) for task in tasks]
             return [f"{one}/{reference.inner}" if reference.inner else one for one in where]
 
-        made = {}
+        options = {}
         for key, value in filled.items():
             try:
-                made[key] = resolve(value, look_up)
+                options[key] = resolve(value, look_up)
             except RecipeFault:
                 raise
             except WrongUse as error:
                 raise self._lines.fault(("steps", name, key), str(error)) from error
-        return made
+        return options
 
     def _check(self, name: str, command: click.Command, options: dict[str, Any]) -> dict[str, Any]:
         arguments = self._arguments(name, command, options, Path(name))
@@ -276,13 +276,13 @@ class _Maker:
                 commands.words(command, {key: value})
             except WrongUse as error:
                 raise self._lines.fault(("steps", name, *self._written_as(name, key)), str(error)) from error
-        made = commands.words(command, options)
-        return ["--out", str(out), *made] if commands.takes(command, "out") else made
+        words = commands.words(command, options)
+        return ["--out", str(out), *words] if commands.takes(command, "out") else words
 
     def _written_as(self, name: str, key: str) -> tuple[str, ...]:
         """Return a key as the recipe writes it, with dashes perhaps."""
         options = self._file.recipe.steps[name].options
-        return next(((said,) for said in options if said.replace("-", "_") == key), ())
+        return next(((option,) for option in options if option.replace("-", "_") == key), ())
 
     def _refuse_literal_paths(self, name: str, command: click.Command, filled: dict[str, Any]) -> None:
         for key, value in filled.items():
@@ -308,11 +308,11 @@ class _TaskInputs:
         self.needs: list[Pass] = []
         self.absent: list[str] = []
 
-    def source(self, reference: Reference, found: Input) -> None:
-        self.inputs[reference.text] = found.identity
-        self.sources.append(found)
-        if found.absent:
-            self.absent.append(found.absent)
+    def source(self, reference: Reference, entry: Input) -> None:
+        self.inputs[reference.text] = entry.identity
+        self.sources.append(entry)
+        if entry.absent:
+            self.absent.append(entry.absent)
 
     def task(self, reference: Reference, task: Task) -> None:
         named = f"@{task.title}" if reference.collects else reference.text

@@ -55,7 +55,7 @@ def texts(value: object) -> Iterator[str]:
 
 def variables(value: object) -> list[str]:
     """Name the loop variables that stand in a value, each once."""
-    return list(dict.fromkeys(found[1] for text in texts(value) for found in _VARIABLE.finditer(text)))
+    return list(dict.fromkeys(match[1] for text in texts(value) for match in _VARIABLE.finditer(text)))
 
 
 def references(value: object) -> list[Reference]:
@@ -65,18 +65,18 @@ def references(value: object) -> list[Reference]:
         WrongUse: Brackets that cannot be read.
     """
     return [
-        _reference(found) for text in texts(value) for found in _REFERENCE.finditer(text) if found[1] is None
+        _reference(match) for text in texts(value) for match in _REFERENCE.finditer(text) if match[1] is None
     ]
 
 
-def _reference(found: re.Match[str]) -> Reference:
+def _reference(match: re.Match[str]) -> Reference:
     fixed = []
-    for part in filter(None, (found[3] or "").split(",")):
+    for part in filter(None, (match[3] or "").split(",")):
         name, equals, value = part.partition("=")
         if not equals or not name.strip() or not value.strip():
-            raise WrongUse(f'"{found[0]}": write  [fold=*]  for all, or  [fold=1]  for one')
+            raise WrongUse(f'"{match[0]}": write  [fold=*]  for all, or  [fold=1]  for one')
         fixed.append((name.strip(), value.strip()))
-    return Reference(found[2], tuple(fixed), found[4].removeprefix("/"), found[0])
+    return Reference(match[2], tuple(fixed), match[4].removeprefix("/"), match[0])
 
 
 def fill(value: Any, bindings: Bindings) -> Any:  # noqa: ANN401 - whatever TOML holds goes in and out
@@ -93,7 +93,7 @@ def fill(value: Any, bindings: Bindings) -> Any:  # noqa: ANN401 - whatever TOML
         whole = _VARIABLE.fullmatch(value)
         if whole:
             return _value(whole, bindings)
-        return _VARIABLE.sub(lambda found: str(_value(found, bindings)), value)
+        return _VARIABLE.sub(lambda match: str(_value(match, bindings)), value)
     if isinstance(value, Mapping):
         return {name: fill(one, bindings) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -101,19 +101,19 @@ def fill(value: Any, bindings: Bindings) -> Any:  # noqa: ANN401 - whatever TOML
     return value
 
 
-def _value(found: re.Match[str], bindings: Bindings) -> object:
-    if found[1] not in bindings:
+def _value(match: re.Match[str], bindings: Bindings) -> object:
+    if match[1] not in bindings:
         raise WrongUse(
-            f'"{found[0]}" is no loop variable here; there are: {", ".join(bindings) or "none"} '
+            f'"{match[0]}" is no loop variable here; there are: {", ".join(bindings) or "none"} '
             "(declare it under [loop])"
         )
-    value = bindings[found[1]]
-    for name in filter(None, found[2].split(".")):
+    value = bindings[match[1]]
+    for name in filter(None, match[2].split(".")):
         if not isinstance(value, Mapping) or name not in value:
             has = ", ".join(value) if isinstance(value, Mapping) else "none"
-            raise WrongUse(f'"{found[0]}": this value has no entry "{name}"; its entries are: {has}')
+            raise WrongUse(f'"{match[0]}": this value has no entry "{name}"; its entries are: {has}')
         value = value[name]
-    whole_row = isinstance(value, Mapping) and not found[2]
+    whole_row = isinstance(value, Mapping) and not match[2]
     return value["name"] if whole_row else value
 
 
@@ -134,10 +134,10 @@ def resolve(value: Any, look_up: Callable[[Reference], list[str]]) -> Any:  # no
             paths = look_up(reference)
             return paths if reference.collects else paths[0]
 
-        def one(found: re.Match[str]) -> str:
-            if found[1] is not None:
+        def one(match: re.Match[str]) -> str:
+            if match[1] is not None:
                 return "@"
-            reference = _reference(found)
+            reference = _reference(match)
             if reference.collects:
                 raise WrongUse(f'"{value}": {reference.text} is a list and must be the whole value')
             return look_up(reference)[0]
@@ -146,9 +146,9 @@ def resolve(value: Any, look_up: Callable[[Reference], list[str]]) -> Any:  # no
     if isinstance(value, Mapping):
         return {name: resolve(one, look_up) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        made: list[Any] = []
+        values: list[Any] = []
         for one_value in value:
             inner = resolve(one_value, look_up)
-            made.extend(inner) if isinstance(inner, list) else made.append(inner)
-        return made
+            values.extend(inner) if isinstance(inner, list) else values.append(inner)
+        return values
     return value

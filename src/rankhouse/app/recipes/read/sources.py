@@ -77,14 +77,16 @@ class Sources:
         return self._inputs[key]
 
     def _look(self, name: str, inner: str) -> Input:
-        said = self._word(name, ())
+        address = self._word(name, ())
         shown = f"{name}/{inner}" if inner else name
-        if said.startswith(PUBLIC):
-            return Input(shown, said, said, None, self._complain(name, self._lacks_collection(name, said)))
-        if said.startswith(HUB):
-            word = said.removeprefix(HUB)
-            return Input(shown, word, said, None, self._complain(name, self._lacks_checkpoint(word)))
-        path = (self._file.folder / Path(said).expanduser()).resolve() / inner
+        if address.startswith(PUBLIC):
+            return Input(
+                shown, address, address, None, self._complain(name, self._lacks_collection(name, address))
+            )
+        if address.startswith(HUB):
+            word = address.removeprefix(HUB)
+            return Input(shown, word, address, None, self._complain(name, self._lacks_checkpoint(word)))
+        path = (self._file.folder / Path(address).expanduser()).resolve() / inner
         if not path.exists():
             absent = self._complain(name, f"{path} is not there")
             return Input(shown, str(path), f"absent {path}", path, absent)
@@ -97,8 +99,8 @@ class Sources:
         lines, data = self._file.lines, self._file.recipe.data
         if name in inside:
             raise lines.fault(("data", name), f"data entries in a circle: {' -> '.join((*inside, name))}")
-        said = data[name].path
-        for reference in references(said):
+        text = data[name].path
+        for reference in references(text):
             if reference.name not in data:
                 raise lines.fault(
                     ("data", name),
@@ -109,8 +111,8 @@ class Sources:
             word = self._word(reference.name, (*inside, name))
             return [f"{word}/{reference.inner}" if reference.inner else word]
 
-        found: str = resolve(said, look_up)
-        return found
+        address: str = resolve(text, look_up)
+        return address
 
     def _complain(self, name: str, lack: str) -> str:
         if not lack:
@@ -120,13 +122,13 @@ class Sources:
         where = self._file.lines.where(("data", name))
         return f"{where}: {lack}{get}"
 
-    def _lacks_collection(self, entry: str, said: str) -> str:
-        name = said.removeprefix(PUBLIC)
+    def _lacks_collection(self, entry: str, word: str) -> str:
+        name = word.removeprefix(PUBLIC)
         try:
             import ir_datasets
             from ir_datasets.util import home_path
         except ImportError:
-            return f'{said} needs optional packages: run  pip install "rankhouse[datasets]"'
+            return f'{word} needs optional packages: run  pip install "rankhouse[datasets]"'
         try:
             ir_datasets.load(name)
         except KeyError:
@@ -138,7 +140,7 @@ class Sources:
         files = (one for one in home.rglob("*") if one.is_file() and one.name != "irds_version.txt")
         if self._download or next(files, None) is not None:
             return ""
-        return f"{said} is not in {home}; --download lets ir_datasets fetch it where that is possible"
+        return f"{word} is not in {home}; --download lets ir_datasets fetch it where that is possible"
 
     def _lacks_checkpoint(self, word: str) -> str:
         if self._download:

@@ -283,32 +283,32 @@ def _checks(
                 name = column
                 if table.measures:
                     name = measure_names(column, place, plan.file.lines)[0]
-                found = None
+                number = None
                 if row in samples:
                     values = over_passes(samples[row]).of(name)
-                    found = float(values.mean())
+                    number = float(values.mean())
                 yield Check(
                     row,
                     name,
                     expected,
                     expect.within,
                     expect.source,
-                    found,
-                    status(expected, found, expect.within),
+                    number,
+                    status(expected, number, expect.within),
                 )
 
 
-def status(expected: float, found: float | None, within: float) -> str:
+def status(expected: float, measured: float | None, within: float) -> str:
     """Say how a number compares with the expected one.
 
     Args:
         expected: The expected one.
-        found: The number; None if data are absent.
+        measured: The number; None if data are absent.
         within: The difference that still counts as reproduced.
     """
-    if found is None:
+    if measured is None:
         return ABSENT
     # The last digit of what is expected was rounded, and so was the tolerance.
-    if abs(found - expected) <= within + 1e-9:
+    if abs(measured - expected) <= within + 1e-9:
         return REPRODUCED
-    return f"{DIFFERS} {found - expected:+.4f}"
+    return f"{DIFFERS} {measured - expected:+.4f}"
