@@ -96,7 +96,7 @@ def search(
             encoded = encode_queries(searcher.vectors, encoder, with_text[start : start + ENCODED_AT_ONCE])
         points = encoded[place : place + len(some)]
         for query, best in zip(some, searcher.nearest(points, k), strict=True):
-            rankings[query.id] = [ids[number] for number in best.documents.tolist()], best.scores
+            rankings[query.id] = ids.take(best.documents), best.scores
         if progress is not None:
             progress(start + len(some), len(with_text))
     return Run.from_columns(
