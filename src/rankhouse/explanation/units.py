@@ -1,0 +1,94 @@
+"""Texts as rows of units, sentences or words, that can be left out one by one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from rankhouse.text.split import blingfire_sentences
+
+_WORD = re.compile(r"\S+")
+
+
+class Unit(NamedTuple):
+    """A stretch of a text, up to where the next one begins.
+
+    Attributes:
+        text: What it says, without white space around it.
+        start: Its first character in the text.
+        end: Behind its last character, white space before the next unit included.
+        size: How many sentences or words it is; more than 1 where neighbours were joined.
+    """
+
+    text: str
+    start: int
+    end: int
+    size: int = 1
+
+
+def sentences_of(text: str) -> list[Unit]:
+    """Cut a text into sentences; together they are the whole text.
+
+    Raises:
+        MissingExtra: The package that finds sentences is not installed.
+    """
+    starts, behind = [], 0
+    for sentence in blingfire_sentences(text):
+        starts.append(text.index(sentence, behind))
+        behind = starts[-1] + len(sentence)
+    return _stretches(text, starts)
+
+
+def words_of(text: str) -> list[Unit]:
+    """Cut a text into words, which are what white space separates; together they are the whole text."""
+    return _stretches(text, [match.start() for match in _WORD.finditer(text)])
+
+
+def joined(text: str, units: Sequence[Unit], most: int) -> list[Unit]:
+    """Join neighbours evenly until there are at most so many units.
+
+    Args:
+        text: The text they are of.
+        units: n of them, in order.
+        most: How many there may be.
+    """
+    size = -(-len(units) // most)
+    groups = [units[at : at + size] for at in range(0, len(units), size)] if size > 1 else []
+    blocks = [(group[0].start, group[-1].end, sum(u.size for u in group)) for group in groups]
+    return [Unit(text[start:end].strip(), start, end, n) for start, end, n in blocks] or list(units)
+
+
+def without(text: str, units: Sequence[Unit], places: Collection[int]) -> str:
+    """Return a text without some of its units; what stays is as it stands.
+
+    Args:
+        text: The text.
+        units: All of its units, in order.
+        places: Which of them go, from 0.
+    """
+    if not places:
+        return text
+    kept = (text[unit.start : unit.end] for at, unit in enumerate(units) if at not in places)
+    return "".join(kept).strip()
+
+
+def numbered(names: Iterable[str]) -> Iterator[str]:
+    """Yield names, each different from all before it: a name's second appearance becomes "name (2nd)"."""
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = count = seen.get(name, 0) + 1
+        yield name if count == 1 else f"{name} ({ordinal(count)})"
+
+
+def ordinal(number: int) -> str:
+    """Return 2 as "2nd"."""
+    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _stretches(text: str, starts: Sequence[int]) -> list[Unit]:
+    """Cut a text at these places; what stands before the first belongs to it."""
+    ends = [0, *starts[1:], len(text)] if starts else []
+    return [Unit(text[start:end].strip(), start, end) for start, end in pairwise(ends)]
