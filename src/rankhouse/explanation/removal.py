@@ -134,8 +134,8 @@ def bounded(text: str, units: Sequence[Unit], passes: int) -> tuple[list[Unit], 
     if len(blocks) == len(units):
         return blocks, ()
     note = (
-        f"The text has {len(units):,} units; {blocks[0].size} neighbours at a time were left out together, so "
-        "single ones were not looked at."
+        f"The text has {len(units):,} units; {blocks[0].size} neighbours at a time were left out together, "
+        "so single ones were not looked at."
     )
     return blocks, (note,)
 

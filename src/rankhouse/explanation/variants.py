@@ -28,8 +28,8 @@ def finite_scores(ranker: Ranker, pairs: Sequence[Pair]) -> Doubles:
         query, passage = pairs[int(bad[0])]
         raise BadModel(
             f'a score of document "{passage.doc_id}" for query "{query.id}" is {scores[bad[0]]}: no '
-            "difference can be taken from it, so it cannot be explained; use a scale without infinities, like "
-            "logit"
+            "difference can be taken from it, so it cannot be explained; use a scale without infinities, "
+            "like logit"
         )
     return scores.astype(np.float64)
 
