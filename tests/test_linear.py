@@ -1,10 +1,11 @@
 """Reading and analysing take time linear in the length of a text, whatever the text is made of.
 
 Processor time is measured, not the clock, so a busy machine changes little: eight times the text takes about
-eight times as long where the time is linear, and sixty-four times where it is quadratic.
+eight times as long where the time is linear, and sixty-four times where it is quadratic. Memory likewise.
 """
 
 import time
+import tracemalloc
 
 import pytest
 
@@ -51,11 +52,23 @@ def seconds(work, text):
     return time.process_time() - started
 
 
+def most_memory(work, text):
+    tracemalloc.start()
+    try:
+        work(text)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 def grows_linearly(work, unit, before="", behind=""):
     """Measure again while the growth looks too large: a cache or another process may have been in the way."""
     short, long = (before + unit * (n // len(unit)) + behind for n in (SHORT, SHORT * TIMES))
     work(short[:1000])
-    growth = 0.0
+    little, much = (most_memory(work, text) for text in (short, long))
+    assert much < MOST_GROWTH * max(little, 1 << 18), (
+        f"{little:,} bytes, and {much:,} for {TIMES} times the text"
+    )
     for _ in range(4):
         least, most = (min(seconds(work, text) for _ in range(2)) for text in (short, long))
         growth = most / max(least, 0.002)

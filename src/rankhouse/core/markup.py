@@ -219,9 +219,15 @@ def _document(record: str, path: Path, line: int) -> Document:
     numbers = [s for s in _sections(record, _DOCNO) if s.end != s.start]
     if not numbers:
         raise BadData("the record has no <DOCNO>", path, line)
-    named = list(dict.fromkeys(record[s.inner : s.inner_end].strip() for s in numbers))
     if numbers[0].end < 0:
         raise BadData("the <DOCNO> of this record is not closed", path, line)
+    named = list[str]()
+    for section in numbers:  # no further than the second: those that are not closed all go on to the end
+        number = record[section.inner : section.inner_end].strip()
+        if number not in named:
+            named.append(number)
+        if len(named) > 1:
+            break
     if len(named) > 1:
         raise BadData(
             f'the record has several <DOCNO>, "{named[0][:40]}" and "{named[1][:40]}"; '
