@@ -1,18 +1,15 @@
 """Removal: planted rankers are recovered exactly, and long texts end in bounded time."""
 
+import json
+
 import numpy as np
 import pytest
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.removal import REST
-
-LONG = (
-    "Ships bring grain from the north. The harbour was built of stone by the old town. "
-    "Pilots steer ships, and ships follow them. Prices rose again this week. Nobody knows why they did."
-)
+from rankhouse.models.families import DESIGNS
 
 
 class Counting:
@@ -27,13 +24,9 @@ class Counting:
         return np.array([pair.passage.text.lower().count(self.word) for pair in pairs], np.float32)
 
 
-def pair(text, query="who steers ships"):
-    return Pair(Query("q", query), Passage("d", 0, text))
-
-
-def test_a_planted_ranker_is_recovered_by_sentences():
+def test_a_planted_ranker_is_recovered_by_sentences(pair_of, long_text):
     ranker = Counting()
-    answer = explain_pair(ranker, pair(LONG))
+    answer = explain_pair(ranker, pair_of(long_text))
     assert answer.method == "sentence removal"
     assert [part.value for part in answer.parts] == [1, 0, 2, 0, 0, 0]
     assert answer.parts[0].name == "sentence: Ships bring grain from the north."
@@ -43,53 +36,126 @@ def test_a_planted_ranker_is_recovered_by_sentences():
     assert [word.value for word in answer.texts[0].words] == [1, 0, 2, 0, 0]
 
 
-def test_short_texts_are_looked_at_word_by_word():
-    answer = explain_pair(Counting(), pair("Pilots steer ships. Then ships go."))
+def test_short_texts_are_looked_at_word_by_word(pair_of):
+    answer = explain_pair(Counting(), pair_of("Pilots steer ships. Then ships go."))
     assert answer.method == "word removal"
     assert {part.name: part.value for part in answer.parts if part.value} == {
         "word: ships.": 1,
         "word: ships": 1,
     }
-    again = explain_pair(Counting(), pair("sail ships ships"))
+    again = explain_pair(Counting(), pair_of("sail ships ships"))
     assert [part.name for part in again.parts] == ["word: sail", "word: ships", "word: ships (2nd)", REST]
-    one = explain_pair(Counting(), pair("ships " * 40))
+    one = explain_pair(Counting(), pair_of("ships " * 40))
     assert one.texts[0].unit == "word"
 
 
-def test_an_empty_text_has_no_parts_but_the_rest():
-    answer = explain_pair(Counting(), pair(" "))
+def test_an_empty_text_has_no_parts_but_the_rest(pair_of):
+    answer = explain_pair(Counting(), pair_of(" "))
     assert [part.name for part in answer.parts] == [REST]
-    assert "empty" in answer.notes[0]
+    assert "Nothing of the text" in answer.notes[0]
 
 
-def test_a_method_is_refused_with_the_list():
+def test_a_method_is_refused_with_the_list(pair_of, long_text):
     with pytest.raises(WrongUse, match="removal"):
-        explain_pair(Counting(), pair(LONG), ExplainOptions(method="lime"))
+        explain_pair(Counting(), pair_of(long_text), ExplainOptions(method="lime"))
     with pytest.raises(WrongUse, match="sentence, word"):
         ExplainOptions(unit="line")
     with pytest.raises(WrongUse, match="passes=1"):
         ExplainOptions(passes=1)
 
 
-def test_scores_that_no_difference_can_be_taken_from_are_refused():
+def test_scores_that_no_difference_can_be_taken_from_are_refused(pair_of, long_text):
     class Endless:
         def score(self, pairs):
             return np.full(len(pairs), -np.inf, np.float32)
 
     with pytest.raises(BadModel, match="-inf"):
-        explain_pair(Endless(), pair(LONG))
+        explain_pair(Endless(), pair_of(long_text))
 
 
-def test_a_very_long_text_is_cut_into_blocks_and_says_so():
+def test_a_very_long_text_is_cut_into_blocks_and_says_so(pair_of, long_text):
     text = " ".join(f"Number {i} says nothing of it." for i in range(16_666)) + " Ships."
     ranker = Counting()
-    answer = explain_pair(ranker, pair(text))
+    answer = explain_pair(ranker, pair_of(text))
     assert ranker.pairs <= 25
     assert "not looked at" in answer.notes[0]
     values = [part.value for part in answer.parts]
     assert values[-2] == 1
     assert sum(values) == 1
-    few = explain_pair(Counting(), pair(LONG), ExplainOptions(passes=3))
+    few = explain_pair(Counting(), pair_of(long_text), ExplainOptions(passes=3))
     assert [word.text for word in few.texts[0].words][
         1
     ] == "Prices rose again this week. Nobody knows why they did."
+
+
+@pytest.mark.parametrize("name", ["crossencoder", "monot5", "crossencoder roberta", "biencoder cls"])
+def test_what_a_transformer_does_not_read_is_listed_and_changes_nothing(name, opened, pair_of, long_text):
+    ranker = opened(name, max_length=40)
+    said = pair_of(long_text * 3)
+    answer = explain_pair(ranker, said)
+    assert answer.texts[0].unit == "sentence"
+    words = answer.texts[0].words
+    read = [word for word in words if word.read]
+    assert 0 < len(read) < len(words)
+    assert all((word.value is None) != word.read for word in words)
+    assert "were not read" in answer.notes[-1]
+    assert " ".join(word.text for word in words).replace(" ", "") == said.passage.text.replace(" ", "")
+    begun = said.passage.text[: said.passage.text.rindex(read[-1].text[-20:], 0, 300) + 20]
+    assert ranker.score([pair_of(begun)])[0] == ranker.score([said])[0]
+    assert answer.score == ranker.score([said])[0]
+    assert answer.gap == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("family", sorted(DESIGNS))
+def test_effects_are_differences_of_scores(family, fresh, pair_of, long_text):
+    ranker = fresh(family)
+    said = pair_of(long_text)
+    answer = explain_pair(ranker, said, ExplainOptions(method="removal"))
+    assert answer.method == "word removal"
+    words = long_text.split()
+    for place in (0, 13, len(words) - 1):
+        left = ranker.score([pair_of(" ".join(words[:place] + words[place + 1 :]))])[0]
+        assert answer.parts[place].value == pytest.approx(answer.score - left, abs=1e-6)
+
+
+@pytest.mark.parametrize("family", ["knrm", "mp_hcnn"])
+def test_words_behind_the_limit_of_a_word_model(family, fresh, pair_of, long_text):
+    ranker = fresh(family, passage_length=10)
+    said = pair_of(long_text * 50)
+    answer = explain_pair(ranker, said, ExplainOptions(method="removal"))
+    words = answer.texts[0].words
+    read = [word.text for word in words if word.read]
+    assert len(words) == len(read) + 500
+    assert ranker.score([pair_of(" ".join(read))])[0] == pytest.approx(answer.score, abs=1e-6)
+    assert len(read) == 10 if family == "knrm" else len(read) > 10
+
+
+def test_twenty_sentences_take_twenty_one_scores_in_one_call(opened, pair_of, known_words):
+    ranker = opened("crossencoder")
+    scores, calls = ranker.score, []
+    ranker.score = lambda pairs: calls.append(len(pairs)) or scores(pairs)
+    text = " ".join(f"{word.title()}!" for word in known_words[:20])
+    answer = explain_pair(ranker, pair_of(text, "ships"))
+    assert [word.read for word in answer.texts[0].words] == [True] * 20
+    assert len(answer.parts) == 21
+    assert len(calls) == 1
+    assert calls[0] == 21
+
+
+def test_same_bytes_again_and_other_parameters_another_answer(fresh, pair_of, long_text):
+    def told(**drawn):
+        answer = explain_pair(fresh("knrm", **drawn), pair_of(long_text), ExplainOptions(method="removal"))
+        return json.dumps(answer.to_dict())
+
+    assert told() == told()
+    first, other = (json.loads(told(seed=seed))["parts"] for seed in (4, 5))
+    assert np.argmax([part["value"] for part in first]) != np.argmax([part["value"] for part in other])
+
+
+def test_a_text_without_spaces_is_read_by_its_signs(pair_of):
+    answer = explain_pair(
+        Counting("船"),
+        pair_of("港に入る。水先人が船を導く。穀物の値段が上がった"),
+        ExplainOptions(unit="word"),
+    )
+    assert [word.text for word in answer.texts[0].words if word.value] == ["船"]

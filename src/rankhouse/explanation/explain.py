@@ -7,8 +7,8 @@ from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Pair, Ranker
 from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.options import ExplainOptions, Method
+from rankhouse.explanation.reading import family_of
 from rankhouse.explanation.removal import explain_removal
-from rankhouse.models.ranker import NeuralRanker
 
 __all__ = [
     "ANY_FAMILY",
@@ -66,11 +66,6 @@ def methods_for(ranker: Ranker) -> tuple[str, ...]:
     """Return the names of the methods that a ranker can be explained by, besides its own."""
     inside = [name for name, (_, families) in SOME_FAMILIES.items() if family_of(ranker) in families]
     return (*ANY_FAMILY, *inside)
-
-
-def family_of(ranker: Ranker) -> str:
-    """Return the family of a ranker of this house; "" for any other, which is a black box."""
-    return str(ranker.model.family) if isinstance(ranker, NeuralRanker) else ""
 
 
 def _chosen(ranker: Ranker, name: str) -> Method:

@@ -2,12 +2,13 @@
 
 It needs nothing of a ranker but its scores, so it explains any. For transformers the unit is the sentence:
 rationales of sentences are the more consistent ones (arXiv 2403.01981). All variants are scored in one call.
+Of a passage that is longer than the ranker's limit only what is read is looked at, and nothing moves up from
+behind the limit into the place of what is left out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,14 +17,17 @@ from rankhouse.core.nouns import Pair, Ranker, fingerprint_of
 from rankhouse.core.scores import Doubles, scale_of
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
 from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.units import Unit, joined, numbered, sentences_of, without, words_of
+from rankhouse.explanation.reading import characters_read, family_of, reads_words
+from rankhouse.explanation.units import Unit, cut, joined, numbered, sentences_of, without, words_of
 from rankhouse.explanation.variants import finite_scores, with_text
 
 REST = "rest"
+_REST_NOTE = "what the effects leave: the ranker's own start, and what is said only together"
 _MOST_WORDS = 2_000_000  # of all variants of one text together
 _LEAST_BLOCKS = 8
 _SHORT = 30  # words; such texts are looked at word by word
 _SHOWN = 80  # characters of a sentence that name its part
+_UNREAD_SHOWN = 500
 
 
 @dataclass(frozen=True)
@@ -35,25 +39,45 @@ class Effects:
         unit: "sentence" or "word".
         units: n of them, in reading order; blocks of neighbours where there were too many.
         values: (n,) the score less the score without the unit.
-        notes: What a reader has to know.
+        unread: The units behind the ranker's limit.
     """
 
     score: float
     unit: str
     units: tuple[Unit, ...]
     values: Doubles
-    notes: tuple[str, ...] = ()
+    unread: tuple[Unit, ...] = ()
 
     def read_text(self, index: int) -> ReadText:
-        """Return the passage, each unit with what it adds."""
-        said = tuple(Word(unit.text, float(v)) for unit, v in zip(self.units, self.values, strict=True))
-        return ReadText(index, said, self.unit, value=self.score)
+        """Return the passage, each unit with what it adds; of what is not read only the beginning."""
+        words = [Word(unit.text, float(v)) for unit, v in zip(self.units, self.values, strict=True)]
+        words += [Word(unit.text, read=False) for unit in self.unread[:_UNREAD_SHOWN]]
+        return ReadText(index, tuple(words), self.unit, value=self.score)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader has to know: an empty text, a limit, units that were not looked at one by one."""
+        notes = [] if self.units else ["Nothing of the text is read, so nothing can be left out of it."]
+        size, sizes = max((u.size for u in self.units), default=1), sum(u.size for u in self.units)
+        if size > 1:
+            notes.append(
+                f"The {sizes:,} {self.unit}s of the text were left out {size} neighbours at a time, so "
+                "single ones were not looked at."
+            )
+        if self.unread:
+            total = sizes + len(self.unread)
+            notes.append(
+                f"The text is longer than the ranker's limit: {len(self.unread):,} of its {total:,} "
+                f"{self.unit}s, or parts of them, were not read."
+            )
+        return tuple(notes)
 
 
 def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
     """Explain a score by what it loses when a sentence or word of the passage is left out.
 
-    Each part is one unit's effect; the part "rest" is what all effects leave of the score.
+    Each part is one unit's effect; the part "rest" is what all effects leave of the score. n units take
+    n + 1 scores, the passage's own included.
 
     Args:
         ranker: Anything that scores.
@@ -64,10 +88,8 @@ def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
         BadModel: A score is not a finite number.
         MissingExtra: The package that finds sentences is not installed.
     """
-    effects = removal_effects(ranker, pair, options, unit_for(pair.passage.text, options.unit))
+    effects = removal_effects(ranker, pair, options)
     rest = effects.score - math.fsum(effects.values)
-    note = "what the effects leave: the ranker's own start, and what units say only together"
-    parts = (*_parts(effects), Part(REST, rest, note))
     return Explanation(
         pair.query,
         pair.passage.doc_id,
@@ -75,7 +97,7 @@ def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
         f"{effects.unit} removal",
         exact=False,
         unit=scale_of(ranker),
-        parts=parts,
+        parts=(*_parts(effects), Part(REST, rest, _REST_NOTE)),
         cost=len(effects.units),
         texts=(effects.read_text(pair.passage.index),),
         query_words=tuple(pair.query.text.split()),
@@ -84,67 +106,68 @@ def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
     )
 
 
-def unit_for(text: str, wanted: str = "") -> str:
-    """Return what is left out of a text at a time: "word" for short texts and single sentences.
+def unit_for(ranker: Ranker, text: str) -> str:
+    """Return what is best left out of a text at a time.
+
+    "word" for rankers that know words apart, for single sentences, and for short texts before a black box;
+    else "sentence".
 
     Args:
+        ranker: What reads the text.
         text: The text.
-        wanted: "sentence" or "word" settles it.
     """
-    if wanted:
-        return wanted
-    return "word" if len(text.split()) <= _SHORT or len(sentences_of(text)) < 2 else "sentence"
+    is_short = not family_of(ranker) and len(text.split()) <= _SHORT
+    return "word" if reads_words(ranker) or is_short or len(sentences_of(text)) < 2 else "sentence"
 
 
-def removal_effects(ranker: Ranker, pair: Pair, options: ExplainOptions, unit: str) -> Effects:
+def removal_effects(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Effects:
     """Score a pair and all its variants without one unit, in one call.
 
     Args:
         ranker: Anything that scores.
         pair: Query and passage.
-        options: The most pairs scored.
-        unit: "sentence" or "word".
+        options: The unit, and the most pairs scored.
 
     Raises:
         BadModel: A score is not a finite number.
     """
-    text = pair.passage.text
-    units, notes = bounded(text, sentences_of(text) if unit == "sentence" else words_of(text), options.passes)
+    text, end = pair.passage.text, characters_read(ranker, pair)
+    unit = options.unit or unit_for(ranker, text[:end])
+    read, unread = cut(text, units_of(text, unit), end)
+    units = joined(text, read, most_units(text[:end], options.passes))
     variants = [with_text(pair, without(text, units, {at})) for at in range(len(units))]
     score, *others = finite_scores(ranker, [pair, *variants])
-    if not units:
-        notes = ("The text is empty: nothing can be left out of it.",)
-    return Effects(float(score), unit, tuple(units), float(score) - np.array(others), notes)
+    return Effects(float(score), unit, tuple(units), float(score) - np.array(others), tuple(unread))
 
 
-def bounded(text: str, units: Sequence[Unit], passes: int) -> tuple[list[Unit], tuple[str, ...]]:
-    """Join units of a text until scoring it without each of them takes bounded time.
+def units_of(text: str, unit: str) -> list[Unit]:
+    """Cut a text into its units.
 
     Args:
         text: The text.
-        units: Its units.
-        passes: Most pairs scored, the text itself included.
+        unit: "sentence" or "word".
+    """
+    return sentences_of(text) if unit == "sentence" else words_of(text)
 
-    Returns:
-        The units or blocks of them, and a note where they are blocks.
+
+def most_units(text: str, passes: int) -> int:
+    """Return into how many units a text may be cut, so that scoring it without each takes bounded time.
+
+    Args:
+        text: The text, as far as it is read.
+        passes: Most pairs scored, the text itself included.
     """
     words = max(len(text.split()), 1)
-    most = max(1, min(passes - 1, max(_LEAST_BLOCKS, _MOST_WORDS // words)))
-    blocks = joined(text, units, most)
-    if len(blocks) == len(units):
-        return blocks, ()
-    note = (
-        f"The text has {len(units):,} units; {blocks[0].size} neighbours at a time were left out together, "
-        "so single ones were not looked at."
-    )
-    return blocks, (note,)
+    return max(1, min(passes - 1, max(_LEAST_BLOCKS, _MOST_WORDS // words)))
 
 
 def _parts(effects: Effects) -> list[Part]:
-    names = numbered(f"{effects.unit}: {_short(unit.text)}" for unit in effects.units)
+    kinds = (effects.unit + "s" * (unit.size > 1) for unit in effects.units)
+    names = numbered(f"{kind}: {short(unit.text)}" for kind, unit in zip(kinds, effects.units, strict=True))
     return [Part(name, float(value)) for name, value in zip(names, effects.values, strict=True)]
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Return a text on one line, its end cut off where it is long."""
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1].rstrip()}…"

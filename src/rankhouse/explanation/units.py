@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rankhouse.text.split import blingfire_sentences
+from rankhouse.text.word_breaks import spans
 
 _WORD = re.compile(r"\S+")
 
@@ -42,8 +43,34 @@ def sentences_of(text: str) -> list[Unit]:
 
 
 def words_of(text: str) -> list[Unit]:
-    """Cut a text into words, which are what white space separates; together they are the whole text."""
-    return _stretches(text, [match.start() for match in _WORD.finditer(text)])
+    """Cut a text into words; together they are the whole text.
+
+    Words are what white space separates; in runs with letters beyond ASCII, as of Chinese, what Unicode says
+    they are.
+    """
+    starts: list[int] = []
+    for match in _WORD.finditer(text):
+        run = match.group()
+        inside = [] if run.isascii() or "://" in run else spans(run)
+        starts += [match.start(), *(match.start() + start for start, _ in inside[1:])]
+    return _stretches(text, starts)
+
+
+def cut(text: str, units: Sequence[Unit], end: int) -> tuple[list[Unit], list[Unit]]:
+    """Part the units of a text where its reader stops; a unit that goes across is cut in two.
+
+    Args:
+        text: The text.
+        units: All of its units, in order.
+        end: Characters that are read.
+
+    Returns:
+        What is read and what is not.
+    """
+    read = [(unit.start, min(unit.end, end)) for unit in units if unit.start < end]
+    rest = [(max(unit.start, end), unit.end) for unit in units if unit.end > end]
+    sides = [[Unit(text[a:b].strip(), a, b) for a, b in side] for side in (read, rest)]
+    return [unit for unit in sides[0] if unit.text], [unit for unit in sides[1] if unit.text]
 
 
 def joined(text: str, units: Sequence[Unit], most: int) -> list[Unit]:

@@ -201,6 +201,11 @@ class BiEncoder(nn.Module):
 
         return score
 
+    @property
+    def text_reader(self) -> TextReader:
+        """What turns texts, prompt included, into ids."""
+        return self._read
+
     def forget(self) -> None:
         """Drop the ids of texts that were tokenised before."""
         self._read.texts.forget()

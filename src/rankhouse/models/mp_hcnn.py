@@ -287,6 +287,23 @@ class MPHCNN(nn.Module):
             words, characters, self._characters([links(post) for post in posts], design.post_trigrams)
         )
 
+    def characters_read(self, text: str) -> int | None:
+        """Return how many characters of a post are read as words, trigrams or links; None: all of them.
+
+        Args:
+            text: The post.
+        """
+        as_words = self.reader.characters_read(text)
+        if as_words is None:
+            return None
+        ends = [0]  # in the text, of every character that trigrams see
+        for word in re.finditer(r"\S+", text):
+            ends += [*range(word.start() + 1, word.end() + 1), word.end()]
+        as_trigrams = ends[min(self.design.post_trigrams + 1, len(ends) - 1)]
+        as_links = max((link.end() for link in _LINK.finditer(text)), default=0)
+        most = max(as_words, as_trigrams, as_links)
+        return most if most < ends[-1] else None
+
     def compare(self, batch: ThreeInputs) -> dict[str, tuple[Tensor, list[Tensor]]]:
         """Compare query and post as words and characters, and query and links (``Hierarchy.compare``)."""
         characters = batch.characters

@@ -40,6 +40,25 @@ class Ids(NamedTuple):
     total: int
 
 
+class PassageTokens(NamedTuple):
+    """Where the tokens of a passage stand in a pair's row, and in its text.
+
+    Attributes:
+        start: Place of the first of them in the row.
+        spans: (start, end) characters of the text for each one that is read.
+        total: How many tokens the passage has, read or not.
+    """
+
+    start: int
+    spans: tuple[tuple[int, int], ...]
+    total: int
+
+    @property
+    def characters_read(self) -> int | None:
+        """Characters read, from the beginning of the text; None: all of them."""
+        return None if len(self.spans) == self.total else max((end for _, end in self.spans), default=0)
+
+
 class TextIds:
     """Tokenises texts without special tokens and remembers the latest.
 
@@ -73,6 +92,10 @@ class TextIds:
         """Return all ids of texts, to be kept elsewhere; nothing of it is remembered here."""
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [list(encoding.ids) for encoding in encodings]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return the characters of a text that each of its ids spells, as (start, end)."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
 
     def __call__(self, texts: Iterable[str]) -> list[Ids]:
         """Return the ids of texts, in the order given."""
@@ -163,6 +186,14 @@ class PairReader:
         queries = self.texts(query for query, _ in texts)
         return self._joined(queries, self.texts(passage for _, passage in texts), texts)
 
+    def passage_tokens(self, pair: Pair) -> PassageTokens:
+        """Return where a passage's tokens stand; of a tokenizer whose pieces do not join, only nearly."""
+        spans = self.texts.spans(pair.passage.text)
+        query = self.texts([pair.query.text])[0]
+        q, p = fit(query.total, len(spans), self._max_length - self._layout.fixed)
+        start = len(self._layout.head) + q + len(self._layout.middle)
+        return PassageTokens(start, tuple(spans[:p]), len(spans))
+
     def join(self, queries: Sequence[str], passages: Sequence[Ids]) -> Packed:
         """Encode n pairs whose passages' ids are known; only for tokenizers whose pieces join.
 
@@ -232,6 +263,11 @@ class TextReader:
         values = np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int64)
         rows = Ragged(torch.from_numpy(values), torch.from_numpy(lengths + self._layout.fixed))
         return Packed(rows, torch.from_numpy(lost))
+
+    def tokens(self, text: str) -> PassageTokens:
+        """Return where a text's tokens stand in its row."""
+        spans = self.texts.spans(text)
+        return PassageTokens(len(self._layout.head), tuple(spans[: self._room]), len(spans))
 
 
 def fit(query: int, passage: int, room: int) -> tuple[int, int]:

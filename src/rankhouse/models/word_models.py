@@ -6,6 +6,8 @@ Shapes: n pairs, q query tokens, p passage tokens, d width, v vocabulary, g grou
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -125,6 +127,20 @@ class WordReader:
         """Return the words of both sides that the model sees, as it sees them."""
         query, passage = self.split(pair.query.text), self.split(pair.passage.text)
         return tuple(query[: self.reading.query_length]), tuple(passage[: self.reading.passage_length])
+
+    def characters_read(self, text: str) -> int | None:
+        """Return how many characters of a passage, from its beginning, are read; None: all of them.
+
+        The beginning ends between two words, and reads as the whole does.
+        """
+        words, limit = self.split(text), self.reading.passage_length
+        if len(words) <= limit:
+            return None
+        ends = [match.end() for match in re.finditer(r"\S+", text)]
+        at = bisect_left(ends, limit, key=lambda end: len(self.split(text[:end])))
+        while at < len(ends) and self.split(text[: ends[at]])[:limit] != words[:limit]:
+            at += 1  # what follows a word may change how it is split
+        return ends[at] if at + 1 < len(ends) else None
 
     def ids(self, words: Sequence[str]) -> list[int]:
         """Return each word's number."""
