@@ -25,6 +25,20 @@ class FeedbackDocument(NamedTuple):
     terms: Sequence[tuple[str, int]]
 
 
+class Expansion(NamedTuple):
+    """A query and its feedback, mixed, and what each weight came from.
+
+    Attributes:
+        weights: Term -> weight, the sum of the two below.
+        original: Term -> what the query gave it.
+        sources: Term -> place among the feedback documents -> what that document gave it.
+    """
+
+    weights: dict[str, float]
+    original: dict[str, float]
+    sources: dict[str, dict[int, float]]
+
+
 @dataclass(frozen=True)
 class RM3:
     """Expand a query by the terms of its best documents.
@@ -78,7 +92,7 @@ class RM3:
         query: Mapping[str, float],
         hits: Sequence[FeedbackDocument],
         is_common: Callable[[str], bool],
-    ) -> dict[str, float]:
+    ) -> Expansion:
         """Mix the query with the relevance model of the documents found.
 
         Args:
@@ -90,18 +104,24 @@ class RM3:
             Terms and weights, summing to 1 where the query and the documents have terms.
         """
         model: dict[str, float] = {}
-        for document in hits:
+        by_document: dict[str, dict[int, float]] = {}
+        for place, document in enumerate(hits):
             weighted = self._kept(document.terms, is_common)
             total = sum(tf for _, tf in weighted)
             for term, tf in weighted:
-                model[term] = model.get(term, 0.0) + document.score * tf / total
+                share = document.score * tf / total
+                model[term] = model.get(term, 0.0) + share
+                by_document.setdefault(term, {})[place] = share
         best = sorted(model.items(), key=_by_weight)[: self.terms]
         norm, length = sum(weight for _, weight in best), sum(query.values())
-        mixed = {term: self.weight * count / length for term, count in query.items()}
+        original = {term: self.weight * count / length for term, count in query.items()}
+        mixed, sources = dict(original), dict[str, dict[int, float]]()
         for term, weight in best:
             if norm:
                 mixed[term] = mixed.get(term, 0.0) + (1 - self.weight) * weight / norm
-        return mixed
+                shares = by_document[term].items()
+                sources[term] = {place: (1 - self.weight) * share / norm for place, share in shares}
+        return Expansion(mixed, original, sources)
 
     def _kept(
         self, terms: Sequence[tuple[str, int]], is_common: Callable[[str], bool]

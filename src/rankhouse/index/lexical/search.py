@@ -28,7 +28,7 @@ from rankhouse.core.run import Run
 from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel
-from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, FeedbackDocument, as_likelihoods
+from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
 from rankhouse.index.lexical.kernel import Part
 from rankhouse.index.lexical.lengths import DECODED
 from rankhouse.index.lexical.segment import Segment
@@ -51,6 +51,52 @@ class Hits(NamedTuple):
 
 
 _NO_HITS = Hits(np.empty(0, np.int64), np.empty(0, np.float32))
+
+
+class Feedback(NamedTuple):
+    """A query after feedback.
+
+    Attributes:
+        hits: The feedback documents with their raw scores.
+        expansion: Terms, weights, and which of these documents gave them.
+    """
+
+    hits: Hits
+    expansion: Expansion
+
+
+class Addend(NamedTuple):
+    """What one term of a query adds to one document's score.
+
+    Attributes:
+        boost: The term's weight as it is scored.
+        counts: Of the term, in the whole index.
+        tf: Its occurrences in the document.
+        value: What it adds; the engine's own float32 number.
+    """
+
+    boost: float
+    counts: TermCounts
+    tf: int
+    value: float
+
+
+class DocumentScore(NamedTuple):
+    """One document's score, added up as a search does, whether a search would return it or not.
+
+    Attributes:
+        score: The float32 sum.
+        addends: By term: those that the index has, in the order of the sum.
+        prior: What the document gets besides them; None where the model has no prior.
+        length: Its length as it is scored: Lucene's, one byte, or the true one.
+        tokens: Its true length.
+    """
+
+    score: float
+    addends: dict[str, Addend]
+    prior: float | None
+    length: float
+    tokens: int
 
 
 @dataclass(frozen=True)
@@ -154,10 +200,19 @@ class Retriever:
     def search(self, query: Query) -> Hits:
         """Find the best documents for one query, feedback included."""
         terms = self.terms(query.text)
+        after = self.after_feedback(terms)
+        return self.hits(after.expansion.weights if after else terms, self.k)
+
+    def after_feedback(self, terms: Mapping[str, float]) -> Feedback | None:
+        """Expand a query by its first hits; None without feedback, or where there is no hit to read.
+
+        Args:
+            terms: The query's terms with their counts.
+        """
         if self.feedback is None:
-            return self.hits(terms, self.k)
+            return None
         first = self.hits(terms, min(self.feedback.docs, max(1, len(self.index))))
-        return self.hits(self.expand(terms, first, self.feedback), self.k) if len(first.rows) else first
+        return Feedback(first, self._expansion(terms, first, self.feedback)) if len(first.rows) else None
 
     def expand(self, terms: Mapping[str, float], hits: Hits, feedback: RM3) -> dict[str, float]:
         """Expand a query by feedback from its first hits.
@@ -167,6 +222,9 @@ class Retriever:
             hits: The first documents found.
             feedback: How to expand.
         """
+        return self._expansion(terms, hits, feedback).weights
+
+    def _expansion(self, terms: Mapping[str, float], hits: Hits, feedback: RM3) -> Expansion:
         scores = hits.scores.tolist()
         if self.model.log_scores:
             scores = as_likelihoods(scores)
@@ -185,12 +243,7 @@ class Retriever:
             weights: Term -> weight.
             k: How many documents.
         """
-        known = {t: (w, counts) for t, w in weights.items() if (counts := self.index.counts(t)).documents}
-        if self.model.mean and known:
-            total = sum(w for w, _ in known.values())
-            known = {t: (w / total, counts) for t, (w, counts) in known.items()}
-        # One order for the sums, whatever order the words came in: equal queries get equal bits.
-        ordered = dict(sorted(known.items()))
+        ordered = self._ordered(weights)
         of_segments, scores, floor = list[Hits](), _NO_HITS.scores, -math.inf
         for position, part in enumerate(self.index.segments):
             parts = [p for t, (w, _) in ordered.items() if (p := self._part(position, t, w)) is not None]
@@ -203,6 +256,49 @@ class Retriever:
                     scores = np.partition(scores, len(scores) - k)[-k:]
                     floor = float(scores[0])
         return self._merge(of_segments, k) if of_segments else _NO_HITS
+
+    def document_score(self, weights: Mapping[str, float], row: int) -> DocumentScore:
+        """Score one document, with the addends: the sum that :meth:`hits` computes.
+
+        Args:
+            weights: Term -> weight.
+            row: The document's row in the whole index.
+        """
+        segment, there = self.index.place(row)
+        position, ordered = self.index.segments.index(segment), self._ordered(weights)
+        addends, total = dict[str, Addend](), 0.0
+        for term, (boost, counts) in ordered.items():
+            tf, value = self._addend(position, there, term, boost)
+            addends[term] = Addend(boost, counts, tf, value)
+            total += value
+        priors = self._prior(segment, ordered)
+        prior = None if priors is None else float(priors[there])
+        tokens = int(segment.lengths[there])
+        length = float(tokens if self.model.exact_lengths else DECODED[segment.columns.codes[there]])
+        return DocumentScore(float(np.float32(total + (prior or 0.0))), addends, prior, length, tokens)
+
+    def _addend(self, position: int, row: int, term: str, boost: float) -> tuple[int, float]:
+        """Read off a term's count in one document and what it adds, from what a search would add."""
+        part, columns = self._part(position, term, boost), self.index.segments[position].columns
+        if part is None:
+            return 0, 0.0
+        place = part.first + int(np.searchsorted(columns.rows[part.first : part.end], np.int32(row)))
+        if place == part.end or columns.rows[place] != row:
+            return 0, 0.0
+        tf = int(columns.tfs[place])
+        if part.table is not None:
+            return tf, float(part.table[tf, columns.codes[row]])
+        assert part.scores is not None
+        return tf, float(part.scores[place - part.first])
+
+    def _ordered(self, weights: Mapping[str, float]) -> dict[str, tuple[float, TermCounts]]:
+        """Return the terms that the index has, with their weights as they are scored and their counts."""
+        known = {t: (w, counts) for t, w in weights.items() if (counts := self.index.counts(t)).documents}
+        if self.model.mean and known:
+            total = sum(w for w, _ in known.values())
+            known = {t: (w / total, counts) for t, (w, counts) in known.items()}
+        # One order for the sums, whatever order the words came in: equal queries get equal bits.
+        return dict(sorted(known.items()))
 
     def _merge(self, of_segments: list[Hits], k: int) -> Hits:
         """Join the segments' best, by score, then by document id."""

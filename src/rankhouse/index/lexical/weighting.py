@@ -55,6 +55,7 @@ class TermCounts(NamedTuple):
 
 TermFormula = Callable[[Floats, Floats, TermCounts, Collection, float], Floats]
 PriorFormula = Callable[[Floats, list[tuple[float, TermCounts]], Collection], Floats]
+LeafFormula = Callable[[int, float, TermCounts, Collection], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ class Weighting:
         exact_lengths: True lengths instead of Lucene's one-byte ones.
         log_scores: Scores are log probabilities; feedback weighs documents by their exponential.
         mean: Boosts are divided by their sum before anything else.
+        leaves: (tf, length, counts of the term, collection) -> the numbers that a term's score is made of, by
+            their names in the formula, for people to look at.
+        addends: Those leaves which, each times the boost, sum to the term's score unless it is cut at 0;
+            none where the score is a product.
     """
 
     notation: str
@@ -77,6 +82,8 @@ class Weighting:
     exact_lengths: bool = False
     log_scores: bool = False
     mean: bool = False
+    leaves: LeafFormula = lambda *_: {}
+    addends: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.notation
@@ -127,7 +134,15 @@ def dirichlet(tf: Floats, length: Floats, p: float, boost: float, mu: float) -> 
         boost: Its weight in the query.
         mu: Strength of smoothing.
     """
-    return np.maximum(0.0, boost * (np.log(1 + tf / (mu * p)) + np.log(mu / (length + mu))))
+    return np.maximum(0.0, boost * (_dirichlet_weight(tf, p, mu) + _dirichlet_norm(length, mu)))
+
+
+def _dirichlet_weight(tf: Floats, p: float, mu: float) -> Floats:
+    return np.asarray(np.log(1 + tf / (mu * p)))
+
+
+def _dirichlet_norm(length: Floats, mu: float) -> Floats:
+    return np.asarray(np.log(mu / (length + mu)))
 
 
 def jelinek_mercer(tf: Floats, length: Floats, p: float, boost: float, weight: float) -> Floats:
@@ -162,8 +177,15 @@ def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene") -> Weighting
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
         return bm25(tf, length, lucene_idf(counts, collection), boost, k1, b, collection.mean_length)
 
+    def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
+        idf, mean = lucene_idf(counts, collection), collection.mean_length
+        saturation = bm25(np.array([tf]), np.array([length]), 1.0, 1.0, k1, b, mean)
+        facts = {"idf": idf, "saturation": float(saturation[0])}
+        return facts | {"k1": k1, "b": b, "length": length, "mean length": mean}
+
     exact = {"lengths": "exact"} if lengths == "exact" else {}
-    return Weighting(write("bm25", k1=k1, b=b, **exact), term, exact_lengths=bool(exact))
+    notation = write("bm25", k1=k1, b=b, **exact)
+    return Weighting(notation, term, exact_lengths=bool(exact), leaves=leaves)
 
 
 def _ql(mu: float | None = None, form: str = "lucene", combine: str = "mean") -> Weighting:
@@ -178,7 +200,15 @@ def _ql(mu: float | None = None, form: str = "lucene", combine: str = "mean") ->
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
         return dirichlet(tf, length, lucene_probability(counts, collection), boost, chosen)
 
-    return Weighting(write("ql", mu=chosen), term)
+    def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
+        p = lucene_probability(counts, collection)
+        weight, norm = _dirichlet_weight(np.array(tf), p, chosen), _dirichlet_norm(np.array(length), chosen)
+        # Named as in Lucene's own explanations.
+        named = {"term weight": float(weight), "document norm": float(norm)}
+        return named | {"p": p, "mu": chosen, "length": length}
+
+    addends = ("term weight", "document norm")
+    return Weighting(write("ql", mu=chosen), term, leaves=leaves, addends=addends)
 
 
 def _indri(mu: float, combine: str) -> Weighting:
@@ -190,17 +220,22 @@ def _indri(mu: float, combine: str) -> Weighting:
     """
 
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
-        gain = boost * np.log(1 + tf / (mu * (counts.occurrences / collection.tokens)))
+        gain = boost * _dirichlet_weight(tf, counts.occurrences / collection.tokens, mu)
         return np.broadcast_to(gain, np.broadcast_shapes(tf.shape, length.shape))
 
     def prior(length: Floats, boosts: list[tuple[float, TermCounts]], collection: Collection) -> Floats:
         constant = sum(boost * math.log(c.occurrences / collection.tokens) for boost, c in boosts)
-        return constant + sum(boost for boost, _ in boosts) * np.log(mu / (length + mu))
+        return constant + sum(boost for boost, _ in boosts) * _dirichlet_norm(length, mu)
+
+    def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
+        del length  # it is all in the prior
+        p = counts.occurrences / collection.tokens
+        return {"term weight": float(_dirichlet_weight(np.array(tf), p, mu)), "p": p, "mu": mu}
 
     is_mean = combine == "mean"
     named = {} if is_mean else {"combine": combine}
     notation = write("ql", form="indri", mu=mu, **named)
-    return Weighting(notation, term, prior, exact_lengths=True, log_scores=True, mean=is_mean)
+    return Weighting(notation, term, prior, True, log_scores=True, mean=is_mean, leaves=leaves)
 
 
 def _jm(lambda_: float = 0.1) -> Weighting:
@@ -212,7 +247,11 @@ def _jm(lambda_: float = 0.1) -> Weighting:
         p = lucene_probability(counts, collection)
         return jelinek_mercer(tf, np.maximum(length, 1), p, boost, lambda_)
 
-    return Weighting(write("jm", lambda_=lambda_), term)
+    def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
+        del tf  # it stands beside them
+        return {"p": lucene_probability(counts, collection), "lambda": lambda_, "length": length}
+
+    return Weighting(write("jm", lambda_=lambda_), term, leaves=leaves)
 
 
 def _check(model: str, name: str, value: object, accepted: bool, what: str) -> None:
