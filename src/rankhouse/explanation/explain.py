@@ -9,6 +9,7 @@ from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.options import ExplainOptions, Method
 from rankhouse.explanation.reading import family_of
 from rankhouse.explanation.removal import explain_removal
+from rankhouse.explanation.shapley import explain_shapley
 
 __all__ = [
     "ANY_FAMILY",
@@ -27,16 +28,16 @@ METHODS: dict[str, Method] = {
     "tk": explain_removal,
     "knrm": explain_removal,
     "conv_knrm": explain_removal,
-    "samcnn": explain_removal,
+    "samcnn": explain_shapley,
     "drmm": explain_removal,
-    "pacrr": explain_removal,
+    "pacrr": explain_shapley,
     "pacrr_drmm": explain_removal,
-    "matchpyramid": explain_removal,
-    "mp_hcnn": explain_removal,
+    "matchpyramid": explain_shapley,
+    "mp_hcnn": explain_shapley,
 }
 """Family -> the method of its own; what is no ranker of this house is explained by removal."""
 
-ANY_FAMILY: dict[str, Method] = {"removal": explain_removal}
+ANY_FAMILY: dict[str, Method] = {"removal": explain_removal, "shapley": explain_shapley}
 """Methods that explain any ranker, by the names they are asked for."""
 
 SOME_FAMILIES: dict[str, tuple[Method, frozenset[str]]] = {}

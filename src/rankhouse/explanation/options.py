@@ -20,7 +20,7 @@ class ExplainOptions:
     Attributes:
         method: "removal", "shapley" or "gradients"; "": the one that suits the ranker's family.
         unit: What is left out at a time, "sentence" or "word"; "": what suits ranker and text.
-        passes: Most pairs scored for one explanation; where a text has more units, neighbours are joined.
+        passes: Most pairs scored for one set of parts; where a text has more units, neighbours are joined.
         steps: Steps of integrated gradients; the more, the smaller their gap.
         seed: Of anything drawn at random; nothing is, so far.
 

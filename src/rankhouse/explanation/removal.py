@@ -11,8 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from rankhouse.core.nouns import Pair, Ranker, fingerprint_of
 from rankhouse.core.scores import Doubles, scale_of
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
@@ -31,28 +29,57 @@ _UNREAD_SHOWN = 500
 
 
 @dataclass(frozen=True)
-class Effects:
-    """What leaving out each unit of a passage takes from its score.
+class Removal:
+    """What of a passage is left out, one unit at a time.
 
     Attributes:
-        score: The pair's score.
         unit: "sentence" or "word".
         units: n of them, in reading order; blocks of neighbours where there were too many.
-        values: (n,) the score less the score without the unit.
         unread: The units behind the ranker's limit.
+        variants: n pairs, each without one unit, to be scored.
     """
 
-    score: float
     unit: str
     units: tuple[Unit, ...]
-    values: Doubles
-    unread: tuple[Unit, ...] = ()
+    unread: tuple[Unit, ...]
+    variants: tuple[Pair, ...]
 
-    def read_text(self, index: int) -> ReadText:
-        """Return the passage, each unit with what it adds; of what is not read only the beginning."""
-        words = [Word(unit.text, float(v)) for unit, v in zip(self.units, self.values, strict=True)]
+    @classmethod
+    def of(cls, ranker: Ranker, pair: Pair, options: ExplainOptions) -> Removal:
+        """Cut what a ranker reads of a passage into units.
+
+        Args:
+            ranker: Anything that scores.
+            pair: Query and passage.
+            options: The unit, and the most pairs scored.
+
+        Raises:
+            MissingExtra: The package that finds sentences is not installed.
+        """
+        text, end = pair.passage.text, characters_read(ranker, pair)
+        unit = options.unit or unit_for(ranker, text[:end])
+        read, unread = cut(text, units_of(text, unit), end)
+        units = joined(text, read, most_units(text[:end], options.passes))
+        variants = (with_text(pair, without(text, units, {at})) for at in range(len(units)))
+        return cls(unit, tuple(units), tuple(unread), tuple(variants))
+
+    def read_text(self, index: int, score: float, effects: Doubles) -> ReadText:
+        """Return the passage, each unit with what it adds; of what is not read only the beginning.
+
+        Args:
+            index: The passage's place in its document.
+            score: The passage's score.
+            effects: (n,) what each unit adds.
+        """
+        words = [Word(unit.text, float(v)) for unit, v in zip(self.units, effects, strict=True)]
         words += [Word(unit.text, read=False) for unit in self.unread[:_UNREAD_SHOWN]]
-        return ReadText(index, tuple(words), self.unit, value=self.score)
+        return ReadText(index, tuple(words), self.unit, value=score)
+
+    def parts(self, effects: Doubles) -> list[Part]:
+        """Return each unit's effect, (n,), as a part."""
+        kinds = (self.unit + "s" * (unit.size > 1) for unit in self.units)
+        names = numbered(f"{kind}: {short(unit.text)}" for kind, unit in zip(kinds, self.units, strict=True))
+        return [Part(name, float(value)) for name, value in zip(names, effects, strict=True)]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -77,7 +104,7 @@ def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
     """Explain a score by what it loses when a sentence or word of the passage is left out.
 
     Each part is one unit's effect; the part "rest" is what all effects leave of the score. n units take
-    n + 1 scores, the passage's own included.
+    n + 1 scores, the passage's own included, in one call.
 
     Args:
         ranker: Anything that scores.
@@ -88,20 +115,22 @@ def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
         BadModel: A score is not a finite number.
         MissingExtra: The package that finds sentences is not installed.
     """
-    effects = removal_effects(ranker, pair, options)
-    rest = effects.score - math.fsum(effects.values)
+    removal = Removal.of(ranker, pair, options)
+    scores = finite_scores(ranker, [pair, *removal.variants])
+    score, effects = float(scores[0]), scores[0] - scores[1:]
+    rest = Part(REST, score - math.fsum(effects), _REST_NOTE)
     return Explanation(
         pair.query,
         pair.passage.doc_id,
-        effects.score,
-        f"{effects.unit} removal",
+        score,
+        f"{removal.unit} removal",
         exact=False,
         unit=scale_of(ranker),
-        parts=(*_parts(effects), Part(REST, rest, _REST_NOTE)),
-        cost=len(effects.units),
-        texts=(effects.read_text(pair.passage.index),),
+        parts=(*removal.parts(effects), rest),
+        cost=len(removal.variants),
+        texts=(removal.read_text(pair.passage.index, score, effects),),
         query_words=tuple(pair.query.text.split()),
-        notes=effects.notes,
+        notes=removal.notes,
         ranker=fingerprint_of(ranker),
     )
 
@@ -118,26 +147,6 @@ def unit_for(ranker: Ranker, text: str) -> str:
     """
     is_short = not family_of(ranker) and len(text.split()) <= _SHORT
     return "word" if reads_words(ranker) or is_short or len(sentences_of(text)) < 2 else "sentence"
-
-
-def removal_effects(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Effects:
-    """Score a pair and all its variants without one unit, in one call.
-
-    Args:
-        ranker: Anything that scores.
-        pair: Query and passage.
-        options: The unit, and the most pairs scored.
-
-    Raises:
-        BadModel: A score is not a finite number.
-    """
-    text, end = pair.passage.text, characters_read(ranker, pair)
-    unit = options.unit or unit_for(ranker, text[:end])
-    read, unread = cut(text, units_of(text, unit), end)
-    units = joined(text, read, most_units(text[:end], options.passes))
-    variants = [with_text(pair, without(text, units, {at})) for at in range(len(units))]
-    score, *others = finite_scores(ranker, [pair, *variants])
-    return Effects(float(score), unit, tuple(units), float(score) - np.array(others), tuple(unread))
 
 
 def units_of(text: str, unit: str) -> list[Unit]:
@@ -159,12 +168,6 @@ def most_units(text: str, passes: int) -> int:
     """
     words = max(len(text.split()), 1)
     return max(1, min(passes - 1, max(_LEAST_BLOCKS, _MOST_WORDS // words)))
-
-
-def _parts(effects: Effects) -> list[Part]:
-    kinds = (effects.unit + "s" * (unit.size > 1) for unit in effects.units)
-    names = numbered(f"{kind}: {short(unit.text)}" for kind, unit in zip(kinds, effects.units, strict=True))
-    return [Part(name, float(value)) for name, value in zip(names, effects.values, strict=True)]
 
 
 def short(text: str) -> str:
