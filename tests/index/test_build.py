@@ -229,6 +229,26 @@ def test_a_killed_build_leaves_no_half_index_and_can_be_started_again(tmp_path, 
     assert [p.name for p in tmp_path.iterdir()] == ["index"]
 
 
+KILLED_AFTER_ITS_END = """
+import os, signal, sys
+import rankhouse.core.scratch as scratch
+from rankhouse.core.nouns import Document
+from rankhouse.index.lexical.build import build
+scratch.shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+build([Document("d", "some words")], sys.argv[1])
+"""
+
+
+def test_a_build_killed_after_its_end_is_tidied_up_by_the_next_even_if_that_is_refused(tmp_path):
+    place = tmp_path / "index"
+    ended = subprocess.run([sys.executable, "-c", KILLED_AFTER_ITS_END, place], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert len(os.listdir(tmp_path)) == 3  # the index, the scratch folder, the lock
+    with pytest.raises(WrongUse, match="is an index already"):
+        build([Document("d", "some words")], place, ALONE)
+    assert [p.name for p in tmp_path.iterdir()] == ["index"]
+
+
 APPENDER = """
 import sys
 from rankhouse.core.errors import RankhouseError

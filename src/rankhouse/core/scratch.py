@@ -82,7 +82,13 @@ def _undisturbed() -> Iterator[None]:
 
 def recover(path: Path) -> None:
     """Bring back a folder that a writer killed between two renames left without a name; else do nothing."""
-    if not path.exists() and path.parent.is_dir():
+    if not path.exists():
+        tidy_beside(path)
+
+
+def tidy_beside(path: Path) -> None:
+    """Remove what writers of a path that no longer live left beside it, as far as that is allowed."""
+    if path.parent.is_dir():
         with suppress(OSError):
             _tidy(path.parent, _prefix(path))
 

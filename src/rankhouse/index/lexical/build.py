@@ -12,6 +12,7 @@ import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -19,11 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, DuplicateId, WrongUse
+from rankhouse.core.errors import BadData, DuplicateId, RankhouseError, WrongUse
 from rankhouse.core.locks import only_writer, refuse_if_written
 from rankhouse.core.nouns import Document
 from rankhouse.core.outputs import others, real_path, replacing_folder, writing_failures
 from rankhouse.core.progress import Progress
+from rankhouse.core.scratch import tidy_beside
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.analysis import AnalysedTexts, Analysts
@@ -176,6 +178,8 @@ def _refuse_occupied(out: Path, options: BuildOptions) -> None:
     if not (out / manifest.FILE).exists():
         raise WrongUse(f"{out}: exists and is no index; name a folder that does not exist yet")
     if not options.overwrite:
+        with suppress(RankhouseError), only_writer(out):  # a build killed right after its end left its traces
+            tidy_beside(real_path(out))
         raise WrongUse(f"{out}: is an index already; add to it with --append, or replace it with --overwrite")
 
 
