@@ -25,13 +25,7 @@ class _Finite(click.ParamType[float]):
     name = "float"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
-        """Read the number.
-
-        Args:
-            value: What was given.
-            param: The option.
-            ctx: The command's context.
-        """
+        """Read the number. Args: as in click."""
         try:
             number = float(value)
         except ValueError:
@@ -56,10 +50,7 @@ class _OutputFile(click.ParamType[Path]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # noqa: ANN401 - as in click
         """Refuse what no file can be written to, and whatever another process is writing.
 
-        Args:
-            value: What was given.
-            param: The option.
-            ctx: The command's context.
+        Args: as in click.
         """
         del param
         path = Path(value)

@@ -48,6 +48,39 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+def check_least(options: object, least: float, *names: str) -> None:
+    """Refuse options whose numbers are too small.
+
+    Args:
+        options: What has them as attributes.
+        least: The lowest that is accepted.
+        names: Which of them.
+
+    Raises:
+        WrongUse: One is lower.
+    """
+    for name in names:
+        if (number := getattr(options, name)) < least:
+            raise WrongUse(f"{name}={number}: must be {least} or more")
+
+
+def check_whole(owner: str, least: int | None = None, **numbers: object) -> None:
+    """Refuse what is no whole number, or too small a one, where Python hands numbers in.
+
+    Args:
+        owner: What takes them, for the message.
+        least: The lowest that is accepted; None for any.
+        numbers: Name -> value.
+
+    Raises:
+        WrongUse: One is none, or lower.
+    """
+    for name, number in numbers.items():
+        if type(number) is not int or (least is not None and number < least):
+            bound = "" if least is None else f" from {least} up"
+            raise WrongUse(f"{owner}: {name}={number!r}, but it must be a whole number{bound}")
+
+
 def fault(
     factory: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, written: bool = True
 ) -> str:

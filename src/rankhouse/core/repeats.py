@@ -31,12 +31,7 @@ class Repeats(SeenIds):
         self.prefix, self.passed = "", 0
 
     def takes(self, document: Document, path: Path, line: int) -> bool:
-        """Return whether a document is new, its id behind :attr:`prefix`.
-
-        Args:
-            document: The document.
-            path: The file.
-            line: The line it stands in, counted from 1.
+        """Return whether a document is new, its id behind :attr:`prefix`. Args: as in :meth:`SeenIds.takes`.
 
         Raises:
             DuplicateId: Its id was given before, with another text, and the rule is "same".

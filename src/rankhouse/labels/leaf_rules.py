@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from rankhouse.core.arguments import check_whole
 from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.core.notation import write
 from rankhouse.core.nouns import Ranker, fingerprint_of
@@ -38,12 +39,7 @@ class JudgeRule(Rule):
     name: str
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Look the judgements up: (m,).
-
-        Args:
-            chunk: Pairs, and what rankers said of them so far.
-            places: (m,) which of them.
-        """
+        """Look the judgements up: (m,). Args: as in :meth:`Rule.ask`."""
         pairs = [chunk.pairs[place] for place in places.tolist()]
         if self.by == "document":
             keys = ((query.id, passage.doc_id) for query, passage in pairs)
@@ -89,9 +85,7 @@ class TeacherRule(Rule):
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
         """Have the pairs scored, compare with the threshold, keep the best of each document: (m,).
 
-        Args:
-            chunk: Pairs, and what rankers said of them so far.
-            places: (m,) which of them.
+        Args: as in :meth:`Rule.ask`.
         """
         values = probabilities(chunk.scores(self.ranker, places), self.score_scale)
         answers = np.asarray(values >= self.threshold)
@@ -121,12 +115,7 @@ class RunRule(Rule):
     name: str
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Look the documents up in the ranking: (m,).
-
-        Args:
-            chunk: Pairs, and what rankers said of them so far.
-            places: (m,) which of them.
-        """
+        """Look the documents up in the ranking: (m,). Args: as in :meth:`Rule.ask`."""
         pairs = [chunk.pairs[place] for place in places.tolist()]
         keys = ((query.id, passage.doc_id) for query, passage in pairs)
         return np.fromiter(map(self._first.__contains__, keys), np.bool_, len(pairs))
@@ -157,8 +146,7 @@ def judged(qrels: Qrels, at_least: int = 1, by: str = "document", name: str = ""
     Raises:
         WrongUse: ``at_least`` is no whole number, or ``by`` another word.
     """
-    if isinstance(at_least, bool) or not isinstance(at_least, int):
-        raise WrongUse(f"judged: at_least={at_least!r}, but a grade is a whole number")
+    check_whole("judged", at_least=at_least)
     if by not in ("document", "passage"):
         raise WrongUse(f'judged: by={by!r}; choose "document" or "passage"')
     level: Literal["document", "passage"] = "document" if by == "document" else "passage"
@@ -185,8 +173,8 @@ def taught(
         WrongUse: A scale that does not exist, or a threshold that is none on it.
     """
     name = name or fingerprint_of(ranker) or type(ranker).__qualname__
-    if best is not None and (isinstance(best, bool) or not isinstance(best, int) or best < 1):
-        raise WrongUse(f"taught: best={best!r}, but it is how many passages of a document count, from 1 up")
+    if best is not None:
+        check_whole("taught", 1, best=best)
     rule = TeacherRule(ranker, threshold, scale, name, best or 0)
     if rule.score_scale not in (*PROBABLE, *RAW):
         raise WrongUse(
@@ -220,8 +208,7 @@ def ranked(run: Run, k: int, name: str = "") -> Rule:
     Raises:
         WrongUse: k is no whole number of at least 1.
     """
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise WrongUse(f"ranked: k={k!r}, but it is how many documents count, a whole number from 1 up")
+    check_whole("ranked", 1, k=k)
     return RunRule(run, k, name or f"run-{run_digest(run, k)[:8]}")
 
 

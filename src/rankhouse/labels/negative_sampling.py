@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from rankhouse.core.arguments import check_whole
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import write
 
@@ -78,10 +79,8 @@ def random(
     Raises:
         WrongUse: A number below 1, depths that are no range, or another scope.
     """
-    if isinstance(per, bool) or not isinstance(per, int) or per < 1:
-        raise WrongUse(f"random: per={per!r}, but it is how many negatives a relevant pair gets, from 1 up")
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise WrongUse(f"random: seed={seed!r}, but a seed is a whole number")
+    check_whole("random", 1, per=per)
+    check_whole("random", seed=seed)
     if scope not in SCOPES:
         raise WrongUse(f'random: scope={scope!r}; choose "query", "collection" or "document"')
     return Negatives("random", per, _depths(depths), scope, seed)

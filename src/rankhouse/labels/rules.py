@@ -86,9 +86,7 @@ class _Joint(Rule):
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
         """Ask the left rule, and the right one where that leaves the answer open: (m,).
 
-        Args:
-            chunk: Pairs, and what rankers said of them so far.
-            places: (m,) which of them.
+        Args: as in :meth:`Rule.ask`.
         """
         answers = self.left.ask(chunk, places)
         still_open = np.flatnonzero(answers == self.open_on)
@@ -129,12 +127,7 @@ class Not(Rule):
     rule: Rule
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Ask and turn round: (m,).
-
-        Args:
-            chunk: Pairs, and what rankers said of them so far.
-            places: (m,) which of them.
-        """
+        """Ask and turn round: (m,). Args: as in :meth:`Rule.ask`."""
         return ~self.rule.ask(chunk, places)
 
     def leaves(self) -> Iterator[Rule]:

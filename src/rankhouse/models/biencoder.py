@@ -121,12 +121,7 @@ class BiEncoder(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of this policy and these files; its weights are put in afterwards.
-
-        Args:
-            policy: As the saved model had it.
-            assets: Its files: name -> content.
-        """
+        """Make the model of a bundle, weights apart. Args: as in :meth:`Model.rebuild`."""
         tokenizer, config = read_assets(assets)
         return cls(network_of(config, "AutoModel"), dense_layers(policy["dense"]), tokenizer, policy, config)
 

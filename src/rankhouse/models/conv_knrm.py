@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.arguments import check_least
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.word_models import (
     Evidence,
@@ -55,27 +55,15 @@ class ConvKNRMDesign(Reading):
     def __post_init__(self) -> None:
         """Refuse sizes below 1."""
         super().__post_init__()
-        if self.grams < 1 or self.filters < 1:
-            raise WrongUse(f"grams={self.grams}, filters={self.filters}: both must be 1 or more")
+        check_least(self, 1, "grams", "filters")
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> ConvKNRM:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained.
-
-        Args:
-            texts: The collection.
-            seed: Of vectors and weights.
-        """
+        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
         return ConvKNRM.fresh(self, texts, seed)
 
 
 class ConvKNRM(WordModel):
-    """The model; see the head of this file.
-
-    Args:
-        design: How text is read, n-gram lengths, filters.
-        reader: Reads text as word numbers.
-        table: (v, d) start vectors.
-    """
+    """The model; see the head of this file."""
 
     family = "conv_knrm"
     designed_by = ConvKNRMDesign

@@ -53,23 +53,12 @@ class DRMMDesign(Reading):
             )
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> DRMM:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained.
-
-        Args:
-            texts: The collection.
-            seed: Of vectors and weights.
-        """
+        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
         return DRMM.fresh(self, texts, seed)
 
 
 class DRMM(WordModel):
-    """The model; see the head of this file.
-
-    Args:
-        design: Reading and sizes.
-        reader: Reads text as word numbers.
-        table: (v, d) word vectors.
-    """
+    """The model; see the head of this file."""
 
     family = "drmm"
     designed_by = DRMMDesign

@@ -37,23 +37,12 @@ class KNRMDesign(Reading):
     """What ``knrm(...)`` accepts; KNRM has no sizes of its own."""
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> KNRM:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a KNRM to be trained.
-
-        Args:
-            texts: The collection.
-            seed: Of vectors and weights.
-        """
+        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
         return KNRM.fresh(self, texts, seed)
 
 
 class KNRM(WordModel):
-    """The model; see the head of this file.
-
-    Args:
-        design: How text is read.
-        reader: Reads text as word numbers.
-        table: (v, d) start vectors.
-    """
+    """The model; see the head of this file."""
 
     family = "knrm"
     designed_by = KNRMDesign

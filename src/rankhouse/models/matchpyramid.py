@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.word_models import (
@@ -57,30 +58,17 @@ class MatchPyramidDesign(Reading):
             raise WrongUse(
                 f'similarity="{self.similarity}" is not known; choose from: cosine, dot, indicator'
             )
-        for name in ("filters", "square", "rows", "columns", "hidden"):
-            if getattr(self, name) < 1:
-                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+        check_least(self, 1, "filters", "square", "rows", "columns", "hidden")
         if self.square % 2 == 0:
             raise WrongUse(f"square={self.square}: must be odd, so that a filter has a middle")
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> MatchPyramid:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained.
-
-        Args:
-            texts: The collection.
-            seed: Of vectors and weights.
-        """
+        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
         return MatchPyramid.fresh(self, texts, seed)
 
 
 class MatchPyramid(WordModel):
-    """The model; see the head of this file.
-
-    Args:
-        design: Reading and sizes.
-        reader: Reads text as word numbers.
-        table: (v, d) start vectors.
-    """
+    """The model; see the head of this file."""
 
     family = "matchpyramid"
     designed_by = MatchPyramidDesign

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.contract import Objective, plain_scorer
@@ -92,26 +93,13 @@ class MPHCNNDesign(Reading):
     def __post_init__(self) -> None:
         """Refuse sizes that make no layer."""
         super().__post_init__()
-        for name in (
-            "layers",
-            "filters",
-            "filter_length",
-            "trigram_width",
-            "query_trigrams",
-            "post_trigrams",
-        ):
-            if getattr(self, name) < 1:
-                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+        check_least(self, 1, "layers", "filters", "filter_length", "trigram_width")
+        check_least(self, 1, "query_trigrams", "post_trigrams")
         if self.hidden < 1 or not 0 <= self.dropout < 1:
             raise WrongUse(f"hidden={self.hidden}, dropout={self.dropout}: needs 1 or more, and 0 to below 1")
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> MPHCNN:
-        """Count words and trigrams over texts, start vectors, draw weights: a model to be trained.
-
-        Args:
-            texts: The collection.
-            seed: Of vectors and weights.
-        """
+        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
         tally = Tally()
 
         def noted() -> Iterator[str]:
@@ -246,12 +234,7 @@ class MPHCNN(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> MPHCNN:
-        """Make the model of this policy and vocabularies; its weights are put in afterwards.
-
-        Args:
-            policy: As the saved model had it.
-            assets: Its files: name -> content.
-        """
+        """Make the model of a bundle, weights apart. Args: as in :meth:`Model.rebuild`."""
         design = design_from(MPHCNNDesign, policy)
         reader = WordReader.rebuild(design, assets)
         if _TRIGRAMS_FILE not in assets:

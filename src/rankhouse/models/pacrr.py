@@ -18,6 +18,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.word_models import (
@@ -59,9 +60,7 @@ class PACRRDesign(Reading):
         super().__post_init__()
         if self.aggregate not in {"query", "terms"}:
             raise WrongUse(f'aggregate="{self.aggregate}" is not known; choose from: query, terms')
-        for name in ("grams", "filters", "best", "hidden"):
-            if getattr(self, name) < 1:
-                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+        check_least(self, 1, "grams", "filters", "best", "hidden")
 
     @property
     def features(self) -> int:
@@ -69,23 +68,12 @@ class PACRRDesign(Reading):
         return self.grams * self.best + 1
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> PACRR:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a model to be trained.
-
-        Args:
-            texts: The collection.
-            seed: Of vectors and weights.
-        """
+        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
         return PACRR.fresh(self, texts, seed)
 
 
 class PACRR(WordModel):
-    """The model; see the head of this file.
-
-    Args:
-        design: Reading and sizes.
-        reader: Reads text as word numbers.
-        table: (v, d) word vectors.
-    """
+    """The model; see the head of this file."""
 
     family = "pacrr"
     designed_by = PACRRDesign

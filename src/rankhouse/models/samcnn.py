@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.contract import Objective
@@ -92,19 +93,12 @@ class SamCNNDesign(Reading):
             )
         if self.importance not in {"equal", "idf"}:
             raise WrongUse(f'importance="{self.importance}" is not known; choose from: "equal", "idf"')
-        for name in ("filters", "filter_length", "hidden", "final", "unknown"):
-            if getattr(self, name) < 1:
-                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+        check_least(self, 1, "filters", "filter_length", "hidden", "final", "unknown")
         if not 0 <= self.dropout < 1:
             raise WrongUse(f"dropout={self.dropout}: must be 0 or more and below 1")
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> SamCNN:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a samCNN to be trained.
-
-        Args:
-            texts: The collection.
-            seed: Of vectors and weights.
-        """
+        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
         reader, table = begin(self, texts, seed)
         more = (self.unknown - 1, table.shape[1])
         drawn = like_the_known(np.random.default_rng((seed, 1)), more, table[UNKNOWN:])
@@ -152,13 +146,7 @@ class TextEncoder(nn.Module):
 
 
 class SamCNN(WordModel):
-    """The model; its score is the logarithm of the probability of relevance. See the head of this file.
-
-    Args:
-        design: Reading and sizes.
-        reader: Reads text as word numbers.
-        table: (v, d) start vectors.
-    """
+    """The model; its score is the logarithm of the probability of relevance. See the head of this file."""
 
     family = "samcnn"
     designed_by = SamCNNDesign
@@ -183,12 +171,7 @@ class SamCNN(WordModel):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> SamCNN:
-        """Make the model of this policy and vocabulary; its weights are put in afterwards.
-
-        Args:
-            policy: As the saved model had it.
-            assets: Its files: name -> content.
-        """
+        """Make the model of a bundle, weights apart. Args: as in :meth:`Model.rebuild`."""
         design = design_from(SamCNNDesign, policy)
         reader = PostReader(design, WordReader.rebuild(design, assets).vocabulary)
         return cls(design, reader, np.zeros((len(reader), policy["width"]), np.float32))

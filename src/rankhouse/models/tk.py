@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
 from rankhouse.models.contract import Storage, StoredPassages
@@ -71,9 +72,8 @@ class TKDesign(Reading):
         object.__setattr__(self, "windows", tuple(self.windows))
         if any(size < 1 for size in self.windows):
             raise WrongUse(f"windows={list(self.windows)}: every size must be 1 token or more")
-        for name, least in {"layers": 0, "heads": 1, "attention_width": 0, "feed_forward": 1}.items():
-            if getattr(self, name) < least:
-                raise WrongUse(f"{name}={getattr(self, name)}: must be {least} or more")
+        check_least(self, 0, "layers", "attention_width")
+        check_least(self, 1, "heads", "feed_forward")
         if self.order not in {"ff-first", "attention-first"}:
             raise WrongUse(f'order="{self.order}" is not known; choose from: attention-first, ff-first')
         if not self.vectors and self.width < self.heads:
@@ -85,23 +85,12 @@ class TKDesign(Reading):
             )
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> TK:
-        """Count a vocabulary over texts, start its vectors, draw the weights: a TK to be trained.
-
-        Args:
-            texts: The collection.
-            seed: Of vectors and weights.
-        """
+        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
         return TK.fresh(self, texts, seed)
 
 
 class TK(WordModel):
-    """The model; see the head of this file.
-
-    Args:
-        design: Reading and sizes.
-        reader: Reads text as word numbers.
-        table: (v, d) start vectors.
-    """
+    """The model; see the head of this file."""
 
     family = "tk"
     designed_by = TKDesign
@@ -216,10 +205,7 @@ class TK(WordModel):
     def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> StoredPassages:
         """Put passages into context once, to be matched with any query later.
 
-        Args:
-            texts: n passages; each is cut to ``passage_length`` words as in ``encode``.
-            storage: "float32" loses nothing, "float16" halves it, "int8" quarters it (each word's vector by
-                its own largest number).
+        Args: as in :class:`PrecomputingModel`.
 
         Raises:
             WrongUse: An unknown storage.
@@ -246,9 +232,7 @@ class TK(WordModel):
     def score_stored(self, query: str, stored: StoredPassages) -> FloatArray:
         """Score stored passages for a query: (n,) float32; only the query is put into context.
 
-        Args:
-            query: The question.
-            stored: n passages.
+        Args: as in :class:`PrecomputingModel`.
 
         Raises:
             WrongUse: The model pools in windows, whose counts are not sums over whole passages.

@@ -123,22 +123,13 @@ class WindowHead(nn.Module):
         return torch.cat(scores, dim=1)
 
     def forward(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
-        """(n, q, p), (n, q), (n, p) -> (n,).
-
-        Args:
-            match: (n, q, p) similarities.
-            query_mask: (n, q), 1 for words and 0 for padding.
-            passage_mask: (n, p) likewise.
-        """
+        """(n, q, p), (n, q), (n, p) -> (n,). Args: as in :meth:`KernelHead.forward`."""
         return through(self.merge, self.by_size(match, query_mask, passage_mask)).squeeze(1)
 
     def parts(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> dict[str, float]:
         """Split one pair's score into what each window size gave; they sum to the score.
 
-        Args:
-            match: (1, q, p) cosines.
-            query_mask: (1, q) bool.
-            passage_mask: (1, p) bool.
+        Args: as in :meth:`KernelHead.parts`.
         """
         shares = (self.by_size(match, query_mask, passage_mask)[0] * self.merge.weight[0]).tolist()
         return {f"windows of {size}": share for size, share in zip(self.sizes, shares, strict=True)}

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.contract import Objective, plain_scorer
@@ -56,9 +57,7 @@ class Reading:
 
     def __post_init__(self) -> None:
         """Refuse sizes below 1, sizes that no machine holds, and unknown word splitters."""
-        for name in ("min_count", "query_length", "passage_length", "width"):
-            if getattr(self, name) < 1:
-                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+        check_least(self, 1, "min_count", "query_length", "passage_length", "width")
         for name, size in asdict(self).items():
             if isinstance(size, int) and size > _LARGEST:
                 raise WrongUse(f"{name}={size}: must be at most {_LARGEST:,}")
@@ -279,12 +278,7 @@ class WordModel(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of this policy and vocabulary; its weights are put in afterwards.
-
-        Args:
-            policy: As the saved model had it.
-            assets: Its files: name -> content.
-        """
+        """Make the model of a bundle, weights apart. Args: as in :meth:`Model.rebuild`."""
         design = design_from(cls.designed_by, policy)
         reader = WordReader.rebuild(design, assets)
         return cls(design, reader, blank_table(reader, policy["width"]))  # type: ignore[arg-type]  # likewise

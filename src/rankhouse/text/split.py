@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from rankhouse.core.arguments import check_whole
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.notation import name_of, write
 from rankhouse.core.nouns import Document, Passage
@@ -118,9 +119,9 @@ class Sentences:
     find: SentenceFinder = field(default=blingfire_sentences, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
-        _check(self, size=self.size, stride=self.stride)
+        check_whole("sentences", 1, size=self.size, stride=self.stride)
         if self.max_chars is not None:
-            _check(self, max_chars=self.max_chars)
+            check_whole("sentences", 1, max_chars=self.max_chars)
         _check_stride(self, self.size, self.stride)
         _check_finder(self, self.find)
 
@@ -169,7 +170,7 @@ class Words:
     find: SentenceFinder = field(default=blingfire_sentences, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
-        _check(self, limit=self.limit)
+        check_whole("words", 1, limit=self.limit)
         _check_finder(self, self.find)
 
     def __call__(self, document: Document) -> list[Passage]:
@@ -229,9 +230,11 @@ class Windows:
     title: bool = True
 
     def __post_init__(self) -> None:
-        _check(self, size=self.size, stride=self.stride)
+        check_whole("windows", 1, size=self.size, stride=self.stride)
         if self.limit is not None:
-            _check(self, 2, limit=self.limit)
+            check_whole("windows", 1, limit=self.limit)
+            if self.limit == 1:
+                raise WrongUse("windows: limit=1, but the first and the last window make at least 2")
         _check_stride(self, self.size, self.stride)
 
     def __call__(self, document: Document) -> list[Passage]:
@@ -292,15 +295,6 @@ def _notation(name: str, splitter: Sentences | Words | Windows, *shown: int) -> 
     if "find" in options:  # handed in from Python: cannot be read back, but tells its passages from others
         options["find"] = name_of(options["find"])
     return write(name, *shown, **options)
-
-
-def _check(splitter: object, least: int = 1, **numbers: object) -> None:
-    for name, number in numbers.items():
-        if type(number) is not int or number < least:
-            raise WrongUse(
-                f"{type(splitter).__name__.lower()}: {name}={number!r}, but it must be a whole number "
-                f"of at least {least}"
-            )
 
 
 def _check_stride(splitter: object, size: int, stride: int) -> None:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core import notation
+from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import check_own_folder, write_json
@@ -95,7 +96,7 @@ class PretrainingSettings(StepSettings, frozen=True, kw_only=True, forbid_unknow
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least(1, "checkpoint_every")
+        check_least(self, 1, "checkpoint_every")
         self._check_parts()
         self.corruption.tokens  # noqa: B018 - says what is wrong with its numbers
 

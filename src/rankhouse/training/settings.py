@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 import msgspec
 
 from rankhouse.core import notation
+from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.outputs import write_json
 from rankhouse.evaluation.measure_notation import parse as parse_measures
@@ -48,17 +49,12 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     log_every: int = 10
 
     def __post_init__(self) -> None:
-        self._at_least(1, "batch", "accumulate", "log_every")
-        self._at_least(0, "steps", "clip", "seed")
+        check_least(self, 1, "batch", "accumulate", "log_every")
+        check_least(self, 0, "steps", "clip", "seed")
         if not 0 < self.rate < float("inf"):
             raise WrongUse(f"rate={self.rate}: a learning rate is above 0, for example 1e-3")
         notation.make(self.optimizer, OPTIMISERS, "optimiser")
         notation.make(self.schedule, SCHEDULES, "schedule")
-
-    def _at_least(self, bound: int, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) < bound:
-                raise WrongUse(f"{name}={getattr(self, name)}: must be {bound} or more")
 
     def _check_parts(self) -> None:
         if self.accumulate > self.batch:
@@ -177,9 +173,9 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._at_least(1, "epochs")
-        self._at_least(0, "by_query", "count", "temperature", "patience", "checkpoint_every")
-        self._at_least(0, "checkpoint_seconds")
+        check_least(self, 1, "epochs")
+        check_least(self, 0, "by_query", "count", "temperature", "patience", "checkpoint_every")
+        check_least(self, 0, "checkpoint_seconds")
         if self.validate_every != "auto" and self.validate_every < 0:
             raise WrongUse(f'validate_every={self.validate_every}: must be 0 or more, or "auto"')
         if bad := {name: rate for name, rate in self.rates.items() if not 0 <= rate < float("inf")}:

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import nn
 
+from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, MissingInput, WrongUse
 from rankhouse.core.outputs import replacing
 from rankhouse.models.checkpoint import load_tokenizer
@@ -51,9 +52,7 @@ class T5Shape(msgspec.Struct, frozen=True, kw_only=True):
     d_ff: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "layers", "heads", "d_ff"):
-            if getattr(self, name) < 1:
-                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+        check_least(self, 1, "d_model", "layers", "heads", "d_ff")
         if self.d_kv < 0 or (not self.d_kv and self.d_model % self.heads):
             raise WrongUse(
                 f"d_model={self.d_model}, heads={self.heads}, d_kv={self.d_kv}: give a d_model that the "

@@ -140,12 +140,7 @@ class ExactSearcher:
         self._block = max(1, block_bytes // (4 * max(1, vectors.dimension)))
 
     def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
-        """Find the best k documents for each of q points (q, d).
-
-        Args:
-            points: (q, d) the queries.
-            k: How many documents for each.
-        """
+        """Find the best k documents for each of q points (q, d). Args: as in :meth:`Searcher.nearest`."""
         rows, owners = self.vectors.rows, self.vectors.owners
         best = [_Best(self.vectors, point, k, self._block) for point in points]
         for start in range(0, len(rows), self._block):

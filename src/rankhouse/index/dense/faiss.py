@@ -108,9 +108,7 @@ class FaissSearcher:
     def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
         """Find about the best k documents for each of q points (q, d); their scores are exact.
 
-        Args:
-            points: (q, d) the queries.
-            k: How many documents for each.
+        Args: as in :meth:`Searcher.nearest`.
         """
         if not len(self.vectors):
             return ExactSearcher(self.vectors).nearest(points, k)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rankhouse.core.arguments import check_whole
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import write
 
@@ -57,9 +58,7 @@ STRUCTURES: dict[str, Callable[..., Structure]] = {"flat": _flat, "sq8": _sq8, "
 
 
 def _counts(name: str, **numbers: int | None) -> dict[str, int | None]:
-    for key, number in numbers.items():
-        if number is not None and (type(number) is not int or number < 1):
-            raise WrongUse(f"{name}: {key}={number!r}, but it must be a whole number of at least 1")
+    check_whole(name, 1, **{key: number for key, number in numbers.items() if number is not None})
     if numbers.get("m") == 1:
         raise WrongUse(f"{name}: m=1, but a graph needs at least 2 links a row")
     return numbers

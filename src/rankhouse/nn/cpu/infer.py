@@ -175,9 +175,7 @@ class PackedLinear:
     def add(self, rows: Rows, x: Tensor) -> Tensor:
         """Add the result to x (t, m) float32, in place; return x.
 
-        Args:
-            rows: (t, k).
-            x: (t, m) float32.
+        Args: as in :class:`rankhouse.nn.layers.linear.Product`.
         """
         self._compute(self._typed(rows), checked(x, torch.float32, self._out), _ADDED)
         return x
@@ -185,9 +183,7 @@ class PackedLinear:
     def multiply(self, rows: Rows, y: Tensor) -> Tensor:
         """Multiply y (t, m) bf16 by the result, in place; return y.
 
-        Args:
-            rows: (t, k).
-            y: (t, m) bf16.
+        Args: as in :class:`rankhouse.nn.layers.linear.Product`.
         """
         self._compute(self._typed(rows), checked(y, torch.bfloat16, self._out), _MULTIPLIED)
         return y

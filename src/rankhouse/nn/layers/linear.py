@@ -83,21 +83,11 @@ class Linear:
         return torch.cat([self._multiply(tile) for tile in tiles])[: len(rows)]
 
     def add(self, rows: Tensor, x: Tensor) -> Tensor:
-        """Add the result to x (t, out) float32, in place; return x.
-
-        Args:
-            rows: (t, in).
-            x: (t, out) float32; changed.
-        """
+        """Add the result to x (t, out) float32, in place; return x. Args: as in :class:`Product`."""
         return x.add_(self(rows))
 
     def multiply(self, rows: Tensor, y: Tensor) -> Tensor:
-        """Multiply y (t, out) by the result, in place; return y.
-
-        Args:
-            rows: (t, in).
-            y: (t, out); changed.
-        """
+        """Multiply y (t, out) by the result, in place; return y. Args: as in :class:`Product`."""
         return y.mul_(self(rows))
 
 
