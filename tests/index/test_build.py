@@ -233,9 +233,9 @@ KILLED_AFTER_ITS_END = """
 import os, signal, sys
 import rankhouse.core.scratch as scratch
 from rankhouse.core.nouns import Document
-from rankhouse.index.lexical.build import build
+from rankhouse.index.lexical.build import BuildOptions, build
 scratch.shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-build([Document("d", "some words")], sys.argv[1])
+build([Document("d", "some words")], sys.argv[1], BuildOptions(workers=1))
 """
 
 
