@@ -234,7 +234,11 @@ import os, signal, sys
 import rankhouse.core.scratch as scratch
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.build import BuildOptions, build
-scratch.shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+tree = scratch.shutil.rmtree
+def last(path, **options):
+    if path.name.startswith(".index."): os.kill(os.getpid(), signal.SIGKILL)
+    tree(path, **options)
+scratch.shutil.rmtree = last
 build([Document("d", "some words")], sys.argv[1], BuildOptions(workers=1))
 """
 
