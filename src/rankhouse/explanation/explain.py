@@ -6,6 +6,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Pair, Ranker
 from rankhouse.explanation.answer import Explanation
+from rankhouse.explanation.gradients import explain_gradients
 from rankhouse.explanation.options import ExplainOptions, Method
 from rankhouse.explanation.reading import family_of
 from rankhouse.explanation.removal import explain_removal
@@ -40,7 +41,9 @@ METHODS: dict[str, Method] = {
 ANY_FAMILY: dict[str, Method] = {"removal": explain_removal, "shapley": explain_shapley}
 """Methods that explain any ranker, by the names they are asked for."""
 
-SOME_FAMILIES: dict[str, tuple[Method, frozenset[str]]] = {}
+SOME_FAMILIES: dict[str, tuple[Method, frozenset[str]]] = {
+    "gradients": (explain_gradients, frozenset({"crossencoder", "monot5"})),
+}
 """Methods that look into a model, by name, and the families that they can look into."""
 
 

@@ -25,7 +25,7 @@ _MOST_WORDS = 2_000_000  # of all variants of one text together
 _LEAST_BLOCKS = 8
 _SHORT = 30  # words; such texts are looked at word by word
 _SHOWN = 80  # characters of a sentence that name its part
-_UNREAD_SHOWN = 500
+UNREAD_SHOWN = 500
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Removal:
             effects: (n,) what each unit adds.
         """
         words = [Word(unit.text, float(v)) for unit, v in zip(self.units, effects, strict=True)]
-        words += [Word(unit.text, read=False) for unit in self.unread[:_UNREAD_SHOWN]]
+        words += [Word(unit.text, read=False) for unit in self.unread[:UNREAD_SHOWN]]
         return ReadText(index, tuple(words), self.unit, value=score)
 
     def parts(self, effects: Doubles) -> list[Part]:
@@ -91,13 +91,7 @@ class Removal:
                 f"The {sizes:,} {self.unit}s of the text were left out {size} neighbours at a time, so "
                 "single ones were not looked at."
             )
-        if self.unread:
-            total = sizes + len(self.unread)
-            notes.append(
-                f"The text is longer than the ranker's limit: {len(self.unread):,} of its {total:,} "
-                f"{self.unit}s, or parts of them, were not read."
-            )
-        return tuple(notes)
+        return (*notes, *limit_notes(sizes, len(self.unread), self.unit))
 
 
 def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
@@ -147,6 +141,21 @@ def unit_for(ranker: Ranker, text: str) -> str:
     """
     is_short = not family_of(ranker) and len(text.split()) <= _SHORT
     return "word" if reads_words(ranker) or is_short or len(sentences_of(text)) < 2 else "sentence"
+
+
+def limit_notes(read: int, unread: int, unit: str) -> list[str]:
+    """Say how much of a text its ranker does not read; nothing, where it reads all.
+
+    Args:
+        read: Units that are read.
+        unread: Units that are not.
+        unit: "sentence" or "word".
+    """
+    said = (
+        f"The text is longer than the ranker's limit: {unread:,} of its {read + unread:,} {unit}s, or parts "
+        "of them, were not read."
+    )
+    return [said] if unread else []
 
 
 def units_of(text: str, unit: str) -> list[Unit]:

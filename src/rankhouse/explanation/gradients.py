@@ -1,0 +1,217 @@
+"""Integrated gradients on the word vectors of cross-encoders and monoT5.
+
+Sundararajan, Taly, Yan, "Axiomatic Attribution for Deep Networks", ICML 2017, eq. 1: along the straight line
+from a baseline b to the passage's token vectors x, token i gets (x_i - b_i) times the mean gradient there.
+The mean is taken over the middles of m steps, so that what the tokens get sums to F(x) - F(b) but for a gap,
+which shrinks as m grows and is always told. Baseline: padding in the place of every token of the passage;
+query, prompt, positions and segments stay. Always computed in fp32, whatever the ranker runs in.
+Shapes: m steps, t tokens of the row, p tokens of the passage, d width.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Pair, Ranker
+from rankhouse.core.scores import Doubles
+from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
+from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.reading import characters_read
+from rankhouse.explanation.removal import UNREAD_SHOWN, limit_notes, short, units_of
+from rankhouse.explanation.units import Unit, cut, numbered
+from rankhouse.explanation.variants import finite_scores
+from rankhouse.models.contract import TokenModel
+from rankhouse.models.monot5 import MonoT5
+from rankhouse.models.ranker import NeuralRanker
+
+NO_WORDS = "no words"
+_ROWS = 4  # steps computed together
+
+
+class Attributions(NamedTuple):
+    """What integrated gradients found.
+
+    Attributes:
+        whole: F(x), the score in fp32.
+        baseline: F(b), the score with padding for a passage.
+        tokens: (p,) what each token of the passage adds.
+    """
+
+    whole: float
+    baseline: float
+    tokens: Doubles
+
+    @property
+    def gap(self) -> float:
+        """What the tokens leave of the way from baseline to score."""
+        return self.whole - self.baseline - float(self.tokens.sum())
+
+
+def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
+    """Explain a score by integrated gradients, joined to words or sentences.
+
+    Args:
+        ranker: A cross-encoder or monoT5.
+        pair: Query and passage.
+        options: Unit ("" is "word") and steps.
+
+    Raises:
+        WrongUse: Another kind of ranker, or a tokenizer that reads a pair only as one text.
+        BadModel: The score is not a finite number.
+    """
+    ranker, model = _transformer(ranker)
+    score = float(finite_scores(ranker, [pair])[0])
+    found = integrated_gradients(ranker, pair, options.steps)
+    spans = model.pair_reader.passage_tokens(pair).spans
+    unit = options.unit or "word"
+    text = pair.passage.text
+    read, unread = cut(text, units_of(text, unit), characters_read(ranker, pair))
+    values = _by_unit(read, spans, found.tokens)
+    names = numbered(f"{unit}: {short(each.text)}" for each in read)
+    parts = [Part(name, float(value)) for name, value in zip(names, values, strict=True)]
+    words = [Word(each.text, float(value)) for each, value in zip(read, values, strict=True)]
+    words += [Word(each.text, read=False) for each in unread[:UNREAD_SHOWN]]
+    start = Part(NO_WORDS, found.baseline, "the score with padding in the place of every word of the passage")
+    return Explanation(
+        pair.query,
+        pair.passage.doc_id,
+        score,
+        "integrated gradients",
+        exact=False,
+        unit=ranker.scale,
+        parts=(*parts, start),
+        cost=options.steps + 2,
+        texts=(ReadText(pair.passage.index, tuple(words), unit, value=score),),
+        query_words=tuple(pair.query.text.split()),
+        notes=(*_notes(ranker, score, found, options.steps), *limit_notes(len(read), len(unread), unit)),
+        ranker=ranker.fingerprint,
+    )
+
+
+def integrated_gradients(ranker: NeuralRanker, pair: Pair, steps: int) -> Attributions:
+    """Compute what each token of a passage adds, in fp32.
+
+    Args:
+        ranker: A cross-encoder or monoT5.
+        pair: Query and passage.
+        steps: m.
+
+    Raises:
+        WrongUse: Another kind of ranker, or a tokenizer that reads a pair only as one text.
+    """
+    _, model = _transformer(ranker)
+    tokens = model.pair_reader.passage_tokens(pair)
+    batch = model.encode([pair])
+    network: Any = model
+    path = _Path(slice(tokens.start, tokens.start + len(tokens.spans)), int(batch.lengths[0]), network)
+    was_training = network.training
+    network.eval()
+    shares = torch.cat([torch.tensor([1.0, 0.0]), (torch.arange(steps) + 0.5) / steps])
+    hook = path.embedding.register_forward_hook(path)
+    try:
+        with ranker.compute.active(), torch.inference_mode(mode=False), torch.enable_grad():
+            points = [
+                path.gradient(network, batch, shares[at : at + _ROWS]) for at in range(0, steps + 2, _ROWS)
+            ]
+    finally:
+        hook.remove()
+        network.train(was_training)
+    whole, baseline, *_ = torch.cat([scores for scores, _ in points]).tolist()
+    slopes = torch.cat([gradients for _, gradients in points])[2:].double().mean(0)
+    return Attributions(whole, baseline, (path.difference.double() * slopes).sum(1).numpy())
+
+
+class _Path:
+    """The line from the baseline to a passage's token vectors: a hook behind the table of word vectors.
+
+    Args:
+        places: Where the passage's tokens stand in the row.
+        length: t; calls of other lengths (a decoder's) are let through.
+        model: The model.
+    """
+
+    def __init__(self, places: slice, length: int, model: nn.Module) -> None:
+        network: Any = model.network
+        reader = network.get_encoder() if isinstance(model, MonoT5) else network
+        self.embedding: nn.Embedding = reader.get_input_embeddings()
+        self._padding = self.embedding.weight.detach()[network.config.pad_token_id or 0]
+        self._places, self._length = places, length
+        self._shares = self._point = self.difference = torch.empty(0)
+
+    def __call__(self, _module: nn.Module, _given: object, vectors: Tensor) -> Tensor | None:
+        """Put points on the line in the place of the passage's vectors (n, t, d)."""
+        if vectors.shape[1] != self._length:
+            return None
+        vectors = vectors.detach()
+        passage = vectors[:, self._places]
+        self.difference = (passage - self._padding)[0].cpu()
+        shares = self._shares.to(vectors.device)[:, None, None]
+        self._point = (self._padding + shares * (passage - self._padding)).requires_grad_()
+        end = self._places.stop
+        return torch.cat([vectors[:, : self._places.start], self._point, vectors[:, end:]], dim=1)
+
+    def gradient(self, model: nn.Module, batch: Any, shares: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        """Return scores (n,) and gradients (n, p, d) at n points of the line.
+
+        Args:
+            model: What scores.
+            batch: The one pair.
+            shares: (n,) how far along the line, from 0 to 1.
+        """
+        self._shares = shares
+        scores = model(batch.take(torch.zeros(len(shares), dtype=torch.int64)))
+        (slopes,) = torch.autograd.grad(scores.sum(), self._point)
+        return scores.detach().cpu(), slopes.cpu()
+
+
+def _transformer(ranker: Ranker) -> tuple[NeuralRanker, TokenModel]:
+    """Return a ranker and its model if gradients can be taken of it; refuse it otherwise."""
+    if not isinstance(ranker, NeuralRanker) or not isinstance(ranker.model, TokenModel):
+        raise WrongUse(
+            f"integrated gradients are taken of cross-encoders and monoT5, not of {ranker!r}; "
+            'leave method out, or choose "removal"'
+        )
+    if not ranker.model.pair_reader.joins:
+        raise WrongUse(
+            "this model's tokenizer reads query and passage only as one text, so its tokens cannot be told "
+            'apart for integrated gradients; leave method out, or choose "removal"'
+        )
+    return ranker, ranker.model
+
+
+def _by_unit(units: Sequence[Unit], spans: Sequence[tuple[int, int]], values: Doubles) -> Doubles:
+    """Add up tokens' values (p,) by the units in which they end: (n,).
+
+    Args:
+        units: n of them, in order.
+        spans: (start, end) characters of each token.
+        values: (p,).
+    """
+    sums = np.zeros(len(units))
+    starts = [unit.start for unit in units]
+    for (start, end), value in zip(spans, values, strict=True):
+        sums[max(0, bisect_right(starts, max(start, end - 1)) - 1)] += value
+    return sums
+
+
+def _notes(ranker: NeuralRanker, score: float, found: Attributions, steps: int) -> list[str]:
+    """Say how complete the parts are, and in which precision they are."""
+    way = found.whole - found.baseline
+    gap = (
+        f"Integrated gradients in {steps} steps from padding to the passage leave a gap of {found.gap:.2g} "
+        f"of the {way:.4g} between them."
+    )
+    if ranker.compute.precision == "fp32":
+        return [gap]
+    precision = (
+        f"The ranker runs in {ranker.compute.precision} and scores {score:.6g}; the gradients are of the "
+        f"same model in fp32, which scores {found.whole:.6g}: the difference is in the gap too."
+    )
+    return [gap, precision]
