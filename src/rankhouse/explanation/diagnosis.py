@@ -1,0 +1,326 @@
+"""What rankers obey: axioms counted over all pairs of documents that each of them ranks.
+
+Only texts and order are asked of a ranker, so that runs of any system can be held side by side. The pairs of
+one query belong together: intervals come from drawing whole queries anew (bootstrap; Efron, 1979), the same
+draws for every ranker and axiom.
+
+Shapes: r rankers, a axioms, n queries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.frames import frame
+from rankhouse.core.nouns import Query
+from rankhouse.core.progress import Progress
+from rankhouse.core.run import Ranking, Run
+from rankhouse.core.sampling import generator
+from rankhouse.evaluation.significance import LEVEL, Interval
+from rankhouse.explanation.axioms import AXIOMS, DocumentPairs
+from rankhouse.explanation.term_features import Floats, TermFeatures, TermReader
+from rankhouse.index.index import Index
+from rankhouse.page.tables import BETTER, WORSE, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHANCE = 0.5
+"""The share that random order gets of every axiom."""
+DEEPEST = 1000
+_PAIRS_AT_ONCE = 1 << 17
+_DRAWS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class DiagnosisOptions:
+    """How axioms are counted.
+
+    Attributes:
+        depth: How many documents of each ranking are paired, 2 to 1,000: 50 make 1,225 pairs a query.
+        tolerance: Two numbers that differ by at most this share of the larger are about equal.
+        vectors: Word vectors for the axioms of meaning, as :func:`rankhouse.text.vectors.start_table` reads
+            them; "" leaves those axioms out.
+        draws: Bootstrap samples.
+        seed: Of the draws.
+    """
+
+    depth: int = 50
+    tolerance: float = 0.1
+    vectors: str | Path = ""
+    draws: int = 2000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what counts nothing."""
+        if not 2 <= self.depth <= DEEPEST:
+            raise WrongUse(f"depth={self.depth}: pairs are made of 2 to {DEEPEST:,} documents a query")
+        if not 0 <= self.tolerance < 1:
+            raise WrongUse(f"tolerance={self.tolerance}: give 0 (only equal numbers are equal) to below 1")
+        if self.draws < 1:
+            raise WrongUse(f"draws={self.draws}: a bootstrap needs 1 sample or more; 2000 are usual")
+
+
+@dataclass(frozen=True)
+class AxiomCount:
+    """How one ranker treats one axiom.
+
+    Attributes:
+        ranker: Its name.
+        axiom: The axiom's.
+        pairs: How many pairs the axiom says anything about.
+        queries: From how many queries they are.
+        share: Which part of them is ordered as it asks, equal scores counted half, with the interval over
+            queries; NaN without pairs, NaN ends with fewer than two queries.
+    """
+
+    ranker: str
+    axiom: str
+    pairs: int
+    queries: int
+    share: Interval
+
+    @property
+    def verdict(self) -> int:
+        """1 where the whole interval lies above chance, -1 where below, 0 otherwise."""
+        return int(self.share.low > CHANCE) - int(self.share.high < CHANCE)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values; what is unknown is None."""
+        numbers = zip(("share", "low", "high"), self.share, strict=True)
+        known = {name: None if math.isnan(value) else value for name, value in numbers}
+        return {"ranker": self.ranker, "pairs": self.pairs, "queries": self.queries} | known
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Axioms counted for some rankers; prints as a table.
+
+    Attributes:
+        counts: A row for each axiom and, within it, each ranker.
+        rankers: Their names, in the order given.
+        queries: How many queries were looked at.
+        options: How it was counted.
+        notes: What a reader has to know, one sentence each.
+    """
+
+    counts: tuple[AxiomCount, ...]
+    rankers: tuple[str, ...]
+    queries: int
+    options: DiagnosisOptions
+    notes: tuple[str, ...] = ()
+
+    @property
+    def axioms(self) -> tuple[str, ...]:
+        """The axioms counted, in order."""
+        return tuple(dict.fromkeys(count.axiom for count in self.counts))
+
+    def of(self, axiom: str) -> tuple[AxiomCount, ...]:
+        """Return one axiom's counts, a ranker each."""
+        return tuple(count for count in self.counts if count.axiom == axiom)
+
+    @property
+    def table(self) -> Table:
+        """A row an axiom, a column a ranker; one column of pairs if it is the same for all rankers."""
+        shared = all(len({count.pairs for count in self.of(axiom)}) == 1 for axiom in self.axioms)
+        heads = ["pairs"] if shared else [f"pairs: {ranker}" for ranker in self.rankers]
+        rows, notes = [], {}
+        for number, axiom in enumerate(self.axioms):
+            counts = self.of(axiom)
+            pairs = [f"{count.pairs:,}" for count in (counts[:1] if shared else counts)]
+            rows.append((axiom, AXIOMS[axiom].wants, *pairs, *map(_cell, counts)))
+            for place, count in enumerate(counts, 2 + len(pairs)):
+                if not math.isnan(count.share.low):
+                    notes[number, place] = f"{count.share.low:.1%} to {count.share.high:.1%}"
+        columns = ("axiom", "asks for", *heads, *self.rankers)
+        return Table(columns, tuple(rows), legend=self.legend, notes=notes)
+
+    @property
+    def legend(self) -> str:
+        """What a reader of the table needs."""
+        return (
+            f"Share of the pairs that are ordered as the axiom asks; random order has 50%. ±: half the "
+            f"{LEVEL:.0%} interval over {self.queries:,} queries; {BETTER} all of it above 50%, {WORSE} below."
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([self.table.to_text(), *(f"note: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        return self.table.to_html()
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown."""
+        return self.table.to_markdown()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        options = {name: getattr(self.options, name) for name in ("depth", "tolerance", "draws", "seed")}
+        axioms = [
+            {"name": name, "asks_for": AXIOMS[name].wants, "rankers": [c.to_dict() for c in self.of(name)]}
+            for name in self.axioms
+        ]
+        return options | {"queries": self.queries, "axioms": axioms, "notes": list(self.notes)}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row an axiom and ranker: axiom, ranker, pairs, queries, share, low, high (needs pandas)."""
+        columns = ("axiom", "ranker", "pairs", "queries", "share", "low", "high")
+        return frame([{"axiom": count.axiom} | count.to_dict() for count in self.counts], columns)
+
+
+def _cell(count: AxiomCount) -> str:
+    """Write a share with half of its interval and what it says about chance."""
+    if not count.pairs:
+        return "–"
+    half = (count.share.high - count.share.low) / 2
+    mark = {1: f" {BETTER}", 0: "", -1: f" {WORSE}"}[count.verdict]
+    return f"{count.share.mean:.1%}" + ("" if math.isnan(half) else f" ± {100 * half:.1f}{mark}")
+
+
+def diagnose(
+    runs: Mapping[str, Run],
+    queries: Sequence[Query],
+    index: Index,
+    options: DiagnosisOptions | None = None,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Count for each ranker how often it orders two documents as the axioms of retrieval ask.
+
+    >>> import rankhouse as rh
+    >>> from rankhouse.explanation.diagnosis import diagnose
+    >>> texts = {"a": "ships and more ships", "b": "ships and more bread", "c": "ships, ships and ships"}
+    >>> index = rh.Index.build([{"id": i, "text": text} for i, text in texts.items()], "axioms.index")
+    >>> queries = [rh.Query("q", "ships")]
+    >>> found = diagnose({"BM25": index.retrieve(queries)}, queries, index)
+    >>> found.of("TFC1")[0].share.mean
+    1.0
+
+    Args:
+        runs: Name of a ranker -> its run. Runs over the same candidates are compared on the same pairs.
+        queries: Texts of the runs' queries.
+        index: Where the documents are, and by which words are read and weighed.
+        options: How it is counted.
+        progress: Told how many queries are done.
+
+    Raises:
+        WrongUse: No run.
+        BadData: A query of a run without a text, a document that the index lacks, or no two documents.
+    """
+    options = options or DiagnosisOptions()
+    texts = {query.id: query for query in queries}
+    asked = _check(runs, texts)
+    tops = {name: run.top(options.depth) for name, run in runs.items()}
+    documents = (doc_id for top in tops.values() for query_id in top for doc_id in top[query_id].doc_ids)
+    reader = TermReader(index, documents, [texts[query_id] for query_id in asked], options.vectors)
+    axioms = [name for name, axiom in AXIOMS.items() if options.vectors or not axiom.needs_vectors]
+    tallies = np.zeros((2, len(runs), len(axioms), len(asked)))
+    for column, query_id in enumerate(asked):
+        rankings = [top.get(query_id) for top in tops.values()]
+        ids = list(dict.fromkeys(d for ranking in rankings if ranking for d in ranking.doc_ids))
+        features = reader.features(texts[query_id], ids)
+        rows = {doc_id: row for row, doc_id in enumerate(ids)}
+        for number, ranking in enumerate(rankings):
+            if ranking is not None:
+                tallies[:, number, :, column] = _tally(ranking, rows, features, axioms, options.tolerance)
+        if progress is not None:
+            progress(column + 1)
+    if not tallies[1].any() and not any(len(top[q].doc_ids) > 1 for top in tops.values() for q in top):
+        raise BadData("no query of these runs has two documents; axioms compare the documents of a query")
+    shares = _shares(tallies, options)
+    counts = tuple(
+        AxiomCount(name, axiom, *_sizes(tallies[1, number, place]), shares[number][place])
+        for place, axiom in enumerate(axioms)
+        for number, name in enumerate(runs)
+    )
+    return Diagnosis(counts, tuple(runs), len(asked), options, _notes(tops, axioms, options))
+
+
+def _check(runs: Mapping[str, Run], texts: Mapping[str, Query]) -> list[str]:
+    """Return the ids of all runs' queries."""
+    if not runs:
+        raise WrongUse("no run was given; axioms are counted over the documents that a run ranks")
+    asked = list(dict.fromkeys(query_id for run in runs.values() for query_id in run))
+    without = next((query_id for query_id in asked if query_id not in texts), None)
+    if without is not None:
+        raise BadData(f'the query "{without}" of a run has no text; give the queries that the run answers')
+    return asked
+
+
+def _tally(
+    ranking: Ranking, rows: Mapping[str, int], features: TermFeatures, axioms: Sequence[str], tolerance: float
+) -> Floats:
+    """Count one ranking's pairs, (2, a): those ordered as each axiom asks, and those it speaks of."""
+    place = np.array([rows[doc_id] for doc_id in ranking.doc_ids], np.int64)
+    tally = np.zeros((2, len(axioms)))
+    for above, below in _pairs(len(place)):
+        pairs = DocumentPairs(features, place[above], place[below], tolerance)
+        tied = ranking.scores[above] == ranking.scores[below]
+        for column, name in enumerate(axioms):
+            wanted = AXIOMS[name].prefer(pairs)
+            spoken = wanted != 0
+            tally[0, column] += (spoken & tied).sum() / 2 + ((wanted > 0) & ~tied).sum()
+            tally[1, column] += spoken.sum()
+    return tally
+
+
+def _pairs(k: int) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Yield all pairs of k ranks, the upper one first, in blocks that bound the memory."""
+    above, below = np.triu_indices(k, 1)
+    for start in range(0, len(above), _PAIRS_AT_ONCE):
+        yield above[start : start + _PAIRS_AT_ONCE], below[start : start + _PAIRS_AT_ONCE]
+
+
+def _sizes(spoken: Floats) -> tuple[int, int]:
+    """Return the number of pairs and of queries that have some, from (n,) pairs a query."""
+    return int(spoken.sum()), int(np.count_nonzero(spoken))
+
+
+def _shares(tallies: Floats, options: DiagnosisOptions) -> list[list[Interval]]:
+    """Return each ranker's share of each axiom with its interval, from (2, r, a, n) tallies."""
+    rankers, axioms, queries = tallies.shape[1:]
+    flat = tallies.reshape(2, -1, queries)
+    random = generator(options.seed)
+    drawn = []
+    for start in range(0, options.draws, _DRAWS_AT_ONCE):
+        size = min(_DRAWS_AT_ONCE, options.draws - start)
+        weights = random.multinomial(queries, np.full(queries, 1 / queries), size=size).astype(np.float64)
+        drawn.append(_ratio(*(side @ weights.T for side in flat)))
+    samples, totals = np.concatenate(drawn, axis=1), _ratio(*flat.sum(axis=2))
+    edges = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    intervals = []
+    for row, mean in enumerate(totals.tolist()):
+        known = samples[row][~np.isnan(samples[row])]
+        enough = np.count_nonzero(flat[1, row]) > 1
+        ends = np.quantile(known, edges).tolist() if enough else [math.nan, math.nan]
+        intervals.append(Interval(mean, *ends))
+    return [intervals[number * axioms : (number + 1) * axioms] for number in range(rankers)]
+
+
+def _ratio(agreed: Floats, spoken: Floats) -> Floats:
+    """Divide; NaN where nothing was spoken of."""
+    return np.divide(agreed, spoken, out=np.full(spoken.shape, np.nan), where=spoken > 0)
+
+
+def _notes(tops: Mapping[str, Run], axioms: Sequence[str], options: DiagnosisOptions) -> tuple[str, ...]:
+    """Say what a reader of the counts has to know."""
+    notes = []
+    left_out = [name for name in AXIOMS if name not in axioms]
+    if left_out:
+        notes.append(f"{' and '.join(left_out)} were left out: they need word vectors.")
+    sets = [{query_id: set(top[query_id].doc_ids) for query_id in top} for top in tops.values()]
+    if any(other != sets[0] for other in sets[1:]):
+        notes.append(
+            f"the first {options.depth} documents are not the same in all runs, so that each is counted over "
+            "pairs of its own."
+        )
+    ties = sum(int((np.diff(top[query_id].scores) == 0).sum()) for top in tops.values() for query_id in top)
+    if ties:
+        notes.append(f"{ties:,} neighbours in the runs have equal scores; such pairs count half.")
+    return tuple(notes)

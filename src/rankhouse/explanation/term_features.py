@@ -1,0 +1,183 @@
+"""What axioms look at: counts, lengths, closeness and meaning of the words of a query in some texts.
+
+Texts are read as the index reads them (title and text, its analyzer): lengths and places count terms, stop
+words left out. Each document is analysed once, however many queries and runs rank it; 4 bytes a word are kept
+(8 with word vectors).
+
+Shapes: m documents, q distinct query words, d width of a word vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadData
+from rankhouse.core.nouns import FloatArray, Query
+from rankhouse.core.run import IntArray
+from rankhouse.explanation.proximity import Proximity, measure
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.term_ids import DROPPED, Numbers
+from rankhouse.text.vectors import start_table
+from rankhouse.text.vocabulary import Entry, Vocabulary
+
+Floats = NDArray[np.float64]
+_READ_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What word vectors say of m documents and one query.
+
+    Attributes:
+        closeness: (m,) mean cosine of the query's words and the document's distinct other words; NaN where
+            either has no vectors.
+        nearest: (m, q) how often the document says its word that is most similar to each query word.
+    """
+
+    closeness: Floats
+    nearest: Floats
+
+
+@dataclass(frozen=True)
+class TermFeatures:
+    """One query's words in m documents.
+
+    Attributes:
+        idf: (q,) ln((N + 1) / (n + 1)) of each distinct query word, by the index.
+        asked: (q,) how often the query says it.
+        counts: (m, q) how often each document says it.
+        lengths: (m,) terms of each document.
+        usual: Terms of the index's average document.
+        texts: The documents' term numbers.
+        query: The query's term numbers, in order.
+        meaning: What word vectors say; None without them.
+    """
+
+    idf: Floats
+    asked: IntArray
+    counts: IntArray
+    lengths: IntArray
+    usual: float
+    texts: Sequence[NDArray[np.int32]]
+    query: IntArray
+    meaning: Meaning | None = None
+
+    @cached_property
+    def proximity(self) -> Mapping[str, Floats]:
+        """Name of a number of :class:`Proximity` -> (m,)."""
+        rows = np.array([measure(text, self.query) for text in self.texts], np.float64)
+        return dict(zip(Proximity._fields, rows.reshape(-1, len(Proximity._fields)).T, strict=True))
+
+    @cached_property
+    def bm25(self) -> Floats:
+        """(m, q) what each word gives to each document under BM25 (k1 = 0.9, b = 0.4)."""
+        norm = 0.9 * (0.6 + 0.4 * self.lengths / max(self.usual, 1.0))[:, None]
+        weights: Floats = self.idf * self.asked * self.counts / (self.counts + norm)
+        return weights
+
+
+class TermReader:
+    """Reads documents of an index as numbers, each once, and tells what a query's words do in them.
+
+    Args:
+        index: Where texts and statistics are.
+        doc_ids: All documents that will be asked for.
+        queries: All queries.
+        source: Word vectors for the axioms of meaning; "" for none.
+
+    Raises:
+        BadData: A document that the index does not have, or vectors that cannot be read.
+    """
+
+    def __init__(
+        self, index: Index, doc_ids: Iterable[str], queries: Iterable[Query], source: str | Path = ""
+    ) -> None:
+        self.index = index
+        self._numbers, self._forms = Numbers(index.analyzer.normal), Numbers(str.lower)
+        self._texts: dict[str, NDArray[np.int32]] = {}
+        self._words: dict[str, NDArray[np.int32]] = {}
+        self._with_words = bool(source)
+        wanted = list(dict.fromkeys(doc_ids))
+        missing = next((doc_id for doc_id in wanted if doc_id not in index.documents), None)
+        if missing is not None:
+            raise BadData(
+                f'the index {index.path} has no document "{missing}", which a run ranks; give the index that '
+                "the runs were made from"
+            )
+        for start in range(0, len(wanted), _READ_AT_ONCE):
+            for document in index.documents.fetch(wanted[start : start + _READ_AT_ONCE]):
+                self._texts[document.id], self._words[document.id] = self._analyse(document.full_text)
+        said = {query.id: self._analyse(query.text) for query in queries}
+        self._asked = {query_id: terms for query_id, (terms, _) in said.items()}
+        self._asked_words = {query_id: forms for query_id, (_, forms) in said.items()}
+        self._names = list(self._numbers.terms)
+        self._table = _unit_rows(source, list(self._forms.terms)) if source else None
+
+    def _analyse(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the numbers of a text's terms, and of the words they came from, in lower case."""
+        words = self.index.analyzer.words(text)
+        numbers = self._numbers.of(words)
+        kept = numbers != DROPPED
+        forms = self._forms.of(words)[kept] if self._with_words else np.empty(0, np.int32)
+        return numbers[kept], forms
+
+    def features(self, query: Query, doc_ids: Sequence[str]) -> TermFeatures:
+        """Return what a query's words do in some documents, (m,) of them.
+
+        Args:
+            query: One of the queries.
+            doc_ids: Among the documents.
+        """
+        asked = self._asked[query.id]
+        words, times = np.unique(asked, return_counts=True)
+        texts = [self._texts[doc_id] for doc_id in doc_ids]
+        terms = [self._names[word] for word in words.tolist()]
+        holding = np.array([self.index.counts(term).documents for term in terms], np.float64)
+        collection = self.index.collection
+        counts = [(text[:, None] == words).sum(axis=0) for text in texts]
+        return TermFeatures(
+            idf=np.log((collection.documents + 1) / (holding + 1)),
+            asked=times,
+            counts=np.array(counts, np.int64).reshape(len(texts), len(words)),
+            lengths=np.array([len(text) for text in texts], np.int64),
+            usual=collection.tokens / max(1, collection.with_terms),
+            texts=texts,
+            query=asked.astype(np.int64),
+            meaning=None if self._table is None else self._meaning(query.id, words, doc_ids),
+        )
+
+    def _meaning(self, query_id: str, words: NDArray[np.int32], doc_ids: Sequence[str]) -> Meaning:
+        """Compare the query's words with the other words of each document."""
+        table = cast(FloatArray, self._table)
+        first = [int(np.flatnonzero(self._asked[query_id] == word)[0]) for word in words.tolist()]
+        asked = table[self._asked_words[query_id][first]]  # (q, d) in the form that the query says first
+        known = asked.any(axis=1)
+        closeness = np.full(len(doc_ids), np.nan)
+        nearest = np.zeros((len(doc_ids), len(words)))
+        for row, doc_id in enumerate(doc_ids):
+            others = self._words[doc_id][~np.isin(self._texts[doc_id], words)]
+            forms, times = np.unique(others, return_counts=True)
+            vectors = table[forms]
+            there = vectors.any(axis=1)
+            if not there.any() or not known.any():
+                continue
+            cosines = asked[known] @ vectors[there].T
+            closeness[row] = float(cosines.mean(dtype=np.float64))
+            best = cosines.argmax(axis=1)
+            nearest[row, known] = np.where(cosines.max(axis=1) > 0, times[there][best], 0)
+        return Meaning(closeness, nearest)
+
+
+def _unit_rows(source: str | Path, words: Sequence[str]) -> FloatArray:
+    """Return a vector of length 1 for each word, (v, d); rows of 0 for words that the source does not know."""
+    start = start_table(source, Vocabulary([Entry(word, 1, 1) for word in words], 1, 1))
+    rows: FloatArray = np.where(start.known[:, None], start.table, np.float32(0))[2:]
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
