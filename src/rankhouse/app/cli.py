@@ -30,6 +30,7 @@ COMMANDS = {
     "subset": ("subset", "Take a subset of queries, judgements, a run or labelled pairs."),
     "combine": ("combine", "Combine runs, queries or judgements of different queries into one file."),
     "run": ("run", "Carry out a whole experiment from one file."),
+    "axioms": ("axioms", "Count which axioms of retrieval the order of runs obeys."),
     "paired-wins": ("paired_wins", "Count the queries that only one of two runs answers rightly (McNemar)."),
     "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
     "doctor": ("doctor", "Check data, indexes, rankers and caches before time is spent."),

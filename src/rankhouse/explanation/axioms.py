@@ -1,14 +1,14 @@
 """The axioms of retrieval as tests of document pairs: which of two texts should stand above the other.
 
 Each axiom was stated for made-up documents that differ in one thing. Real pairs never do, so that diagnosis
-(Rennings, Moraes, Hauff, ECIR 2019; Völske, Bondarenko, Fröbe, Hagen, Stein, Singh, Anand, ICTIR 2021) relaxes
-"equal" to "equal within a tolerance" and asks the axiom of those pairs alone to which it then applies.
+(Rennings, Moraes, Hauff, ECIR 2019; Völske, Bondarenko, Fröbe, Hagen, Stein, Singh, Anand, ICTIR 2021)
+relaxes "equal" to "equal within a tolerance" and asks each axiom only of the pairs to which it then applies.
 
-Sources: TFC1, TFC3, LNC1, TF-LNC: Fang, Tao, Zhai, SIGIR 2004. M-TDC: Shi, Wen, Yu, Song, Ma, SIGIR 2005. LB1: Lv,
-Zhai, CIKM 2011. PROX1 to PROX5: Tao, Zhai, SIGIR 2007; Hagen, Völske, Göring, Stein, CIKM 2016. STMC1, STMC2: Fang,
-Zhai, SIGIR 2006. Where the relaxed form had to be chosen, the function says how.
+Sources: TFC1, TFC3, LNC1, TF-LNC: Fang, Tao, Zhai, SIGIR 2004. M-TDC: Shi, Wen, Yu, Song, Ma, SIGIR 2005.
+LB1: Lv, Zhai, CIKM 2011. PROX1 to PROX5: Tao, Zhai, SIGIR 2007; Hagen, Völske, Göring, Stein, CIKM 2016.
+STMC1, STMC2: Fang, Zhai, SIGIR 2006. Where the relaxed form had to be chosen, the function says how.
 
-Notation: D and E are two documents, c(w, D) how often D says the query word w, |D| its length in terms.
+Notation: D and E are two documents, c(w, D) how often D contains the query word w, |D| its length in terms.
 Shapes: p pairs, m documents, q distinct query words.
 """
 
@@ -26,7 +26,7 @@ from rankhouse.core.run import IntArray
 from rankhouse.explanation.term_features import Floats, TermFeatures
 
 Preferences = NDArray[np.int8]
-"""(p,): 1 where the axiom wants the pair's first document above, -1 where the second, 0 where it is silent."""
+"""(p,): 1 where the axiom wants the pair's first document above, -1 where its second, 0: it is silent."""
 Bools = NDArray[np.bool_]
 
 
@@ -77,29 +77,26 @@ class DocumentPairs:
 
     @cached_property
     def differing(self) -> IntArray:
-        """(p,) how many query words the two do not say equally often."""
+        """(p,) how many query words are not equally frequent in both."""
         one, other = self.counts
-        return np.count_nonzero(one != other, axis=1)
+        differing: IntArray = np.count_nonzero(one != other, axis=1)
+        return differing
 
     def same_words(self, at_least: int, every: bool = False) -> Bools:
-        """Return where both say the same query words.
+        """Return where both contain the same query words.
 
         Args:
-            at_least: How many they must say.
-            every: Whether they must say all the words of the query.
+            at_least: How many they must contain.
+            every: Whether they must contain all the words of the query.
         """
         one, other = (counts > 0 for counts in self.counts)
-        same = (one == other).all(axis=1) & (one.sum(axis=1) >= at_least)
+        same: Bools = (one == other).all(axis=1) & (one.sum(axis=1) >= at_least)
         return same & one.all(axis=1) if every else same
-
-    def at(self, chosen: Bools) -> DocumentPairs:
-        """Return some of the pairs."""
-        return DocumentPairs(self.features, self.first[chosen], self.second[chosen], self.tolerance)
 
 
 def _larger(one: Floats, other: Floats) -> Preferences:
     """Prefer the larger number; NaN and equal numbers say nothing."""
-    return (one > other).astype(np.int8) - (one < other).astype(np.int8)
+    return _votes(one > other, one < other)
 
 
 def _where(applies: Bools, wanted: Preferences) -> Preferences:
@@ -108,26 +105,25 @@ def _where(applies: Bools, wanted: Preferences) -> Preferences:
 
 def _votes(one: Bools, other: Bools) -> Preferences:
     """Prefer the side that has a reason, (p, ...) each; reasons on both sides say nothing."""
-    sides = [side.reshape(len(side), -1).any(axis=1).astype(np.int8) for side in (one, other)]
-    wanted: Preferences = sides[0] - sides[1]
+    for_one, for_other = (np.logical_or.reduce(s.reshape(len(s), -1), axis=1) for s in (one, other))
+    wanted: Preferences = for_one.astype(np.int8) - for_other.astype(np.int8)
     return wanted
 
 
 def tfc1(pairs: DocumentPairs) -> Preferences:
-    """TFC1: of two about equally long documents the one that says the query words more often.
+    """TFC1: of two about equally long documents the one that contains the query words more often.
 
     For queries of several words (Rennings et al.): none of them less often, at least one more often.
     """
     one, other = pairs.counts
-    more, less = (one > other).any(axis=1), (one < other).any(axis=1)
-    return _where(pairs.as_long & (more != less), more.astype(np.int8) - less.astype(np.int8))
+    return _where(pairs.as_long, _votes(one > other, one < other))
 
 
 def tfc3(pairs: DocumentPairs) -> Preferences:
-    """TFC3: of two about equally long documents the one that says two words of about equal idf, not one only.
+    """TFC3: of two about equally long documents the one that contains two words of about equal idf, not one.
 
-    c(v, D) + c(w, D) = c(v, E) + c(w, E) where E lacks one of the two; every other query word is said equally
-    often by both.
+    c(v, D) + c(w, D) = c(v, E) + c(w, E), where E lacks one of the two; every other query word is equally
+    frequent in both.
     """
 
     def wanted(one: Floats, other: Floats, idf: Floats, asked: Floats) -> Preferences:
@@ -139,11 +135,11 @@ def tfc3(pairs: DocumentPairs) -> Preferences:
 
 
 def m_tdc(pairs: DocumentPairs) -> Preferences:
-    """M-TDC: of two about equally long documents the one that says the rarer of two query words more often.
+    """M-TDC: of two about equally long documents the one that has more of the rarer of two query words.
 
-    E says the rarer one as often as D says the other, and the other way round; the idf of the two differs by
-    more than the tolerance; the query does not say the rarer one less often; every other query word is said
-    equally often by both.
+    The rarer one is as frequent in D as the other one in E, and the other way round; their idf differs by
+    more than the tolerance; the query does not contain the rarer one less often; every other query word is
+    equally frequent in both.
     """
 
     def wanted(one: Floats, other: Floats, idf: Floats, asked: Floats) -> Preferences:
@@ -184,7 +180,7 @@ def _of_two_words(pairs: DocumentPairs, wanted: _TwoWords) -> Preferences:
 
 
 def lnc1(pairs: DocumentPairs) -> Preferences:
-    """LNC1: of two documents that say each query word equally often the shorter one.
+    """LNC1: of two documents in which each query word is equally frequent, the shorter one.
 
     Lengths that are about equal say nothing.
     """
@@ -195,7 +191,7 @@ def lnc1(pairs: DocumentPairs) -> Preferences:
 def tf_lnc(pairs: DocumentPairs) -> Preferences:
     """TF-LNC: a document that is longer by nothing but more of a query word stands above the shorter one.
 
-    They differ in one query word, D says it more often, |D| > |E|, and without it both are about equally long.
+    They differ in one query word; D has more of it, |D| > |E|, and without it both are about equally long.
     """
     one, other = pairs.counts
     (long_one, long_other), gain = pairs.lengths, (one - other).sum(axis=1)
@@ -208,7 +204,7 @@ def tf_lnc(pairs: DocumentPairs) -> Preferences:
 
 
 def lb1(pairs: DocumentPairs) -> Preferences:
-    """LB1: a word that only D says counts, however long D is, where the rest of the query does not decide.
+    """LB1: a word that only D contains counts, however long D is, where no other word decides.
 
     The rest decides nothing where BM25's score of the other words is about equal for both documents; words of
     that kind on both sides say nothing.
@@ -226,23 +222,23 @@ _ROUNDING = 1e-9  # sums of the same weights in another order
 def prox1(pairs: DocumentPairs) -> Preferences:
     """PROX1: the document with fewer terms between the query words, averaged over occurrences and word pairs.
 
-    Both say the same query words, two or more.
+    Both contain the same query words, two or more.
     """
     return _lower(pairs, "distance", pairs.same_words(2))
 
 
 def prox2(pairs: DocumentPairs) -> Preferences:
-    """PROX2: the document that says the query words earlier, by the sum of their first places.
+    """PROX2: the document with the query words earlier, by the sum of their first places.
 
-    Both say the same query words, two or more.
+    Both contain the same query words, two or more.
     """
     return _lower(pairs, "first", pairs.same_words(2))
 
 
 def prox3(pairs: DocumentPairs) -> Preferences:
-    """PROX3: the document that says the whole query as a phrase, or says it earlier.
+    """PROX3: the document that contains the whole query as a phrase, or has it earlier.
 
-    Both say the same query words, two or more.
+    Both contain the same query words, two or more.
     """
     return _lower(pairs, "phrase", pairs.same_words(2))
 
@@ -251,7 +247,7 @@ def prox4(pairs: DocumentPairs) -> Preferences:
     """PROX4: the document with fewer other terms inside its tightest group of all query words.
 
     A group is an occurrence with the nearest one of every other word. Equal: the one with more such groups.
-    Both say all the query's words, two or more.
+    Both contain all the query's words, two or more.
     """
     applies, groups = pairs.same_words(2, every=True), pairs.both(pairs.features.proximity["groups"])
     tighter = _lower(pairs, "gap", applies)
@@ -261,7 +257,7 @@ def prox4(pairs: DocumentPairs) -> Preferences:
 def prox5(pairs: DocumentPairs) -> Preferences:
     """PROX5: the document whose groups of all query words are narrower on average.
 
-    Both say all the query's words, two or more.
+    Both contain all the query's words, two or more.
     """
     return _lower(pairs, "span", pairs.same_words(2, every=True))
 
@@ -272,10 +268,10 @@ def _lower(pairs: DocumentPairs, name: str, applies: Bools) -> Preferences:
 
 
 def stmc1(pairs: DocumentPairs) -> Preferences:
-    """STMC1: of two documents that say each query word equally often the one whose other words mean more like it.
+    """STMC1: of two documents with the same query words the one whose other words mean more like them.
 
-    Meaning: the mean cosine of the query's words and the document's distinct other words (as Völske et al.);
-    both documents are about equally long, and the means are not about equal.
+    Each query word is equally frequent in both, which are about equally long. Meaning is the mean cosine
+    of the query's words and the document's distinct other words; means that are about equal say nothing.
     """
     meaning = pairs.features.meaning
     if meaning is None:
@@ -286,10 +282,10 @@ def stmc1(pairs: DocumentPairs) -> Preferences:
 
 
 def stmc2(pairs: DocumentPairs) -> Preferences:
-    """STMC2: a document that says a query word stands above one that only says a similar word, however often.
+    """STMC2: a document with a query word stands above one with only a similar word, however often.
 
-    D says w, E does not; E's word t most similar to w is said c(t, E) times, with c(t, E) / c(w, D) about
-    |E| / |D|; all other query words are said equally often.
+    D contains w, E does not; t is the word of E that is most similar to w, and c(t, E) / c(w, D) is about
+    |E| / |D|; every other query word is equally frequent in both.
     """
     meaning = pairs.features.meaning
     if meaning is None:

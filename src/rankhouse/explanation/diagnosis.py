@@ -146,8 +146,8 @@ class Diagnosis:
     def legend(self) -> str:
         """What a reader of the table needs."""
         return (
-            f"Share of the pairs that are ordered as the axiom asks; random order has 50%. ±: half the "
-            f"{LEVEL:.0%} interval over {self.queries:,} queries; {BETTER} all of it above 50%, {WORSE} below."
+            "Share of the pairs that are ordered as the axiom asks; random order has 50%. ±: half the "
+            f"{LEVEL:.0%} interval over {self.queries:,} queries; {BETTER} all above 50%, {WORSE} below."
         )
 
     def __str__(self) -> str:
@@ -170,7 +170,7 @@ class Diagnosis:
         return options | {"queries": self.queries, "axioms": axioms, "notes": list(self.notes)}
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row an axiom and ranker: axiom, ranker, pairs, queries, share, low, high (needs pandas)."""
+        """Return one row an axiom and ranker, with pairs, queries, share, low, high (needs pandas)."""
         columns = ("axiom", "ranker", "pairs", "queries", "share", "low", "high")
         return frame([{"axiom": count.axiom} | count.to_dict() for count in self.counts], columns)
 
@@ -305,7 +305,8 @@ def _shares(tallies: Floats, options: DiagnosisOptions) -> list[list[Interval]]:
 
 def _ratio(agreed: Floats, spoken: Floats) -> Floats:
     """Divide; NaN where nothing was spoken of."""
-    return np.divide(agreed, spoken, out=np.full(spoken.shape, np.nan), where=spoken > 0)
+    share: Floats = np.divide(agreed, spoken, out=np.full(spoken.shape, np.nan), where=spoken > 0)
+    return share
 
 
 def _notes(tops: Mapping[str, Run], axioms: Sequence[str], options: DiagnosisOptions) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""How near to each other, and how early, a text says the words of a query: the numbers behind PROX1 to PROX5.
+"""How close together, and how early, the words of a query stand in a text: what PROX1 to PROX5 compare.
 
 Positions count the terms that an index keeps of a text, from 0, stop words left out. Words of a query that a
 text does not hold are passed over; axioms compare texts that hold the same ones. Nothing here is slower than
@@ -19,7 +19,7 @@ from rankhouse.core.run import IntArray
 
 
 class Proximity(NamedTuple):
-    """What one text says of closeness; infinite where there is nothing to measure.
+    """How close together a query stands in one text; infinite where there is nothing to measure.
 
     Attributes:
         distance: Terms between two query words, averaged over their occurrences, then over pairs of words.
@@ -39,7 +39,7 @@ class Proximity(NamedTuple):
 
 
 def measure(text: IntArray, query: IntArray) -> Proximity:
-    """Measure how close together a text says the words of a query.
+    """Measure how close together the words of a query stand in a text.
 
     Args:
         text: (n,) numbers of its terms, in order.
@@ -86,7 +86,7 @@ def _groups(held: list[IntArray]) -> tuple[IntArray, IntArray]:
 
 
 def _phrase(text: IntArray, query: IntArray) -> float:
-    """Return where a text says the query word by word, or infinity."""
+    """Return where a text contains the query as a phrase, or infinity."""
     starts = np.flatnonzero(text[: max(0, len(text) - len(query) + 1)] == query[0])
     for offset, word in enumerate(query[1:].tolist(), 1):
         starts = starts[text[starts + offset] == word]

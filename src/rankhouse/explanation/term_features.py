@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadData
+from rankhouse.core.errors import BadData, MissingExtra, WrongUse
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import IntArray
 from rankhouse.explanation.proximity import Proximity, measure
@@ -38,7 +38,7 @@ class Meaning:
     Attributes:
         closeness: (m,) mean cosine of the query's words and the document's distinct other words; NaN where
             either has no vectors.
-        nearest: (m, q) how often the document says its word that is most similar to each query word.
+        nearest: (m, q) how often the document contains its word that is most similar to each query word.
     """
 
     closeness: Floats
@@ -51,8 +51,8 @@ class TermFeatures:
 
     Attributes:
         idf: (q,) ln((N + 1) / (n + 1)) of each distinct query word, by the index.
-        asked: (q,) how often the query says it.
-        counts: (m, q) how often each document says it.
+        asked: (q,) how often the query contains it.
+        counts: (m, q) how often each document contains it.
         lengths: (m,) terms of each document.
         usual: Terms of the index's average document.
         texts: The documents' term numbers.
@@ -65,7 +65,7 @@ class TermFeatures:
     counts: IntArray
     lengths: IntArray
     usual: float
-    texts: Sequence[NDArray[np.int32]]
+    texts: Sequence[IntArray]
     query: IntArray
     meaning: Meaning | None = None
 
@@ -148,7 +148,7 @@ class TermReader:
             counts=np.array(counts, np.int64).reshape(len(texts), len(words)),
             lengths=np.array([len(text) for text in texts], np.int64),
             usual=collection.tokens / max(1, collection.with_terms),
-            texts=texts,
+            texts=[text.astype(np.int64) for text in texts],
             query=asked.astype(np.int64),
             meaning=None if self._table is None else self._meaning(query.id, words, doc_ids),
         )
@@ -157,7 +157,7 @@ class TermReader:
         """Compare the query's words with the other words of each document."""
         table = cast(FloatArray, self._table)
         first = [int(np.flatnonzero(self._asked[query_id] == word)[0]) for word in words.tolist()]
-        asked = table[self._asked_words[query_id][first]]  # (q, d) in the form that the query says first
+        asked = table[self._asked_words[query_id][first]]  # (q, d) in the form that comes first in the query
         known = asked.any(axis=1)
         closeness = np.full(len(doc_ids), np.nan)
         nearest = np.zeros((len(doc_ids), len(words)))
@@ -176,8 +176,37 @@ class TermReader:
 
 
 def _unit_rows(source: str | Path, words: Sequence[str]) -> FloatArray:
-    """Return a vector of length 1 for each word, (v, d); rows of 0 for words that the source does not know."""
-    start = start_table(source, Vocabulary([Entry(word, 1, 1) for word in words], 1, 1))
-    rows: FloatArray = np.where(start.known[:, None], start.table, np.float32(0))[2:]
+    """Return a vector of length 1 for each word, (v, d); 0 for words that the source does not know."""
+    folders = (
+        Path(source),
+        Path(source) / "ranker",
+    )  # a training's folder holds its best model in the latter
+    trained = next((folder for folder in folders if (folder / "manifest.json").is_file()), None)
+    if trained is not None:
+        rows = _rows_of_ranker(trained, words)
+    else:
+        start = start_table(source, Vocabulary([Entry(word, 1, 1) for word in words], 1, 1))
+        rows = np.where(start.known[:, None], start.table, np.float32(0))[2:]
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    units: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return units
+
+
+def _rows_of_ranker(folder: Path, words: Sequence[str]) -> FloatArray:
+    """Return the vectors that a word-level ranker has for words, (v, d); 0 for words it does not know."""
+    try:
+        from rankhouse.models.loading import load  # noqa: PLC0415 - torch, for the rankers that need it
+        from rankhouse.models.word_models import WordModel  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtra("word vectors of a ranker", "neural") from error
+    model = load(folder)
+    if not isinstance(model, WordModel):
+        raise WrongUse(
+            f'"{folder}" is a ranker of the family "{model.family}", which has no vectors of words; give one '
+            "that reads words (tk, knrm, samcnn ...), a file of vectors, or a folder with tokenizer.json and "
+            "model.safetensors"
+        )
+    table = model.get_parameter("embedding.weight").detach().float().numpy()
+    known = np.array([word in model.reader.vocabulary for word in words], bool)
+    ids = model.reader.vocabulary.ids(words)
+    return np.where(known[:, None], table[ids], np.float32(0))
