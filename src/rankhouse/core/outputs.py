@@ -17,7 +17,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO, cast
 
@@ -58,9 +58,10 @@ def real_path(path: Path) -> Path:
     with writing_failures(path):
         try:
             real = path.resolve()
-            real.exists()
         except RuntimeError as error:  # how Python before 3.13 says it
             raise OSError(errno.ELOOP, str(error)) from error
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()
     return real
 
 
