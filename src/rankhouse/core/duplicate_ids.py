@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadData, DuplicateId
-from rankhouse.core.nouns import Document
+from rankhouse.core.errors import BadData, DuplicateId, name_few
+from rankhouse.core.nouns import Document, Query
 
 _WAYS = (
     "; rankhouse index passes over repeated ones with --duplicates same (equal texts) or first, and makes "
@@ -35,6 +36,37 @@ def checked_id(value: str, path: Path, line: int) -> str:
             line,
         )
     return value
+
+
+def by_id(queries: Iterable[Query]) -> dict[str, Query]:
+    """Return queries by their ids.
+
+    Raises:
+        DuplicateId: Two have one id.
+    """
+    table: dict[str, Query] = {}
+    for query in queries:
+        if query.id in table:
+            raise DuplicateId(f'query "{query.id}" is given twice; a query has one text')
+        table[query.id] = query
+    return table
+
+
+def require_texts(ids: Sequence[str], texts: Mapping[str, Query]) -> None:
+    """Refuse a run whose queries are not those that are given.
+
+    Args:
+        ids: Of the run's queries.
+        texts: The queries given, by id.
+
+    Raises:
+        BadData: One has no text.
+    """
+    if missing := [i for i in ids if i not in texts or not texts[i].text.strip()]:
+        raise BadData(
+            f"{len(missing):,} of the run's {len(ids):,} queries have no text among the queries given: "
+            f"{name_few(missing, quoted=True)}; give the queries the run was made with"
+        )
 
 
 class SeenIds:

@@ -15,7 +15,20 @@ RankhouseWarning      work goes on, but the user should know
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+
+
+def name_few(items: Iterable[str], most: int = 5, *, quoted: bool = False) -> str:
+    """Name the first few of many, for a message: ``a, b, c ...``.
+
+    Args:
+        items: Ids, names and the like.
+        most: How many are named.
+        quoted: Put each in quotation marks.
+    """
+    names = [f'"{item}"' if quoted else item for item in items]
+    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
 class RankhouseError(Exception):

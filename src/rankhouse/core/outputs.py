@@ -23,7 +23,7 @@ from typing import BinaryIO, Final, TextIO, cast
 
 import msgspec
 
-from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
+from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse, name_few
 from rankhouse.core.scratch import REPLACED, SCRATCH, scratch_folder
 
 if sys.version_info >= (3, 14):
@@ -252,8 +252,7 @@ def _refuse_foreign(path: Path, foreign: Callable[[Path], Iterable[str]], advice
     if not path.is_dir():
         raise WrongUse(f"{path}: is a file, a folder is to be written; name another place")
     if any(path.iterdir()) and (other := sorted(foreign(path))):
-        names = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if len(other) > 5 else "")
-        raise WrongUse(f"{path}: holds something else ({names}){advice}")
+        raise WrongUse(f"{path}: holds something else ({name_few(other)}){advice}")
 
 
 def _pour(source: Path, path: Path) -> None:

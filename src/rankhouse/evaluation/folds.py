@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from rankhouse.core.decoding import from_json
-from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.files import read_whole
 from rankhouse.core.outputs import writing
 from rankhouse.core.sampling import order
@@ -75,7 +75,7 @@ def deal(query_ids: Iterable[str], folds: int = 5, seed: int = 0) -> Folds:
     """
     ids = list(query_ids)
     if repeated := [query_id for query_id, times in Counter(ids).items() if times > 1]:
-        raise BadData(f"queries given twice: {_some(repeated)}; a query belongs to one fold")
+        raise BadData(f"queries given twice: {name_few(repeated, 8)}; a query belongs to one fold")
     if not 2 <= folds <= len(ids):
         raise WrongUse(f"{folds} folds of {len(ids)} queries were asked for; 2 to {len(ids)} are possible")
     shuffled = sorted(ids, key=lambda query_id: order(seed, query_id))
@@ -123,15 +123,10 @@ def read_folds(path: Path | str) -> Folds:
     if leaks := [f"{q} (folds {' and '.join(map(str, at))})" for q, at in places.items() if len(at) > 1]:
         raise BadData(
             f"{len(leaks)} queries stand in more than one place, so that training sees what is tested: "
-            f"{_some(leaks)}; keep each in one fold",
+            f"{name_few(leaks, 8)}; keep each in one fold",
             path,
         )
     if len(file.folds) < 2 or not all(file.folds):
         sizes = ", ".join(str(len(fold)) for fold in file.folds) or "none"
         raise BadData(f"two or more folds with queries are needed; the sizes found are: {sizes}", path)
     return Folds(file.seed, tuple(map(tuple, file.folds)))
-
-
-def _some(items: list[str], most: int = 8) -> str:
-    rest = f" ... ({len(items):,} in all)" if len(items) > most else ""
-    return ", ".join(items[:most]) + rest

@@ -9,7 +9,7 @@ other names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.frames import frame
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -101,12 +101,12 @@ class Scores:
         if missing := len(self.without_results):
             sentences.append(
                 f"{missing} of {len(self.query_ids)} judged queries without results, counted as 0: "
-                f"{_some(self.without_results)}"
+                f"{name_few(self.without_results)}"
             )
         if unjudged := len(self.without_judgements):
             sentences.append(
                 f"{unjudged} queries with results but without judgements, left out: "
-                f"{_some(self.without_judgements)}"
+                f"{name_few(self.without_judgements)}"
             )
         if self.nothing_judged:
             sentences.append(
@@ -267,11 +267,10 @@ def _no_overlap(run: Run, judged: Mapping[str, object]) -> str:
     if any(q in run for q in judged):
         return "the run has no results for any judged query, so there is nothing to evaluate"
     return (
-        f"run and judgements have no query in common: the run has {_some(tuple(run))}; "
-        f"the judgements have {_some(tuple(judged))}; give the judgements of the same topics"
+        f"run and judgements have no query in common: the run has {_some(run)}; "
+        f"the judgements have {_some(judged)}; give the judgements of the same topics"
     )
 
 
-def _some(ids: Sequence[str], most: int = 5) -> str:
-    rest = f" ... ({len(ids):,} in all)" if len(ids) > most else ""
-    return ", ".join(ids[:most]) + rest
+def _some(ids: Collection[str]) -> str:
+    return name_few(ids) + (f" ({len(ids):,} in all)" if len(ids) > 5 else "")

@@ -13,7 +13,8 @@ from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from rankhouse.core.errors import BadData, DuplicateId
+from rankhouse.core.duplicate_ids import by_id, require_texts
+from rankhouse.core.errors import BadData
 from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.run import Run
@@ -23,7 +24,6 @@ from rankhouse.text.split_cache import SplitCache
 Split = Callable[[Document], Sequence[Passage]]
 """What cuts a document into passages; ``text.split`` has them."""
 
-NAMED = 5
 """How many ids a message names."""
 
 
@@ -117,21 +117,8 @@ def candidates(
         BadData: A query of the run has no text among ``queries``, or the run is empty.
         DuplicateId: Two queries have one id.
     """
-    texts: dict[str, Query] = {}
-    for query in queries:
-        if query.id in texts:
-            raise DuplicateId(f'query "{query.id}" is given twice; a query has one text')
-        texts[query.id] = query
+    texts = by_id(queries)
     if not run.rows:
         raise BadData("the run has no rows, so there is nothing to label; search deeper or give another run")
-    if missing := [q for q in run if q not in texts or not texts[q].text.strip()]:
-        raise BadData(
-            f"{len(missing):,} of the run's {len(run):,} queries have no text among the queries given: "
-            f"{named(missing)}; give the queries the run was made with"
-        )
+    require_texts(list(run), texts)
     return Candidates(run.top(depth), texts, documents, split)
-
-
-def named(ids: Sequence[str]) -> str:
-    """Name the first few ids of many."""
-    return ", ".join(f'"{i}"' for i in ids[:NAMED]) + (" ..." if len(ids) > NAMED else "")

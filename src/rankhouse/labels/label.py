@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
+from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document, Pair, Query
 from rankhouse.core.pairs import LabelledPair, write_pairs
@@ -25,7 +25,7 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import relevant
 from rankhouse.core.run import Run
 from rankhouse.labels.agreement import Agreement, summarise
-from rankhouse.labels.candidates import Candidates, Documents, Split, candidates, named
+from rankhouse.labels.candidates import Candidates, Documents, Split, candidates
 from rankhouse.labels.journal import Columns, Journal
 from rankhouse.labels.leaf_rules import judges
 from rankhouse.labels.negative_sampling import Negatives, random
@@ -230,8 +230,8 @@ def _refuse_foreign_judgements(rule: Rule, candidates: Candidates) -> None:
         if not any(query_id in judge.qrels for query_id in candidates.run):
             raise BadData(
                 f"{judge} judges none of the run's {len(candidates.run):,} queries: the run has "
-                f"{named(list(candidates.run))}, the judgements {named(list(judge.qrels)) or 'none'}; give "
-                "those that belong to the run"
+                f"{name_few(candidates.run, quoted=True)}, the judgements "
+                f"{name_few(judge.qrels, quoted=True) or 'none'}; give those that belong to the run"
             )
 
 

@@ -11,14 +11,13 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import WrongUse, name_few
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels, relevant
 from rankhouse.core.sameness import Texts, normalised, same_queries
 from rankhouse.labels.leaf_rules import teachers
 from rankhouse.labels.rules import Rule
 
-NAMED = 3
 _NO_DOCUMENTS: Mapping[str, Document] = MappingProxyType({})
 _NO_QRELS: Qrels = MappingProxyType({})
 
@@ -59,17 +58,14 @@ class Overlap(NamedTuple):
 
     def rows(self) -> list[tuple[str, int, str]]:
         """Return table rows: what, how many, the first few."""
-        return [
-            ("queries with the same words", len(self.queries), _shown(" = ".join(p) for p in self.queries)),
-            ("queries with the same id", len(self.ids), _shown(self.ids)),
-            ("relevant documents in both", len(self.documents), _shown(self.documents)),
-            (
-                "relevant documents with the same words",
-                len(self.copies),
-                _shown(" = ".join(p) for p in self.copies),
-            ),
-            ("relevant pairs in both", len(self.pairs), _shown(f"{q} {d}" for q, _, d in self.pairs)),
-        ]
+        groups: dict[str, list[str]] = {
+            "queries with the same words": [" = ".join(ids) for ids in self.queries],
+            "queries with the same id": list(self.ids),
+            "relevant documents in both": list(self.documents),
+            "relevant documents with the same words": [" = ".join(ids) for ids in self.copies],
+            "relevant pairs in both": [f"{query_id} {doc_id}" for query_id, _, doc_id in self.pairs],
+        }
+        return [(name, len(group), name_few(group, 3)) for name, group in groups.items()]
 
 
 def overlap(train: QuerySet, test: QuerySet, documents: Mapping[str, Document] = _NO_DOCUMENTS) -> Overlap:
@@ -122,7 +118,7 @@ def keep_apart(rule: Rule, queries: Iterable[Query], test: QuerySet, *, allow_te
     if asked and (shared.queries or shared.ids) and not allow_test:
         ids = [*(a for a, _ in shared.queries), *shared.ids]
         raise WrongUse(
-            f"{len(ids):,} of the queries to be labelled are test queries ({_shown(ids)}), and the "
+            f"{len(ids):,} of the queries to be labelled are test queries ({name_few(ids, 3)}), and the "
             f"rule asks a teacher ({asked[0]}), which may know their answers: what it says would leak into "
             "the test. Take them out of the queries and the run, or allow it explicitly (allow_test=True in "
             "Python, --allow-test on the command line)"
@@ -143,8 +139,3 @@ def _copies(
             yield from (
                 (doc_id, other) for other in known.named(documents[doc_id].full_text) if other != doc_id
             )
-
-
-def _shown(names: Iterable[str]) -> str:
-    some = list(names)
-    return ", ".join(some[:NAMED]) + (" ..." if len(some) > NAMED else "")

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from rankhouse.core.decoding import from_json
-from rankhouse.core.errors import BadData, DuplicateId, RankhouseWarning
+from rankhouse.core.errors import BadData, DuplicateId, RankhouseWarning, name_few
 from rankhouse.core.files import numbered_lines
 from rankhouse.core.nouns import Document, Passage
 from rankhouse.core.run import Run
@@ -114,13 +114,13 @@ def check_passages(passages: PassageFile, run: Run, depth: int) -> None:
         has = ", ".join(list(passages.passages)[:3]) or "no document"
         raise BadData(
             f"the passages belong to none of the {len(wanted):,} candidates: they are of {has} ..., "
-            f"the candidates are {', '.join(missing[:3])} ...; do run and passages name documents alike?",
+            f"the candidates are {name_few(missing, 3)}; do run and passages name documents alike?",
             passages.name,
         )
     if missing:
         warnings.warn(
             f"{len(missing):,} of {len(wanted):,} candidates have no passages in {passages.name} and are "
-            f"labelled whole: {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}",
+            f"labelled whole: {name_few(missing)}",
             RankhouseWarning,
             stacklevel=2,
         )

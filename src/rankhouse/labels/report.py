@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rankhouse.core.errors import name_few
 from rankhouse.labels.agreement import Agreement, Change
 from rankhouse.labels.charts import calibration_chart, histogram_chart, positives_chart
 from rankhouse.labels.label import LabelResult
@@ -64,10 +65,9 @@ def positives_table(agreement: Agreement) -> Table:
     """Return one row a fact about relevant pairs per query."""
     counts = list(agreement.positives.values())
     without = agreement.without
-    named = ", ".join(without[:10]) + (" ..." if len(without) > 10 else "")
     rows = (
         ("queries", f"{len(counts):,}", ""),
-        ("queries left without any", f"{len(without):,}", named),
+        ("queries left without any", f"{len(without):,}", name_few(without, 10)),
         ("fewest", f"{min(counts, default=0):,}", ""),
         ("median", f"{median(counts) if counts else 0:g}", ""),
         ("mean", f"{agreement.relevant / len(counts) if counts else 0:.2f}", ""),

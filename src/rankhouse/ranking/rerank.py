@@ -19,7 +19,8 @@ from itertools import groupby
 
 import numpy as np
 
-from rankhouse.core.errors import BadData, BadModel, DuplicateId, RankhouseWarning
+from rankhouse.core.duplicate_ids import by_id, require_texts
+from rankhouse.core.errors import BadModel, RankhouseWarning, name_few
 from rankhouse.core.nouns import FloatArray, Query, Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Ranking, Run
@@ -27,7 +28,7 @@ from rankhouse.core.scores import with_room_below
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import Pool
 from rankhouse.ranking.rerank_plan import Documents, Plan, Report
-from rankhouse.ranking.walk import NAMED, Candidate, Counter, candidates, scored
+from rankhouse.ranking.walk import Candidate, Counter, candidates, scored
 
 
 def rerank(
@@ -91,22 +92,13 @@ def _query_id(done: tuple[Candidate, FloatArray]) -> str:
 
 
 def _texts(run: Run, queries: Iterable[Query], report: Report) -> dict[str, Query]:
-    texts: dict[str, Query] = {}
-    for query in queries:
-        if query.id in texts:
-            raise DuplicateId(f'query "{query.id}" is given twice; a query has one text')
-        texts[query.id] = query
-    with_documents = [query_id for query_id in run if len(run[query_id].scores)]
-    if missing := [q for q in with_documents if q not in texts or not texts[q].text.strip()]:
-        raise BadData(
-            f"{len(missing):,} of the run's {len(with_documents):,} queries have no text among the queries "
-            f"given: {_named(missing)}; give the queries the run was made with"
-        )
+    texts = by_id(queries)
+    require_texts([query_id for query_id in run if len(run[query_id].scores)], texts)
     report.queries_not_in_run = [q for q in texts if q not in run]
     if (absent := report.queries_not_in_run) and len(run):
         _warn(
             f"{len(absent):,} of {len(texts):,} queries are not in the run, so nothing is ranked for them: "
-            f"{_named(absent)}"
+            f"{name_few(absent, quoted=True)}"
         )
     return texts
 
@@ -140,10 +132,6 @@ def _hits(ranker: Ranker) -> int:
     return ranker.hits if isinstance(ranker, CachedRanker) else 0
 
 
-def _named(ids: Sequence[str]) -> str:
-    return ", ".join(f'"{i}"' for i in ids[:NAMED]) + (" ..." if len(ids) > NAMED else "")
-
-
 def _warn(text: str) -> None:
     warnings.warn(text, RankhouseWarning, stacklevel=4)
 
@@ -161,10 +149,10 @@ def _warn_of_losses(report: Report) -> None:
         hint = "" if report.documents else "; is this the index the run was made on?"
         _warn(
             f"{report.unknown:,} rows of the run name documents that are not in the store, kept at the end "
-            f"unscored: {_named(report.unknown_ids)}{hint}"
+            f"unscored: {name_few(report.unknown_ids, quoted=True)}{hint}"
         )
     if report.without_text:
         _warn(
             f"{report.without_text:,} rows of the run name documents without text, kept at the end unscored: "
-            f"{_named(report.without_text_ids)}"
+            f"{name_few(report.without_text_ids, quoted=True)}"
         )

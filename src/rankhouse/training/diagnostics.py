@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
+from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import Run
 from rankhouse.core.sameness import Texts
@@ -22,7 +22,6 @@ _COLLAPSED_SHARE = 0.9
 _LEAST_REACH = 0.15
 _MANY, _NEARLY_ALL = 0.1, 0.95
 _MOST_UNFOUND = 0.5
-_NAMED = 5
 _LEAST_LATE = 2
 _LATE_GAIN = 0.1
 
@@ -110,10 +109,10 @@ def check_overlap(training: Sequence[Query], validation: Iterable[Query], on: st
     learned = Texts((query.id, query.text) for query in training)
     held_out = list(validation)
     if both := [query.id for query in held_out if query.text in learned]:
-        named = ", ".join(f'"{query_id}"' for query_id in both[:_NAMED])
+        named = name_few(both, quoted=True)
         text = (
-            f"{len(both):,} of {len(held_out):,} validation queries are training queries too ({named}"
-            f"{' ...' if len(both) > _NAMED else ''}), so validation says better than it is; "
+            f"{len(both):,} of {len(held_out):,} validation queries are training queries too ({named}), "
+            "so validation says better than it is; "
             'take them out of one side, or say overlap="allow"'
         )
         if on == "error":

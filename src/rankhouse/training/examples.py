@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from rankhouse.core.errors import BadData, RankhouseWarning
+from rankhouse.core.errors import BadData, RankhouseWarning, name_few
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.pairs import Contradictions, PairFiles
 from rankhouse.core.qrels import Qrels
@@ -26,8 +26,6 @@ from rankhouse.training.negatives import NOT_IN_RUN, NOT_RELEVANT, RELEVANT, UNJ
 
 Fetch = Callable[[Sequence[int]], list[Passage]]
 """Item numbers -> their passages, read when asked for; called from one thread at a time."""
-
-_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -198,7 +196,7 @@ def from_judgements(
         _warn(
             f"{len(absent):,} judged or retrieved documents are not in the collection and are left out, "
             f"{missed:,} of them relevant to a query: "
-            f"{', '.join(sorted(absent)[:_NAMED])}{' ...' if len(absent) > _NAMED else ''}"
+            f"{name_few(sorted(absent))}"
         )
     query_rows, item, label_column, ranks = (np.array(column, np.int64) for column in columns)
     return Examples(

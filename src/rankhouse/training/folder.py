@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from torch import Tensor, nn
 
-from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.errors import BadModel, WrongUse, name_few
 from rankhouse.core.outputs import others
 from rankhouse.models import loading
 from rankhouse.models.contract import Model, fingerprint
@@ -152,7 +152,7 @@ def _refuse_foreign(out: Path) -> None:
             foreign = [SETTINGS]
     if foreign:
         raise WrongUse(
-            f"{out}: holds something else ({', '.join(sorted(foreign)[:5])}), and a training's files would "
+            f"{out}: holds something else ({name_few(sorted(foreign))}), and a training's files would "
             "stand among it; name a new or an empty folder"
         )
 

@@ -18,7 +18,7 @@ from rankhouse.app.index_check import check_kept, check_vectors
 from rankhouse.app.options import PATH, as_json
 from rankhouse.app.ranker_check import check_ranker
 from rankhouse.core.corpora import CORPUS_KINDS, read_documents, read_queries
-from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.errors import RankhouseError, WrongUse, name_few
 from rankhouse.core.files import Skips, as_text, kind_of, looks_like, numbered_lines
 from rankhouse.core.pairs import Contradictions, numbered_pairs
 from rankhouse.core.trec import read_qrels, read_run
@@ -174,8 +174,8 @@ def _run(path: Path, finding: Finding, qrels: Path | None) -> None:
             finding.facts["judged among the first ten"] = f"{seen / max(1, first_ten):.1%}"
         else:
             finding.faults.append(
-                f"no query of the run is judged: the run has {', '.join(list(run)[:3])} ..., "
-                f"the qrels {', '.join(list(judged)[:3])} ..."
+                f"no query of the run is judged: the run has {name_few(run, 3)}, "
+                f"the qrels {name_few(judged, 3)}"
             )
 
 
@@ -193,7 +193,7 @@ def _qrels(path: Path, finding: Finding, _: Path | None) -> None:
         "judgements": f"{sum(grades.values()):,}",
         "grades": ", ".join(f"{grade}: {count:,}" for grade, count in sorted(grades.items())),
         "queries without a relevant document": f"{len(barren):,}"
-        + (f" ({', '.join(barren[:5])})" if barren else ""),
+        + (f" ({name_few(barren)})" if barren else ""),
     }
     if not qrels:
         finding.faults.append("the file has no judgements")
@@ -210,7 +210,7 @@ def _queries(path: Path, finding: Finding, _: Path | None) -> None:
         "words a query": f"{min(words, default=0)} to {max(words, default=0)}",
     }
     if empty:
-        finding.faults.append(f"{len(empty)} queries have no text: {', '.join(empty[:5])}")
+        finding.faults.append(f"{len(empty)} queries have no text: {name_few(empty)}")
 
 
 def _corpus(path: Path, finding: Finding, _: Path | None) -> None:

@@ -10,7 +10,7 @@ from rankhouse.app import console
 from rankhouse.app.given import idle
 from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, as_json
 from rankhouse.core.corpora import read_queries
-from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.trec import read_qrels
 from rankhouse.evaluation.folds import Folds, deal, read_folds, write_folds
 
@@ -54,7 +54,7 @@ def _checked(path: Path, ids: list[str]) -> Folds:
     missing = sorted(set(ids) - set(found.query_ids))
     if missing:
         raise BadData(
-            f"{len(missing)} queries are in no fold: {', '.join(missing[:8])}; add them, or deal anew", path
+            f"{len(missing)} queries are in no fold: {name_few(missing, 8)}; add them, or deal anew", path
         )
     wanted = set(ids)
     kept = tuple(tuple(q for q in fold if q in wanted) for fold in found.folds)

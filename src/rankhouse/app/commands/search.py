@@ -19,7 +19,7 @@ from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, as_json, computing, 
 from rankhouse.app.rankers import ComputeOptions, is_dense
 from rankhouse.app.searching import SearchOptions, search_with, with_snippets
 from rankhouse.core.corpora import read_queries
-from rankhouse.core.errors import RankhouseWarning, WrongUse
+from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few
 from rankhouse.core.files import Skips
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
@@ -156,7 +156,7 @@ def warn_of_empty(run: Run, queries: list[Query]) -> None:
     """
     empty = [query for query in queries if not run[query.id].doc_ids]
     if empty:
-        named = ", ".join(f'{q.id} ("{q.text[:40]}")' for q in empty[:5]) + (" ..." if len(empty) > 5 else "")
+        named = name_few([f'{query.id} ("{query.text[:40]}")' for query in empty])
         warnings.warn(
             f"{len(empty)} of {len(queries)} queries share no term with the index and are absent from the "
             f"run file: {named}",

@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadModel, DuplicateId, WrongUse
+from rankhouse.core.duplicate_ids import by_id
+from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Encoder, FloatArray, Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
@@ -81,14 +82,10 @@ def search(
         raise WrongUse(f"k={k}: ask for 1 document or more")
     k = min(k, max(1, len(searcher.vectors.ids)))
     searcher.vectors.require_encoder(encoder)
-    queries = list(queries)
-    rankings: dict[str, tuple[Sequence[str], FloatArray]] = {}
+    table = by_id(queries)
     nothing: tuple[Sequence[str], FloatArray] = ([], np.empty(0, np.float32))
-    for query in queries:
-        if query.id in rankings:
-            raise DuplicateId(f'query "{query.id}" is given twice; a query has one text')
-        rankings[query.id] = nothing
-    with_text = [query for query in queries if query.text.strip()]
+    rankings = dict.fromkeys(table, nothing)
+    with_text = [query for query in table.values() if query.text.strip()]
     ids = searcher.vectors.ids
     for start in range(0, len(with_text), QUERIES_AT_ONCE):
         some, place = with_text[start : start + QUERIES_AT_ONCE], start % ENCODED_AT_ONCE
