@@ -132,12 +132,11 @@ class LexicalExplainer:
 
     def _row(self, doc_id: str) -> int:
         try:
-            segment, there = self.index.documents.find(doc_id)
+            return self.index.row_of(doc_id)
         except KeyError:
             raise WrongUse(
                 f'"{doc_id}": the index {self.index.path} has no such document; ids match exactly'
             ) from None
-        return int(self.index.starts[self.index.segments.index(segment)]) + there
 
     def _ask(self, text: str) -> _Question:
         analyzer, retriever = self.index.analyzer, self._retriever

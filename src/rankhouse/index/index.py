@@ -137,6 +137,15 @@ class Index:
                 occurrences += part.occurrences(number)
         return TermCounts(documents, occurrences)
 
+    def row_of(self, doc_id: str) -> int:
+        """Return the row of a document in the whole index.
+
+        Raises:
+            KeyError: The index has no such document.
+        """
+        segment, there = self.documents.find(doc_id)
+        return int(self.starts[self.segments.index(segment)]) + there
+
     def place(self, row: int) -> tuple[Segment, int]:
         """Return the segment of a row of the whole index, and the row there."""
         number = int(np.searchsorted(self.starts, row, side="right")) - 1

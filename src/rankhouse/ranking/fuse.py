@@ -20,32 +20,36 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.scores import ordinals
+from rankhouse.ranking.align import AlignedRuns, Floats, align
 
-Floats = NDArray[np.float64]
 Weights = tuple[float, ...]
 
 _MOST_TRIALS = 5_000
 
 
-class _AlignedRuns(NamedTuple):
-    """Runs laid side by side: one row for each (query, document) that any of them has.
+class Addend(NamedTuple):
+    """What one run adds to one document's score.
 
-    ``values`` (runs, rows) is NaN where a run lacks the document; ``floors`` (runs, queries) is what it then
-    counts. Rows are ordered by query, then document id, descending, as a Run breaks ties; ``code`` points
-    into the sorted ``table`` of document ids.
+    Attributes:
+        weight: The run's.
+        rank: The document's place in the run, from 1; 0 where the run lacks it.
+        score: Its score there; NaN where the run lacks it.
+        value: What that is worth, or what counts for a missing document.
+        votes: What the sum is multiplied by.
+        added: weight x value x votes.
     """
 
-    queries: dict[str, int]
-    query: NDArray[np.int64]
-    table: NDArray[np.object_]
-    code: NDArray[np.int64]
-    values: Floats
-    floors: Floats
+    weight: float
+    rank: int
+    score: float
+    value: float
+    votes: int
+    added: float
 
 
 @dataclass(frozen=True)
@@ -75,72 +79,76 @@ class Fusion:
             WrongUse: Fewer than two runs, or weights that do not fit.
             BadData: An infinite score where scores are added.
         """
+        return _mix(self, align(runs, self.value, self.missing), self._weights(runs, weights))
+
+    def _weights(self, runs: Sequence[Run], weights: Sequence[float] | None) -> Weights:
         usual = 1 / len(runs) if self.shares and runs else 1.0
-        chosen = _checked(runs, [usual] * len(runs) if weights is None else weights)
-        return _mix(self, _align(self, runs), chosen)
+        return _checked(runs, [usual] * len(runs) if weights is None else weights)
+
+    def addends(
+        self, runs: Sequence[Run], query_id: str, doc_id: str, weights: Sequence[float] | None = None
+    ) -> list[Addend]:
+        """Return what each run adds to a document's score, the run of weight 0 too.
+
+        Args:
+            runs: Two or more.
+            query_id: The query.
+            doc_id: The document.
+            weights: As for fusing.
+
+        Raises:
+            WrongUse: The fusion lacks the document for this query; otherwise as for fusing.
+        """
+        of_query, factors = [run.restrict([query_id]) for run in runs], self._weights(runs, weights)
+        aligned = align(of_query, self.value, self.missing)
+        terms = _terms(self, aligned, factors)
+        places = np.flatnonzero(aligned.table[aligned.code[terms.rows]] == doc_id)
+        if not len(places):
+            raise WrongUse(
+                f'document "{doc_id}" is not in the fusion for query "{query_id}": '
+                + ("a run lacks it" if self.missing == "drop" else "no run of a weight above 0 has it")
+            )
+        place, addends, scores = int(places[0]), list[Addend](), [run.to_dict() for run in of_query]
+        added = dict(zip(terms.runs.tolist(), terms.values[:, place].tolist(), strict=True))
+        votes = int(terms.present[:, place].sum()) if self.votes else 1
+        values, floors = aligned.values[:, terms.rows[place]].tolist(), aligned.floors[:, 0].tolist()
+        for number, own in enumerate(run.get(query_id, {}) for run in scores):
+            rank = 1 + [*own].index(doc_id) if doc_id in own else 0
+            value, mine = values[number] if rank else floors[number], added.get(number, 0.0) * votes
+            addends.append(Addend(factors[number], rank, own.get(doc_id, math.nan), value, votes, mine))
+        return addends
 
 
-def _align(fusion: Fusion, runs: Sequence[Run]) -> _AlignedRuns:
-    """Value every run's documents and bring the same ones under each other."""
-    queries = {q: i for i, q in enumerate(dict.fromkeys(q for run in runs for q in run))}
-    codes: dict[str, int] = {}
-    floors = np.zeros((len(runs), len(queries)))
-    columns: list[tuple[NDArray[np.int64], NDArray[np.int64], Floats]] = []
-    for number, run in enumerate(runs):
-        documents, sizes, values = [], [], [np.empty(0)]
-        for query_id in run:
-            ranking = run[query_id]
-            documents += [codes.setdefault(doc_id, len(codes)) for doc_id in ranking.doc_ids]
-            sizes.append(len(ranking.doc_ids))
-            values.append(_valued(fusion, ranking, number, query_id))
-            if fusion.missing == "min" and sizes[-1]:
-                floors[number, queries[query_id]] = values[-1].min()
-        query = np.repeat([queries[q] for q in run], sizes).astype(np.int64)
-        columns.append((query, np.array(documents, np.int64), np.concatenate(values)))
-    table = np.array([*codes], dtype=object)
-    by_id = np.argsort(table, kind="stable") if len(table) else np.empty(0, np.int64)
-    rank = np.empty(len(table), np.int64)
-    rank[by_id] = np.arange(len(table))
-    last = max(1, len(table)) - 1
-    keys = np.concatenate([query * (last + 1) + last - rank[code] for query, code, _ in columns])
-    rows, place = np.unique(keys, return_inverse=True)
-    aligned = np.full((len(runs), len(rows)), np.nan)
-    ends = np.cumsum([0, *(len(column[2]) for column in columns)])
-    for number, (_, _, worth) in enumerate(columns):
-        aligned[number, place[ends[number] : ends[number + 1]]] = worth
-    query, backwards = np.divmod(rows, last + 1)
-    return _AlignedRuns(queries, query, table[by_id], last - backwards, aligned, floors)
+class _Terms(NamedTuple):
+    """What is added: the runs that take part (r,), rows (n,), weight x value and presence (r, n)."""
+
+    runs: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    values: Floats
+    present: NDArray[np.bool_]
 
 
-def _valued(fusion: Fusion, ranking: Ranking, number: int, query_id: str) -> Floats:
-    if not len(ranking.doc_ids):
-        return np.empty(0)
-    with np.errstate(invalid="ignore"):
-        values = fusion.value(ranking)
-    if not np.isfinite(values).all():
-        raise BadData(
-            f'run {number + 1} has infinite scores for query "{query_id}", which cannot be added up; '
-            "fuse by rrf, which looks at ranks only, or mend the scores"
-        )
-    return values
-
-
-def _mix(fusion: Fusion, aligned: _AlignedRuns, weights: Weights) -> Run:
-    """Add up and sort."""
+def _terms(fusion: Fusion, aligned: AlignedRuns, weights: Weights) -> _Terms:
     part = np.flatnonzero(np.array(weights) > 0)
     values = aligned.values[part]
     present = ~np.isnan(values)
     rows = np.flatnonzero(present.all(axis=0) if fusion.missing == "drop" else present.any(axis=0))
     values, present, query = values[:, rows], present[:, rows], aligned.query[rows]
     terms = np.where(present, values, aligned.floors[part][:, query]) * np.array(weights)[part, None]
+    return _Terms(part, rows, terms, present)
+
+
+def _mix(fusion: Fusion, aligned: AlignedRuns, weights: Weights) -> Run:
+    """Add up and sort."""
+    terms = _terms(fusion, aligned, weights)
     # Added from small to large: the sum, to the last bit, is the same in whatever order runs are given.
-    sums = np.sort(terms, axis=0).sum(axis=0)
+    sums = np.sort(terms.values, axis=0).sum(axis=0)
     if fusion.votes:
-        sums *= present.sum(axis=0)
-    scores = sums.astype(np.float32)
+        sums *= terms.present.sum(axis=0)
+    scores, query = sums.astype(np.float32), aligned.query[terms.rows]
     order = _best_first(query, scores)
     offsets = np.searchsorted(query, np.arange(len(aligned.queries) + 1))
-    codes = aligned.code[rows][order].astype(np.int32)
+    codes = aligned.code[terms.rows][order].astype(np.int32)
     return Run(aligned.queries, offsets, aligned.table, codes, scores[order])
 
 
@@ -267,7 +275,7 @@ def tune(
     if not points:
         raise WrongUse("the grid of weights is empty; give at least one point")
     _checked(runs, points[0])
-    aligned = _align(fusion, runs)
+    aligned = align(runs, fusion.value, fusion.missing)
     tried = [(point, score(_mix(fusion, aligned, point))) for point in points]
     if refine:
         near = _simplex(len(runs), parts * 10, _best(tried)[0])

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +46,8 @@ class Pool(NamedTuple):
         scale: "score" (as the ranker gives it), "logit", "probability" or "logprob".
         first_only: Only the passage with index 0 counts, so the others need no score at all.
         missing_is_zero: A passage that is not there counts as 0, not as absent.
+        factors: Scores (p,) as for ``gather`` -> what each is multiplied by in the document's score, (p,); of
+            equal scores the earlier passage counts as the better one.
     """
 
     notation: str
@@ -52,6 +55,7 @@ class Pool(NamedTuple):
     scale: str = "score"
     first_only: bool = False
     missing_is_zero: bool = False
+    factors: Callable[[Doubles], Doubles] | None = None
 
     def __str__(self) -> str:
         return self.notation
@@ -74,15 +78,57 @@ class Pool(NamedTuple):
             BadModel: A score lies outside the scale the ranker declares.
         """
         values = np.asarray(scores, np.float64)
+        counted = self._counted(len(values), indexes)
+        with np.errstate(invalid="ignore"):  # infinities may meet; the caller refuses what is not a number
+            return self.gather(convert(values[counted], declared, self.scale))
+
+    def shares(
+        self,
+        scores: Sequence[float] | NDArray[np.float32],
+        declared: str = "score",
+        indexes: Sequence[int] | None = None,
+    ) -> tuple[Doubles, Doubles]:
+        """Return what each passage adds to the pooled score, in the order given, as factor and value.
+
+        Args:
+            scores: What the ranker gave.
+            declared: The scale the ranker declares.
+            indexes: Passage.index of each.
+
+        Returns:
+            Factors (p,), 0 where a passage does not count, and factor x score on the pool's scale (p,); the
+            latter sum to the pooled score.
+
+        Raises:
+            WrongUse: As for pooling, or the pool does not say how passages share.
+        """
+        if self.factors is None:
+            raise WrongUse(f"{self.notation}: does not say how passages share in its score (Pool.factors)")
+        values = np.asarray(scores, np.float64)
+        counted = self._counted(len(values), indexes)
+        on_scale = convert(values[counted], declared, self.scale)
+        factors, added = np.zeros(len(values)), np.zeros(len(values))
+        factors[counted] = own = self.factors(on_scale)
+        # Where the factor is 0, so is what is added, were the score infinite.
+        added[counted] = np.multiply(own, on_scale, where=own != 0, out=np.zeros(len(own)))
+        return factors, added
+
+    def _counted(self, n: int, indexes: Sequence[int] | None) -> NDArray[np.int64]:
+        """Return the places of the passages that are looked at.
+
+        Args:
+            n: How many passages there are.
+            indexes: Passage.index of each.
+        """
+        places = np.arange(n)
         if self.first_only and indexes is not None:
-            values = values[np.asarray(indexes, np.int64) == 0][:1]
-        if not len(values):
+            places = np.flatnonzero(np.asarray(indexes, np.int64) == 0)[:1]
+        if not len(places):
             raise WrongUse(
                 f"{self.notation}: there is no passage to pool; give at least one score"
                 + (", that of the passage with index 0" if self.first_only else "")
             )
-        with np.errstate(invalid="ignore"):  # infinities may meet; the caller refuses what is not a number
-            return self.gather(convert(values, declared, self.scale))
+        return places
 
     def check(self, ranker: Ranker) -> str:
         """Return the ranker's declared scale if this pool can work with it, before any time is spent.
@@ -100,22 +146,30 @@ class Pool(NamedTuple):
 
 def first(scale: str = "score") -> Pool:
     """Make FirstP: the passage with index 0 speaks for the document, wherever it stands among them."""
-    return _pool("first", (), scale, lambda scores: float(scores[0]))._replace(first_only=True)
+
+    def factors(scores: Doubles) -> Doubles:
+        return np.concatenate([np.ones(1), np.zeros(len(scores) - 1)])
+
+    return _pool("first", (), scale, lambda scores: float(scores[0]), factors)._replace(first_only=True)
 
 
 def best(scale: str = "score") -> Pool:
     """Make MaxP: the best passage speaks for the document."""
-    return _pool("max", (), scale, lambda scores: float(scores.max()))
+    return _pool("max", (), scale, lambda scores: float(scores.max()), partial(_by_rank, weights=(1.0,)))
 
 
 def total(scale: str = "score") -> Pool:
     """Make SumP: all passages add up; long documents gain where scores are positive."""
-    return _pool("sum", (), scale, _add)._replace(missing_is_zero=True)
+    return _pool("sum", (), scale, _add, lambda scores: np.ones(len(scores)))._replace(missing_is_zero=True)
 
 
 def mean(scale: str = "score") -> Pool:
     """Make AvgP: the mean of all passages."""
-    return _pool("mean", (), scale, lambda scores: _add(scores) / len(scores))
+
+    def factors(scores: Doubles) -> Doubles:
+        return np.full(len(scores), 1 / len(scores))
+
+    return _pool("mean", (), scale, lambda scores: _add(scores) / len(scores), factors)
 
 
 def top(k: int, scale: str = "score") -> Pool:
@@ -135,7 +189,11 @@ def top(k: int, scale: str = "score") -> Pool:
         some = np.sort(scores)[-k:]
         return _add(some) / len(some)
 
-    return _pool("top", (k,), scale, gather)
+    def factors(scores: Doubles) -> Doubles:
+        some = min(k, len(scores))
+        return _by_rank(scores, (1 / some,) * some)
+
+    return _pool("top", (k,), scale, gather, factors)
 
 
 def weighted(*weights: float, scale: str = "score") -> Pool:
@@ -154,7 +212,8 @@ def weighted(*weights: float, scale: str = "score") -> Pool:
         some = np.sort(scores)[::-1][: len(weights)]
         return _add(some * np.asarray(weights[: len(some)], np.float64))
 
-    return _pool("weighted", weights, scale, gather)._replace(missing_is_zero=True)
+    factors = partial(_by_rank, weights=weights)
+    return _pool("weighted", weights, scale, gather, factors)._replace(missing_is_zero=True)
 
 
 def _add(values: Doubles) -> float:
@@ -162,10 +221,23 @@ def _add(values: Doubles) -> float:
     return math.fsum(values) if np.isfinite(values).all() else float(values.sum())
 
 
-def _pool(name: str, arguments: tuple[float, ...], scale: str, gather: Callable[[Doubles], float]) -> Pool:
+def _by_rank(scores: Doubles, weights: Sequence[float]) -> Doubles:
+    """Return the weights of scores (p,), given best first; 0 for those behind."""
+    best, factors = np.argsort(-scores, kind="stable")[: len(weights)], np.zeros(len(scores))
+    factors[best] = weights[: len(best)]
+    return factors
+
+
+def _pool(
+    name: str,
+    arguments: tuple[float, ...],
+    scale: str,
+    gather: Callable[[Doubles], float],
+    factors: Callable[[Doubles], Doubles],
+) -> Pool:
     choose(scale, {"score": 0, **dict.fromkeys(PROBABLE, 0)}, "scale of a pool")
     options = {} if scale == "score" else {"scale": scale}
-    return Pool(write(name, *arguments, **options), gather, scale)
+    return Pool(write(name, *arguments, **options), gather, scale, factors=factors)
 
 
 POOLS: dict[str, Callable[..., Pool]] = {

@@ -12,17 +12,19 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from rankhouse.core.nouns import FloatArray, Pair, Passage, Query, Ranker, StoredPair, StoredPassage
+from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranker, StoredPair, StoredPassage
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.scores import numbers_only, one_each
+from rankhouse.ranking.pool import Pool
 from rankhouse.ranking.rerank_plan import Documents, Plan, Report
-from rankhouse.text.split import dropped_words
+from rankhouse.text.split import Split, dropped_words
 
 NAMED: Final = 5
 """How many ids a warning names."""
 
 AnyPair = TypeVar("AnyPair", Pair, StoredPair)
+AnyPassage = TypeVar("AnyPassage", bound=Passage | StoredPassage)
 
 
 class Candidate(NamedTuple):
@@ -77,14 +79,33 @@ def candidates(
                 if document is None:
                     passages = stored or []
                 else:
-                    passages = [p for p in plan.split(document) if p.text.strip()]
+                    passages = readable(document, plan.split)
                     report.dropped_words += dropped(document)
-                if plan.pool.first_only:
-                    passages = [p for p in passages if p.index == 0]
+                passages = pooled_ones(passages, plan.pool)
                 if not passages:
                     report.without_text += 1
                     _note(doc_id, report.without_text_ids)
             yield Candidate(texts[query_id], doc_id, passages)
+
+
+def readable(document: Document, split: Split) -> list[Passage]:
+    """Return a document's passages that have text.
+
+    Args:
+        document: The document.
+        split: What cuts it.
+    """
+    return [passage for passage in split(document) if passage.text.strip()]
+
+
+def pooled_ones(passages: Sequence[AnyPassage], pool: Pool) -> Sequence[AnyPassage]:
+    """Return the passages that a pool looks at; the others need no score.
+
+    Args:
+        passages: A document's passages that have text.
+        pool: What makes one score of theirs.
+    """
+    return [p for p in passages if p.index == 0] if pool.first_only else passages
 
 
 def _note(doc_id: str, ids: list[str]) -> None:
@@ -152,16 +173,25 @@ def _scores(ranker: Ranker, chunk: Sequence[Candidate], plan: Plan) -> FloatArra
                 stored.append(StoredPair(query, passage))
     scores = np.empty(len(is_text), np.float32)
     read = np.array(is_text, bool)
-    scores[read] = _in_portions(ranker.score, texts, plan.chunk)
+    scores[read] = in_portions(ranker.score, texts, plan.chunk)
     if plan.stored is not None:
-        scores[~read] = _in_portions(plan.stored.score, stored, plan.chunk)
+        scores[~read] = in_portions(plan.stored.score, stored, plan.chunk)
     return scores
 
 
-def _in_portions(
+def in_portions(
     score: Callable[[Sequence[AnyPair]], FloatArray], pairs: Sequence[AnyPair], size: int
 ) -> FloatArray:
-    """Score n pairs, so many at once: (n,), none of them NaN."""
+    """Score n pairs, so many at once: (n,), none of them NaN.
+
+    Args:
+        score: What scores.
+        pairs: What is scored.
+        size: How many at once.
+
+    Raises:
+        BadModel: A score is not a number, or there are too few or too many.
+    """
     scores = np.empty(len(pairs), np.float32)
     for start in range(0, len(pairs), size):
         some = pairs[start : start + size]

@@ -16,12 +16,14 @@ Where similarity is "cosine" the rows are kept at length 1, so that a dot produc
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from rankhouse.core.checksums import CheckedArray
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
@@ -169,6 +171,12 @@ class Vectors(DataFolder[VectorsState]):
     def passages(self) -> bool:
         """Whether some document has several rows."""
         return self.state.rows > self.state.documents - self.state.without_text
+
+    def rows_of(self, number: int) -> NDArray[np.int64]:
+        """Return the rows of one document's passages, in order; none for a document without text."""
+        places = range(len(self.owners))  # owners ascend, as documents are encoded in their order
+        first = bisect_left(places, number, key=self.owners.item)
+        return np.arange(first, bisect_right(places, number, lo=first, key=self.owners.item), dtype=np.int64)
 
     @property
     def fingerprint(self) -> str:

@@ -1,0 +1,80 @@
+"""Documents that a ranker did not read, and the numbers that stand in a run in place of their scores."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Document
+from rankhouse.core.run import Ranking, Run
+from rankhouse.core.scores import with_room_below
+
+
+def placeholder(
+    run: Run,
+    query_id: str,
+    doc_id: str,
+    first: Run | None = None,
+    depth: int | None = None,
+    document: Document | None = None,
+) -> str:
+    """Say why a document's number in a reranked run is no score of the ranker; "" where it is one.
+
+    Documents below the depth, and those without text, get the float32 numbers next below the lowest score
+    (``ranking/rerank.py``). With the run alone that is what can be seen: a document whose number and all
+    numbers after it are next to each other. More is known with the first stage and the depth, or with the
+    document.
+
+    Args:
+        run: The reranked run.
+        query_id: The query.
+        doc_id: The document.
+        first: What was reranked.
+        depth: How many documents a query were read.
+        document: The document, to see whether it has text.
+
+    Raises:
+        WrongUse: The run does not have the document for this query.
+    """
+    ranking = run.get(query_id)
+    if ranking is None or doc_id not in ranking.doc_ids:
+        raise WrongUse(
+            f'document "{doc_id}" is not in the run for query "{query_id}"; '
+            + ("the run does not have this query" if ranking is None else _holds(ranking))
+        )
+    before = first.get(query_id) if first is not None else None
+    if before is not None and _same(before, ranking):
+        return f"No document was reranked for query {query_id}: {doc_id} has its first-stage number."
+    if before is not None and depth is not None and doc_id in before.doc_ids[depth:]:
+        return _sentence(doc_id, f"is below the depth of {depth:,}")
+    if document is not None and not document.full_text.strip():
+        return _sentence(doc_id, "has no text")
+    return (
+        _sentence(doc_id, "is, it seems, below the depth or without text") if _next(ranking, doc_id) else ""
+    )
+
+
+def _holds(ranking: Ranking) -> str:
+    best = ", ".join(f'"{doc_id}"' for doc_id in ranking.doc_ids[:3])
+    return f"it holds {len(ranking.doc_ids):,} others" + (f", the best are {best}" if best else "")
+
+
+def _sentence(doc_id: str, what: str) -> str:
+    return (
+        f"{doc_id} {what}: it was not read by this ranker; its number is a placeholder that keeps it below "
+        "those that were."
+    )
+
+
+def _same(first: Ranking, ranking: Ranking) -> bool:
+    """Whether a ranking's numbers are the first stage's, but for documents cut off."""
+    n = len(ranking.doc_ids)
+    return ranking.doc_ids == first.doc_ids[:n] and bool((ranking.scores == first.scores[:n]).all())
+
+
+def _next(ranking: Ranking, doc_id: str) -> bool:
+    """Whether a document's number and those after it are the next ones below the number before it."""
+    place, scores = ranking.doc_ids.index(doc_id), ranking.scores
+    if not place:
+        return False
+    return bool(np.array_equal(with_room_below(scores[:place], len(scores) - place)[place:], scores[place:]))

@@ -1,0 +1,286 @@
+"""How the stages of a pipeline join: runs into a fusion, passages into a document.
+
+The value of a part is what the stage below it adds, exactly; its ``why`` is that stage's own explanation, in
+a unit of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from rankhouse.core import notation
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranker, fingerprint_of
+from rankhouse.core.run import Run
+from rankhouse.core.scores import Doubles
+from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText
+from rankhouse.explanation.explain import ExplainOptions, explain_pair
+from rankhouse.ranking.fuse import FUSIONS, Addend, Fusion, linear
+from rankhouse.ranking.pool import Pool
+from rankhouse.ranking.walk import in_portions, pooled_ones, readable
+from rankhouse.text.split import Split, Whole, dropped_words
+
+MOST_PARTS: Final = 100
+"""Passages that have a part each; the others have one together."""
+MOST_WHYS: Final = 3
+"""Passages that are explained in full."""
+_AT_ONCE: Final = 2_048
+_AGREE: Final = 1e-5
+
+SUMS: dict[str, Callable[..., Fusion]] = FUSIONS | {"mean": lambda: linear("raw")}
+"""Methods of fusion whose score is a sum over runs."""
+
+
+# --- fusion ---------------------------------------------------------------------------------------------
+
+
+def explain_fused(
+    method: str,
+    runs: Mapping[str, Run],
+    query: Query,
+    doc_id: str,
+    weights: Sequence[float] | None = None,
+    whys: Mapping[str, Explanation] | None = None,
+    fused: Run | None = None,
+) -> Explanation:
+    """Explain a document's score in a fusion: a part for each run.
+
+    Args:
+        method: In notation: ``linear("min-max")``, ``rrf``, ``combsum``, ``combmnz``, ``mean``.
+        runs: Name -> run, in the order of the weights.
+        query: The question.
+        doc_id: The document.
+        weights: One a run, as it was fused with; equal if not given.
+        whys: Run's name -> why the document has the score it has there, for those that are known.
+        fused: The fusion, if it is at hand: its number is explained.
+
+    Raises:
+        WrongUse: No such method, fewer than two runs, weights that do not fit, or the fusion lacks the
+            document.
+        BadData: The fusion at hand is not that of these runs.
+    """
+    fusion, several = notation.make(method, SUMS, "fusion that is a sum over runs"), list(runs.values())
+    if notation.parse(method).name == "mean":  # of the runs that say anything of the query
+        weights = _equal_shares(several, query.id)
+    addends = fusion.addends(several, query.id, doc_id, weights)
+    ranking = fusion([run.restrict([query.id]) for run in several], weights)[query.id]
+    score = float(ranking.scores[ranking.doc_ids.index(doc_id)])
+    known = whys or {}
+    parts = [_of_run(name, one, fusion, known.get(name)) for name, one in zip(runs, addends, strict=True)]
+    return Explanation(
+        query,
+        doc_id,
+        score if fused is None else _number_of(fused, query, doc_id, score, method),
+        "sum over runs",
+        exact=True,
+        unit=notation.parse(method).name,
+        parts=tuple(parts),
+        cost=sum(why.cost for why in known.values()),
+    )
+
+
+def _equal_shares(runs: Sequence[Run], query_id: str) -> list[float] | None:
+    has = [query_id in run and bool(len(run[query_id].doc_ids)) for run in runs]
+    return [1 / sum(has) if one else 0.0 for one in has] if any(has) else None
+
+
+def _of_run(name: str, one: Addend, fusion: Fusion, why: Explanation | None) -> Part:
+    times = f" x {one.votes} runs that have it" if fusion.votes else ""
+    if one.weight == 0:
+        note = "weight 0: takes no part"
+    elif not one.rank:
+        worth = f"counts as its lowest, {one.value:.4g}" if fusion.missing == "min" else "adds nothing"
+        note = f"does not have the document; {worth}"
+    else:
+        note = f"rank {one.rank:,}, score {one.score:.6g}: {one.value:.4g} x weight {one.weight:g}{times}"
+    facts: dict[str, float] = {"weight": one.weight, "value": one.value}
+    facts |= {"rank": one.rank, "score": one.score} if one.rank else {}
+    facts |= {"votes": one.votes} if fusion.votes else {}
+    return Part(name, one.added, note, facts, why=why)
+
+
+def _number_of(fused: Run, query: Query, doc_id: str, score: float, method: str) -> float:
+    """Return the score that a fusion at hand has, if it can be that of these runs."""
+    ranking = fused.get(query.id)
+    if ranking is None or doc_id not in ranking.doc_ids:
+        raise WrongUse(f'the fused run has no document "{doc_id}" for query "{query.id}"')
+    number = float(ranking.scores[ranking.doc_ids.index(doc_id)])
+    if abs(number - score) > _AGREE * max(1, abs(score)):
+        raise BadData(
+            f'the fused run has {number:.6g} for document "{doc_id}" and query "{query.id}", but {method} of '
+            f"these runs gives {score:.6g}; give the runs, the method and the weights that it was fused with"
+        )
+    return number
+
+
+# --- passages -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Pooling:
+    """The passages of a document with their share in its score.
+
+    Attributes:
+        passages: p of them, those that the pool looks at.
+        scores: (p,) as the ranker gives them.
+        factors: (p,) what the pool multiplies each by, on its scale.
+        added: (p,) what each adds to the document's score.
+        is_linear: Whether the pool works on the ranker's own scale.
+    """
+
+    pool: Pool
+    passages: Sequence[Passage]
+    scores: FloatArray
+    factors: Doubles
+    added: Doubles
+    is_linear: bool
+
+    @property
+    def order(self) -> list[int]:
+        """Places of the passages that count, best first; of equals the earlier one."""
+        best = np.argsort(-self.scores, kind="stable").tolist()
+        return [place for place in best if self.factors[place] != 0]
+
+    def name(self, place: int) -> str:
+        """Return what people call a passage of the document."""
+        return f"passage {self.passages[place].index + 1}"
+
+
+def explain_reranked(
+    ranker: Ranker,
+    query: Query,
+    document: Document,
+    split: Split,
+    pool: Pool,
+    options: ExplainOptions | None = None,
+    most: int = MOST_WHYS,
+) -> Explanation:
+    """Explain a document's score by its passages: which of them counted, and why they score what they do.
+
+    Parts are named by the passages' order of merit ("best passage", "2nd passage"), so that those of two
+    documents can be compared. With documents that are not split, the answer is that of the one passage.
+
+    Args:
+        ranker: What scores passages.
+        query: The question.
+        document: The document.
+        split: What cuts it into passages.
+        pool: What makes one score of theirs.
+        options: How each passage is explained.
+        most: How many passages are explained in full, the best of those that count; at least 1.
+
+    Raises:
+        BadData: The document has no text to score.
+        WrongUse: The pool cannot work on the ranker's scale, or does not say how passages share.
+        BadModel: A score is not a number.
+    """
+    scale, passages = pool.check(ranker), pooled_ones(readable(document, split), pool)
+    if not passages:
+        where = " in its first passage" if pool.first_only else ""
+        raise BadData(
+            f'document "{document.id}" has no text{where}, so no ranker reads it; a run keeps it at the end, '
+            "with a placeholder for a score"
+        )
+    pairs = [Pair(query, passage) for passage in passages]
+    scores, indexes = in_portions(ranker.score, pairs, _AT_ONCE), [passage.index for passage in passages]
+    is_linear = pool.scale in ("score", scale)
+    pooling = _Pooling(pool, passages, scores, *pool.shares(scores, scale, indexes), is_linear)
+    order = pooling.order
+    whys = {place: explain_pair(ranker, pairs[place], options) for place in order[: max(1, most)]}
+    notes = (*_pool_notes(pooling, whys, document.id), *_losses(document, split))
+    if isinstance(split, Whole) and is_linear and pooling.factors[0] == 1:
+        return replace(whys[0], notes=tuple(dict.fromkeys(notes)))
+    return Explanation(
+        query,
+        document.id,
+        float(np.float32(pool(scores, scale, indexes))),
+        f"passages, pooled by {pool}",
+        exact=all(why.exact for why in whys.values()),
+        unit=scale if is_linear else pool.scale,
+        parts=_of_passages(pooling, whys),
+        cost=sum(why.cost for why in whys.values()),
+        texts=tuple(text for place, why in whys.items() for text in _texts(pooling, place, why)),
+        query_words=whys[order[0]].query_words if order else (),
+        grids=_passage_grid(pooling),
+        notes=notes,
+        ranker=fingerprint_of(ranker),
+    )
+
+
+def _of_passages(pooling: _Pooling, whys: Mapping[int, Explanation]) -> tuple[Part, ...]:
+    """Return a part for each passage that counts, best first; beyond a hundred they share one."""
+    order, parts = pooling.order, []
+    for merit, place in enumerate(order[:MOST_PARTS], 1):
+        why, factor = whys.get(place), float(pooling.factors[place])
+        note = f"{pooling.name(place)}, score {pooling.scores[place]:.6g}"
+        note += f", counts {factor:.4g}" if factor != 1 else ""
+        facts = {"passage": pooling.passages[place].index, "score": float(pooling.scores[place])}
+        finer = _times(_complete(why), factor) if why and pooling.is_linear else ()
+        name = _merit(merit) if not pooling.pool.first_only else "first passage"
+        parts.append(Part(name, float(pooling.added[place]), note, facts | {"factor": factor}, finer, why))
+    if rest := order[MOST_PARTS:]:
+        value = math.fsum(pooling.added[rest])
+        parts.append(Part("other passages", value, f"{len(rest):,} passages together"))
+    return tuple(parts)
+
+
+def _merit(rank: int) -> str:
+    ending = "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+    return "best passage" if rank == 1 else f"{rank}{ending} passage"
+
+
+def _complete(why: Explanation) -> tuple[Part, ...]:
+    """Return the parts of a passage's score, and what they leave of it where that is more than rounding."""
+    if abs(why.gap) <= _AGREE * max(1, abs(why.score)):
+        return why.parts
+    return (*why.parts, Part("left by the parts", why.gap, "what the method leaves unexplained"))
+
+
+def _times(parts: Sequence[Part], factor: float) -> tuple[Part, ...]:
+    return tuple(
+        replace(part, value=part.value * factor, parts=_times(part.parts, factor), why=None) for part in parts
+    )
+
+
+def _texts(pooling: _Pooling, place: int, why: Explanation) -> list[ReadText]:
+    value = float(pooling.scores[place])
+    return [text._replace(name=pooling.name(place), value=value) for text in why.texts]
+
+
+def _passage_grid(pooling: _Pooling) -> tuple[Grid, ...]:
+    """Return scores and shares of the passages that have parts, in reading order."""
+    shown = sorted(pooling.order[:MOST_PARTS])
+    if len(pooling.passages) < 2:
+        return ()
+    values = np.stack([pooling.scores[shown], pooling.added[shown]], axis=1).astype(np.float32)
+    return (Grid("passages", tuple(map(pooling.name, shown)), ("score", "adds"), values),)
+
+
+def _pool_notes(pooling: _Pooling, whys: Mapping[int, Explanation], doc_id: str) -> tuple[str, ...]:
+    """Say which passage won, what was not looked into, and what the passages' own explanations note."""
+    order, notes = pooling.order, []
+    if len(order) == 1 < len(pooling.passages):
+        notes.append(f"{pooling.name(order[0]).capitalize()} of {len(pooling.passages)} speaks for {doc_id}.")
+        equals = int((pooling.scores == pooling.scores[order[0]]).sum())
+        if equals > 1:
+            notes.append(f"{equals} passages of {doc_id} have this score; the earliest is shown.")
+    if len(order) > len(whys):
+        notes.append(
+            f"{len(whys)} of the {len(order):,} passages of {doc_id} that count were looked into; the words "
+            "of the others were not."
+        )
+    several = len(pooling.passages) > 1
+    for place, why in whys.items():
+        notes += [f"{pooling.name(place).capitalize()}: {note}" if several else note for note in why.notes]
+    return tuple(notes)
+
+
+def _losses(document: Document, split: Split) -> tuple[str, ...]:
+    lost = dropped_words(split)(document)
+    cut = notation.name_of(split)
+    return (f"{lost:,} words of {document.id} are in no passage ({cut}) and were not read.",) if lost else ()
