@@ -94,6 +94,11 @@ def test_search_shows_titles_and_snippets(files, run):
         shown.stdout.splitlines()[0].split()[-1],
     ]
     assert "steer them into the harbour" in shown.stdout
+    assert all(line == line.rstrip() for line in shown.stdout.splitlines())
+    unknown = run("search", "--index", "my.index", "--query", "x", "--model", "dens('a')")
+    assert 'did you mean "dense"?); choose from: bm25, dense, jm, ql' in unknown.stderr
+    bare = run("search", "--index", "my.index", "--query", "x", "--model", "dense")
+    assert "write  dense(RANKER)" in bare.stderr
     rows = json.loads(run("search", "--index", "my.index", "--query", "water", "-k", 1, "--json").stdout)
     assert rows[0]["id"] == "d2" or rows[0]["id"] == "d3"
     nothing = run("search", "--index", "my.index", "--query", "the of and")

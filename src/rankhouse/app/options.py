@@ -65,43 +65,16 @@ class _OutputFile(click.ParamType[Path]):
 OUTPUT_FILE = _OutputFile()
 
 
-def as_json(command: F) -> F:
-    """Add --json."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Machine-readable result on standard output."
-    )(command)
-
-
-def skip_bad(command: F) -> F:
-    """Add --skip-bad."""
-    return click.option(
-        "--skip-bad",
-        type=FROM_ZERO,
-        default=0,
-        show_default=True,
-        metavar="N",
-        help="Pass over up to N malformed records and report them.",
-    )(command)
-
-
-def relevant_from(command: F) -> F:
-    """Add --relevant-from."""
-    return click.option(
-        "--relevant-from",
-        type=COUNT,
-        default=1,
-        show_default=True,
-        metavar="GRADE",
-        help="The lowest grade that means relevant.",
-    )(command)
+as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable result on standard output.")
+skip_bad = click.option("--skip-bad", type=FROM_ZERO, default=0, show_default=True, metavar="N",
+                        help="Pass over up to N malformed records and report them.")  # fmt: skip
+relevant_from = click.option("--relevant-from", type=COUNT, default=1, show_default=True, metavar="GRADE",
+                             help="The lowest grade that means relevant.")  # fmt: skip
+_threads = click.option("--threads", type=FROM_ZERO, default=0, help="Processor threads; 0 for all.")
+_device = click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+_precision = click.option("--precision", default="auto", show_default=True, help="auto, fp32, bf16 or int8.")
 
 
 def computing(command: F) -> F:
     """Add --precision, --device and --threads."""
-    command = click.option("--threads", type=FROM_ZERO, default=0, help="Processor threads; 0 for all.")(
-        command
-    )
-    command = click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")(command)
-    return click.option("--precision", default="auto", show_default=True, help="auto, fp32, bf16 or int8.")(
-        command
-    )
+    return _precision(_device(_threads(command)))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
 
 _NAMED = re.compile(r",\s*(?=(?:name|vectors)\s*=)")
-_DENSE = re.compile(r"\s*dense\s*\((?P<inside>.*)\)\s*", re.DOTALL)
+_DENSE = re.compile(r"\s*dense\s*(?:\((?P<inside>.*)\))?\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class DenseModel:
     def parse(cls, text: str) -> DenseModel:
         """Read the notation; the ranker may stand without quotes: ``dense(biencoder("DIR"), name="x")``."""
         match = _DENSE.fullmatch(text)
-        if match is None or not match["inside"].strip():
+        if match is None or not (inside := (match["inside"] or "").strip()):
             raise WrongUse(f'"{text}": write  dense(RANKER), the ranker being a folder or  biencoder("DIR")')
         try:
             spec = notation.parse(text)
         except WrongUse:
-            ranker, *rest = _NAMED.split(match["inside"].strip(), maxsplit=1)
+            ranker, *rest = _NAMED.split(inside, maxsplit=1)
             spec = notation.parse(f"dense({', '.join([repr(ranker.strip()), *rest])})")
         return notation.make(spec, {"dense": cls}, "model")
 

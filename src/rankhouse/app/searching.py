@@ -13,6 +13,7 @@ from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Ranking, Run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.text.snippets import snippet
 
@@ -60,6 +61,7 @@ def search_with(
             dense = DenseModel.parse(model)
             runs.append(dense_run(index, dense, queries, options.k, options.compute, show(model)))
         else:
+            notation.choose(notation.parse(model).name, {**WEIGHTINGS, "dense": DenseModel}, "model")
             lexical = LexicalOptions(model, options.feedback, options.k, options.compute.threads)
             runs.append(retrieve(index, queries, lexical, show(model)))
     return runs[0] if len(runs) == 1 else fusion(runs).top(options.k)

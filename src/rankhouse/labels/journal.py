@@ -9,6 +9,7 @@ A folder beside the file to be written:
     done.txt       one line a finished chunk: rows, pairs, and a check number of its bytes
 
 A chunk counts once its line stands in done.txt and its bytes agree with it; what lies behind is cut off.
+Not the log of ``index/append_log.py``: there damage is refused, here it only costs the answers from there on.
 """
 
 from __future__ import annotations

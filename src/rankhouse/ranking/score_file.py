@@ -1,4 +1,7 @@
-"""The file of a score cache: SQLite, each score with a checksum of its own. See ``cache.py``."""
+"""The file of a score cache: SQLite, each score with a checksum of its own. See ``cache.py``.
+
+A database and no log that grows: scores are looked up by key, and several processes write at once.
+"""
 
 from __future__ import annotations
 

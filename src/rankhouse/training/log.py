@@ -1,4 +1,4 @@
-"""The log of a training, one JSON object a line."""
+"""The log of a training, one JSON object a line; lines of steps that will be taken again are removed."""
 
 from __future__ import annotations
 

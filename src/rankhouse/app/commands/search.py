@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from rich.padding import Padding
 from rich.text import Text
 
 from rankhouse.app import console
@@ -189,12 +188,13 @@ def show_answer(index: Index, query: Query, options: SearchOptions, *, as_json: 
         head.append(console.visible(hit.title or hit.doc_id), style="bold")
         head.append(f"  {hit.doc_id}  {hit.score:.4f}" if hit.title else f"  {hit.score:.4f}", style="dim")
         console.results.print(head, soft_wrap=True)
-        console.results.print(highlighted(hit), width=100)
+        print_stretch(hit)
 
 
-def highlighted(hit: Hit) -> Padding:
-    """Indent a hit's stretch of text and style its matching words."""
+def print_stretch(hit: Hit) -> None:
+    """Print a hit's stretch of text, indented, its matching words highlighted."""
     text = Text(console.visible(hit.text))
     for start, end in hit.marks:
         text.stylize("bold yellow", start, end)
-    return Padding(text, (0, 0, 0, 5), expand=False)
+    for line in text.wrap(console.results, 95):
+        console.results.print(Text("     ").append_text(line), soft_wrap=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from rankhouse.app import console
-from rankhouse.app.commands.search import highlighted
+from rankhouse.app.commands.search import print_stretch
 from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import minilm, neural_runs
 from rankhouse.app.demo.trained import taught_runs
@@ -158,7 +158,7 @@ def _answers(answers: SearchResult, question: Query, grades: Mapping[str, int]) 
         head.append(hit.title, style="bold")
         head.append(f"  ({grade})", style="green" if grades.get(hit.doc_id) else "dim")
         console.results.print(head, soft_wrap=True)
-        console.results.print(highlighted(hit), width=100)
+        print_stretch(hit)
     best = [doc_id for doc_id, grade in grades.items() if grade == max(grades.values(), default=0)]
     if best and not set(best) & set(answers.doc_ids):
         console.results.print(Text(f"     what would answer it: {', '.join(best[:4])}", style="dim"))
