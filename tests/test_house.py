@@ -68,7 +68,7 @@ def test_print_stands_in_app_only():
 def test_the_light_rooms_never_import_torch():
     rooms = (
         "core.corpora core.trec text.analyze index.lexical.build index.lexical.search "
-        "evaluation.report ranking.fuse app.cli app.api.index"
+        "evaluation.report ranking.fuse explanation.lexical explanation.fusion app.cli app.api.index"
     )
     code = (
         "import importlib, sys\n"

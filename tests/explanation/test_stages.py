@@ -12,6 +12,7 @@ from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
+from rankhouse.explanation import stages
 from rankhouse.explanation.answer import Explanation, Part, contrast
 from rankhouse.explanation.explain import ExplainOptions
 from rankhouse.explanation.placeholder import placeholder
@@ -227,6 +228,18 @@ def test_a_pool_on_another_scale_keeps_the_rankers_unit_for_the_words():
     assert (answer.unit, answer.parts[0].why.unit) == ("probability", "logit")
     assert answer.parts[0].value == pytest.approx(1 / (1 + math.exp(-1.03)) / 2)
     assert answer.parts[0].parts == ()
+
+
+def test_what_a_passages_method_leaves_unexplained_is_a_part_and_finer_parts_are_weighed():
+    tree = (Part("ship", 1.0, parts=(Part("kernel 1", 0.75), Part("kernel 2", 0.25))), Part("sea", -0.5))
+    why = Explanation(QUERY, "d", 2.0, "integrated gradients", False, "logit", tree)
+    complete = stages._complete(why)
+    assert complete[2].value == 1.5
+    weighed = stages._times(complete, 0.5)
+    adds_up(weighed, 1.0)
+    assert [part.value for part in weighed[0].parts] == [0.375, 0.125]
+    without_gap = Explanation(QUERY, "d", 0.5, "kernel shares", True, "logit", tree)
+    assert stages._complete(without_gap) == tree
 
 
 def test_documents_of_several_passages_are_contrasted_by_merit():

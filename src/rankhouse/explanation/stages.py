@@ -1,4 +1,4 @@
-"""How the stages of a pipeline join: runs into a fusion, passages into a document.
+"""How the stages of a pipeline join: passages into a document (here), runs into a fusion (``fusion.py``).
 
 The value of a part is what the stage below it adds, exactly; its ``why`` is that stage's own explanation, in
 a unit of its own.
@@ -7,23 +7,24 @@ a unit of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranker, fingerprint_of
-from rankhouse.core.run import Run
 from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText
 from rankhouse.explanation.explain import ExplainOptions, explain_pair
-from rankhouse.ranking.fuse import FUSIONS, Addend, Fusion, linear
+from rankhouse.explanation.fusion import explain_fused
 from rankhouse.ranking.pool import Pool
 from rankhouse.ranking.walk import in_portions, pooled_ones, readable
 from rankhouse.text.split import Split, Whole, dropped_words
+
+__all__ = ["MOST_PARTS", "MOST_WHYS", "explain_fused", "explain_reranked"]
 
 MOST_PARTS: Final = 100
 """Passages that have a part each; the others have one together."""
@@ -32,100 +33,13 @@ MOST_WHYS: Final = 3
 _AT_ONCE: Final = 2_048
 _AGREE: Final = 1e-5
 
-SUMS: dict[str, Callable[..., Fusion]] = FUSIONS | {"mean": lambda: linear("raw")}
-"""Methods of fusion whose score is a sum over runs."""
-
-
-# --- fusion ---------------------------------------------------------------------------------------------
-
-
-def explain_fused(
-    method: str,
-    runs: Mapping[str, Run],
-    query: Query,
-    doc_id: str,
-    weights: Sequence[float] | None = None,
-    whys: Mapping[str, Explanation] | None = None,
-    fused: Run | None = None,
-) -> Explanation:
-    """Explain a document's score in a fusion: a part for each run.
-
-    Args:
-        method: In notation: ``linear("min-max")``, ``rrf``, ``combsum``, ``combmnz``, ``mean``.
-        runs: Name -> run, in the order of the weights.
-        query: The question.
-        doc_id: The document.
-        weights: One a run, as it was fused with; equal if not given.
-        whys: Run's name -> why the document has the score it has there, for those that are known.
-        fused: The fusion, if it is at hand: its number is explained.
-
-    Raises:
-        WrongUse: No such method, fewer than two runs, weights that do not fit, or the fusion lacks the
-            document.
-        BadData: The fusion at hand is not that of these runs.
-    """
-    fusion, several = notation.make(method, SUMS, "fusion that is a sum over runs"), list(runs.values())
-    if notation.parse(method).name == "mean":  # of the runs that say anything of the query
-        weights = _equal_shares(several, query.id)
-    addends = fusion.addends(several, query.id, doc_id, weights)
-    ranking = fusion([run.restrict([query.id]) for run in several], weights)[query.id]
-    score = float(ranking.scores[ranking.doc_ids.index(doc_id)])
-    known = whys or {}
-    parts = [_of_run(name, one, fusion, known.get(name)) for name, one in zip(runs, addends, strict=True)]
-    return Explanation(
-        query,
-        doc_id,
-        score if fused is None else _number_of(fused, query, doc_id, score, method),
-        "sum over runs",
-        exact=True,
-        unit=notation.parse(method).name,
-        parts=tuple(parts),
-        cost=sum(why.cost for why in known.values()),
-    )
-
-
-def _equal_shares(runs: Sequence[Run], query_id: str) -> list[float] | None:
-    has = [query_id in run and bool(len(run[query_id].doc_ids)) for run in runs]
-    return [1 / sum(has) if one else 0.0 for one in has] if any(has) else None
-
-
-def _of_run(name: str, one: Addend, fusion: Fusion, why: Explanation | None) -> Part:
-    times = f" x {one.votes} runs that have it" if fusion.votes else ""
-    if one.weight == 0:
-        note = "weight 0: takes no part"
-    elif not one.rank:
-        worth = f"counts as its lowest, {one.value:.4g}" if fusion.missing == "min" else "adds nothing"
-        note = f"does not have the document; {worth}"
-    else:
-        note = f"rank {one.rank:,}, score {one.score:.6g}: {one.value:.4g} x weight {one.weight:g}{times}"
-    facts: dict[str, float] = {"weight": one.weight, "value": one.value}
-    facts |= {"rank": one.rank, "score": one.score} if one.rank else {}
-    facts |= {"votes": one.votes} if fusion.votes else {}
-    return Part(name, one.added, note, facts, why=why)
-
-
-def _number_of(fused: Run, query: Query, doc_id: str, score: float, method: str) -> float:
-    """Return the score that a fusion at hand has, if it can be that of these runs."""
-    ranking = fused.get(query.id)
-    if ranking is None or doc_id not in ranking.doc_ids:
-        raise WrongUse(f'the fused run has no document "{doc_id}" for query "{query.id}"')
-    number = float(ranking.scores[ranking.doc_ids.index(doc_id)])
-    if abs(number - score) > _AGREE * max(1, abs(score)):
-        raise BadData(
-            f'the fused run has {number:.6g} for document "{doc_id}" and query "{query.id}", but {method} of '
-            f"these runs gives {score:.6g}; give the runs, the method and the weights that it was fused with"
-        )
-    return number
-
-
-# --- passages -------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class _Pooling:
     """The passages of a document with their share in its score.
 
     Attributes:
+        pool: What makes one score of theirs.
         passages: p of them, those that the pool looks at.
         scores: (p,) as the ranker gives them.
         factors: (p,) what the pool multiplies each by, on its scale.
