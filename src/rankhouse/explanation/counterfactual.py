@@ -18,6 +18,7 @@ import numpy as np
 from rankhouse.core.nouns import Document, Pair, Passage, Query, Ranker
 from rankhouse.explanation.answer import Counterfactual
 from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.reading import uncached
 from rankhouse.explanation.removal import most_units, unit_for, units_of
 from rankhouse.explanation.units import Unit, joined, without
 from rankhouse.explanation.variants import finite_scores
@@ -94,7 +95,7 @@ def flip(
         WrongUse: The pool does not work on the ranker's scale.
         MissingExtra: The package that finds sentences is not installed.
     """
-    search = _Search(Path(ranker, query, split or Whole(), pool or best()), document, options)
+    search = _Search(Path(uncached(ranker), query, split or Whole(), pool or best()), document, options)
     rival = Rival(*rival)
     before = search.scores([()])[0]
     if before < rival.score:

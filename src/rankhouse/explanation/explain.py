@@ -8,7 +8,7 @@ from rankhouse.core.nouns import Pair, Ranker
 from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.gradients import explain_gradients
 from rankhouse.explanation.options import ExplainOptions, Method
-from rankhouse.explanation.reading import family_of
+from rankhouse.explanation.reading import family_of, uncached
 from rankhouse.explanation.removal import explain_removal
 from rankhouse.explanation.shapley import explain_shapley
 
@@ -51,7 +51,7 @@ def explain_pair(ranker: Ranker, pair: Pair, options: ExplainOptions | None = No
     """Explain the score of one passage for a query.
 
     Args:
-        ranker: One of this house, or anything that scores pairs.
+        ranker: One of this house, with or without a cache, or anything that scores pairs.
         pair: Query and passage.
         options: Method and bounds; None: those that suit the ranker.
 
@@ -59,7 +59,7 @@ def explain_pair(ranker: Ranker, pair: Pair, options: ExplainOptions | None = No
         WrongUse: An unknown method, or one that cannot look into this ranker.
         BadModel: A score is not a finite number.
     """
-    options = options or ExplainOptions()
+    ranker, options = uncached(ranker), options or ExplainOptions()
     own = METHODS.get(family_of(ranker), explain_removal)
     if not options.method:
         return own(ranker, pair, options)
@@ -68,6 +68,7 @@ def explain_pair(ranker: Ranker, pair: Pair, options: ExplainOptions | None = No
 
 def methods_for(ranker: Ranker) -> tuple[str, ...]:
     """Return the names of the methods that a ranker can be explained by, besides its own."""
+    ranker = uncached(ranker)
     inside = [name for name, (_, families) in SOME_FAMILIES.items() if family_of(ranker) in families]
     return (*ANY_FAMILY, *inside)
 

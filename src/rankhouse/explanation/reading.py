@@ -10,9 +10,15 @@ from rankhouse.models.contract import TokenModel
 from rankhouse.models.mp_hcnn import MPHCNN
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.word_models import WordModel
+from rankhouse.ranking.cache import CachedRanker
 
 _SPACE = re.compile(r"\s|\Z")
 _LONGEST_WORD = 64  # characters; where no white space is so near, there are no words to finish
+
+
+def uncached(ranker: Ranker) -> Ranker:
+    """Return the ranker behind a cache of scores: variants of texts are asked once and belong in no cache."""
+    return uncached(ranker.ranker) if isinstance(ranker, CachedRanker) else ranker
 
 
 def family_of(ranker: Ranker) -> str:

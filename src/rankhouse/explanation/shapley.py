@@ -16,9 +16,10 @@ from rankhouse.core.nouns import Pair, Ranker, fingerprint_of
 from rankhouse.core.scores import Doubles, scale_of
 from rankhouse.explanation.answer import Explanation, Part
 from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.reading import characters_read
 from rankhouse.explanation.removal import Removal
 from rankhouse.explanation.units import Unit, joined, numbered, without, words_of
-from rankhouse.explanation.variants import finite_scores
+from rankhouse.explanation.variants import finite_scores, with_text
 
 NO_WORDS = "no words"
 MOST_PLAYERS = 10
@@ -42,7 +43,9 @@ def explain_shapley(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
     query = pair.query.text
     words = words_of(query)
     players = joined(query, words, min(MOST_PLAYERS, options.passes.bit_length() - 1))
-    asked = [pair._replace(query=pair.query._replace(text=text)) for text in subsets(query, players)]
+    read = with_text(pair, pair.passage.text[: characters_read(ranker, pair)])
+    fewer = [read._replace(query=pair.query._replace(text=text)) for text in subsets(query, players)[:-1]]
+    asked = [*fewer, pair]
     removal = Removal.of(ranker, pair, options)
     scores = finite_scores(ranker, [*asked, *removal.variants])
     worth = scores[: len(asked)]
@@ -72,7 +75,7 @@ def subsets(query: str, players: list[Unit]) -> list[str]:
     """
     every = range(len(players))
     out = [{i for i in every if not subset >> i & 1} for subset in range(1 << len(players))]
-    return [without(query, players, places) for places in out[:-1]] + [query]
+    return [without(query, players, places) for places in out]
 
 
 def shapley_values(worth: Doubles) -> Doubles:
