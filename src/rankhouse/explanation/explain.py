@@ -6,7 +6,9 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Pair, Ranker
 from rankhouse.explanation.answer import Explanation
+from rankhouse.explanation.gates import explain_drmm, explain_pacrr_drmm
 from rankhouse.explanation.gradients import explain_gradients
+from rankhouse.explanation.kernels import explain_conv_knrm, explain_knrm, explain_tk
 from rankhouse.explanation.options import ExplainOptions, Method
 from rankhouse.explanation.reading import family_of, uncached
 from rankhouse.explanation.removal import explain_removal
@@ -26,13 +28,13 @@ METHODS: dict[str, Method] = {
     "crossencoder": explain_removal,
     "monot5": explain_removal,
     "biencoder": explain_removal,
-    "tk": explain_removal,
-    "knrm": explain_removal,
-    "conv_knrm": explain_removal,
+    "tk": explain_tk,
+    "knrm": explain_knrm,
+    "conv_knrm": explain_conv_knrm,
     "samcnn": explain_shapley,
-    "drmm": explain_removal,
+    "drmm": explain_drmm,
     "pacrr": explain_shapley,
-    "pacrr_drmm": explain_removal,
+    "pacrr_drmm": explain_pacrr_drmm,
     "matchpyramid": explain_shapley,
     "mp_hcnn": explain_shapley,
 }

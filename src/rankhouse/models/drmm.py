@@ -85,21 +85,18 @@ class DRMM(WordModel):
         seen = batch.passage.mask(at_least=1)[:, None, :].expand_as(match).to(counts.dtype)
         return counts.scatter_add_(2, bins, seen).log1p_()
 
-    def votes(self, batch: TwoSided, histograms: Tensor) -> Tensor:
-        """Return each query word's score times its gate: (n, q), summing to the score; eq. 2-3.
-
-        Args:
-            batch: n pairs.
-            histograms: (n, q, b), of :meth:`histograms`.
-        """
-        mask = batch.query.mask(at_least=1)
+    def gates(self, batch: TwoSided) -> Tensor:
+        """Return how much each query word is heard: (n, q), summing to 1; eq. 3."""
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
-        scores = through(self.out, through(self.hidden, histograms).tanh()).tanh()
-        return shares(self.gate * idf, mask) * scores.squeeze(2)
+        return shares(self.gate * idf, batch.query.mask(at_least=1))
+
+    def votes(self, histograms: Tensor) -> Tensor:
+        """Return each query word's score before its gate, from histograms (n, q, b): (n, q); eq. 2."""
+        return through(self.out, through(self.hidden, histograms).tanh()).tanh().squeeze(2)
 
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
-        return query_sums(self.votes(batch, self.histograms(batch)))
+        return query_sums(self.gates(batch) * self.votes(self.histograms(batch)))
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:
@@ -108,7 +105,8 @@ class DRMM(WordModel):
         query_words, passage_words = self.reader.words(pair)
         q, p = len(query_words), len(passage_words)
         histograms = self.histograms(batch)
-        votes = self.votes(batch, histograms)[0, :q].tolist()
+        gated = torch.stack([self.gates(batch)[0, :q], self.votes(histograms)[0, :q]], dim=1)
+        addends = gated.prod(1).tolist()
         match = word_cosines(self.embedding, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
         last = self.design.bins - 1
         edges = tuple(f"from {2 * i / last - 1:.2f}" for i in range(last))
@@ -117,7 +115,7 @@ class DRMM(WordModel):
             passage_words,
             float(self(batch)),
             {"cosine": array(match[0, :q, :p])},
-            {"log histogram": array(histograms[0, :q])},
-            {"log histogram": (*edges, "same word")},
-            {f"{i} {word}": vote for i, (word, vote) in enumerate(zip(query_words, votes, strict=True), 1)},
+            {"log histogram": array(histograms[0, :q]), "gates and votes": array(gated)},
+            {"log histogram": (*edges, "same word"), "gates and votes": ("gate", "vote")},
+            {f"{i} {word}": s for i, (word, s) in enumerate(zip(query_words, addends, strict=True), 1)},
         )

@@ -130,16 +130,14 @@ class PACRR(WordModel):
         top = nn.functional.pad(top, (0, most - top.shape[2]), value=-torch.inf)
         return top.masked_fill(top == -torch.inf, 0.0)
 
-    def votes(self, batch: TwoSided, features: Tensor) -> Tensor:
-        """Return PACRR-DRMM's gated vote of each query word: (n, q), summing to the score.
-
-        Args:
-            batch: n pairs.
-            features: (n, q, m).
-        """
-        mask = batch.query.mask(at_least=1)
+    def gates(self, batch: TwoSided) -> Tensor:
+        """Return how much PACRR-DRMM hears each query word: (n, q), summing to 1."""
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
-        return shares(cast(Tensor, self.gate) * idf, mask) * self._weigh(features).squeeze(2)
+        return shares(cast(Tensor, self.gate) * idf, batch.query.mask(at_least=1))
+
+    def votes(self, features: Tensor) -> Tensor:
+        """Return PACRR-DRMM's vote of each query word before its gate: (n, q, m) -> (n, q)."""
+        return self._weigh(features).squeeze(2)
 
     def _weigh(self, features: Tensor) -> Tensor:
         """Go through the network: (..., m) -> (..., 1)."""
@@ -155,7 +153,7 @@ class PACRR(WordModel):
             features: (n, q, m).
         """
         if self.gate is not None:
-            return query_sums(self.votes(batch, features))
+            return query_sums(self.gates(batch) * self.votes(features))
         rows = nn.functional.pad(features, (0, 0, 0, self.design.query_length - features.shape[1]))
         return self._weigh(rows.flatten(1)).squeeze(1)
 
@@ -172,18 +170,16 @@ class PACRR(WordModel):
         match = self.match(batch)
         features = self.features(batch, match)
         score = float(self.score_features(batch, features))
+        sizes, best = range(1, self.design.grams + 1), range(1, self.design.best + 1)
+        gathered = {"best matches": array(features[0, :q])}
+        columns: dict[str, tuple[str, ...]] = {
+            "best matches": (*(f"{size}-gram, best {i}" for size in sizes for i in best), "idf share")
+        }
         parts = {"score": score}
         if self.gate is not None:
-            votes = self.votes(batch, features)[0, :q].tolist()
-            parts = {f"{i} {word}": v for i, (word, v) in enumerate(zip(query_words, votes, strict=True), 1)}
-        sizes, best = range(1, self.design.grams + 1), range(1, self.design.best + 1)
-        columns = (*(f"{size}-gram, best {i}" for size in sizes for i in best), "idf share")
-        return Evidence(
-            query_words,
-            passage_words,
-            score,
-            {"cosine": array(match[0, :q, :p])},
-            {"best matches": array(features[0, :q])},
-            {"best matches": columns},
-            parts,
-        )
+            gated = torch.stack([self.gates(batch)[0, :q], self.votes(features)[0, :q]], dim=1)
+            gathered["gates and votes"], columns["gates and votes"] = array(gated), ("gate", "vote")
+            addends = zip(query_words, gated.prod(1).tolist(), strict=True)
+            parts = {f"{i} {word}": addend for i, (word, addend) in enumerate(addends, 1)}
+        cosines = {"cosine": array(match[0, :q, :p])}
+        return Evidence(query_words, passage_words, score, cosines, gathered, columns, parts)

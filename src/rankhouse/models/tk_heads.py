@@ -102,6 +102,23 @@ class WindowHead(nn.Module):
         for layer, most in zip(self.window_weights, self.most, strict=True):
             nn.init.constant_(cast(nn.Linear, layer).weight, 1 / most)
 
+    def windows(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return the soft counts (n, q, w, k) and the scores (n, w) of the windows of each size.
+
+        Args:
+            match: (n, q, p) cosines.
+            query_mask: (n, q) bool.
+            passage_mask: (n, p) bool.
+        """
+        all_counts = windowed_counts(match.tanh(), passage_mask, self.kernels, self.sizes)
+        windows = []
+        for i, (counts, size) in enumerate(zip(all_counts, self.sizes, strict=True)):
+            starts = passage_mask[:, ::size] & query_mask.any(1, keepdim=True)  # (n, w): a window with a word
+            logs = counts.clamp_min(1e-10).log() * query_mask[:, :, None, None]
+            logits = through(cast(nn.Linear, self.kernel_weights[i]), query_sums(logs)).squeeze(2)  # (n, w)
+            windows.append((counts, (logits * self.scales[i]).exp() * starts))
+        return windows
+
     def by_size(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
         """Score each window size: (n, number of sizes).
 
@@ -110,16 +127,11 @@ class WindowHead(nn.Module):
             query_mask: (n, q) bool.
             passage_mask: (n, p) bool.
         """
-        all_counts = windowed_counts(match.tanh(), passage_mask, self.kernels, self.sizes)
         scores = []
-        for i, (counts, size, most) in enumerate(zip(all_counts, self.sizes, self.most, strict=True)):
-            starts = passage_mask[:, ::size] & query_mask.any(1, keepdim=True)  # (n, w): a window with a word
-            logs = counts.clamp_min(1e-10).log() * query_mask[:, :, None, None]
-            logits = through(cast(nn.Linear, self.kernel_weights[i]), query_sums(logs)).squeeze(2)  # (n, w)
-            values = (logits * self.scales[i]).exp() * starts
-            values = nn.functional.pad(values, (0, max(0, most - values.shape[1])))[:, :most]
-            layer = cast(nn.Linear, self.window_weights[i])
-            scores.append(through(layer, values.sort(1, descending=True).values))
+        for i, (_, values) in enumerate(self.windows(match, query_mask, passage_mask)):
+            most, layer = self.most[i], cast(nn.Linear, self.window_weights[i])
+            filled = nn.functional.pad(values, (0, max(0, most - values.shape[1])))[:, :most]
+            scores.append(through(layer, filled.sort(1, descending=True).values))
         return torch.cat(scores, dim=1)
 
     def forward(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:

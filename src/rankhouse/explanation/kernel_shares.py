@@ -1,0 +1,96 @@
+"""What soft counts add to a score, by query word, kernel and passage word: the arithmetic of kernels.py.
+
+Shapes: q query words, p passage words, k kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rankhouse.core.nouns import FloatArray
+from rankhouse.explanation.answer import Grid, Part
+from rankhouse.explanation.word_texts import NO_WORDS, Numbers
+from rankhouse.nn.layers.kernel_pooling import COUNT_FLOOR, Kernels
+
+
+def above_floor(counts: FloatArray | Numbers, weights: Numbers) -> Numbers:
+    """Return w ln(K / e) of counts K (..., k), e their floor: 0 where nothing was counted.
+
+    Args:
+        counts: (..., k).
+        weights: (k,), whatever the logarithm is multiplied by.
+    """
+    gains: Numbers = weights * np.log(np.maximum(counts.astype(np.float64), COUNT_FLOOR) / COUNT_FLOOR)
+    return gains
+
+
+def at_floor(query_words: int, weights: Numbers) -> Numbers:
+    """Return what the floors of all query words give, (k,): the log path of a passage without words.
+
+    Args:
+        query_words: q.
+        weights: (k,).
+    """
+    return query_words * math.log(COUNT_FLOOR) * weights
+
+
+def responses(match: FloatArray, kernels: Kernels) -> Numbers:
+    """Return every kernel of every match: (k, q, p).
+
+    Args:
+        match: (q, p) similarities.
+        kernels: The k kernels.
+    """
+    values = np.empty((len(kernels), *match.shape))
+    for out, centre, width in zip(values, *kernels, strict=True):
+        np.subtract(match, centre, out=out)
+        np.exp(np.square(out, out=out) * (-0.5 / width**2), out=out)
+    return values
+
+
+def spread(gains: Numbers, values: Numbers) -> Numbers:
+    """Share what counts gained among the words that were counted: (p,), with the gains' sum.
+
+    Args:
+        gains: (q, k); 0 where nothing was counted.
+        values: (k, q, p), of :func:`responses`.
+    """
+    totals = values.sum(2)
+    rates = np.divide(gains.T, totals, out=np.zeros_like(totals), where=totals > 0)
+    words: Numbers = np.einsum("kq,kqp->p", rates, values)
+    return words
+
+
+def kernel_parts(kernels: Kernels, gains: Numbers, counts: FloatArray, weights: Numbers) -> tuple[Part, ...]:
+    """Return a part for each kernel that adds something to a query word.
+
+    Args:
+        kernels: The k kernels.
+        gains: (k,).
+        counts: (k,).
+        weights: (k,).
+    """
+    rows = zip(kernels.centres, gains.tolist(), counts.tolist(), weights.tolist(), strict=True)
+    return tuple(
+        Part(f"kernel {centre:g}", gain, facts={"count": count, "weight": weight})
+        for centre, gain, count, weight in rows
+        if gain
+    )
+
+
+def share_grid(name: str, rows: Sequence[str], kernels: Kernels, gains: Numbers, floors: Numbers) -> Grid:
+    """Return what each query word and kernel adds, and what the floors give: it sums to the score.
+
+    Args:
+        name: The grid's.
+        rows: The r names of query words or n-grams.
+        kernels: The k kernels.
+        gains: (r, k).
+        floors: (k,).
+    """
+    columns = tuple(f"{centre:g}" for centre in kernels.centres)
+    values = np.concatenate([gains, floors[None]]).astype(np.float32)
+    return Grid(name, (*rows, NO_WORDS), columns, values)

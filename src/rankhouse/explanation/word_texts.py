@@ -1,0 +1,224 @@
+"""What explanations of word-level rankers share: words as they were read, their names, and what was not read.
+
+Shapes: q query words, p passage words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import FloatArray, Pair, Ranker
+from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
+from rankhouse.explanation.units import numbered
+from rankhouse.models.conv_knrm import ConvKNRM
+from rankhouse.models.drmm import DRMM
+from rankhouse.models.knrm import KNRM
+from rankhouse.models.pacrr import PACRR
+from rankhouse.models.ranker import NeuralRanker
+from rankhouse.models.tk import TK
+from rankhouse.models.word_models import Evidence, WordModel
+from rankhouse.text.vocabulary import UNKNOWN
+
+UNREAD_LISTED = 500
+"""Most words beyond a ranker's limit that are listed."""
+
+_NAMED = 5  # words that one note names
+
+NO_WORDS = "no words"
+"""The part of a score that a passage without words has too."""
+
+Numbers = NDArray[np.float64]
+M = TypeVar("M", KNRM, ConvKNRM, TK, DRMM, PACRR)
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a method found out about a pair.
+
+    Attributes:
+        method: Its name.
+        parts: The score's addends.
+        words: What each of the p passage words adds; None where nothing can be said of it.
+        grids: Further tables, beside the cosines.
+        notes: What a reader has to know, beside what was not read.
+        cost: Pairs scored.
+    """
+
+    method: str
+    parts: tuple[Part, ...]
+    words: Sequence[float | None]
+    grids: tuple[Grid, ...] = ()
+    notes: tuple[str, ...] = ()
+    cost: int = 0
+
+
+@dataclass(frozen=True)
+class Scored(Generic[M]):
+    """A pair that a word-level ranker has scored.
+
+    Attributes:
+        ranker: What scored.
+        model: Its model.
+        pair: What was scored.
+        score: Its score, by the ordinary path.
+        evidence: What the model saw; its first match matrix shows which words match.
+    """
+
+    ranker: NeuralRanker
+    model: M
+    pair: Pair
+    score: float
+    evidence: Evidence
+
+
+def scored(ranker: Ranker, pair: Pair, kind: type[M]) -> Scored[M]:
+    """Score a pair with a ranker whose model is of a kind that the caller knows.
+
+    Args:
+        ranker: What scores.
+        pair: What is scored.
+        kind: The model's class.
+
+    Raises:
+        WrongUse: Another ranker, or one with another model.
+    """
+    model = ranker.model if isinstance(ranker, NeuralRanker) else None
+    if not isinstance(ranker, NeuralRanker) or not isinstance(model, kind):
+        raise WrongUse(
+            f"{ranker!r} is no {kind.__name__}, whose parts this method reads off; "
+            'choose method="removal", which asks any ranker'
+        )
+    score = float(ranker.score([pair])[0])
+    with ranker.compute.active():
+        return Scored(ranker, model, pair, score, model.evidence(pair))
+
+
+def explanation_of(of: Scored[Any], account: Account) -> Explanation:
+    """Put an exact explanation together.
+
+    Args:
+        of: What was scored.
+        account: What was found out.
+    """
+    seen, pair = of.evidence, of.pair
+    cosines = next(iter(seen.matches.values()))
+    words = words_read(seen.passage_words, account.words, cosines, seen.query_words)
+    grid = Grid("cosines", tuple(numbered(seen.query_words)), seen.passage_words, cosines)
+    return Explanation(
+        query=pair.query,
+        doc_id=pair.passage.doc_id,
+        score=of.score,
+        method=account.method,
+        exact=True,
+        unit=of.ranker.scale,
+        parts=account.parts,
+        cost=account.cost,
+        texts=(word_text(of.model, pair, words),),
+        query_words=seen.query_words,
+        grids=(grid, *account.grids),
+        notes=(*account.notes, *reading_notes(of.model, pair)),
+        ranker=of.ranker.fingerprint,
+    )
+
+
+def best_matches(evidence: Evidence) -> list[str]:
+    """Return a line for each query word: the passage word that matches it best."""
+    cosines = next(iter(evidence.matches.values()))
+    if not cosines.shape[1]:
+        return [""] * len(cosines)
+    best = cosines.argmax(1).tolist()
+    nearest = cosines.max(1).tolist()
+    return [
+        f'best match "{evidence.passage_words[j]}", cosine {cosine:.2f}'
+        for j, cosine in zip(best, nearest, strict=True)
+    ]
+
+
+def numbers(weights: Tensor) -> Numbers:
+    """Return weights in double precision."""
+    array: Numbers = weights.detach().double().cpu().numpy()
+    return array
+
+
+def words_read(
+    words: Sequence[str], values: Sequence[float | None], cosines: FloatArray, query_words: Sequence[str]
+) -> list[Word]:
+    """Return the p words that were read, each with the query word it matches best.
+
+    Args:
+        words: The p words.
+        values: What each adds; None where nothing can be said.
+        cosines: (q, p).
+        query_words: The q query words.
+    """
+    if not len(query_words):
+        return [Word(word, value) for word, value in zip(words, values, strict=True)]
+    best = cosines.argmax(0).tolist()
+    nearest = np.clip(cosines.max(0, initial=-1.0), -1.0, 1.0).tolist()
+    return [
+        Word(word, value, query_words[i], similarity)
+        for word, value, i, similarity in zip(words, values, best, nearest, strict=True)
+    ]
+
+
+def word_text(model: WordModel, pair: Pair, words: Sequence[Word]) -> ReadText:
+    """Return the passage: the words read, and those beyond the limit.
+
+    Args:
+        model: What read it.
+        pair: Its passage.
+        words: Those that were read.
+    """
+    everything = model.reader.split(pair.passage.text)
+    unread = everything[len(words) : len(words) + UNREAD_LISTED]
+    return ReadText(pair.passage.index, (*words, *(Word(word, read=False) for word in unread)))
+
+
+def reading_notes(model: WordModel, pair: Pair) -> tuple[str, ...]:
+    """Say what of a pair was not read or not known, a sentence each.
+
+    Args:
+        model: What read it.
+        pair: What was read.
+    """
+    notes = []
+    unknown: dict[str, None] = {}
+    limits = (model.design.query_length, model.design.passage_length)
+    for side, text, limit in zip(
+        ("query", "passage"), (pair.query.text, pair.passage.text), limits, strict=True
+    ):
+        words = model.reader.split(text)
+        if not words:
+            notes.append(f"The {side} has no words.")
+        notes += unread_note(side, len(words), limit)
+        read = words[:limit]
+        known = zip(read, model.reader.ids(read), strict=True)
+        unknown |= {word: None for word, number in known if number == UNKNOWN}
+    if unknown:
+        named = ", ".join(f'"{word}"' for word in list(unknown)[:_NAMED])
+        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+        notes.append(f"Not in the vocabulary, all read as the same unknown word: {named}{more}.")
+    return tuple(notes)
+
+
+def unread_note(side: str, total: int, limit: int, unit: str = "words") -> list[str]:
+    """Say how many words of a side were not read; nothing if all were.
+
+    Args:
+        side: "query" or "passage".
+        total: How many there are.
+        limit: How many the ranker reads.
+        unit: What is counted.
+    """
+    if total <= limit:
+        return []
+    listed = f"; the first {UNREAD_LISTED} of those are listed" if total - limit > UNREAD_LISTED else ""
+    unread = f"{total - limit:,} of the {side}'s {total:,} {unit} were not read"
+    return [f"{unread}: the ranker reads {limit:,}{listed if side == 'passage' else ''}."]
