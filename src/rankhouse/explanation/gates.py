@@ -67,6 +67,10 @@ def explain_pacrr_drmm(ranker: Ranker, pair: Pair, options: ExplainOptions) -> E
     Raises:
         WrongUse: Another ranker.
     """
+    if family_of(ranker) == "pacrr":
+        raise WrongUse(
+            'PACRR has one network for all query words and no gates: it is no PACRR-DRMM; choose method="shapley"'
+        )
     of = scored(ranker, pair, PACRR)
     return _explained(of, range(len(of.evidence.passage_words)), "best matches", options)
 
@@ -92,7 +96,7 @@ def _explained(
     ):
         facts = {"gate": gate, "vote": vote, "vote without passage": floor / gate if gate else 0.0}
         parts.append(Part(name, gate * vote - floor, note, facts))
-    places = sorted(set(stand_ins))[: options.passes]
+    places = sorted(set(stand_ins))[: options.passes - 1]  # one pass goes to the passage without words
     losses = dict(zip(places, (of.score - _without_each(of, places)).tolist(), strict=True))
     notes = (_ONE_BY_ONE, *_limit_note(len(set(stand_ins)), len(places)))
     account = Account(

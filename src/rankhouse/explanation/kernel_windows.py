@@ -71,7 +71,7 @@ def account(head: WindowHead, seen: Evidence) -> Account:
     tame = all(each.tame for each in sizes)
     names = tuple(numbered(seen.query_words))
     parts = tuple(_size_part(each, seen, names, tame) for each in sizes)
-    words: list[float | None] = [None] * match.shape[1]
+    words: list[float | None] = [None if match.size else 0.0] * match.shape[1]
     grids: tuple[Grid, ...] = ()
     if tame and match.size:
         values = responses(np.tanh(match), head.kernels)

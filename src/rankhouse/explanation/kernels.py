@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from rankhouse.core.nouns import FloatArray, Pair, Ranker
 from rankhouse.explanation import kernel_windows
@@ -41,7 +42,7 @@ from rankhouse.explanation.word_texts import (
 from rankhouse.models import conv_knrm, knrm
 from rankhouse.models.tk import TK
 from rankhouse.models.tk_heads import KernelHead
-from rankhouse.models.word_models import Evidence
+from rankhouse.models.word_models import Evidence, array
 from rankhouse.nn.layers.kernel_pooling import Kernels
 
 METHOD = "kernel shares"
@@ -178,7 +179,7 @@ def explain_tk(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
     Raises:
         WrongUse: Another ranker.
     """
-    of = scored(ranker, pair, TK)
+    of = scored(ranker, pair, TK, _look)
     model, seen = of.model, of.evidence
     if isinstance(model.head, KernelHead):
         account = _tk_account(model.head, seen)
@@ -186,6 +187,17 @@ def explain_tk(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
         account = kernel_windows.account(model.head, seen)
     account = replace(account, notes=(*account.notes, _IN_CONTEXT))
     return explanation_of(of, account)
+
+
+@torch.inference_mode()
+def _look(model: TK, pair: Pair) -> Evidence:
+    """Return what a TK saw; of one with windows the cosines only, as nothing else is asked for."""
+    if not model.design.windows:
+        return model.evidence(pair)
+    query_words, passage_words = model.reader.words(pair)
+    match = model.match(model.encode([pair]).to(model.mix.device))
+    cosines = array(match[0, : len(query_words), : len(passage_words)])
+    return Evidence(query_words, passage_words, math.nan, {"cosine": cosines})
 
 
 def _tk_account(head: KernelHead, seen: Evidence) -> Account:

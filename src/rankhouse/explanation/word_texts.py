@@ -5,7 +5,7 @@ Shapes: q query words, p passage words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -78,13 +78,16 @@ class Scored(Generic[M]):
     evidence: Evidence
 
 
-def scored(ranker: Ranker, pair: Pair, kind: type[M]) -> Scored[M]:
+def scored(
+    ranker: Ranker, pair: Pair, kind: type[M], look: Callable[[M, Pair], Evidence] | None = None
+) -> Scored[M]:
     """Score a pair with a ranker whose model is of a kind that the caller knows.
 
     Args:
         ranker: What scores.
         pair: What is scored.
         kind: The model's class.
+        look: What shows what the model saw; None: the model's own account.
 
     Raises:
         WrongUse: Another ranker, or one with another model.
@@ -97,7 +100,8 @@ def scored(ranker: Ranker, pair: Pair, kind: type[M]) -> Scored[M]:
         )
     score = float(ranker.score([pair])[0])
     with ranker.compute.active():
-        return Scored(ranker, model, pair, score, model.evidence(pair))
+        evidence = model.evidence(pair) if look is None else look(model, pair)
+    return Scored(ranker, model, pair, score, evidence)
 
 
 def explanation_of(of: Scored[Any], account: Account) -> Explanation:

@@ -100,8 +100,12 @@ class ConvKNRM(WordModel):
     def _features(self, counts: Tensor, query_mask: Tensor) -> Tensor:
         return log_counts(counts, query_mask) * LOG_FACTOR
 
-    def _learned_features(self, batch: TwoSided) -> Tensor:
-        """Return the features in training: each distinct word is multiplied once, all lengths at once."""
+    def _compiled(self, batch: TwoSided) -> tuple[Tensor, Tensor]:
+        """Match and count by the compiled loops: each distinct word is multiplied once, all lengths at once.
+
+        Returns:
+            Similarities (n, m, q, m, p), soft counts (n, m, q, m, k); lengths of the query's n-grams first.
+        """
         sides, m = (batch.query, batch.passage), len(self.convolutions)
         distinct, at = torch.unique(torch.cat([side.values for side in sides]), return_inverse=True)
         words = self.embedding(F.pad(distinct, (0, train.rounded(len(distinct) + 1) - len(distinct))))
@@ -121,31 +125,50 @@ class ConvKNRM(WordModel):
         match = dots(asked.flatten(1, 2), said.flatten(1, 2))  # (n, m * q, m * p)
         n, _, q, p = *asked.shape[:3], said.shape[2]
         counts = compiled_words.pool(match.view(n, m * q * m, p), batch.passage.lengths, tuple(self.kernels))
+        return match.view(n, m, q, m, p), counts.view(n, m, q, m, -1)
+
+    def _learned_features(self, batch: TwoSided) -> Tensor:
+        """Return the features by the compiled loops."""
+        counts = self._compiled(batch)[1]
+        n, m, q = counts.shape[:3]
         mask = batch.query.mask(at_least=1).repeat_interleave(m, dim=0)
         return self._features(counts.view(n * m, q, -1), mask).view(n, -1)
+
+    def pooled(self, batch: TwoSided) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return similarities (n, q, p) and soft counts (n, q, k) of each pair of lengths, as in ``forward``.
+
+        Names are those of :meth:`matches`.
+        """
+        if train.fits(self.embedding.weight):
+            match, counts = self._compiled(batch)
+            m = range(self.design.grams)
+            return {f"{i + 1}-{j + 1}": (match[:, i, :, j], counts[:, i, :, j]) for i in m for j in m}
+        said = batch.passage.mask(at_least=1)
+        return {
+            name: (match, soft_counts(match, said, self.kernels))
+            for name, match in self.matches(batch).items()
+        }
 
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
         if train.fits(self.embedding.weight):
             return through(self.weight, self._learned_features(batch)).squeeze(1)
-        asked, said = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
-        counts = (soft_counts(match, said, self.kernels) for match in self.matches(batch).values())
-        features = torch.cat([self._features(each, asked) for each in counts], dim=1)
+        asked = batch.query.mask(at_least=1)
+        features = torch.cat([self._features(counts, asked) for _, counts in self.pooled(batch).values()], 1)
         return through(self.weight, features).squeeze(1)
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:
         """Show what one pair's score is made of; a part for each pair of lengths, they sum to the score."""
         batch = self.encode([pair]).to(self.weight.weight.device)
-        asked, said = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
+        asked = batch.query.mask(at_least=1)
         query_words, passage_words = self.reader.words(pair)
         q, p = len(query_words), len(passage_words)
         matches, sums, parts = {}, {}, {}
         names = tuple(f"{centre:g}" for centre in self.kernels.centres)
-        for (name, match), weight in zip(
-            self.matches(batch).items(), self.weight.weight.view(-1, len(names)), strict=True
+        for (name, (match, counts)), weight in zip(
+            self.pooled(batch).items(), self.weight.weight.view(-1, len(names)), strict=True
         ):
-            counts = soft_counts(match, said, self.kernels)
             matches[f"cosine {name}"] = array(match[0, :q, :p])
             sums[f"kernel sums {name}"] = array(counts[0, :q])
             parts[f"grams {name}"] = float((self._features(counts, asked)[0] * weight).sum())
