@@ -95,5 +95,5 @@ def test_a_pacrr_drmm_that_sees_one_word_is_recovered():
 
 
 def test_a_pacrr_without_gates_is_refused():
-    with pytest.raises(WrongUse, match="no PACRR-DRMM"):
+    with pytest.raises(WrongUse, match="has no gates"):
         explain_pacrr_drmm(at_work(fresh(PACRRDesign(**SMALL))), pair("river", "tree"), ExplainOptions())

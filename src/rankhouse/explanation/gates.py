@@ -14,9 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Passage, Ranker
 from rankhouse.explanation.answer import Explanation, Grid, Part
 from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.reading import family_of
 from rankhouse.explanation.units import numbered
 from rankhouse.explanation.word_texts import (
     NO_WORDS,
@@ -68,9 +70,7 @@ def explain_pacrr_drmm(ranker: Ranker, pair: Pair, options: ExplainOptions) -> E
         WrongUse: Another ranker.
     """
     if family_of(ranker) == "pacrr":
-        raise WrongUse(
-            'PACRR has one network for all query words and no gates: it is no PACRR-DRMM; choose method="shapley"'
-        )
+        raise WrongUse('PACRR has no gates, unlike PACRR-DRMM: leave method out, or choose method="shapley"')
     of = scored(ranker, pair, PACRR)
     return _explained(of, range(len(of.evidence.passage_words)), "best matches", options)
 
