@@ -256,9 +256,26 @@ CALLS = {
     "label out": lambda index, x: rh.label("ranked('r.run', 1)", RUN, QUERIES, index, out=x),
     "train ranker": lambda index, x: rh.train(x, index, out="never", queries=QUERIES, qrels=QRELS),
     "train out": lambda index, x: rh.train(KNRM, index, out=x, queries=QUERIES, qrels=QRELS),
+    "explain ranker": lambda index, x: rh.explain(x, "ships", "pilots", index=index),
+    "explain query": lambda index, x: rh.explain("bm25", x, "pilots", index=index),
+    "explain documents": lambda index, x: rh.explain("bm25", "ships", x, index=index),
+    "explain texts": lambda index, x: rh.explain(ByLength(), "ships", x),
+    "explain index": lambda index, x: rh.explain("bm25", "ships", "pilots", index=x),
+    "explain against": lambda index, x: rh.explain("bm25", "ships", "pilots", index=index, against=x),
+    "explain top": lambda index, x: rh.explain("bm25", "ships", top=x, index=index),
+    "explain run": lambda index, x: rh.explain("bm25", "ships", "pilots", run=x, index=index),
     "train split": lambda index, x: rh.train(KNRM, index, out="never", queries=QUERIES, qrels=QRELS, split=x),
 }  # fmt: skip
-ACCEPTED = [("search k", 5), ("rerank depth", 5), ("build workers", 5), ("search query", "a\0b")]
+ACCEPTED = [
+    ("explain run", None),
+    ("explain query", "a\0b"),
+    ("explain texts", "a\0b"),
+    ("explain top", 5),
+    ("search k", 5),
+    ("rerank depth", 5),
+    ("build workers", 5),
+    ("search query", "a\0b"),
+]
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -43,6 +43,11 @@ def neural() -> None:
     taught = rh.train("knrm", index, out="out", queries=queries, qrels=judged, settings={"epochs": 2})
     labels = rh.label("judged('qrels.txt')", run, queries, index, out="pairs.jsonl")
     print(best, better, taught.fingerprint, labels.relevant)
+    why = rh.explain(
+        ranker, "who?", "d1", index=index, against="d2", split="sentences(10, 5)", first_stage=run
+    )
+    print(why.score, why.sentence(), [part.name for part in why.parts], why.to_dict(), why.to_markdown())
+    rh.explain("bm25", "who?", top=10, index="my.index").save(Path("why.html"))
 
 
 try:

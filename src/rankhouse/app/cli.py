@@ -24,6 +24,7 @@ COMMANDS = {
     "pretrain": ("pretrain", "Pre-train a small T5 on a text collection."),
     "train": ("train", "Train a ranker on judgements or labelled pairs."),
     "evaluate": ("evaluate", "Measure runs against judgements, with significance."),
+    "explain": ("explain", "Say why a document scores what it scores, or stands above another."),
     "fuse": ("fuse", "Fuse several runs into one."),
     "group-split": ("group_split", "Split a catalogue's queries into parts that share no product."),
     "folds": ("folds", "Split queries into folds."),

@@ -61,6 +61,35 @@ class RerankResult(NamedTuple):
     stored: PrecomputedScorer | None
 
 
+def reading_plan(
+    ranker: Ranker, index: Index, options: RerankOptions
+) -> tuple[Plan, PrecomputedScorer | None]:
+    """Settle how documents are cut and pooled: as asked, else as what is stored for the ranker, else whole.
+
+    Args:
+        ranker: What scores.
+        index: Where the documents are, and what is stored of them.
+        options: Split, pool, depth and the rest.
+
+    Raises:
+        WrongUse: An unknown splitter or pool, or nothing is stored where it is insisted on.
+    """
+    cut = str(notation.make(options.split, SPLITTERS, "splitter")) if options.split else ""
+    scorer = None
+    if options.stored is not False:
+        scorer = open_precomputed(index, ranker, cut, required=bool(options.stored))
+    state = scorer.store.state if scorer else None
+    plan = Plan(
+        split=notation.make(options.split or (state.split if state else "whole"), SPLITTERS, "splitter"),
+        pool=notation.make(options.pool or (state.pool if state else "max"), POOLS, "pool"),
+        depth=options.depth,
+        tail=options.tail,
+        alone=options.alone,
+        stored=scorer if options.cache is None else None,  # a cache knows passages by their texts
+    )
+    return plan, scorer
+
+
 def rerank_with(
     ranker: Ranker,
     run: Run,
@@ -83,19 +112,7 @@ def rerank_with(
         WrongUse: An unknown splitter or pool, or nothing is stored where it is insisted on.
         BadData: A query of the run has no text.
     """
-    cut = str(notation.make(options.split, SPLITTERS, "splitter")) if options.split else ""
-    scorer = None
-    if options.stored is not False:
-        scorer = open_precomputed(index, ranker, cut, required=bool(options.stored))
-    state = scorer.store.state if scorer else None
-    plan = Plan(
-        split=notation.make(options.split or (state.split if state else "whole"), SPLITTERS, "splitter"),
-        pool=notation.make(options.pool or (state.pool if state else "max"), POOLS, "pool"),
-        depth=options.depth,
-        tail=options.tail,
-        alone=options.alone,
-        stored=scorer if options.cache is None else None,  # a cache knows passages by their texts
-    )
+    plan, scorer = reading_plan(ranker, index, options)
     report, started = Report(), time.perf_counter()
     with ExitStack() as stack:
         if options.cache is not None:

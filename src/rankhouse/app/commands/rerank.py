@@ -12,6 +12,7 @@ from rankhouse.app import console
 from rankhouse.app.options import FROM_ZERO, OUTPUT_FILE, PATH, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.reranking import RerankOptions, rerank_with
+from rankhouse.app.run_tags import ranker_tag
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.trec import read_run, write_run
 from rankhouse.index.index import Index
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
               help="What becomes of documents below the depth.")  # fmt: skip
 @click.option("--alone", is_flag=True, help="Queries one by one, as people ask them, and the time of each.")
 @click.option("--cache", type=PATH, help="Keep scores in this folder, and go on from there after a kill.")
-@click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
+@click.option(
+    "--tag", help="Name of the run, in its last column.  [default: the ranker's family and fingerprint]"
+)
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
 @computing
 @as_json
@@ -59,7 +62,7 @@ def command(
     tail: Literal["keep", "drop"],
     alone: bool,
     cache: Path | None,
-    tag: str,
+    tag: str | None,
     out: Path,
     precision: str,
     device: str,
@@ -77,7 +80,7 @@ def command(
     with console.progress("reranking", total) as show:
         result = rerank_with(neural, first, asked, index, options, show)
     report, scorer = result.report, result.stored
-    write_run(result.run, out, tag)
+    write_run(result.run, out, tag or ranker_tag(neural))
     console.warn_of_truncation(neural, ranker)
     if report.dropped_words:
         console.warn(f"{report.dropped_words:,} words are in no passage; --split says how many it keeps")

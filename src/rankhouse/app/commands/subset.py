@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,6 +14,7 @@ import click
 from rankhouse.app import console
 from rankhouse.app.given import idle
 from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, SEED, as_json
+from rankhouse.app.run_tags import read_tag
 from rankhouse.core.corpora import read_queries, write_queries
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.files import as_text, kind_of, numbered_lines
@@ -207,7 +207,7 @@ def _run(path: Path, chosen: _Conditions, within: Path | None, out: Path) -> tup
     ids = [q for q in found if q in wanted]
     rankings = [found[q] for q in ids]
     kept = Run.from_columns(ids, [r.doc_ids for r in rankings], [r.scores for r in rankings])
-    write_run(kept, out, _tag(path))
+    write_run(kept, out, read_tag(path))
     return len(kept), whole
 
 
@@ -220,13 +220,6 @@ def _within(run: Run, other: Run) -> Run:
             if doc_id in wanted:
                 rows.append((query_id, doc_id, float(score)))
     return Run.of(rows)
-
-
-def _tag(path: Path) -> str:
-    """Return the tag of a run's first line."""
-    with suppress(StopIteration):
-        return next(as_text(raw, path, n).split()[5] for n, raw in numbered_lines(path) if raw.strip())
-    return "rankhouse"
 
 
 def _pairs(path: Path, chosen: _Conditions, sample: int | None, balanced: bool, out: Path) -> tuple[int, int]:

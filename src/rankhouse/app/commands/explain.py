@@ -1,0 +1,228 @@
+"""rankhouse explain: why a document scores what it scores, and why it stands above another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+from rich.text import Text
+
+from rankhouse.app import console
+from rankhouse.app.explaining.answers import why_above, why_moved, why_ranking, why_score
+from rankhouse.app.explaining.build import SystemOptions, build_system, first_stage_of
+from rankhouse.app.explaining.queries import find_query
+from rankhouse.app.explaining.systems import RunOnRecord, RunSystem, System
+from rankhouse.app.given import idle
+from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SEED, as_json, computing
+from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.app.reranking import RerankOptions
+from rankhouse.app.run_tags import read_tag
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.trec import read_run
+from rankhouse.explanation import report
+from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.rankings import Answer
+from rankhouse.explanation.show import LEGEND, MarkedText, TitledTable, blocks
+from rankhouse.index.index import Index
+
+STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "dim", "": ""}
+
+
+@click.command(
+    "explain",
+    epilog='Example:  rankhouse explain --index my.index --query "who steers ships?" --doc d1 --against d2',
+)
+@click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
+@click.option("--query", required=True, metavar="TEXT|ID", help="The question; with --queries, its id.")
+@click.option("--queries", help="The texts of queries, among which --query names one.")
+@click.option("--field", "field_name", default="", help="Which text of the queries, where they have several.")
+@click.option("--model", "models", multiple=True,
+              help="bm25, ql, jm, dense(RANKER); several are fused.  [default: bm25]")  # fmt: skip
+@click.option("--feedback", default="", help='For example "rm3(terms=10, docs=10, weight=0.5)".')
+@click.option("--ranker", help='What reranks: a bundle folder, monot5("DIR"), crossencoder("DIR") ...')
+@click.option("--fusion", default="", help="How several --model, and with them the --ranker, are joined: "
+              "rrf, linear ...  [default: rrf for models; the ranker alone decides]")  # fmt: skip
+@click.option("--weights", help="Of the fusion, with commas, the ranker's last: 0.3,0.7.")
+@click.option("--run", "run_path", type=PATH, help="The run that this model or ranker made.")
+@click.option("--first-stage", type=PATH, help="The run from which the ranker takes its documents.")
+@click.option("--before", type=PATH, help="An earlier run: why did the document move from there to --run?")
+@click.option("--doc", help="The document asked about.")
+@click.option("--against", default="", metavar="ID", help="Why does --doc stand above this one, or below?")
+@click.option(
+    "--top", type=COUNT, metavar="N", help="Instead of --doc: the first N, and what separates them."
+)
+@click.option("-k", type=COUNT, default=1000, show_default=True, help="Documents a query of each --model.")
+@click.option("--depth", type=FROM_ZERO, default=1000, show_default=True,
+              help="Documents of the first stage that the ranker reads.")  # fmt: skip
+@click.option(
+    "--split", default="", help='"sentences(10, 5)" ...  [default: whole; as kept, where encode kept it]'
+)
+@click.option("--pool", default="", help='first, max, sum, "top(3)" ...  [default: max; as kept]')
+@click.option("--method", default="", help="removal, shapley, gradients.  [default: what suits the ranker]")
+@click.option("--unit", default="", help="What is left out at a time: sentence or word.")
+@click.option("--passes", type=COUNT, default=1024, show_default=True, help="Most pairs scored a document.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of whatever is drawn at random.")
+@click.option("--out", type=OUTPUT_FILE, help="Write a page (.html) or Markdown (.md).")
+@computing
+@as_json
+def command(
+    index_path: Path,
+    query: str,
+    queries: str | None,
+    field_name: str,
+    models: tuple[str, ...],
+    feedback: str,
+    ranker: str | None,
+    fusion: str,
+    weights: str | None,
+    run_path: Path | None,
+    first_stage: Path | None,
+    before: Path | None,
+    doc: str | None,
+    against: str,
+    top: int | None,
+    k: int,
+    depth: int,
+    split: str,
+    pool: str,
+    method: str,
+    unit: str,
+    passes: int,
+    seed: int,
+    out: Path | None,
+    precision: str,
+    device: str,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Say why a document scores what it scores, why it stands above another, or why it moved.
+
+    The answer names what each word, passage and stage adds. The parts sum to the score, or to the difference
+    of two, but for the gap that is told. Give --doc, --doc with --against, or --top.
+    """
+    _refuse_idle(models, ranker, doc, top)
+    if out is not None:
+        report.page_kind(out)
+    compute = ComputeOptions(precision, device, threads)
+    index, asked = (
+        Index.open(index_path),
+        find_query(query, queries, field_name, runs=(run_path, first_stage, before)),
+    )
+    options = SystemOptions(
+        models,
+        feedback,
+        fusion,
+        _numbers(weights),
+        open_ranker(ranker, compute) if ranker else None,
+        ranker or "",
+        _on_file(first_stage) if first_stage else None,
+        k,
+        RerankOptions(split, pool, depth),
+        ExplainOptions(method, unit, passes, seed=seed),
+        compute,
+    )
+    with console.progress("explaining", None):
+        answer = _answer(index, asked, options, Asked(doc, against, top, run_path, before))
+    if out is not None:
+        report.write(answer, out)
+        console.say(f"written to {out}")
+    if as_json:
+        console.emit_json(answer.to_dict())
+    elif out is None:
+        show(answer)
+
+
+class Asked(NamedTuple):
+    """What is asked: of which document or how many, and in which runs."""
+
+    doc: str | None
+    against: str
+    top: int | None
+    run: Path | None
+    before: Path | None
+
+
+def _answer(index: Index, query: Query, options: SystemOptions, asked: Asked) -> Answer:
+    system = build_system(index, options)
+    if asked.run is not None:
+        system = system.recorded(_on_file(asked.run))
+    if asked.doc is None:
+        return why_ranking(system, query, asked.top or 0)
+    if asked.before is not None:
+        return why_moved(system, _earlier(index, options, asked.before), query, asked.doc, asked.against)
+    ranked = asked.run is not None or options.ranker is None or bool(options.fusion)
+    if asked.against:
+        return why_above(system, query, asked.doc, asked.against, ranked=ranked)
+    return why_score(system, query, asked.doc, ranked=ranked)
+
+
+def _earlier(index: Index, options: SystemOptions, path: Path) -> System:
+    """Return the system of an earlier run: the models, where they are named beside a ranker."""
+    given = _on_file(path)
+    known = options.ranker is not None and options.models and not options.first_stage
+    return first_stage_of(index, options).recorded(given) if known else RunSystem(given)
+
+
+def _on_file(path: Path) -> RunOnRecord:
+    return RunOnRecord(read_run(path), path.name, read_tag(path))
+
+
+def _refuse_idle(models: tuple[str, ...], ranker: str | None, doc: str | None, top: int | None) -> None:
+    """Refuse what would change nothing here, and a question that is none or two."""
+    if (doc is None) == (top is None):
+        raise WrongUse("give either --doc ID, with --against ID to hold it against another, or --top N")
+    if top is not None:
+        idle("--top tells of the whole ranking", "against", "before")
+    if ranker is None:
+        idle(
+            "it is for a --ranker",
+            "first_stage",
+            "depth",
+            "split",
+            "pool",
+            "method",
+            "unit",
+            "passes",
+            "seed",
+        )
+        if len(models) < 2:
+            idle("it says how several --model, or a --ranker with them, are joined", "fusion", "weights")
+
+
+def _numbers(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise WrongUse(f"--weights {text}: write numbers with commas between them, like 0.3,0.7") from None
+
+
+def show(answer: Answer) -> None:
+    """Print an answer on the screen: sentence, tables, and the words that were read, coloured and signed."""
+    marked = False
+    for block in blocks(answer):
+        match block:
+            case TitledTable():
+                console.print_table(block.table, block.title)
+            case MarkedText():
+                console.results.print(Text(console.visible(f"{block.title}:"), style="bold"))
+                console.results.print(coloured(block), soft_wrap=not console.results.is_terminal)
+                marked = True
+            case _:
+                console.results.print(Text(console.visible(block)), soft_wrap=True)
+    if marked:
+        console.results.print(LEGEND, style="dim", markup=False, soft_wrap=True)
+
+
+def coloured(text: MarkedText) -> Text:
+    """Return a text with its words in colour; each keeps its sign, so that colour is never needed."""
+    line = Text()
+    for word, kind in text.words:
+        line.append(console.visible(word), style=STYLES[kind])
+        line.append(" ")
+    if text.more:
+        line.append(f"... and {text.more:,} words more", style="dim")
+    return line

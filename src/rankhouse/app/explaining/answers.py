@@ -1,0 +1,126 @@
+"""The four questions: why this score, why above that one, why this ranking, why did it move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rankhouse.app.explaining.systems import System
+from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.run import Ranking
+from rankhouse.explanation.answer import Contrast, Explanation, contrast
+from rankhouse.explanation.rankings import Movement, RankingExplanation, Standing, changed_places
+from rankhouse.explanation.show import standing_note
+
+
+def why_score(system: System, query: Query, doc_id: str, *, ranked: bool = True) -> Explanation:
+    """Say why a document scores what it scores.
+
+    Args:
+        system: What scores.
+        query: The question.
+        doc_id: The document.
+        ranked: Whether its rank and its ties are told too; a system that reranks has to read them all for it.
+
+    Raises:
+        WrongUse: There is no such document.
+    """
+    told = system.explain(query, doc_id)
+    if not ranked or doc_id not in (ranking := system.ranking(query)).doc_ids:
+        return told
+    return told.noting(standing_note(system.name, ranking, doc_id))
+
+
+def why_above(system: System, query: Query, doc_id: str, against: str, *, ranked: bool = True) -> Contrast:
+    """Say why a document stands above another, or below it, and what would turn them round.
+
+    Args:
+        system: What scores.
+        query: The question.
+        doc_id: The document asked about.
+        against: The other one.
+        ranked: Whether their ranks and ties are told too.
+
+    Raises:
+        WrongUse: There is no such document, or both are the same.
+    """
+    if doc_id == against:
+        raise WrongUse(f"document {doc_id} is held against itself; name another one")
+    first, second = (why_score(system, query, one, ranked=ranked) for one in (doc_id, against))
+    upper, lower = (first, second) if first.score >= second.score else (second, first)
+    turned = system.flip(query, upper.doc_id, lower) if upper.score > lower.score else None
+    return contrast(first, second, turned)
+
+
+def why_ranking(system: System, query: Query, most: int) -> RankingExplanation:
+    """Say of each of the first documents what separates it from the next.
+
+    Args:
+        system: What ranks.
+        query: The question.
+        most: How many documents.
+    """
+    ranking = system.ranking(query)
+    found = ranking.doc_ids[:most]
+    notes = () if found else (f"{system.name} finds no document for this query.",)
+    told = tuple(system.explain(query, doc_id) for doc_id in found)
+    return RankingExplanation(query, system.name, told, tuple(range(1, len(found) + 1)), notes)
+
+
+def why_order(system: System, query: Query, doc_ids: Sequence[str]) -> RankingExplanation:
+    """Order documents by their scores, and say what separates each from the next.
+
+    Args:
+        system: What scores.
+        query: The question.
+        doc_ids: The documents.
+    """
+    told = sorted((system.explain(query, doc_id) for doc_id in doc_ids), key=lambda one: -one.score)
+    return RankingExplanation(query, system.name, tuple(told), tuple(range(1, len(told) + 1)))
+
+
+def why_moved(
+    now: System, before: System, query: Query, doc_id: str, against: str = "", *, asked: bool = True
+) -> Movement:
+    """Say why a document stands elsewhere than before, by the document that it changed places with.
+
+    Of those it overtook, the one that stood highest is compared; else, of those that overtook it, the one
+    that stands highest now.
+
+    Args:
+        now: What ranks now.
+        before: What ranked before.
+        query: The question.
+        doc_id: The document.
+        against: The document to compare with; "" chooses it.
+        asked: Whether ``before`` can say why; else only its ranking is known.
+    """
+    earlier, later = before.ranking(query), now.ranking(query)
+    overtook, overtaken_by = changed_places(earlier, later, doc_id)
+    rival = against or next((other for other in (*overtook, *overtaken_by) if other in later.doc_ids), "")
+    then: Explanation | Contrast | None = None
+    notes: tuple[str, ...] = ()
+    if asked and doc_id in earlier.doc_ids:
+        try:
+            then = _why(before, query, doc_id, rival if rival in earlier.doc_ids else "")
+        except RankhouseError as error:
+            notes = (f"What {before.name} says is not explained: {error}.",)
+    return Movement(
+        query,
+        doc_id,
+        _standing(before, earlier, doc_id),
+        _standing(now, later, doc_id),
+        overtook,
+        overtaken_by,
+        _why(now, query, doc_id, rival),
+        then,
+        notes,
+    )
+
+
+def _why(system: System, query: Query, doc_id: str, rival: str) -> Explanation | Contrast:
+    return why_above(system, query, doc_id, rival) if rival else why_score(system, query, doc_id)
+
+
+def _standing(system: System, ranking: Ranking, doc_id: str) -> Standing:
+    return Standing.of_document(system.name, ranking, doc_id)

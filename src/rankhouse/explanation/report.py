@@ -1,0 +1,95 @@
+"""An answer as a file: a page of HTML that stands alone (extra: report), or Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, cast
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.outputs import writing
+from rankhouse.explanation.answer import Contrast, Explanation
+from rankhouse.explanation.rankings import Answer, Movement, RankingExplanation
+from rankhouse.explanation.show import to_markdown
+from rankhouse.explanation.tables import ranking_table
+from rankhouse.explanation.views import View, view_of
+from rankhouse.page.html import write_page
+
+_TEMPLATE = Path(__file__).parent / "templates" / "why.html.j2"
+
+
+def page_kind(path: Path) -> Literal["html", "md"]:
+    """Return the kind of file that an ending asks for.
+
+    Raises:
+        WrongUse: Neither .html nor .md.
+    """
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in ("html", "md"):
+        raise WrongUse(f'"{path}": an answer is written as .html or .md; give the file one of these endings')
+    return cast('Literal["html", "md"]', kind)
+
+
+def write(answer: Answer, path: Path | str) -> None:
+    """Write an answer as a page or as Markdown, as the file's ending says.
+
+    Args:
+        answer: What is written.
+        path: A .html or .md file.
+
+    Raises:
+        WrongUse: Another ending.
+        MissingExtra: jinja2 is not installed, which a page needs.
+        OutputFailed: The file cannot be written.
+    """
+    path = Path(path)
+    if page_kind(path) == "md":
+        with writing(path) as out:
+            out.write(to_markdown(answer))
+        return
+    sections, table = _sections(answer)
+    content = {
+        "title": title_of(answer),
+        "query": _query(answer),
+        "sentence": answer.sentence(),
+        "sections": sections,
+        "table": table,
+        "notes": _notes(answer),
+    }
+    write_page(_TEMPLATE, content, path)
+
+
+def title_of(answer: Answer) -> str:
+    """Return the heading of an answer's page."""
+    match answer:
+        case Contrast():
+            place = "below" if answer.score < 0 else "above" if answer.score else "beside"
+            return f"Why {answer.first.doc_id} stands {place} {answer.second.doc_id}"
+        case Explanation():
+            return f"Why {answer.doc_id} scores {answer.score:.4g}"
+        case Movement():
+            return f"Why {answer.doc_id} moved"
+        case RankingExplanation():
+            return f"Why this order: {answer.run}"
+
+
+def _query(answer: Answer) -> Query:
+    return answer.first.query if isinstance(answer, Contrast) else answer.query
+
+
+def _notes(answer: Answer) -> tuple[str, ...]:
+    """Return the notes that belong to no section."""
+    return answer.notes if isinstance(answer, RankingExplanation | Movement) else ()
+
+
+def _sections(answer: Answer) -> tuple[list[tuple[str, View]], object]:
+    """Return (heading, view) of each section, and a table to stand above them or None."""
+    match answer:
+        case Movement():
+            both = ((answer.after, answer.now), (answer.before, answer.then))
+            return [(one.sentence(), view_of(told)) for one, told in both if told is not None], None
+        case RankingExplanation():
+            ranked = zip(answer.ranks, answer.documents, strict=True)
+            return [(f"{rank}. {told.doc_id}", view_of(told)) for rank, told in ranked], ranking_table(answer)
+        case _:
+            return [("", view_of(answer))], None
