@@ -10,16 +10,7 @@ import numpy as np
 from rankhouse.evaluation.comparison_data import ComparisonData, QueryDifference
 from rankhouse.evaluation.paired_wins import PairedWins
 from rankhouse.evaluation.significance import Floats
-from rankhouse.page.charts import (
-    DASHED,
-    Draw,
-    Palette,
-    chart_kind,
-    inline,
-    plain_axes,
-    shortened,
-    write,
-)
+from rankhouse.page.charts import DASHED, Draw, Palette, chart_kind, inline, plain_axes, shortened, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -39,13 +39,7 @@ from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose
 from rankhouse.training import diagnostics
 from rankhouse.training import optimizer as optimise
-from rankhouse.training.checkpoint import (
-    optimiser_state,
-    restore_optimiser,
-    save_tensors,
-    seeded,
-    under,
-)
+from rankhouse.training.checkpoint import optimiser_state, restore_optimiser, save_tensors, seeded, under
 from rankhouse.training.folder import CHECKPOINT, LOG, OUTCOME, SETTINGS
 from rankhouse.training.learning_rate import SCHEDULES, Moment
 from rankhouse.training.log import TrainingLog

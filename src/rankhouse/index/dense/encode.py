@@ -18,14 +18,7 @@ from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, Encoder, FloatArray
 from rankhouse.core.progress import Progress
-from rankhouse.index.append_log import (
-    AppendLog,
-    Chunk,
-    DocumentSource,
-    append_documents,
-    begin,
-    finish,
-)
+from rankhouse.index.append_log import AppendLog, Chunk, DocumentSource, append_documents, begin, finish
 from rankhouse.index.dense.vectors import (
     DTYPES,
     SIMILARITIES,

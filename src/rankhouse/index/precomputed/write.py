@@ -19,14 +19,7 @@ from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, FloatArray, Passage
 from rankhouse.core.progress import Progress
-from rankhouse.index.append_log import (
-    AppendLog,
-    Chunk,
-    DocumentSource,
-    append_documents,
-    begin,
-    finish,
-)
+from rankhouse.index.append_log import AppendLog, Chunk, DocumentSource, append_documents, begin, finish
 from rankhouse.index.precomputed.read import (
     FORMATS,
     Kind,
