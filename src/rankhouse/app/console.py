@@ -134,7 +134,7 @@ def warn_of_truncation(ranker: NeuralRanker, name: str) -> None:
 def emit_json(data: object) -> None:
     """Write a machine-readable result to standard output: one indented JSON document."""
     raw = msgspec.json.format(msgspec.json.encode(data), indent=2)
-    click.echo(_not_escaped_by_json.sub(lambda found: f"\\u{ord(found[0]):04x}", raw.decode()))
+    click.echo(_not_escaped_by_json.sub(lambda match: f"\\u{ord(match[0]):04x}", raw.decode()))
 
 
 def print_table(table: Table, title: str = "") -> None:

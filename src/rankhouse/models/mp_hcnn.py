@@ -184,14 +184,14 @@ class Hierarchy(nn.Module):
             (n, features) idf-weighted maxima and means of each query unit, zero beyond its side's length;
             and the l matrices (n, q, p) they come from, each row spread to sum to 1 over the post.
         """
-        asked, said = query.mask(at_least=1), post.mask(at_least=1)
-        idf = cast(Tensor, self.idf)[query.pad(at_least=1)] * asked
-        there = said.any(1)[:, None, None]
+        query_mask, post_mask = query.mask(at_least=1), post.mask(at_least=1)
+        idf = cast(Tensor, self.idf)[query.pad(at_least=1)] * query_mask
+        there = post_mask.any(1)[:, None, None]
         pools, matrices = [], []
         for left, right in zip(self.climb(query), self.climb(post), strict=True):
-            raw = dots(left, right).masked_fill(~said[:, None, :], -1e30)
-            spread = _softmax(raw) * said[:, None, :] * there
-            means = row_sums(raw * said[:, None, :]) / said.sum(1).clamp_min(1)[:, None]
+            raw = dots(left, right).masked_fill(~post_mask[:, None, :], -1e30)
+            spread = _softmax(raw) * post_mask[:, None, :] * there
+            means = row_sums(raw * post_mask[:, None, :]) / post_mask.sum(1).clamp_min(1)[:, None]
             pooled = torch.stack([spread.amax(2) * idf, means.tanh() * idf], dim=2)  # (n, q, 2)
             pools.append(F.pad(pooled, (0, 0, 0, self.most - pooled.shape[1])).flatten(1))
             matrices.append(spread)

@@ -106,19 +106,19 @@ class PACRR(WordModel):
             batch: n pairs.
             match: (n, q, p), of :meth:`match`.
         """
-        asked, said = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
+        query_mask, passage_mask = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
         maps = [match]
         for size, square in enumerate(self.squares, 2):
             wide = nn.functional.pad(match[:, None], (0, size - 1, 0, size - 1))
             maps.append(square(wide).relu().amax(1))
-        best = [self._best(each, said) for each in maps]
+        best = [self._best(each, passage_mask) for each in maps]
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
-        return torch.cat([*best, shares(idf, asked).unsqueeze(2)], dim=2) * asked.unsqueeze(2)
+        return torch.cat([*best, shares(idf, query_mask).unsqueeze(2)], dim=2) * query_mask.unsqueeze(2)
 
-    def _best(self, values: Tensor, said: Tensor) -> Tensor:
+    def _best(self, values: Tensor, passage_mask: Tensor) -> Tensor:
         """(n, q, p) -> (n, q, k), best first; zero where the passage has fewer than k words."""
         most = self.design.best
-        values = values.masked_fill(~said[:, None, :], -torch.inf)
+        values = values.masked_fill(~passage_mask[:, None, :], -torch.inf)
         top = values.topk(min(most, values.shape[2]), dim=2).values
         top = nn.functional.pad(top, (0, most - top.shape[2]), value=-torch.inf)
         return top.masked_fill(top == -torch.inf, 0.0)

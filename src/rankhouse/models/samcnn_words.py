@@ -46,8 +46,10 @@ class DistinctWords:
         """
         if train.fits(self.vectors):
             return row_dots(self._units, self.places(query), self.places(passage))
-        asked, said = (F.embedding(self.places(ids), self.vectors) for ids in (query, passage))
-        return cosines(asked, said)
+        query_vectors, passage_vectors = (
+            F.embedding(self.places(ids), self.vectors) for ids in (query, passage)
+        )
+        return cosines(query_vectors, passage_vectors)
 
     def places(self, ids: Tensor) -> Tensor:
         """Return the rows of ``vectors`` where these words stand, of the same shape."""

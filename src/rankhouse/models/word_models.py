@@ -152,10 +152,10 @@ class WordReader:
         for query, passage in pairs:
             if query.text not in queries:
                 queries[query.text] = self.ids(self.split(query.text))
-            asked, said = queries[query.text], self.ids(self.split(passage.text))
-            query_rows.append(asked[: self.reading.query_length])
-            passage_rows.append(said[: self.reading.passage_length])
-            lost.append(len(asked) + len(said) - len(query_rows[-1]) - len(passage_rows[-1]))
+            query_ids, passage_ids = queries[query.text], self.ids(self.split(passage.text))
+            query_rows.append(query_ids[: self.reading.query_length])
+            passage_rows.append(passage_ids[: self.reading.passage_length])
+            lost.append(len(query_ids) + len(passage_ids) - len(query_rows[-1]) - len(passage_rows[-1]))
         return TwoSided(Ragged.of(query_rows), Ragged.of(passage_rows), torch.tensor(lost, dtype=torch.int64))
 
     def rows(self, texts: Sequence[str], limit: int) -> Ragged:

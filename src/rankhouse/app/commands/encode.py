@@ -113,7 +113,7 @@ class _Options(NamedTuple):
 def _dense(
     index: Index, encoder: Encoder, options: _Options, name: str, vectors: str
 ) -> tuple[dict[str, object], str]:
-    """Give every passage a vector; build a structure over them if one is named."""
+    """Encode every passage as a vector; build a structure over them if one is named."""
     if options.dtype == "int8":
         raise WrongUse('--dtype int8: a bi-encoder\'s vectors are float32 or float16; see --vectors "sq8"')
     splitter = notation.make(options.split, SPLITTERS, "splitter")

@@ -39,26 +39,26 @@ def command(
     ids = [query.id for query in read_queries(queries) if judged is None or query.id in judged]
     if not ids:
         raise WrongUse(f"no query of {queries} is left to deal; do --qrels belong to these queries?")
-    made = deal(ids, count, seed) if given is None else _checked(given, ids)
-    write_folds(made, out)
-    sizes = [len(fold) for fold in made.folds]
+    result = deal(ids, count, seed) if given is None else _checked(given, ids)
+    write_folds(result, out)
+    sizes = [len(fold) for fold in result.folds]
     if as_json:
-        console.emit_json({"folds": str(out), "sizes": sizes, "seed": made.seed})
+        console.emit_json({"folds": str(out), "sizes": sizes, "seed": result.seed})
     else:
         console.say(f"{sum(sizes):,} queries in {len(sizes)} folds of {', '.join(map(str, sizes))}: {out}")
 
 
 def _checked(path: Path, ids: list[str]) -> Folds:
     """Read someone else's folds, and make sure that they hold these queries."""
-    found = read_folds(path)
-    missing = sorted(set(ids) - set(found.query_ids))
+    given = read_folds(path)
+    missing = sorted(set(ids) - set(given.query_ids))
     if missing:
         raise BadData(
             f"{len(missing)} queries are in no fold: {name_few(missing, 8)}; add them, or deal anew", path
         )
     wanted = set(ids)
-    kept = tuple(tuple(q for q in fold if q in wanted) for fold in found.folds)
-    if not all(kept):
-        empty = next(number for number, fold in enumerate(kept, 1) if not fold)
+    parts = tuple(tuple(q for q in fold if q in wanted) for fold in given.folds)
+    if not all(parts):
+        empty = next(number for number, fold in enumerate(parts, 1) if not fold)
         raise BadData(f"fold {empty} holds none of these queries, so there is nothing to test on", path)
-    return Folds(found.seed, kept)
+    return Folds(given.seed, parts)

@@ -193,11 +193,11 @@ def _write_corpus(
 
 def _matches(qrels: Qrels, queries: list[Query], own: Mapping[str, str]) -> dict[str, Mapping[str, int]]:
     """Keep each query's matches with other entries than itself, in the order of the judgements."""
-    found = {
+    matched = {
         query.id: {d: 1 for d, g in qrels.get(query.id, {}).items() if g > 0 and d != own.get(query.id)}
         for query in queries
     }
-    return {query_id: matches for query_id, matches in found.items() if matches}
+    return {query_id: matches for query_id, matches in matched.items() if matches}
 
 
 def _keys(
@@ -220,18 +220,18 @@ def _values(by: str, queries: str, corpus: tuple[str, ...], asked: list[Query]) 
         BadData: A query has none.
     """
     # Queries are read as documents, which keep what else their records carry.
-    found: dict[str, list[str]] = {}
+    by_query: dict[str, list[str]] = {}
     wanted = {query.id for query in asked}
     for sources in ((queries,), corpus):
         for record in read_documents(sources):
-            if record.id in wanted and record.id not in found and by in record.extra:
-                found[record.id] = [msgspec.json.encode(record.extra[by]).decode()]
-    if missing := [query.id for query in asked if query.id not in found]:
+            if record.id in wanted and record.id not in by_query and by in record.extra:
+                by_query[record.id] = [msgspec.json.encode(record.extra[by]).decode()]
+    if missing := [query.id for query in asked if query.id not in by_query]:
         raise BadData(
             f'--by {by}: {len(missing):,} of {len(asked):,} queries have no "{by}", nor has an entry of '
             f'their id: "{missing[0]}" ...; name a key that every record has, or leave --by out'
         )
-    return found
+    return by_query
 
 
 def _shared(parts: Mapping[str, tuple[str, ...]], judged: Mapping[str, Mapping[str, int]]) -> int:
@@ -252,5 +252,5 @@ def _write_part(
     write_queries(own, out / f"{name}.queries.jsonl")
     matches = restrict(judged, [query.id for query in own])
     write_qrels(matches, out / f"{name}.qrels")
-    counts = Counter({query_id: len(found) for query_id, found in matches.items()})
+    counts = Counter({query_id: len(doc_ids) for query_id, doc_ids in matches.items()})
     return Row(name, len(own), len(counts), counts.total())

@@ -140,8 +140,8 @@ def command(
     if report_path is not None:
         report.write_report(done, report_path, f"Labels in {out.name}")
     if as_json:
-        found = report.labelling_record(done) | {"seconds": round(seconds, 3)}
-        console.emit_json(found | ({"overlap": shared._asdict()} if shared else {}))
+        record = report.labelling_record(done) | {"seconds": round(seconds, 3)}
+        console.emit_json(record | ({"overlap": shared._asdict()} if shared else {}))
     else:
         _show(done, shared, seconds)
 
@@ -202,10 +202,10 @@ def _guard(
 
 
 def _show(done: LabelResult, shared: Overlap | None, seconds: float) -> None:
-    made = [report.work_table(done), report.positives_table(done.agreement)]
+    tables = [report.work_table(done), report.positives_table(done.agreement)]
     if done.agreement.confusions:
-        made.append(report.confusions_table(done.agreement))
-    for table in made:
+        tables.append(report.confusions_table(done.agreement))
+    for table in tables:
         console.print_table(table)
     if shared is not None:
         rows = tuple((what, f"{count:,}", some) for what, count, some in shared.rows())

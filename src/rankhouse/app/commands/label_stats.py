@@ -31,13 +31,13 @@ def command(files: tuple[Path, ...], truth: Path | None, relevant_from: int, as_
     if truth is None:
         idle("it is a grade of --truth", "relevant_from")
     known = from_grade(read_qrels(truth), relevant_from) if truth else None
-    found = {str(path): summarise_pairs(read_pairs(path), known) for path in files}
+    summaries = {str(path): summarise_pairs(read_pairs(path), known) for path in files}
     if as_json:
-        said = {name: one._asdict() | _shares(one) for name, one in found.items()}
-        console.emit_json(next(iter(said.values())) if len(said) == 1 else said)
+        records = {name: one._asdict() | _shares(one) for name, one in summaries.items()}
+        console.emit_json(next(iter(records.values())) if len(records) == 1 else records)
         return
     columns = ("file", "pairs", "relevant", "queries", "with a relevant", "precision", "recall")
-    console.print_table(Table(columns, tuple(_row(name, one) for name, one in found.items())))
+    console.print_table(Table(columns, tuple(_row(name, one) for name, one in summaries.items())))
 
 
 def _shares(one: PairsSummary) -> dict[str, float | None]:

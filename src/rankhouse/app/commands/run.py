@@ -147,8 +147,8 @@ def show(result: Result, files: list[Path]) -> None:
     if passed_over:
         console.say(f"data absent, so these steps were passed over: {', '.join(passed_over)}")
     console.results.print(result.verdict, markup=False)
-    kept = sum(state.state == "kept" for state in result.states)
+    reused = sum(state.state == "kept" for state in result.states)
     console.say(
-        f"{len(result.states)} steps ({kept} kept), {result.seconds:.1f} s of work; written: "
+        f"{len(result.states)} steps ({reused} kept), {result.seconds:.1f} s of work; written: "
         f"{', '.join(str(path) for path in files)}"
     )

@@ -67,6 +67,10 @@ def _counts(name: str, **numbers: int | None) -> dict[str, int | None]:
 def filled_in(asked: Structure, n: int) -> Structure:
     """Return a structure over n vectors with a number wherever none was asked for.
 
+    Args:
+        asked: What was asked for.
+        n: How many vectors.
+
     Raises:
         WrongUse: More lists than vectors.
     """

@@ -67,13 +67,13 @@ def _dots_by_query(query: Tensor, passage: Tensor) -> Tensor:
     n, q, d = query.shape
     if train.fits(query):
         table = torch.cat([query.reshape(-1, d), passage.reshape(-1, d)])
-        asked, said = torch.split(torch.arange(len(table)), [n * q, len(table) - n * q])
-        return row_dots(table, asked.view(n, q), said.view(n, -1))
+        query_at, passage_at = torch.split(torch.arange(len(table)), [n * q, len(table) - n * q])
+        return row_dots(table, query_at.view(n, q), passage_at.view(n, -1))
     out = query.new_empty(n, passage.shape[1], q)
     other = (query[1:] != query[:-1]).flatten(1).any(1).nonzero().flatten() + 1
     for start, end in pairwise([0, *other.tolist(), n]):
-        said = multiply(passage[start:end].reshape(-1, d), query[start].contiguous())
-        out[start:end] = said.view(end - start, -1, q)
+        block = multiply(passage[start:end].reshape(-1, d), query[start].contiguous())
+        out[start:end] = block.view(end - start, -1, q)
     return out.transpose(1, 2).contiguous()
 
 
@@ -110,9 +110,9 @@ def cosines(query: Tensor, passage: Tensor) -> Tensor:
 
 def _over_lengths(match: Tensor, query: Tensor, passage: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Divide products (n, q, p) by lengths: the matrix, and one over all lengths, (n, q, 1) and (n, 1, p)."""
-    asked = (torch.linalg.vector_norm(query, dim=2) + NORM_EPS).reciprocal_().unsqueeze(2)
-    said = (torch.linalg.vector_norm(passage, dim=2) + NORM_EPS).reciprocal_().unsqueeze(1)
-    return match * asked * said, asked, said
+    query_scale = (torch.linalg.vector_norm(query, dim=2) + NORM_EPS).reciprocal_().unsqueeze(2)
+    passage_scale = (torch.linalg.vector_norm(passage, dim=2) + NORM_EPS).reciprocal_().unsqueeze(1)
+    return match * query_scale * passage_scale, query_scale, passage_scale
 
 
 class _Cosines(torch.autograd.Function):
@@ -122,20 +122,24 @@ class _Cosines(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, passage: Tensor) -> Tensor:  # noqa: ANN401 - torch's context
         with torch.autocast(query.device.type, enabled=False):
             query32, passage32 = query.float(), passage.float()
-            match, asked, said = _over_lengths(query32 @ passage32.transpose(1, 2), query32, passage32)
-        ctx.save_for_backward(query, passage, match, asked, said)
+            match, query_scale, passage_scale = _over_lengths(
+                query32 @ passage32.transpose(1, 2), query32, passage32
+            )
+        ctx.save_for_backward(query, passage, match, query_scale, passage_scale)
         return match
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        query, passage, match, asked, said = ctx.saved_tensors
+        query, passage, match, query_scale, passage_scale = ctx.saved_tensors
         query, passage = query.float(), passage.float()
-        products = gradient * asked * said
+        products = gradient * query_scale * passage_scale
         shared = gradient * match
         to_query, to_passage = products @ passage, products.transpose(1, 2) @ query
-        to_query.addcmul_(query, shared.sum(2, keepdim=True) * asked.square(), value=-1)
-        to_passage.addcmul_(passage, (shared.sum(1, keepdim=True) * said.square()).transpose(1, 2), value=-1)
+        to_query.addcmul_(query, shared.sum(2, keepdim=True) * query_scale.square(), value=-1)
+        to_passage.addcmul_(
+            passage, (shared.sum(1, keepdim=True) * passage_scale.square()).transpose(1, 2), value=-1
+        )
         return to_query, to_passage
 
 
@@ -155,11 +159,11 @@ def word_cosines(
     """
     if torch.is_grad_enabled():
         return _learned_cosines(words, query, passage, dtype)
-    asked, query_at = torch.unique(query, return_inverse=True)
-    said, passage_at = torch.unique(passage, return_inverse=True)
-    if len(asked) * len(said) > 2 * query.shape[1] * passage.numel():
+    query_words, query_at = torch.unique(query, return_inverse=True)
+    passage_words, passage_at = torch.unique(passage, return_inverse=True)
+    if len(query_words) * len(passage_words) > 2 * query.shape[1] * passage.numel():
         return _cosines_by_query(words, query, passage, dtype)
-    known = products(unit(words(said).to(dtype)), unit(words(asked).to(dtype))).T
+    known = products(unit(words(passage_words).to(dtype)), unit(words(query_words).to(dtype))).T
     return known[query_at[:, :, None], passage_at[:, None, :]]
 
 
@@ -183,11 +187,11 @@ def _learned_cosines(words: nn.Embedding, query: Tensor, passage: Tensor, dtype:
             table, *(rows.view(ids.shape) for rows, ids in zip(parts, (query, passage), strict=True))
         )
     # index_select and not table[...]: going back, it adds up rows several times as fast
-    asked, said = (
+    query_vectors, passage_vectors = (
         table.index_select(0, rows).view(*ids.shape, -1)
         for rows, ids in zip(at.split([query.numel(), passage.numel()]), (query, passage), strict=True)
     )
-    return dots(asked, said)
+    return dots(query_vectors, passage_vectors)
 
 
 def row_dots(table: Tensor, query: Tensor, passage: Tensor) -> Tensor:

@@ -76,7 +76,7 @@ def make_manifest(plan: Plan, states: list[State]) -> Manifest:
         smallest=plan.file.smallest,
         versions=_versions(),
         machine=_machine(),
-        data={found.name: Datum(found.word, found.identity, found.absent) for found in used},
+        data={source.name: Datum(source.word, source.identity, source.absent) for source in used},
         steps=[state.record for state in states if state.record is not None],
         absent=[state.task.title for state in states if state.record is None],
     )
