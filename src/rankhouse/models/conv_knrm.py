@@ -85,9 +85,9 @@ class ConvKNRM(WordModel):
         """Return a match matrix (n, q, p) a pair of lengths; "2-3": query 2-grams, passage 3-grams."""
         query, passage = self.grams(batch.query), self.grams(batch.passage)
         return {
-            f"{i}-{j}": dots(asked, said)
-            for i, asked in enumerate(query, 1)
-            for j, said in enumerate(passage, 1)
+            f"{i}-{j}": dots(query_grams, passage_grams)
+            for i, query_grams in enumerate(query, 1)
+            for j, passage_grams in enumerate(passage, 1)
         }
 
     def _features(self, counts: Tensor, query_mask: Tensor) -> Tensor:
@@ -136,9 +136,9 @@ class ConvKNRM(WordModel):
             match, counts = self._compiled(batch)
             m = range(self.design.grams)
             return {f"{i + 1}-{j + 1}": (match[:, i, :, j], counts[:, i, :, j]) for i in m for j in m}
-        said = batch.passage.mask(at_least=1)
+        passage_mask = batch.passage.mask(at_least=1)
         return {
-            name: (match, soft_counts(match, said, self.kernels))
+            name: (match, soft_counts(match, passage_mask, self.kernels))
             for name, match in self.matches(batch).items()
         }
 
@@ -146,15 +146,17 @@ class ConvKNRM(WordModel):
         """Score n pairs: (n,)."""
         if train.fits(self.embedding.weight):
             return through(self.weight, self._learned_features(batch)).squeeze(1)
-        asked = batch.query.mask(at_least=1)
-        features = torch.cat([self._features(counts, asked) for _, counts in self.pooled(batch).values()], 1)
+        query_mask = batch.query.mask(at_least=1)
+        features = torch.cat(
+            [self._features(counts, query_mask) for _, counts in self.pooled(batch).values()], 1
+        )
         return through(self.weight, features).squeeze(1)
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:
         """Show what one pair's score is made of; a part for each pair of lengths, they sum to the score."""
         batch = self.encode([pair]).to(self.weight.weight.device)
-        asked = batch.query.mask(at_least=1)
+        query_mask = batch.query.mask(at_least=1)
         query_words, passage_words = self.reader.words(pair)
         q, p = len(query_words), len(passage_words)
         matches, sums, parts = {}, {}, {}
@@ -164,7 +166,7 @@ class ConvKNRM(WordModel):
         ):
             matches[f"cosine {name}"] = array(match[0, :q, :p])
             sums[f"kernel sums {name}"] = array(counts[0, :q])
-            parts[f"grams {name}"] = float((self._features(counts, asked)[0] * weight).sum())
+            parts[f"grams {name}"] = float((self._features(counts, query_mask)[0] * weight).sum())
         columns = dict.fromkeys(sums, names)
         score = float(self(batch))
         return Evidence(query_words, passage_words, score, matches, sums, columns, parts)
