@@ -18,7 +18,8 @@ from rankhouse.models.conv_knrm import ConvKNRM, ConvKNRMDesign
 from rankhouse.models.knrm import KNRM, KNRMDesign
 from rankhouse.models.samcnn import SamCNN, SamCNNDesign
 from rankhouse.models.tk import TK, TKDesign
-from rankhouse.models.word_models import WordReader, hinge
+from rankhouse.models.word_models import hinge
+from rankhouse.models.word_reading import WordReader
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
 from rankhouse.nn.layers.tk_encoder import OuterEpsNorm, bag_of_rows, sinusoids
 from rankhouse.text.vocabulary import Entry, Vocabulary

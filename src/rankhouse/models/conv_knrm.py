@@ -18,7 +18,8 @@ from torch.nn import functional as F
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
+from rankhouse.models.word_models import Evidence, WordModel, array, embedding
+from rankhouse.models.word_reading import Reading, WordReader
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import Texts
 from rankhouse.nn.layers import compiled_words

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
+from rankhouse.models.word_models import Evidence, WordModel, array, embedding
+from rankhouse.models.word_reading import Reading, WordReader
 from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.match import word_cosines

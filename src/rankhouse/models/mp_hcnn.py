@@ -25,19 +25,8 @@ from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.contract import Objective, plain_scorer
-from rankhouse.models.word_models import (
-    BATCH_TOKENS,
-    Evidence,
-    Reading,
-    WordReader,
-    array,
-    begin,
-    blank_table,
-    design_from,
-    embedding,
-    policy_of,
-    seeded,
-)
+from rankhouse.models.word_models import BATCH_TOKENS, Evidence, array, begin, blank_table, embedding, seeded
+from rankhouse.models.word_reading import Reading, WordReader, design_from, policy_of
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.convolve import convolved
 from rankhouse.nn.layers.linear import row_sums, through

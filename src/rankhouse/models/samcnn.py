@@ -24,17 +24,8 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.contract import Objective
 from rankhouse.models.samcnn_words import DistinctWords, ProductCache
-from rankhouse.models.word_models import (
-    Evidence,
-    Reading,
-    WordModel,
-    WordReader,
-    array,
-    begin,
-    design_from,
-    embedding,
-    seeded,
-)
+from rankhouse.models.word_models import Evidence, WordModel, array, begin, embedding, seeded
+from rankhouse.models.word_reading import Reading, WordReader, design_from
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.convolve import WideFilters
 from rankhouse.nn.layers.linear import query_sums, through

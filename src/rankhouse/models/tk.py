@@ -22,15 +22,8 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
 from rankhouse.models.contract import Storage, StoredPassages
 from rankhouse.models.tk_heads import KernelHead, WindowHead
-from rankhouse.models.word_models import (
-    Evidence,
-    Reading,
-    WordModel,
-    WordReader,
-    array,
-    embedding,
-    on_distinct,
-)
+from rankhouse.models.word_models import Evidence, WordModel, array, embedding, on_distinct
+from rankhouse.models.word_reading import Reading, WordReader
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import Texts
 from rankhouse.nn.layers import compiled_words
