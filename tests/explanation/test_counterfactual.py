@@ -194,6 +194,23 @@ def test_greedy_puts_back_what_need_not_go():
     assert found.places == ((0, 3), (0, 4), (0, 5))
 
 
+def test_a_smaller_choice_than_the_greedy_one_is_looked_for():
+    """Six lures would do, one after the other; a pair of which neither counts alone does as well."""
+
+    def formula(said):
+        return sum(f"s{at}" in said for at in range(8)) + 9 * ("a1" in said or "a2" in said)
+
+    text = " ".join(sentence(name) for name in (*(f"s{at}" for at in range(8)), "a1", "n1", "a2"))
+    ranker = Planted(formula)
+    found = flip(ranker, QUERY, Document("A", text), ("B", 11.5))
+    assert found.places == ((0, 8), (0, 10))
+    assert found.minimal
+    assert ranker.pairs < 100
+    hurried = flip(ranker, QUERY, Document("A", text), ("B", 11.5), options=ExplainOptions(passes=40))
+    assert len(hurried.removed) == 6
+    assert not hurried.minimal
+
+
 def test_a_document_of_a_hundred_thousand_words_ends(fresh):
     text = " ".join(sentence(f"w{at % 90}") for at in range(7_000)) + " Ships."
     ranker = counting()

@@ -2,7 +2,8 @@
 
 As CREDENCE (Rorseth et al., arXiv 2302.04983) asks for them, but found exactly where that is affordable:
 choices of sentences are tried in the order of their size, so the first that flips the order is a least one.
-Beyond the budget the sentences that hold the document up most go first, and what need not go is put back.
+Of many sentences those that hold the document up most go first, what need not go is put back, and then all
+smaller choices are tried as far as the budget goes.
 Every choice is scored by the ordinary path: the document without them is cut, scored and pooled again.
 """
 
@@ -157,21 +158,25 @@ class _Search:
         Returns:
             The choice, and whether all smaller ones were tried.
         """
-        n, tried = len(self.units), 0
+        n = len(self.units)
         every = n <= ALWAYS_TRIED and not self.in_blocks and 1 << n <= self._bounded
-        singly: list[float] = []
-        for size in range(1, n):
+        singly = [(at,) for at in range(n)] if n > 1 else []
+        scores = self.scores(singly)
+        if (lowest := min(scores, default=bound)) < bound:
+            return singly[scores.index(lowest)], True
+        choice = () if every else self._greedy(bound, scores)
+        if not choice and not every:
+            return (), False
+        tried = n
+        for size in range(2, len(choice) or n):
             tried += math.comb(n, size)
-            if size > 1 and not every and tried > self._affordable:
-                choice = self._greedy(bound, singly)
-                return choice, len(choice) <= size
+            if tried > self._affordable and not every:
+                return choice, False
             choices = list(combinations(range(n), size))
             scores = self.scores(choices)
-            singly = singly or scores
-            lowest = min(range(len(choices)), key=scores.__getitem__)
-            if scores[lowest] < bound:
-                return choices[lowest], True
-        return (), True
+            if (lowest := min(scores)) < bound:
+                return choices[scores.index(lowest)], True
+        return choice, True
 
     def _greedy(self, bound: float, singly: Sequence[float]) -> tuple[int, ...]:
         """Leave out what holds the document up most, then put back what need not go.
