@@ -13,6 +13,7 @@ from rankhouse.explanation.options import ExplainOptions, Method
 from rankhouse.explanation.reading import family_of, uncached
 from rankhouse.explanation.removal import explain_removal
 from rankhouse.explanation.shapley import explain_shapley
+from rankhouse.explanation.vectors import explain_biencoder
 
 __all__ = [
     "ANY_FAMILY",
@@ -27,7 +28,7 @@ __all__ = [
 METHODS: dict[str, Method] = {
     "crossencoder": explain_removal,
     "monot5": explain_removal,
-    "biencoder": explain_removal,
+    "biencoder": explain_biencoder,
     "tk": explain_tk,
     "knrm": explain_knrm,
     "conv_knrm": explain_conv_knrm,

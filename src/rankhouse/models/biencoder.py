@@ -35,6 +35,7 @@ from rankhouse.models.checkpoint import (
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import TextIds, TextReader, plain, text_layout
 from rankhouse.models.sentence_transformers import Pooling, Settings, read_dense, read_settings
+from rankhouse.models.text_vectors import Finish, VectorScorer
 from rankhouse.models.transformer_encoders import encoder_of, length_limit, padded
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.linear import packed_linears
@@ -171,20 +172,14 @@ class BiEncoder(nn.Module):
         right = _also_right(batch, own.cpu(), which.cpu()).to(scores.device)
         return in_batch_loss(scores.masked_fill(right, -torch.inf), own)
 
-    def vector_scorer(self, compute: Compute) -> Callable[[Packed], Tensor]:
+    def vector_scorer(self, compute: Compute) -> VectorScorer:
         """Return the quickest way from ids to vectors (n, d)."""
         first = self.policy["pooling"] == "cls"
         encoder = encoder_of(self.network, compute, first_only=first)
         dense = packed_linears(
             deepcopy(self.dense).to(compute.device).eval(), compute._replace(precision="fp32")
         )
-        finish = _Finish(dense, self.policy["normalised"])
-
-        def vectors(batch: Packed) -> Tensor:
-            batch = batch.to(compute.device)
-            return finish(encoder.first(batch) if first else _means(encoder.hidden(batch), batch.lengths))
-
-        return vectors
+        return VectorScorer(encoder, Finish(dense, self.policy["normalised"]), first, compute.device)
 
     def scorer(self, compute: Compute) -> Callable[[DualBatch], Tensor]:
         """Return the quickest way from ids to scores (n,)."""
@@ -210,7 +205,7 @@ class BiEncoder(nn.Module):
         return checkpoint_assets(self._tokenizer, self._config)
 
     def _finish(self, pooled: Tensor) -> Tensor:
-        return _Finish(self.dense, self.policy["normalised"])(pooled)
+        return Finish(self.dense, self.policy["normalised"])(pooled)
 
 
 def open_biencoder(
@@ -314,23 +309,6 @@ def dense_layers(shapes: Sequence[Mapping[str, Any]]) -> nn.Sequential:
         if shape["activation"] == "tanh":
             layers.append(nn.Tanh())
     return nn.Sequential(*layers)
-
-
-class _Finish:
-    """Linear layers and length 1, behind the pooling."""
-
-    def __init__(self, dense: nn.Module, normalised: bool) -> None:
-        self._dense, self._normalised = dense, normalised
-
-    def __call__(self, pooled: Tensor) -> Tensor:
-        vectors: Tensor = self._dense(pooled)
-        return F.normalize(vectors, dim=-1) if self._normalised else vectors
-
-
-def _means(states: Tensor, lengths: Tensor) -> Tensor:
-    """Average the states (t, w) of each of n rows of these lengths: (n, w)."""
-    rows = torch.repeat_interleave(torch.arange(len(lengths), device=states.device), lengths)
-    return states.new_zeros(len(lengths), states.shape[1]).index_add_(0, rows, states) / lengths[:, None]
 
 
 def _also_right(batch: DualBatch, own: Tensor, which: Tensor) -> Tensor:

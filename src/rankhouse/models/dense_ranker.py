@@ -15,6 +15,7 @@ from rankhouse.models.biencoder import BiEncoder, Similarity, compare
 from rankhouse.models.encoding_cache import EncodingCache, TextVectors
 from rankhouse.models.engine import Engine
 from rankhouse.models.ranker import NeuralRanker
+from rankhouse.models.text_vectors import VectorScorer
 from rankhouse.nn.layers.ragged import Packed
 
 _CACHE_BYTES = 128 * 2**20
@@ -57,6 +58,16 @@ class DenseRanker(NeuralRanker):
     def encode_passages(self, texts: Sequence[str]) -> FloatArray:
         """Encode n passages: (n, d) float32, each independent of the others."""
         return self._computed(texts, self.model.encode_passages, self.engine)
+
+    def token_states(self, ids: Packed) -> FloatArray:
+        """Return the states whose means the vectors are, end to end, the model's own tokens included: (t, w).
+
+        Args:
+            ids: Texts, as the model encodes them; it must pool by means.
+        """
+        with self.compute.active(), torch.inference_mode():
+            states: FloatArray = self._encoder.states(ids).float().cpu().numpy()
+        return states
 
     def _computed(
         self, texts: Sequence[str], encode: Callable[[Sequence[str]], Packed], engine: Engine
@@ -101,5 +112,5 @@ class DenseRanker(NeuralRanker):
         }
 
     @cached_property
-    def _encoder(self) -> Callable[[Packed], Tensor]:
+    def _encoder(self) -> VectorScorer:
         return self.model.vector_scorer(self.compute)

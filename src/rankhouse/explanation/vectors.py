@@ -1,0 +1,206 @@
+"""Bi-encoders with mean pooling: what each word of a passage adds, read off exactly.
+
+A passage's vector d is the mean of its n tokens' states h_j, moved by linear layers; with everything but the
+sum held, token j adds q·h_j / (n |d| |q|) to a cosine, q·h_j / n to a dot product, and (2q - d)·h_j / n to
+minus the squared distance, which also has the part -|q|². The states are those of words in their context.
+A vector of the first token, or behind a tanh, is no such sum: such rankers are explained by removal.
+Shapes: t tokens, w width of states, d width of vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from torch import nn
+
+from rankhouse.core.nouns import FloatArray, Pair, Ranker
+from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
+from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.removal import explain_removal
+from rankhouse.explanation.units import words_of
+from rankhouse.explanation.word_texts import UNREAD_LISTED, Numbers, numbers, unread_note, words_read
+from rankhouse.models.biencoder import BiEncoder
+from rankhouse.models.dense_ranker import DenseRanker
+
+SPECIAL, PROMPT, BIAS, QUERY_LENGTH = "special tokens", "prompt", "bias", "length of the query's vector"
+_EAST_ASIAN = 0x2E80  # from here on, scripts that write words without spaces: each token is a word
+_LEAST_LENGTH = 1e-12
+_NO_SUM = "This ranker's vectors are no means over words, so parts of the text were left out instead."
+_IN_CONTEXT = (
+    "A word's share is that of the word as read in its context; its pieces and repetitions are summed."
+)
+
+
+class _Side(NamedTuple):
+    """A text as the encoder read it.
+
+    Attributes:
+        states: (t, d) states behind the linear layers, without their bias.
+        bias: (d,) of all linear layers together.
+        words: Its words.
+        owners: (t,) the word of each token; -1: the model's own, -2: the prompt.
+        unread: Tokens that were not read.
+        rest: The text behind what was read.
+    """
+
+    states: Numbers
+    bias: Numbers
+    words: list[str]
+    owners: np.ndarray
+    unread: int
+    rest: str
+
+
+def explain_biencoder(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
+    """Explain a bi-encoder's score: a part for each distinct word of the passage; else by removal.
+
+    Args:
+        ranker: At work on a bi-encoder.
+        pair: What is explained.
+        options: What removal may do, where it is needed.
+    """
+    if not isinstance(ranker, DenseRanker) or not _is_mean(ranker.model):
+        return explain_removal(ranker, pair, options).noting(_NO_SUM)
+    score = float(ranker.score([pair])[0])
+    asked, read = _read(ranker, pair.query.text, "query"), _read(ranker, pair.passage.text, "passage")
+    tokens, parts = _addends(ranker, pair, read)
+    words: Numbers = np.zeros(len(read.words))
+    np.add.at(words, read.owners[read.owners >= 0], tokens[read.owners >= 0])
+    cosines = _cosines(asked, read)
+    said = words_read(read.words, words.tolist(), cosines, asked.words)
+    left = [Word(unit.text, read=False) for unit in words_of(read.rest)[:UNREAD_LISTED]]
+    sides = {"query": asked, "passage": read}
+    notes = [
+        note
+        for name, side in sides.items()
+        for note in unread_note(name, len(side.owners) + side.unread, len(side.owners), "tokens")
+    ]
+    return Explanation(
+        pair.query,
+        pair.passage.doc_id,
+        score,
+        "word vectors",
+        exact=True,
+        unit=ranker.scale,
+        parts=(*_word_parts(read.words, words), *parts),
+        texts=(ReadText(pair.passage.index, (*said, *left)),),
+        query_words=tuple(asked.words),
+        grids=(Grid("cosines", tuple(asked.words), tuple(read.words), cosines),),
+        notes=(_IN_CONTEXT, *notes),
+        ranker=ranker.fingerprint,
+    )
+
+
+def _is_mean(model: BiEncoder) -> bool:
+    """Return whether vectors are means of states, moved by nothing but linear layers."""
+    return model.policy["pooling"] == "mean" and all(isinstance(layer, nn.Linear) for layer in model.dense)
+
+
+def _linear(model: BiEncoder, states: Numbers) -> tuple[Numbers, Numbers]:
+    """Take states (t, w) through the linear layers: (t, d) without bias, and the bias of all, (d,)."""
+    bias = np.zeros(states.shape[1])
+    for layer in model.dense:
+        weight = numbers(layer.weight).T  # type: ignore[arg-type]  # torch's
+        own = 0.0 if layer.bias is None else numbers(layer.bias)  # type: ignore[arg-type]  # torch's
+        states, bias = states @ weight, bias @ weight + own
+    return states, bias
+
+
+def _read(ranker: DenseRanker, text: str, side: str) -> _Side:
+    """Read a text: its states, and which token is whose.
+
+    Args:
+        ranker: What reads.
+        text: Query or passage.
+        side: "query" or "passage".
+    """
+    model = ranker.model
+    encode = model.encode_queries if side == "query" else model.encode_passages
+    states = ranker.token_states(encode([text])).astype(np.float64)
+    prompt = model.policy[f"{side}_prompt"]
+    tokens = model.text_reader.tokens(prompt + text)
+    spans = [(start - len(prompt), stop - len(prompt)) for start, stop in tokens.spans]
+    owners, words = np.full(len(states), -1), _words(text, spans)
+    owners[tokens.start : tokens.start + len(spans)] = [owner for owner, _ in words]
+    pieces: dict[int, str] = {}
+    for owner, piece in words:
+        pieces[owner] = pieces.get(owner, "") + piece
+    unread = tokens.total - len(spans)
+    rest = text[max((stop for _, stop in spans), default=0) :] if unread else ""
+    moved, bias = _linear(model, states)
+    return _Side(moved, bias, [pieces[i] for i in sorted(pieces) if i >= 0], owners, unread, rest)
+
+
+def _words(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, str]]:
+    """Return the word that each token belongs to (-1: none, -2: the prompt), and what it spells of it.
+
+    Args:
+        text: The text.
+        spans: Of its tokens; those of the prompt before it end at 0 or earlier.
+    """
+    owners: list[tuple[int, str]] = []
+    word, end, last = -1, -1, " "  # the word before: its number, where it ends, its last letter
+    for start, stop in spans:
+        piece = text[max(start, 0) : max(stop, 0)]
+        bare = piece.strip()
+        if not bare:
+            owners.append((-2 if start < 0 else -1, ""))
+            continue
+        first = max(start, 0) + len(piece) - len(piece.lstrip())
+        if first > end or not _joins(last, bare[0]):
+            word += 1
+        owners.append((word, bare if first >= end else text[end:stop]))
+        end, last = stop, bare[-1]
+    return owners
+
+
+def _joins(before: str, after: str) -> bool:
+    """Return whether a token continues the word before it: both are letters or digits of one word."""
+    return before.isalnum() and after.isalnum() and ord(max(before, after)) < _EAST_ASIAN
+
+
+def _addends(ranker: DenseRanker, pair: Pair, read: _Side) -> tuple[Numbers, list[Part]]:
+    """Return what each token adds, (t,), and the parts that are no words.
+
+    Args:
+        ranker: What scored.
+        pair: What was scored.
+        read: Its passage.
+    """
+    model, n = ranker.model, len(read.states)
+    query = ranker.encode_queries([pair.query.text])[0].astype(np.float64)
+    mean = read.states.mean(0) + read.bias
+    scaled = model.policy["normalised"] or ranker.similarity == "cosine"
+    length = max(float(np.linalg.norm(mean)), _LEAST_LENGTH) if scaled else 1.0
+    held = query
+    if ranker.similarity == "cosine":
+        held = query / max(float(np.linalg.norm(query)), _LEAST_LENGTH)
+    if ranker.similarity == "l2":
+        held = 2 * query - mean / length
+    tokens = read.states @ held / (n * length)
+    others = [(SPECIAL, tokens[read.owners == -1].sum()), (PROMPT, tokens[read.owners == -2].sum())]
+    others.append((BIAS, float(held @ read.bias) / length))
+    if ranker.similarity == "l2":
+        others.append((QUERY_LENGTH, -float(query @ query)))
+    return tokens, [Part(name, float(value)) for name, value in others if value]
+
+
+def _word_parts(words: list[str], values: Numbers) -> list[Part]:
+    """Sum the values of equal words, whatever their case: a part for each, in the order they appear."""
+    sums: dict[str, list[float]] = {}
+    for word, value in zip(words, values.tolist(), strict=True):
+        sums.setdefault(word.lower(), []).append(value)
+    return [Part(word, sum(each), facts={"occurrences": len(each)}) for word, each in sums.items()]
+
+
+def _cosines(asked: _Side, read: _Side) -> FloatArray:
+    """Return the cosines of all words, each the mean of its tokens: (query words, passage words)."""
+    sides = []
+    for side in (asked, read):
+        sums = np.zeros((len(side.words), side.states.shape[1]))
+        np.add.at(sums, side.owners[side.owners >= 0], side.states[side.owners >= 0])
+        sides.append(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), _LEAST_LENGTH))
+    cosines: FloatArray = (sides[0] @ sides[1].T).astype(np.float32)
+    return cosines
