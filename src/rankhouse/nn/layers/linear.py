@@ -13,6 +13,7 @@ MKL, behind PyTorch's own products, keeps no such order, so no product of a scor
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
 import torch
@@ -68,7 +69,7 @@ class Linear:
         """Apply to rows: (t, in) -> (t, out)."""
         if not self._packed:
             return _activate(F.linear(rows, self._weight, self._bias), self._activation)
-        y = self._in_tiles(rows) if self._tiled else self._multiply(_two(rows))[: len(rows)]
+        y = torch.cat([*self._in_tiles(rows)]) if self._tiled else self._multiply(_two(rows))[: len(rows)]
         return y[:, :1] if self._single else y
 
     def _multiply(self, rows: Tensor) -> Tensor:
@@ -76,15 +77,18 @@ class Linear:
         y: Tensor = _ONEDNN._linear_pointwise(rows, self._weight, self._bias, name, [], variant)  # noqa: SLF001  # likewise
         return y
 
-    def _in_tiles(self, rows: Tensor) -> Tensor:
-        tiles = list(torch.split(rows, _TILE))
-        missing = _TILE - len(tiles[-1])
-        tiles[-1] = F.pad(tiles[-1], (0, 0, 0, missing)) if missing else tiles[-1]
-        return torch.cat([self._multiply(tile) for tile in tiles])[: len(rows)]
+    def _in_tiles(self, rows: Tensor) -> Iterator[Tensor]:
+        for tile in torch.split(rows, _TILE):
+            missing = _TILE - len(tile)
+            yield self._multiply(F.pad(tile, (0, 0, 0, missing)) if missing else tile)[: len(tile)]
 
     def add(self, rows: Tensor, x: Tensor) -> Tensor:
         """Add the result to x (t, out) float32, in place; return x. Args: as in :class:`Product`."""
-        return x.add_(self(rows))
+        if not (self._packed and self._tiled):
+            return x.add_(self(rows))
+        for part, tile in zip(torch.split(x, _TILE), self._in_tiles(rows), strict=True):
+            part.add_(tile[:, : x.shape[1]])
+        return x
 
     def multiply(self, rows: Tensor, y: Tensor) -> Tensor:
         """Multiply y (t, out) by the result, in place; return y. Args: as in :class:`Product`."""
