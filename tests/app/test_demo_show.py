@@ -12,9 +12,11 @@ from rankhouse.app.demo import show
 from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import minilm, neural_runs
 from rankhouse.app.demo.trained import Lesson, pseudo_queries, taught_runs
+from rankhouse.app.demo.why import explain_demo, most_raised
 from rankhouse.app.rankers import ComputeOptions
 from rankhouse.core.errors import OutputFailed
 from rankhouse.core.nouns import Document, Query
+from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
@@ -45,6 +47,7 @@ def test_the_demo_leaves_an_index_runs_judgements_questions_and_a_report(ran):
         "questions.jsonl",
         "judgements.txt",
         "report.html",
+        "why.html",
         *(f"{name}.run" for name in show.SYSTEMS),
     }
 
@@ -73,6 +76,25 @@ def test_it_says_what_to_type_next(ran):
     assert "report.html" in said
 
 
+def test_it_ends_with_one_why_in_words_and_as_a_page(ran, outline_of):
+    out, said, screen = ran
+    words = " ".join(Text.from_ansi(screen).plain.split())
+    asked, told = words.rsplit("and why? ", 1)[1].split("? ", 1)
+    page = " ".join("".join(outline_of((out / "why.html").read_text("utf-8")).text).split())
+    assert asked in page
+    assert told.rstrip(".") in page.replace("−", "-")
+    assert "why.html" in said
+
+
+def test_the_answer_that_rose_most_is_found_or_none():
+    questions = [Query("q", "a"), Query("r", "b")]
+    before = Run.of({"q": {"x": 3.0, "y": 2.0, "z": 1.0}, "r": {"x": 2.0, "y": 1.0}})
+    after = Run.of({"q": {"z": 3.0, "y": 2.0, "x": 1.0}, "r": {"y": 2.0, "x": 1.0}})
+    assert most_raised(questions, {"q": {"z": 2}, "r": {"y": 2}}, before, after) == (questions[0], "z", 2)
+    assert most_raised(questions, {"q": {"z": 1}, "r": {"y": 2}}, before, after) == (questions[1], "y", 1)
+    assert most_raised(questions, {"q": {"x": 2}}, before, after) is None
+
+
 def test_judgements_about_other_pythons_are_left_out_and_counted(ran):
     out, said, _ = ran
     documents = Index.open(out / "index").documents
@@ -91,6 +113,7 @@ def test_a_second_demo_replaces_the_first_and_speaks_json(ran, capsys):
     assert found["documents"] == len(Index.open(out / "index"))
     assert {cell["system"] for cell in found["cells"]} == set(show.SYSTEMS)
     assert (out / "bm25.run").read_bytes() == before
+    assert " is " in found["why"]
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path):
@@ -160,6 +183,12 @@ def test_a_tk_is_taught_by_the_collection_and_reranks_it(tmp_path):
         assert {q: set(run[q].doc_ids) for q in run} == {q: set(first[q].doc_ids) for q in first}
         assert all(run[q].doc_ids[20:] == first[q].doc_ids[20:] for q in run)
     assert runs["tk"]["q"].doc_ids[:20] != first["q"].doc_ids[:20]
+    best = next(d for d in runs["tk"]["q"].doc_ids[:3] if d != first["q"].doc_ids[0])
+    told = explain_demo(
+        index, questions, {"q": {best: 2}}, runs | {"bm25": first}, "bm25", tmp_path / "tk" / "training"
+    )
+    assert (told.doc_id, told.after.rank) == (best, runs["tk"]["q"].doc_ids.index(best) + 1)
+    assert abs(told.now.gap) <= 1e-4
     again = taught_runs(
         index, questions, first, tmp_path / "tk", None, lesson, ComputeOptions("fp32", "cpu", 1)
     )

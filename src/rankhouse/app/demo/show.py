@@ -15,6 +15,7 @@ from rankhouse.app.commands.search import print_stretch
 from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import minilm, neural_runs
 from rankhouse.app.demo.trained import taught_runs
+from rankhouse.app.demo.why import explain_demo, show_why, write_why
 from rankhouse.app.searching import with_snippets
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
@@ -76,13 +77,19 @@ def demo(out: Path, *, as_json: bool = False, lexical: bool = False) -> None:
     runs = _runs(index, judged.questions, out, lexical=lexical)
     comparison = compare(runs, judged.qrels, MEASURES, BASELINE, "randomization", "holm")
     has_page = _page(comparison, judged, out / "report.html")
+    tk = out / "tk" / "training" if "tk" in runs else None
+    model = SYSTEMS[BASELINE].model
+    why = explain_demo(index, _shown_first(judged.questions), judged.qrels, runs, model, tk)
+    has_page &= write_why(why, out / "why.html")
     seconds = time.perf_counter() - started
     if as_json:
         counts = {"documents": len(index), "questions": len(judged.questions)}
         counts |= {"judgements": judgements(judged.qrels), "absent": judged.absent}
         cells = records(comparison)
         console.emit_json(
-            counts | {"seconds": round(seconds, 1), "method": comparison.method, "cells": cells}
+            counts
+            | {"seconds": round(seconds, 1), "method": comparison.method, "cells": cells}
+            | {"why": why.sentence()}
         )
         return
     _table(comparison)
@@ -90,8 +97,14 @@ def demo(out: Path, *, as_json: bool = False, lexical: bool = False) -> None:
     for query_id in SHOWN:
         best = runs[BASELINE].top(ANSWERS)[query_id]
         _answers(with_snippets(index, asked[query_id].text, best), asked[query_id], judged.qrels[query_id])
+    show_why(why)
     console.say(f"\nall of this took {seconds:.0f} s and lies in {out}")
     _what_next(out, has_page=has_page)
+
+
+def _shown_first(questions: Sequence[Query]) -> list[Query]:
+    """Order questions so that those that are shown come first."""
+    return sorted(questions, key=lambda question: question.id not in SHOWN)
 
 
 def _index(folder: Path) -> Index:
@@ -166,13 +179,22 @@ def _answers(answers: SearchResult, question: Query, grades: Mapping[str, int]) 
 
 def _what_next(out: Path, *, has_page: bool) -> None:
     """Say what to type next; every line works as it stands."""
-    index, questions, judged, old, new, page = (
+    index, questions, judged, old, new, page, why = (
         shlex.quote(str(out / name))
-        for name in ("index", "questions.jsonl", "judgements.txt", f"{BASELINE}.run", "jm.run", "report.html")
+        for name in (
+            "index",
+            "questions.jsonl",
+            "judgements.txt",
+            f"{BASELINE}.run",
+            "jm.run",
+            "report.html",
+            "why.html",
+        )
     )
     console.say("\nwhat to type next:")
     if has_page:
         console.say(f"  open {page} in a browser: tables, charts, the questions helped and hurt most")
+        console.say(f"  open {why} in a browser: the two documents side by side, their words and parts")
     console.say(f'  rankhouse search --index {index} --query "open a link in the browser"')
     console.say(
         f'  rankhouse search --index {index} --queries {questions} --model "jm(lambda=0.1)" --out {new}'

@@ -1,0 +1,114 @@
+"""The demo's last word: why one document stands where it stands, in words and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.padding import Padding
+from rich.text import Text
+
+from rankhouse.app import console
+from rankhouse.app.explaining.answers import why_above, why_moved
+from rankhouse.app.explaining.build import SystemOptions, build_system
+from rankhouse.app.explaining.systems import LexicalSystem, RunOnRecord, System
+from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.app.reranking import RerankOptions
+from rankhouse.core.errors import MissingExtra
+from rankhouse.core.nouns import Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.explanation import report
+from rankhouse.explanation.answer import Contrast
+from rankhouse.explanation.rankings import Movement
+from rankhouse.index.index import Index
+
+ANSWER = 2  # the grade of a document that answers a question
+HIGH = 3  # ranks that a person sees at once
+
+
+class Raised(NamedTuple):
+    """A document that a later run ranks far above where an earlier one had it."""
+
+    query: Query
+    doc_id: str
+    ranks: int
+
+
+def explain_demo(
+    index: Index,
+    questions: Sequence[Query],
+    qrels: Qrels,
+    runs: Mapping[str, Run],
+    model: str,
+    tk: Path | None,
+) -> Movement | Contrast:
+    """Say why the trained ranker raised an answer, or, without one, why the first stage's first is the first.
+
+    Args:
+        index: The demo's index.
+        questions: What is asked.
+        qrels: What the judge says.
+        runs: "bm25", and "tk" where there is one.
+        model: Notation of the first stage.
+        tk: The folder of the training; None where nothing was trained.
+    """
+    first = LexicalSystem(index, model).recorded(RunOnRecord(runs["bm25"], "bm25.run"))
+    raised = most_raised(questions, qrels, runs["bm25"], runs["tk"]) if tk is not None else None
+    if tk is None or raised is None:
+        query = questions[0]
+        best, second, *_ = runs["bm25"][query.id].doc_ids
+        return why_above(first, query, best, second)
+    return why_moved(_trained(index, runs["tk"], tk), first, raised.query, raised.doc_id)
+
+
+def _trained(index: Index, run: Run, folder: Path) -> System:
+    ranker = open_ranker(str(folder), ComputeOptions("fp32", "cpu"))
+    given = SystemOptions(ranker=ranker, ranker_name="tk", rerank=RerankOptions(split="whole", pool="max"))
+    return build_system(index, given).recorded(RunOnRecord(run, "tk.run"))
+
+
+def most_raised(questions: Sequence[Query], qrels: Qrels, before: Run, after: Run) -> Raised | None:
+    """Return the answer that rose furthest into the first three; None where none rose so far.
+
+    Args:
+        questions: What is asked.
+        qrels: What the judge says.
+        before: The earlier run.
+        after: The later one.
+    """
+    rises = []
+    for query in questions:
+        earlier = {doc_id: rank for rank, doc_id in enumerate(before[query.id].doc_ids)}
+        for rank, doc_id in enumerate(after[query.id].doc_ids[:HIGH]):
+            if qrels.get(query.id, {}).get(doc_id, 0) >= ANSWER and earlier.get(doc_id, 0) > rank:
+                rises.append(Raised(query, doc_id, earlier[doc_id] - rank))
+    return max(rises, key=lambda one: one.ranks, default=None)
+
+
+def show_why(answer: Movement | Contrast) -> None:
+    """Print an answer in words."""
+    query = answer.query if isinstance(answer, Movement) else answer.first.query
+    told = [answer.sentence()]
+    if isinstance(answer, Movement):
+        sides = ((answer.after, answer.now), (answer.before, answer.then))
+        told += [f"{standing.run}: {one.sentence()}" for standing, one in sides if one is not None]
+    console.results.print(Text(f"\nand why? {console.visible(query.text)}?", style="bold cyan"))
+    for sentence in told:
+        console.results.print(Padding(Text(console.visible(sentence)), (0, 0, 0, 5)), width=100)
+
+
+def write_why(answer: Movement | Contrast, page: Path) -> bool:
+    """Write an answer's page; return whether the packages for it are installed.
+
+    Args:
+        answer: The answer.
+        page: The page to write.
+    """
+    try:
+        report.write(answer, page)
+    except MissingExtra as missing:
+        console.say(f"no {page.name}: {missing}")
+        return False
+    return True
