@@ -32,6 +32,7 @@ COMMANDS = {
     "combine": ("combine", "Combine runs, queries or judgements of different queries into one file."),
     "run": ("run", "Carry out a whole experiment from one file."),
     "axioms": ("axioms", "Count which axioms of retrieval the order of runs obeys."),
+    "figure": ("figure", "Draw what a ranker's vectors or its attention see."),
     "paired-wins": ("paired_wins", "Count the queries that only one of two runs answers rightly (McNemar)."),
     "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
     "doctor": ("doctor", "Check data, indexes, rankers and caches before time is spent."),

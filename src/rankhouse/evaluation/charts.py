@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_NAMED_QUERIES = 40  # more bars than this leave no room to write under each
+_NAMED_QUERIES = 60  # more bars than this leave no room to write under each
 _LONGEST_LABEL = 18
 _PALE = ("#eaeef2", "#afb8c1")  # both wrong, both right: it is the others that differ
 _ROOM = 0.06  # a share below this has no room for its number
@@ -114,7 +114,7 @@ def _bars(gains: Floats, palette: Palette, axes: Axes) -> None:
     from matplotlib.patches import PathPatch  # noqa: PLC0415 - optional, and slow to load
     from matplotlib.path import Path as Outline  # noqa: PLC0415 - optional, and slow to load
 
-    half = 0.4 if len(gains) <= 3 * _NAMED_QUERIES else 0.5
+    half = 0.4 if len(gains) <= 2 * _NAMED_QUERIES else 0.5
     for colour, chosen in ((palette.gain, gains > 0), (palette.loss, gains < 0)):
         at, height = np.flatnonzero(chosen), gains[chosen]
         if not len(at):

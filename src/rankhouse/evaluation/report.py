@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rankhouse.evaluation.charts import inline_chart
 from rankhouse.evaluation.comparison_data import ComparisonData
+from rankhouse.evaluation.difficulty_chart import inline_difficulty_chart
 from rankhouse.evaluation.tables import differences_table, extremes_tables, means_table
 from rankhouse.page.html import write_page
 
@@ -41,6 +42,7 @@ def write_report(
             "charts": [
                 (measure, inline_chart(comparison, system, measure)) for measure in comparison.measures
             ],
+            "difficulty": inline_difficulty_chart(comparison, system, comparison.measures[0]),
             "extremes": extremes_tables(comparison, system, comparison.measures[0], most, texts),
         }
         for system in comparison.challengers

@@ -265,11 +265,20 @@ class SamCNN(WordModel):
             cache: What scoring has computed so far; None: nothing is kept.
         """
         words = cache or self._words(batch)
-        final = self._normalised(self.norm, through(self.final, self.features(batch, words)))
-        hidden = self.dropout(final.tanh())
+        hidden = self.dropout(self.hidden_state(batch, words))
         if self.overlap is not None:
             hidden = torch.cat([hidden, self._normalised(self.overlap, self._overlap(batch, words))], dim=1)
         return through(self.decide, hidden).log_softmax(1)
+
+    def hidden_state(self, batch: TwoSided, words: DistinctWords | ProductCache | None = None) -> Tensor:
+        """Return what the last hidden layer gives for n pairs, the paper's o: (n, final).
+
+        Args:
+            batch: n pairs.
+            words: Its words; None: made anew.
+        """
+        features = self.features(batch, words or self._words(batch))
+        return self._normalised(self.norm, through(self.final, features)).tanh()
 
     def _normalised(self, norm: nn.BatchNorm1d, rows: Tensor) -> Tensor:
         """Normalise rows by their batch in training; else, and for one row, which has no variance, by all."""

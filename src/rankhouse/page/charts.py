@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_UNUSED_IDS = re.compile(r' id="(?:figure|axes|patch|text|line2d|xtick|ytick|matplotlib)[^"]*"')
+_UNUSED_IDS = re.compile(
+    r' id="(?:figure|axes|patch|text|line2d|xtick|ytick|matplotlib|PathCollection)[^"]*"'
+)
 _FONT = "DejaVu Sans"  # comes with the plotting library, so that charts do not depend on the machine
 _FONTS = f"'Helvetica Neue', Arial, '{_FONT}', sans-serif"
 DASHED = (0, (4, 3))

@@ -16,8 +16,10 @@ from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluation import report, tables
 from rankhouse.evaluation.charts import write_chart
 from rankhouse.evaluation.compare import Comparison, compare
+from rankhouse.evaluation.difficulty_chart import write_difficulty_chart
 from rankhouse.evaluation.significance import CORRECTIONS, TESTS
 
+CHARTS = {"differences": write_chart, "difficulty": write_difficulty_chart}
 DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 
 
@@ -37,6 +39,13 @@ DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
     "--chart", type=OUTPUT_FILE, help="Draw the differences per query here (.png or .svg; needs --baseline)."
 )
 @click.option(
+    "--chart-kind",
+    type=click.Choice([*CHARTS]),
+    default="differences",
+    show_default=True,
+    help="Differences, largest gain first, or gains by the query's difficulty for the baseline.",
+)
+@click.option(
     "--report", "report_path", type=OUTPUT_FILE, help="Write a page with tables and charts (.html)."
 )
 @click.option("--queries", help="Query texts, shown beside the best and worst queries.")
@@ -52,6 +61,7 @@ def command(
     seed: int,
     per_query: Path | None,
     chart: Path | None,
+    chart_kind: str,
     report_path: Path | None,
     queries: str | None,
     skip_bad: int,
@@ -62,6 +72,8 @@ def command(
         idle("runs are tested against a --baseline", "test", "correction", "seed", "queries")
     elif test != "randomization":
         idle("only --test randomization draws anything", "seed")
+    if chart is None:
+        idle("it is the kind of --chart", "chart_kind")
     skips = Skips(skip_bad)
     named = name_runs(runs if baseline is None or baseline in runs else (baseline, *runs))
     base = None if baseline is None else next(name for name, path in named if path == baseline)
@@ -75,7 +87,7 @@ def command(
     if per_query is not None:
         tables.write_per_query(comparison.scores, per_query)
     if chart is not None:
-        _draw(comparison, chart)
+        _draw(comparison, chart, chart_kind)
     if report_path is not None:
         report.write_report(comparison, report_path, f"Evaluation against {qrels.name}", texts)
     if as_json:
@@ -96,12 +108,12 @@ def name_runs(paths: tuple[Path, ...]) -> list[tuple[str, Path]]:
     ]
 
 
-def _draw(comparison: Comparison, path: Path) -> None:
+def _draw(comparison: Comparison, path: Path, kind: str) -> None:
     """Draw the first measure for every challenger; several get their names into the file's."""
     for system in comparison.challengers:
         several = len(comparison.challengers) > 1
         target = path.with_stem(f"{path.stem}-{Path(system).name}") if several else path
-        write_chart(comparison, system, comparison.measures[0], target)
+        CHARTS[kind](comparison, system, comparison.measures[0], target)
 
 
 def show(comparison: Comparison, texts: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ from rankhouse.app.recipes.show.tables import ABSENT, DIFFERS, REPRODUCED, Table
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.outputs import write_json, writing
 from rankhouse.evaluation.charts import inline_chart
+from rankhouse.evaluation.difficulty_chart import inline_difficulty_chart
 from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table
 
@@ -128,7 +129,12 @@ def _write_page(result: Result, path: Path) -> None:
             "result": table,
             "checks": checks_table(table) if table.checks else None,
             "charts": [
-                (system, measure, inline_chart(table.comparison, system, measure))
+                (
+                    system,
+                    measure,
+                    inline_chart(table.comparison, system, measure),
+                    inline_difficulty_chart(table.comparison, system, measure),
+                )
                 for system in table.comparison.challengers
                 for measure in table.comparison.measures[:1]
             ]

@@ -1,0 +1,147 @@
+"""rankhouse figure: pictures of what is inside a ranker.
+
+Pictures of numbers stay with the command that computes them, where people of the field look for them:
+per-query differences and gain by difficulty are ``evaluate --chart``, shares of axioms ``axioms --out``, why
+a document scores what it scores ``explain``. What is here needs the model itself and explains no score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rankhouse.app import console
+from rankhouse.app.given import idle
+from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, as_json, computing, relevant_from
+from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.core.corpora import read_queries
+from rankhouse.core.errors import BadData, MissingExtra, WrongUse
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.core.qrels import from_grade, relevant
+from rankhouse.core.trec import read_qrels, read_run
+from rankhouse.index.index import Index
+from rankhouse.page.charts import chart_kind
+
+
+@click.command(
+    "figure",
+    epilog="Example:  rankhouse figure vectors --ranker bicnn --ranker patt --run ql.run --qrels qrels.txt "
+    "--queries q.tsv --query MB111 --index my.index --out map.png",
+)
+@click.argument("kind", type=click.Choice(["vectors", "attention"]))
+@click.option(
+    "--ranker", "rankers", required=True, multiple=True, help="A ranker; for vectors, again for more."
+)
+@click.option("--queries", required=True, help="A file with the query's text.")
+@click.option("--field", default="", help="Which text of the queries, where they have several.")
+@click.option("--query", "query_id", required=True, help="The id of one query.")
+@click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
+@click.option("--doc", "docs", multiple=True, help="For attention: a document's id; again for more.")
+@click.option("--run", "run_path", type=PATH, help="For vectors: the run whose documents are drawn.")
+@click.option("--qrels", type=PATH, help="For vectors: which of them are relevant.")
+@relevant_from
+@click.option("--depth", type=click.IntRange(5, 10_000), default=1000, show_default=True,
+              help="For vectors: how many of them.")  # fmt: skip
+@click.option("--seed", type=SEED, default=0, show_default=True, help="For vectors: of the t-SNE.")
+@click.option("--out", type=OUTPUT_FILE, required=True, help="The picture (.png or .svg).")
+@computing
+@as_json
+def command(
+    kind: str,
+    rankers: tuple[str, ...],
+    queries: str,
+    field: str,
+    query_id: str,
+    index_path: Path,
+    docs: tuple[str, ...],
+    run_path: Path | None,
+    qrels: Path | None,
+    relevant_from: int,
+    depth: int,
+    seed: int,
+    out: Path,
+    precision: str,
+    device: str,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Draw what rankers see of one query: KIND is vectors or attention.
+
+    vectors: a t-SNE of a run's documents as rankers see them (samCNN, bi-encoders), the relevant ones marked.
+    attention: the weights that samCNN lays on the words of documents. Neither explains a score.
+    """
+    chart_kind(out)
+    query = _query(read_queries(queries, field=field), query_id, queries)
+    index, compute = Index.open(index_path), ComputeOptions(precision, device, threads)
+    shown: list[dict[str, Any]]
+    if kind == "attention":
+        idle("it belongs to the kind vectors", "run_path", "qrels", "depth", "seed", "relevant_from")
+        if not docs or len(rankers) > 1:
+            raise WrongUse("figure attention draws one --ranker and one --doc ID or more")
+        shown = _draw_attention(rankers[0], compute, [_pair(query, index, doc_id) for doc_id in docs], out)
+    else:
+        idle("it belongs to the kind attention", "docs")
+        if run_path is None or qrels is None:
+            raise WrongUse("figure vectors needs --run RUN, whose documents it draws, and --qrels QRELS")
+        run = read_run(run_path)
+        if query_id not in run:
+            raise BadData(f'the run has no query "{query_id}"', run_path)
+        pairs = [_pair(query, index, doc_id) for doc_id in run[query_id].doc_ids[:depth]]
+        good = relevant(from_grade(read_qrels(qrels), relevant_from), query_id)
+        marks = [pair.passage.doc_id in good for pair in pairs]
+        shown = _draw_vectors(rankers, compute, pairs, marks, seed, out)
+    if as_json:
+        console.emit_json(shown)
+
+
+def _query(queries: Sequence[Query], query_id: str, path: str) -> Query:
+    found = next((query for query in queries if query.id == query_id), None)
+    if found is None:
+        some = ", ".join(query.id for query in queries[:5])
+        raise BadData(f'has no query "{query_id}"; it has {some} ...', path)
+    return found
+
+
+def _pair(query: Query, index: Index, doc_id: str) -> Pair:
+    if doc_id not in index.documents:
+        raise BadData(f'the index {index.path} has no document "{doc_id}"')
+    return Pair(query, Passage(doc_id, 0, index.documents[doc_id].full_text))
+
+
+def _draw_vectors(
+    rankers: Sequence[str],
+    compute: ComputeOptions,
+    pairs: list[Pair],
+    marks: list[bool],
+    seed: int,
+    out: Path,
+) -> list[dict[str, Any]]:
+    try:
+        from rankhouse.explanation.pair_map import map_pairs, write_maps
+    except ImportError as error:
+        raise MissingExtra("a picture of vectors", "neural") from error
+    names = [Path(spec).name if Path(spec).is_dir() else spec for spec in rankers]
+    maps = [
+        map_pairs(name, open_ranker(spec, compute), pairs, marks, seed)
+        for name, spec in zip(names, rankers, strict=True)
+    ]
+    query = pairs[0].query
+    write_maps(maps, f"{query.id}: {query.text}", out)
+    return [one.to_dict() for one in maps]
+
+
+def _draw_attention(
+    ranker: str, compute: ComputeOptions, pairs: list[Pair], out: Path
+) -> list[dict[str, Any]]:
+    try:
+        from rankhouse.explanation.attention import attention_over, write_attention
+    except ImportError as error:
+        raise MissingExtra("a picture of attention", "neural") from error
+    opened = open_ranker(ranker, compute)
+    answers = [attention_over(opened, pair) for pair in pairs]
+    query = pairs[0].query
+    write_attention(answers, f"{query.id}: {query.text}", out)
+    return [answer.to_dict() for answer in answers]
