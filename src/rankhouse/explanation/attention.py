@@ -35,7 +35,7 @@ _MOST_WORDS = 45
 _LONGEST = 16
 _KINDS = {
     "position": "cosine of query word and post word: the weight that PAtt gives it",
-    "query": "share of QAtt's filters whose maximum comes from windows with this word",
+    "query": "where the maxima of QAtt's filters come from, as shares",
 }
 
 
@@ -171,7 +171,7 @@ def _figure(answers: Sequence[Attention], title: str, palette: Palette) -> Figur
     figure.text(y=1 - 0.05 / height, s=shortened(title, 90), **heading, **edge)
     figure.text(y=1 - 0.27 / height, s=said, color=palette.muted, **edge)
     for number, answer in enumerate(answers):
-        bottom = height - 0.6 - band * (number + 1) + 0.12
+        bottom = height - 0.6 - band * (number + 1) + 0.32
         size = (0.85, 0.26 * len(answer.query_words) / height)
         _field(answer, palette, figure.add_axes((0.13, bottom / height, *size)))
     return figure

@@ -307,6 +307,7 @@ def _installation(*, as_json: bool) -> None:
         "neural": ("torch", "transformers", "tokenizers", "safetensors"),
         "dense": ("faiss",),
         "report": ("matplotlib", "jinja2"),
+        "figures": ("matplotlib", "sklearn"),
         "datasets": ("ir_datasets",),
     }
     facts = {"compiled kernel": "yes" if kernel.COMPILED else "no (numpy instead: same rankings, slower)"}

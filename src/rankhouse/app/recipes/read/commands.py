@@ -53,6 +53,8 @@ OUTPUT_RULES: dict[str, OutputRules] = {
     "train": OutputRules(resumes=True),
     "pretrain": OutputRules(resumes=True),
     "encode": OutputRules(resumes=True, adds_to="index"),
+    "axioms": OutputRules(".html"),
+    "figure": OutputRules(".svg"),
 }
 _SELECTED = {"queries": ".jsonl", "qrels": ".qrels", "run": ".run", "pairs": ".jsonl.gz"}
 
