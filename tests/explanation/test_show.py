@@ -156,7 +156,7 @@ def test_words_have_signs_by_their_share_and_unread_ones_are_told():
     marked = show.marked_text(ReadText(0, (*words, Word("cut", read=False))), "t")
     assert marked.words == (
         ("much⁺⁺", "gain"), ("some⁺", "gain"), ("less⁻⁻", "loss"), ("bit", ""), ("like°", "match"),
-        ("cut", "unread"),
+        ("[not read:", ""), ("cut", "unread"), ("]", ""),
     )  # fmt: skip
 
 
@@ -194,6 +194,23 @@ def test_stages_behind_two_passages_that_won_are_compared_whatever_their_names()
     [(name, inner)] = show.inner_contrasts(contrast(*pooled))
     assert name == "passage 0 and passage 1"
     assert inner.score == two().score
+
+
+def test_what_would_go_is_struck_only_where_it_is_certain(tmp_path):
+    """Left out were words between spaces; the ranker cut others, so that places differ."""
+    words = ("ship", ".", "sail", "it", "and", "it")
+    told = replace(two().first, texts=(ReadText(0, tuple(Word(w, 1.0) for w in words)),))
+    flip = replace(two().counterfactual, removed=("Sail", "it", "ship"), places=((0, 1), (0, 2), (0, 0)))
+    [side, _] = view_of(replace(two(), first=told, counterfactual=flip)).sides
+    assert [word.text for word in side.texts[0].words if word.gone] == ["ship", "sail"]
+
+
+def test_notes_of_one_document_name_it_and_notes_of_both_do_not():
+    first, second = two().first, two().second
+    both = contrast(first.noting("Of both.", "Mine."), second.noting("Of both.", "locks is short."))
+    assert show.notes_of(both) == (
+        "Of both.", "pilots: Mine.", "locks: 2 words were not read.", "locks is short.",
+    )  # fmt: skip
 
 
 def test_a_long_text_is_cut_and_counted(tmp_path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import zip_longest
+from itertools import groupby
 from typing import NamedTuple
 
 from rankhouse.core.run import Ranking
@@ -91,17 +91,13 @@ def _of_contrast(answer: Contrast) -> Iterator[Block]:
                           contrast_table(inner))  # fmt: skip
     for side in (answer.first, answer.second):
         yield from _texts(side)
-    for first, second in zip_longest(answer.first.grids, answer.second.grids):
-        for side, grid in ((answer.first, first), (answer.second, second)):
-            if grid and len(grid.rows) <= MOST_GRID and len(grid.columns) <= MOST_GRID:
-                yield TitledTable(f"{side.doc_id}: {grid.name}", grid_table(grid))
     yield from _ending(answer)
 
 
 def _of_ranking(answer: RankingExplanation) -> Iterator[Block]:
     yield answer.sentence()
     yield TitledTable("", ranking_table(answer))
-    yield from _notes((*answer.notes, *(note for one in answer.documents for note in one.notes)))
+    yield from _notes((*answer.notes, *merged_notes(answer.documents)))
 
 
 def _of_movement(answer: Movement) -> Iterator[Block]:
@@ -118,12 +114,31 @@ def _ending(answer: Explanation | Contrast) -> Iterator[Block]:
     if answer.counterfactual:
         yield answer.counterfactual.sentence()
     yield method_line(answer)
-    yield from _notes(answer.notes)
+    yield from _notes(notes_of(answer))
 
 
 def _notes(notes: Sequence[str]) -> Iterator[str]:
     for note in dict.fromkeys(notes):
         yield f"note: {note}"
+
+
+def notes_of(answer: Explanation | Contrast) -> tuple[str, ...]:
+    """Return an answer's notes; of two documents, each note names its document unless it is of both."""
+    if isinstance(answer, Explanation):
+        return tuple(dict.fromkeys(answer.notes))
+    return merged_notes((answer.first, answer.second))
+
+
+def merged_notes(documents: Sequence[Explanation]) -> tuple[str, ...]:
+    """Return the notes of several explanations: those of all as they are, others with their document's id."""
+    found: dict[str, list[str]] = {}
+    for one in documents:
+        for note in dict.fromkeys(one.notes):
+            found.setdefault(note, []).append(one.doc_id)
+    return tuple(
+        note if len(ids) == len(documents) or any(i in note for i in ids) else f"{', '.join(ids)}: {note}"
+        for note, ids in found.items()
+    )
 
 
 def method_line(answer: Explanation | Contrast) -> str:
@@ -203,7 +218,10 @@ def marked_text(text: ReadText, title: str, most: int = MOST_WORDS) -> MarkedTex
         most: How many words are shown.
     """
     largest = largest_value([text])
-    words = [(word.text + sign(word, largest), kind(word, largest)) for word in text.words[:most]]
+    words: list[tuple[str, str]] = []
+    for read, run in groupby(text.words[:most], key=lambda word: word.read):
+        shown = [(word.text + sign(word, largest), kind(word, largest)) for word in run]
+        words += shown if read else [("[not read:", ""), *shown, ("]", "")]
     return MarkedText(title, tuple(words), max(0, len(text.words) - most))
 
 

@@ -11,6 +11,13 @@ from rankhouse.page.tables import Table
 
 MOST_PARTS = 12
 """Parts shown at the top of a tree; every level below shows a third as many."""
+TELLING = 0.1
+"""Share of the largest part from which a finer one is shown; a page shows all."""
+
+
+def _least(parts: Sequence[Part]) -> float:
+    """Return from what size a finer part is shown."""
+    return TELLING * max((abs(part.value) for part in parts), default=0.0)
 
 
 def parts_table(answer: Explanation, most: int = MOST_PARTS) -> Table:
@@ -20,21 +27,23 @@ def parts_table(answer: Explanation, most: int = MOST_PARTS) -> Table:
         answer: What is shown.
         most: How many parts of the first level.
     """
-    rows = tuple(_tree(answer.parts, most, 0))
+    rows = tuple(_tree(answer.parts, most, _least(answer.parts)))
     notes = any(row[2] for row in rows)
     columns = ("part", answer.unit or "value", "")
     return Table(columns if notes else columns[:2], rows if notes else tuple(row[:2] for row in rows))
 
 
-def _tree(parts: Sequence[Part], most: int, depth: int) -> Iterator[tuple[str, str, str]]:
-    """Walk over the largest parts, depth first."""
+def _tree(parts: Sequence[Part], most: int, least: float, depth: int = 0) -> Iterator[tuple[str, str, str]]:
+    """Walk over the largest parts, depth first; finer ones only where they are large."""
     falling = sorted(parts, key=lambda part: -abs(part.value))
+    if depth:
+        falling = [part for part in falling if abs(part.value) >= least][:most]
     for part in falling[:most]:
         yield _indented(part.name, depth), signed(part.value), part.note
-        yield from _tree(part.parts, most // 3, depth + 1)
+        yield from _tree(part.parts, most // 3, least, depth + 1)
         if part.why is not None and most // 3 and not part.parts:
             yield _indented(f"why {part.why.score:.4g} ({part.why.unit})", depth + 1), "", part.why.method
-            yield from _tree(part.why.parts, most // 3, depth + 2)
+            yield from _tree(part.why.parts, most // 3, _least(part.why.parts), depth + 2)
     if len(falling) > most > 0:
         left = falling[most:]
         yield _indented(f"{len(left):,} more", depth), signed(sum(part.value for part in left)), ""
@@ -49,7 +58,7 @@ def contrast_table(answer: Contrast, most: int = MOST_PARTS) -> Table:
     """
     first, second = answer.first, answer.second
     parts = [part for part in answer.parts if part.value or any(part.facts.values())]
-    rows = [*_difference_tree(parts, most, 0)]
+    rows = [*_difference_tree(parts, most, _least(parts))]
     rows.append(("score", number(first.score), number(second.score), signed(answer.score)))
     return Table(
         ("part", short(first.doc_id, 24), short(second.doc_id, 24), "difference"),
@@ -58,11 +67,15 @@ def contrast_table(answer: Contrast, most: int = MOST_PARTS) -> Table:
     )
 
 
-def _difference_tree(parts: Sequence[Part], most: int, depth: int) -> Iterator[tuple[str, str, str, str]]:
+def _difference_tree(
+    parts: Sequence[Part], most: int, least: float, depth: int = 0
+) -> Iterator[tuple[str, str, str, str]]:
+    if depth:
+        parts = [part for part in parts if abs(part.value) >= least][:most]
     for part in parts[:most]:
         sides = [signed(part.facts[side]) if side in part.facts else "" for side in ("first", "second")]
         yield _indented(part.name, depth), sides[0], sides[1], signed(part.value)
-        yield from _difference_tree(part.parts, most // 3, depth + 1)
+        yield from _difference_tree(part.parts, most // 3, least, depth + 1)
     if len(parts) > most > 0:
         left = parts[most:]
         yield _indented(f"{len(left):,} more", depth), "", "", signed(sum(part.value for part in left))

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from rankhouse.explanation.answer import Contrast, Counterfactual, Explanation, Grid, Part, ReadText, Word
-from rankhouse.explanation.show import inner_contrasts, largest_value, method_line
+from rankhouse.explanation.show import inner_contrasts, largest_value, method_line, notes_of
 from rankhouse.explanation.tables import signed
 
 MOST_WORDS = 5_000
@@ -138,7 +138,7 @@ def view_of(answer: Explanation | Contrast) -> View:
         any(word.value for word in words),
         any(word.match for word in words),
         answer.counterfactual,
-        tuple(dict.fromkeys(answer.notes)),
+        notes_of(answer),
         sides[0].ranker,
     )
 
@@ -168,15 +168,14 @@ def _percent(value: float, largest: float) -> int:
 
 def _side(side: Explanation, flip: Counterfactual | None, query_words: Sequence[str], largest: float) -> Side:
     numbers = {word: number for number, word in enumerate(query_words, 1)}
-    gone = set(flip.places) if flip and flip.doc_id == side.doc_id else set()
-    unit = flip.unit if flip else ""
+    flip = flip if flip and flip.doc_id == side.doc_id else None
     best = max((text.value for text in side.texts if text.value is not None), default=None)
     ordered = sorted(
         side.texts, key=lambda text: (-(text.value or 0.0), text.index) if best is not None else (0, 0)
     )
     shown, room = [], MOST_WORDS
     for text in ordered[:MOST_PASSAGES]:
-        removed = {place for index, place in gone if index == text.index} if text.unit == unit else set()
+        removed = _struck(text, flip) if flip else set()
         words = tuple(
             _word(word, largest, numbers, place in removed) for place, word in enumerate(text.words[:room])
         )
@@ -189,6 +188,24 @@ def _side(side: Explanation, flip: Counterfactual | None, query_words: Sequence[
         tuple(map(_map, side.grids)),
         max(0, len(ordered) - MOST_PASSAGES),
     )
+
+
+def _struck(text: ReadText, flip: Counterfactual) -> set[int]:
+    """Return the places in a text of what would have to go, as far as they are certain.
+
+    A ranker may cut words otherwise than they were left out: then a word counts if the text has it once.
+    """
+    if text.unit != flip.unit:
+        return set()
+    folded = [word.text.casefold() for word in text.words]
+    places = set()
+    for said, (index, place) in zip(flip.removed, flip.places, strict=True):
+        wanted = said.casefold()
+        if index == text.index and folded[place : place + 1] == [wanted]:
+            places.add(place)
+        elif index == text.index and folded.count(wanted) == 1:
+            places.add(folded.index(wanted))
+    return places
 
 
 def _name(text: ReadText) -> str:
@@ -216,10 +233,14 @@ def _word(word: Word, largest: float, numbers: dict[str, int], gone: bool) -> Sh
     )
 
 
+def _cell(value: float, largest: float) -> str:
+    return "≈ 0" if 0 < abs(value) < largest * 1e-3 else f"{value:.3g}"
+
+
 def _map(grid: Grid) -> HeatMap:
     largest = max((abs(float(v)) for row in grid.values for v in row), default=0.0)
     rows = tuple(
-        (name, tuple((f"{float(v):.3g}", _percent(float(v), largest)) for v in row[:MOST_COLUMNS]))
+        (name, tuple((_cell(float(v), largest), _percent(float(v), largest)) for v in row[:MOST_COLUMNS]))
         for name, row in zip(grid.rows, grid.values, strict=True)
     )
     return HeatMap(grid.name, grid.columns[:MOST_COLUMNS], rows, max(0, len(grid.columns) - MOST_COLUMNS))

@@ -112,7 +112,7 @@ def explain(
         fusion,
         None if weights is None else tuple(weights),
         reader,
-        str(ranker) if isinstance(ranker, str | os.PathLike) else type(ranker).__name__,
+        str(ranker) if isinstance(ranker, str | os.PathLike) else "",
         stage,
         k,
         RerankOptions(split, pool, depth),

@@ -36,7 +36,7 @@ class SystemOptions:
         fusion: How several models, and the ranker with them, are joined; "" for rrf, and for a ranker alone.
         weights: One a model, the ranker's last; None for equal ones.
         ranker: What reads what the first stage finds; None for none.
-        ranker_name: What people call it.
+        ranker_name: What people call it; "" for its family.
         first_stage: A run in place of the models.
         k: Documents a query of each model.
         rerank: Split, pool and depth.
@@ -145,8 +145,10 @@ def _reranker(
 ) -> System:
     try:
         from rankhouse.app.explaining.reranker import RerankSystem
+        from rankhouse.explanation.reading import family_of
     except ImportError as error:
         raise MissingExtra("explaining a ranker", "neural") from error
     if options.ranker is None:
         raise WrongUse("no ranker is named")
-    return RerankSystem(options.ranker, options.ranker_name, documents, plan, options.explain, first)
+    name = options.ranker_name or family_of(options.ranker) or type(options.ranker).__name__
+    return RerankSystem(options.ranker, name, documents, plan, options.explain, first)
