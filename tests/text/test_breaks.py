@@ -35,9 +35,16 @@ plain_text = st.text("abcXYZäЖ015٣ '’‘·.,:;_‿-#\"*", max_size=400)
 @settings(max_examples=1000, deadline=None)
 @given(plain_text)
 def test_the_plain_expression_finds_what_the_full_one_finds(text):
-    in_full = [match.span() for match in breaks._words_of_kinds.finditer(breaks.kinds(text))]
-    assert [match.span() for match in breaks._plain_words.finditer(text)] == in_full
-    assert not breaks._not_plain(text)
+    in_full = [match.span() for match in breaks._words_of_kinds().finditer(breaks.kinds(text))]
+    assert [match.span() for match in breaks._plain_words(in_ascii=False).finditer(text)] == in_full
+    assert not breaks._not_plain().search(text)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.text(st.characters(max_codepoint=127), max_size=400))
+def test_ascii_has_the_words_that_the_plain_expression_finds(text):
+    plain = [match.span() for match in breaks._plain_words(in_ascii=False).finditer(text)]
+    assert [match.span() for match in breaks._plain_words(in_ascii=True).finditer(text)] == plain
 
 
 @settings(max_examples=300, deadline=None)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from rankhouse.text import tweets
 from rankhouse.text import word_breaks as breaks
 from rankhouse.text.characters import lower
 from rankhouse.text.porter import stem
@@ -147,6 +146,8 @@ def english() -> Analyzer:
 
 def tweet() -> Analyzer:
     """Tweets, token for token as Anserini's TweetAnalyzer."""
+    from rankhouse.text import tweets  # noqa: PLC0415 - its expressions take long to make
+
     return Analyzer("tweet", tweets.words, tweets.locate, tweets.term)
 
 
