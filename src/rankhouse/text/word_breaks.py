@@ -62,7 +62,7 @@ def _words_of_kinds() -> re.Pattern[str]:
 
 
 def _members(kinds_wanted: str, last: int = 0xFFFF) -> str:
-    """Write the characters of some kinds, those of ranges that begin up to a last one, as inside of a [set]."""
+    """Write the characters of some kinds, of ranges that begin up to a last one, as the inside of a [set]."""
     return "".join(
         "-".join(f"\\u{int(end, 16):04x}" for end in part.split("-"))
         for kind in kinds_wanted
