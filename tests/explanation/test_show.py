@@ -205,6 +205,14 @@ def test_what_would_go_is_struck_only_where_it_is_certain(tmp_path):
     assert [word.text for word in side.texts[0].words if word.gone] == ["ship", "sail"]
 
 
+def test_a_sentence_is_struck_in_every_passage_that_has_it():
+    words = tuple(Word(text, 1.0) for text in ("Ships sail.", "Locks lift."))
+    told = replace(two().first, texts=(ReadText(1, words, "sentence"),))
+    flip = replace(two().counterfactual, removed=("Locks lift.",), places=((0, 2),), unit="sentence")
+    [side, _] = view_of(replace(two(), first=told, counterfactual=flip)).sides
+    assert [word.gone for word in side.texts[0].words] == [False, True]
+
+
 def test_notes_of_one_document_name_it_and_notes_of_both_do_not():
     first, second = two().first, two().second
     both = contrast(first.noting("Of both.", "Mine."), second.noting("Of both.", "locks is short."))

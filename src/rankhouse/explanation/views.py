@@ -157,7 +157,8 @@ def bars_of(parts: Sequence[Part]) -> tuple[Bar, ...]:
 def _bar(part: Part, largest: float) -> Bar:
     why = f"{part.why.sentence()} ({method_line(part.why)})" if part.why else ""
     finer = bars_of(part.why.parts) if part.why and not part.parts else ()
-    facts = tuple((name, f"{number:.4g}") for name, number in part.facts.items())
+    told = part.facts.keys() == {"first", "second"}  # a contrast's: its note says the same
+    facts = () if told else tuple((name, f"{number:.4g}") for name, number in part.facts.items())
     bars = (*bars_of(part.parts), *finer)
     return Bar(part.name, signed(part.value), _percent(part.value, largest), part.note, facts, bars, why)
 
@@ -193,7 +194,8 @@ def _side(side: Explanation, flip: Counterfactual | None, query_words: Sequence[
 def _struck(text: ReadText, flip: Counterfactual) -> set[int]:
     """Return the places in a text of what would have to go, as far as they are certain.
 
-    A ranker may cut words otherwise than they were left out: then a word counts if the text has it once.
+    A ranker may cut words otherwise than they were left out: then a word counts if the text has it once. A
+    sentence is left out of every passage that has it.
     """
     if text.unit != flip.unit:
         return set()
@@ -203,7 +205,7 @@ def _struck(text: ReadText, flip: Counterfactual) -> set[int]:
         wanted = said.casefold()
         if index == text.index and folded[place : place + 1] == [wanted]:
             places.add(place)
-        elif index == text.index and folded.count(wanted) == 1:
+        elif (index == text.index or flip.unit == "sentence") and folded.count(wanted) == 1:
             places.add(folded.index(wanted))
     return places
 

@@ -8,10 +8,11 @@ from typing import Protocol
 
 from rankhouse.app.explaining.names import no_such_document, no_such_query
 from rankhouse.app.run_tags import USUAL
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking, Run
 from rankhouse.explanation.answer import Counterfactual, Explanation, Part
+from rankhouse.explanation.fusion import explain_fused
 from rankhouse.explanation.lexical import LexicalExplainer
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
@@ -175,10 +176,6 @@ class FusedSystem:
             for (name, run), system in zip(runs.items(), self.systems, strict=True)
             if doc_id in run[query.id].doc_ids
         }
-        try:
-            from rankhouse.explanation.stages import explain_fused
-        except ImportError as error:
-            raise MissingExtra("explaining a fusion", "neural") from error
         return explain_fused(self.method, runs, query, doc_id, self.weights, whys)
 
     def flip(self, query: Query, doc_id: str, rival: Explanation) -> Counterfactual | None:
