@@ -230,3 +230,17 @@ def test_first_stages_and_their_fusion_are_explained_without_torch(files):
     )
     assert done.returncode == 0, done.stderr[-500:]
     assert "d1 scores" in done.stdout
+
+
+def test_vectors_are_explained_by_their_passage_and_fused_with_words(files, run, bert):
+    pytest.importorskip("torch")
+    encoder = f"biencoder({str(bert('BertModel'))!r})"
+    assert run("encode", "--index", "my.index", "--ranker", encoder, *CPU).returncode == 0
+    dense = [*LEXICAL, "--model", f"dense({encoder!r})", *CPU]
+    done = run(*dense, "--doc", "d1", "--against", "d3", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert sum(part["value"] for part in told["parts"]) + told["gap"] == pytest.approx(told["score"])
+    both = json.loads(run(*dense, "--model", "bm25", "--fusion", "rrf", "--doc", "d1", "--json").stdout)
+    assert len(both["parts"]) == 2
+    assert abs(both["gap"]) < 1e-6
