@@ -166,22 +166,6 @@ class PrecomputingModel(Model[TwoSided], Protocol):
         ...
 
 
-class DualEncoder(Model[B], TemperedModel, Protocol):
-    """A model that gives queries and passages a vector each."""
-
-    def encode_queries(self, texts: Sequence[str]) -> Packed:
-        """Turn n queries into ids."""
-        ...
-
-    def encode_passages(self, texts: Sequence[str]) -> Packed:
-        """Turn n passages into ids."""
-        ...
-
-    def vector_scorer(self, compute: Compute) -> Callable[[Packed], Tensor]:
-        """Return the quickest way from ids to vectors (n, d)."""
-        ...
-
-
 def plain_scorer(model: torch.nn.Module, compute: Compute) -> Callable[[Any], Tensor]:
     """Return ``forward`` itself, in eval mode on the chosen device, always in fp32: for small models.
 

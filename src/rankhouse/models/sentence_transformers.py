@@ -15,7 +15,6 @@ from rankhouse.core.errors import BadModel
 Pooling = Literal["cls", "mean"]
 
 _OLD_NAMES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-_SIMILARITIES = {"dot": "dot", "cosine": "cosine", "euclidean": "l2"}
 _QUERY_PROMPTS, _PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
 
 

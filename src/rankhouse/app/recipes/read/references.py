@@ -89,15 +89,24 @@ def fill(value: Any, bindings: Bindings) -> Any:  # noqa: ANN401 - whatever TOML
     Raises:
         WrongUse: A variable, or an entry of a table among its values, that does not exist.
     """
-    if isinstance(value, str):
-        whole = _VARIABLE.fullmatch(value)
-        if whole:
+
+    def filled(text: str) -> object:
+        if whole := _VARIABLE.fullmatch(text):
             return _value(whole, bindings)
-        return _VARIABLE.sub(lambda match: str(_value(match, bindings)), value)
+        return _VARIABLE.sub(lambda match: str(_value(match, bindings)), text)
+
+    return _change_texts(value, filled)
+
+
+def _change_texts(value: Any, change: Callable[[str], object]) -> Any:  # noqa: ANN401 - as in fill
+    """Change every text inside a value; lists that come of it become part of the list around them."""
+    if isinstance(value, str):
+        return change(value)
     if isinstance(value, Mapping):
-        return {name: fill(one, bindings) for name, one in value.items()}
+        return {name: _change_texts(one, change) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [fill(one, bindings) for one in value]
+        changed = [_change_texts(one, change) for one in value]
+        return [one for part in changed for one in (part if isinstance(part, list) else [part])]
     return value
 
 
@@ -127,8 +136,9 @@ def resolve(value: Any, look_up: Callable[[Reference], list[str]]) -> Any:  # no
     Raises:
         WrongUse: A reference to several things inside a text.
     """
-    if isinstance(value, str):
-        whole = _REFERENCE.fullmatch(value)
+
+    def path_in(text: str) -> object:
+        whole = _REFERENCE.fullmatch(text)
         if whole and whole[1] is None:
             reference = _reference(whole)
             paths = look_up(reference)
@@ -139,16 +149,9 @@ def resolve(value: Any, look_up: Callable[[Reference], list[str]]) -> Any:  # no
                 return "@"
             reference = _reference(match)
             if reference.collects:
-                raise WrongUse(f'"{value}": {reference.text} is a list and must be the whole value')
+                raise WrongUse(f'"{text}": {reference.text} is a list and must be the whole value')
             return look_up(reference)[0]
 
-        return _REFERENCE.sub(one, value)
-    if isinstance(value, Mapping):
-        return {name: resolve(one, look_up) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        values: list[Any] = []
-        for one_value in value:
-            inner = resolve(one_value, look_up)
-            values.extend(inner) if isinstance(inner, list) else values.append(inner)
-        return values
-    return value
+        return _REFERENCE.sub(one, text)
+
+    return _change_texts(value, path_in)
