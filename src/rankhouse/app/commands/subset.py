@@ -92,19 +92,19 @@ def command(
         raise WrongUse("--or-all says what --sample does where there are fewer queries")
     chosen = _Conditions(ids, folds, fold, side, part, None if pairs is not None else sample, or_all, seed)
     if queries is not None:
-        kept, whole = _queries(queries, field, apart_from, chosen, out)
+        size, whole = _queries(queries, field, apart_from, chosen, out)
     elif qrels is not None:
-        kept, whole = _qrels(qrels, chosen, out)
+        size, whole = _qrels(qrels, chosen, out)
     elif run_path is not None:
-        kept, whole = _run(run_path, chosen, within, out)
+        size, whole = _run(run_path, chosen, within, out)
     else:
         assert pairs is not None
-        kept, whole = _pairs(pairs, chosen, sample, balanced, out)
+        size, whole = _pairs(pairs, chosen, sample, balanced, out)
     what = "queries" if queries is not None or run_path is not None else "judgements" if qrels else "pairs"
     if as_json:
-        console.emit_json({"out": str(out), "kept": kept, "of": whole})
+        console.emit_json({"out": str(out), "kept": size, "of": whole})
     else:
-        console.say(f"{kept:,} of {whole:,} {what} written to {out}")
+        console.say(f"{size:,} of {whole:,} {what} written to {out}")
 
 
 def _refuse_idle(*, folded: bool, asked: bool, drawn: bool) -> None:
@@ -132,22 +132,22 @@ class _Conditions:
 
     def among(self, query_ids: list[str]) -> set[str]:
         """Keep of these."""
-        kept = list(dict.fromkeys(query_ids))
+        left = list(dict.fromkeys(query_ids))
         if self.ids is not None:
             wanted = set(_read_ids(self.ids))
-            kept = [q for q in kept if q in wanted]
+            left = [q for q in left if q in wanted]
         if self.folds is not None and self.fold is not None:
             wanted = set(self._side(self.folds, self.fold))
-            kept = [q for q in kept if q in wanted]
+            left = [q for q in left if q in wanted]
         if self.part is not None:
-            kept = list(self._part(kept))
+            left = list(self._part(left))
         if self.sample is not None:
-            if self.sample > len(kept) and not self.or_all:
-                raise WrongUse(f"--sample {self.sample}: there are only {len(kept):,} to draw from")
-            kept = sorted(kept, key=lambda query_id: order(self.seed, query_id))[: self.sample]
-        if not kept:
+            if self.sample > len(left) and not self.or_all:
+                raise WrongUse(f"--sample {self.sample}: there are only {len(left):,} to draw from")
+            left = sorted(left, key=lambda query_id: order(self.seed, query_id))[: self.sample]
+        if not left:
             raise BadData(f"none of the {len(query_ids):,} queries was selected; do the ids belong together?")
-        return set(kept)
+        return set(left)
 
     def _side(self, path: Path, number: int) -> tuple[str, ...]:
         folds = read_folds(path)
@@ -160,12 +160,12 @@ class _Conditions:
         return split.train if self.side == "train" else split.valid
 
     def _part(self, query_ids: list[str]) -> tuple[str, ...]:
-        found = re.fullmatch(r"(\d+)/(\d+)", self.part or "")
-        if not found or not 1 <= int(found[1]) <= int(found[2]):
+        match = re.fullmatch(r"(\d+)/(\d+)", self.part or "")
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
             raise WrongUse(f"--part {self.part}: write I/N, like 1/3 for the first of three")
-        if int(found[2]) == 1:
+        if int(match[2]) == 1:
             return tuple(query_ids)
-        return deal(query_ids, int(found[2]), self.seed).folds[int(found[1]) - 1]
+        return deal(query_ids, int(match[2]), self.seed).folds[int(match[1]) - 1]
 
 
 def _read_ids(path: str) -> list[str]:
@@ -177,38 +177,38 @@ def _read_ids(path: str) -> list[str]:
 
 
 def _queries(path: str, field: str, others: str | None, chosen: _Conditions, out: Path) -> tuple[int, int]:
-    found = read_queries(path, field=field)
-    apart = found
+    everything = read_queries(path, field=field)
+    apart = everything
     if others is not None:
         known = Texts((query.id, query.text) for query in read_queries(others, field=field))
-        apart = [query for query in found if query.text not in known]
-        if found and not apart:
-            raise BadData(f"all {len(found):,} queries of {path} are in {others} too, so none is left")
+        apart = [query for query in everything if query.text not in known]
+        if everything and not apart:
+            raise BadData(f"all {len(everything):,} queries of {path} are in {others} too, so none is left")
     wanted = chosen.among([query.id for query in apart])
-    kept = [query for query in found if query.id in wanted]
-    write_queries(kept, out)
-    return len(kept), len(found)
+    part = [query for query in everything if query.id in wanted]
+    write_queries(part, out)
+    return len(part), len(everything)
 
 
 def _qrels(path: Path, chosen: _Conditions, out: Path) -> tuple[int, int]:
-    found = read_qrels(path)
-    wanted = chosen.among(list(found))
-    kept = restrict(found, [q for q in found if q in wanted])
-    write_qrels(kept, out)
-    return judgements(kept), judgements(found)
+    everything = read_qrels(path)
+    wanted = chosen.among(list(everything))
+    part = restrict(everything, [q for q in everything if q in wanted])
+    write_qrels(part, out)
+    return judgements(part), judgements(everything)
 
 
 def _run(path: Path, chosen: _Conditions, within: Path | None, out: Path) -> tuple[int, int]:
-    found = read_run(path)
-    whole = len(found)
+    everything = read_run(path)
+    whole = len(everything)
     if within is not None:
-        found = _within(found, read_run(within))
-    wanted = chosen.among(list(found))
-    ids = [q for q in found if q in wanted]
-    rankings = [found[q] for q in ids]
-    kept = Run.from_columns(ids, [r.doc_ids for r in rankings], [r.scores for r in rankings])
-    write_run(kept, out, read_tag(path))
-    return len(kept), whole
+        everything = _within(everything, read_run(within))
+    wanted = chosen.among(list(everything))
+    ids = [q for q in everything if q in wanted]
+    rankings = [everything[q] for q in ids]
+    part = Run.from_columns(ids, [r.doc_ids for r in rankings], [r.scores for r in rankings])
+    write_run(part, out, read_tag(path))
+    return len(part), whole
 
 
 def _within(run: Run, other: Run) -> Run:
