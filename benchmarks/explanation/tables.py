@@ -1,0 +1,163 @@
+"""What was measured, as the tables of docs/explanation-quality.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .faithful import interval
+from .rankers import DATA, DESIGNS
+
+SAID = {
+    "knrm": "KNRM",
+    "conv_knrm": "Conv-KNRM",
+    "tk": "TK",
+    "tk_windows": "TK, windows",
+    "drmm": "DRMM",
+    "pacrr": "PACRR",
+    "pacrr_drmm": "PACRR-DRMM",
+    "matchpyramid": "MatchPyramid",
+    "samcnn": "samCNN",
+    "mp_hcnn": "MP-HCNN",
+    "biencoder": "bi-encoder",
+    "crossencoder": "cross-encoder",
+    "monot5": "monoT5",
+}
+LEAST_PAIRS = 20
+COLLECTIONS = {"wikiqa": "WikiQA", "nfcorpus": "NFCorpus"}
+
+Row = Sequence[str]
+
+
+def page(pieces: Mapping[str, Any]) -> str:
+    """Return all tables, with a heading each.
+
+    Args:
+        pieces: CHECK-DATA-RANKER -> what was measured.
+    """
+    tables = {
+        "Completeness": _complete(pieces),
+        "Deletion and insertion": _faithful(pieces),
+        "Bound to model and text": _bound(pieces),
+        "Planted": _planted(pieces),
+        "Time": _speed(pieces),
+    }
+    return "\n\n".join(f"## {head}\n\n" + "\n".join(table) for head, table in tables.items())
+
+
+def _markdown(head: Row, rows: Iterator[Row], words: int = 2) -> Iterator[str]:
+    """Yield a table whose first columns are words."""
+    yield _line(head)
+    yield _line(["---"] * words + ["---:"] * (len(head) - words))
+    yield from map(_line, rows)
+
+
+def _line(cells: Row) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _each(pieces: Mapping[str, Any], check: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield (collection, ranker, what was measured), in the order of the page."""
+    for name in DATA:
+        for ranker in DESIGNS:
+            if told := pieces.get(f"{check}-{name}-{ranker}"):
+                yield COLLECTIONS[name], SAID[ranker], told
+
+
+def _stages(pieces: Mapping[str, Any], check: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name in DATA:
+        if told := pieces.get(f"{check}-{name}-first_stages"):
+            yield COLLECTIONS[name], told
+
+
+def _complete(pieces: Mapping[str, Any]) -> Iterator[str]:
+    def rows() -> Iterator[Row]:
+        for data, stages in _stages(pieces, "complete"):
+            for stage, told in stages.items():
+                yield _gaps(data, stage, told)
+        for data, ranker, told in _each(pieces, "complete"):
+            yield _gaps(data, ranker, told["own"])
+            if "gradients" in told:
+                yield _gaps(data, f"{ranker}, gradients", told["gradients"])
+
+    head = ["collection", "ranker", "exact", "pairs", "median", "99th percentile", "largest", "A − B", "swap"]
+    return _markdown(head, rows(), 3)
+
+
+def _gaps(data: str, name: str, told: Mapping[str, Any]) -> Row:
+    numbers = [f"{told[key]:.1e}" for key in ("median", "p99", "most", "difference", "swap")]
+    return [data, name, "yes" if told["exact"] else "no", f"{told['pairs']:,}", *numbers]
+
+
+def _faithful(pieces: Mapping[str, Any]) -> Iterator[str]:
+    def rows() -> Iterator[Row]:
+        for data, ranker, units in _each(pieces, "faithful"):
+            for unit, told in units.items():
+                if told["pairs"] < LEAST_PAIRS:
+                    continue
+                for method, row in sorted(told["methods"].items(), key=_sampling_last):
+                    passes = sum(row["passes"]) / len(row["passes"])
+                    gains = [_gain(row[side], told["spread"]) for side in ("deletion", "insertion")]
+                    lead = [data, ranker, f"{unit}s", "own, exact" if method == "own" else method]
+                    yield [*lead, str(told["pairs"]), f"{told['units']:.0f}", f"{passes:.0f}", *gains]
+
+    head = ["collection", "ranker", "units", "method", "pairs", "units each", "passes", "deletion", "insertion"]
+    return _markdown(head, rows(), 4)
+
+
+def _sampling_last(item: tuple[str, object]) -> tuple[bool, str]:
+    return item[0].startswith("sampling"), item[0]
+
+
+def _gain(values: Sequence[float], spread: float) -> str:
+    mean, low, high = (number / spread for number in interval(values))
+    mark = "" if low > 0 else " (no better)" if high >= 0 else " (worse)"
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{mark}"
+
+
+def _bound(pieces: Mapping[str, Any]) -> Iterator[str]:
+    def rows() -> Iterator[Row]:
+        for data, ranker, ways in _each(pieces, "bound"):
+            for way, told in ways.items():
+                method, _, unit = way.partition(" ")
+                correlation = irrelevant = "–"
+                if len(told.get("correlation", ())) >= LEAST_PAIRS:
+                    mean, low, high = interval(told["correlation"])
+                    correlation = f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+                if answers := told.get("irrelevant"):
+                    irrelevant = f"{sum(answers)} of {len(answers)}"
+                same = "yes" if told["same bytes"] else "NO"
+                yield [data, ranker, f"{method}, {unit}s", correlation, irrelevant, same]
+
+    head = ["collection", "ranker", "method", "correlation", "irrelevant below the top", "same bytes"]
+    return _markdown(head, rows(), 3)
+
+
+def _planted(pieces: Mapping[str, Any]) -> Iterator[str]:
+    def rows() -> Iterator[Row]:
+        for data, methods in _stages(pieces, "planted"):
+            for method, told in methods.items():
+                yield [data, method, f"{told['recovered']} of {told['pairs']}"]
+
+    return _markdown(["collection", "method", "recovered exactly"], rows())
+
+
+def _speed(pieces: Mapping[str, Any]) -> Iterator[str]:
+    def rows() -> Iterator[Row]:
+        for data, stages in _stages(pieces, "speed"):
+            for stage, told in stages.items():
+                yield _times(data, stage, told)
+        for data, ranker, told in _each(pieces, "speed"):
+            yield _times(data, ranker, told["own"])
+            if "gradients" in told:
+                yield _times(data, f"{ranker}, gradients", told["gradients"])
+            if twenty := told.get("twenty sentences"):
+                said = f"{ranker}, {twenty['sentences']} sentences"
+                yield [data, said, "1", f"{twenty['passes']} in {twenty['calls']} call", "", ""]
+
+    return _markdown(["collection", "ranker", "pairs", "passes", "median ms", "95th percentile ms"], rows())
+
+
+def _times(data: str, name: str, told: Mapping[str, Any]) -> Row:
+    numbers = [f"{told['passes']:.0f}", f"{told['median']:.1f}", f"{told['p95']:.1f}"]
+    return [data, name, str(told["pairs"]), *numbers]

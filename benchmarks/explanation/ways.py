@@ -1,0 +1,146 @@
+"""The ways a ranker is explained, as values of units that can be taken away: passage words, sentences, query words."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection as Places
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rankhouse.core.nouns import Pair, Ranker
+from rankhouse.core.scores import Doubles
+from rankhouse.explanation.answer import Explanation
+from rankhouse.explanation.explain import (
+    ANY_FAMILY,
+    METHODS,
+    ExplainOptions,
+    explain_pair,
+    family_of,
+    methods_for,
+)
+from rankhouse.explanation.reading import characters_read
+from rankhouse.explanation.shapley import NO_WORDS
+from rankhouse.explanation.units import Unit, sentences_of, without, words_of
+from rankhouse.models.ranker import NeuralRanker
+from rankhouse.models.word_models import WordModel
+
+TRANSFORMERS = ("crossencoder", "monot5", "biencoder")
+
+
+class Way(NamedTuple):
+    """One way to explain.
+
+    Attributes:
+        method: Of ExplainOptions; "" is the family's own.
+        unit: "word" or "sentence" of the passage, or "query word".
+    """
+
+    method: str
+    unit: str
+
+    @property
+    def options(self) -> ExplainOptions:
+        """What the method is told."""
+        return ExplainOptions(self.method, "" if self.unit == "query word" else self.unit)
+
+
+def ways_of(ranker: Ranker) -> list[Way]:
+    """List the ways to explain a ranker that say how much each unit of a text adds, each once."""
+    has_own = METHODS[family_of(ranker)] not in ANY_FAMILY.values()
+    own = [""] if has_own else []
+    if family_of(ranker) in TRANSFORMERS:
+        inside = [name for name in methods_for(ranker) if name not in ANY_FAMILY]
+        return [Way(name, unit) for unit in ("sentence", "word") for name in (*own, "removal", *inside)]
+    return [*(Way(name, "word") for name in (*own, "removal")), Way("shapley", "query word")]
+
+
+@dataclass(frozen=True)
+class Game:
+    """A pair whose passage, or query, is taken away unit by unit.
+
+    Attributes:
+        pair: All of it.
+        units: n units.
+        of_query: Whether they are the query's.
+    """
+
+    pair: Pair
+    units: tuple[Unit, ...]
+    of_query: bool
+
+    def without(self, places: Places[int]) -> Pair:
+        """Return the pair without some units."""
+        query, passage = self.pair
+        if self.of_query:
+            return Pair(query._replace(text=without(query.text, self.units, places)), passage)
+        return Pair(query, passage._replace(text=without(passage.text, self.units, places)))
+
+
+def as_read(ranker: Ranker, pair: Pair) -> Pair:
+    """Return the pair as far as a ranker reads it, so that nothing moves up where something is taken away.
+
+    Texts of rankers that know words apart become those words, a space between two.
+    """
+    text = pair.passage.text[: characters_read(ranker, pair)]
+    if isinstance(ranker, NeuralRanker) and isinstance(ranker.model, WordModel):
+        asked, said = ranker.model.reader.words(pair)
+        return Pair(pair.query._replace(text=" ".join(asked)), pair.passage._replace(text=" ".join(said)))
+    return Pair(pair.query, pair.passage._replace(text=text))
+
+
+def game_of(pair: Pair, unit: str) -> Game:
+    """Cut a pair into units of a kind."""
+    of_query = unit == "query word"
+    text = pair.query.text if of_query else pair.passage.text
+    return Game(pair, tuple(sentences_of(text) if unit == "sentence" else words_of(text)), of_query)
+
+
+def values_of(answer: Explanation, way: Way) -> Doubles:
+    """Return what each unit adds, (n,), as an explanation says it; nan where it says nothing."""
+    if way.unit == "query word":
+        values: list[float | None] = [part.value for part in answer.parts if part.name != NO_WORDS]
+    else:
+        values = [word.value for word in answer.texts[0].words if word.read]
+    return np.array([np.nan if value is None else value for value in values])
+
+
+def values_by(ranker: Ranker, game: Game, way: Way) -> tuple[Doubles, int] | None:
+    """Explain a pair; None if the explanation's units are not the game's, one for one.
+
+    Returns:
+        What each unit adds, (n,), and the pairs scored for it.
+    """
+    answer = explain_pair(ranker, game.pair, way.options)
+    values = values_of(answer, way)
+    cost = 2 ** len(values) - 1 if way.unit == "query word" else answer.cost
+    return (values, cost) if len(values) == len(game.units) and np.isfinite(values).all() else None
+
+
+def sampled(ranker: Ranker, game: Game, passes: int, seed: int) -> Doubles:
+    """Attribute by sampling: a plain linear fit to the scores of random choices of units, (n,).
+
+    Each unit stays with a chance of one half; ridge regression with an intercept, penalty 1 (LIME without
+    its kernel). It is deterministic only by its seed.
+
+    Args:
+        ranker: What scores.
+        game: The units.
+        passes: Pairs scored, the whole text first.
+        seed: Of the choices.
+    """
+    draws, n = random.Random(seed), len(game.units)
+    kept = [[1] * n, *([draws.randint(0, 1) for _ in range(n)] for _ in range(passes - 1))]
+    variants = [game.without({i for i, stays in enumerate(row) if not stays}) for row in kept]
+    scores = np.asarray(ranker.score(variants), np.float64)
+    rows = np.array(kept, np.float64)
+    rows, centred = rows - rows.mean(0), scores - scores.mean()
+    fitted: Doubles = np.linalg.solve(rows.T @ rows + np.eye(n), rows.T @ centred)
+    return fitted
+
+
+def by_value(values: Sequence[float] | Doubles) -> list[int]:
+    """Return places from the most to the least important; equal values in reading order."""
+    return sorted(range(len(values)), key=lambda i: -values[i])
