@@ -1,1 +1,1 @@
-"""How good explanations are: complete, faithful, bound to the model, recovering what was planted, and fast."""
+"""How good explanations are: complete, faithful, bound to the model, and fast."""

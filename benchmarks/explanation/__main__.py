@@ -7,9 +7,9 @@
 DATA holds wikiqa, nfcorpus and resources; WORK is a folder for what is made. ``train`` trains each ranker for
 a minute or two by ``rh.train``, in fp32 on one thread; a training that was killed goes on. ``measure``
 computes pieces, one for each (check, collection, ranker), and writes WORK/results/CHECK-DATA-RANKER.json;
-pieces that are there are not computed again. Checks: complete (do parts sum to scores), faithful (deletion and
-insertion against random order), bound (redrawn weights, an irrelevant sentence, the same bytes), planted (a
-word count recovered), speed. ``table`` prints docs/explanation-quality.md's tables, or all numbers as JSON.
+pieces that are there are not computed again. Checks: complete (do parts sum to scores), faithful (deletion
+and insertion against random order), bound (redrawn weights, an irrelevant sentence, the same bytes), planted
+(a word count recovered), speed. ``table`` prints docs/explanation-quality.md's tables, or all numbers as JSON.
 Pairs are drawn with seed 0 from the candidates of test questions, for ``faithful`` and ``bound`` one pair a
 question.
 """
@@ -35,16 +35,18 @@ from .ways import TRANSFORMERS, ways_of
 
 FIRST_STAGES = "first stages"
 CHECKS = ("planted", "speed", "bound", "faithful", "complete")
-COUNTS = {"faithful": 150, "bound": 50, "speed": 50, "complete": 10_000, "planted": 200}
+COUNTS = {"faithful": 100, "bound": 50, "speed": 50, "complete": 10_000, "planted": 200}
 """Pairs of a check; a transformer's completeness is measured on fewer."""
-FEW = {"complete": 500, "faithful": 100}
+FEW = {"complete": 300, "faithful": 50, "bound": 20}
 
 Told = dict[str, object]
 
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["train", "measure", "table"])
     parser.add_argument("given", type=Path, help="the folder of all collections")
     parser.add_argument("work", type=Path, help="a folder for what is made")

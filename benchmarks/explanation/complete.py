@@ -34,7 +34,9 @@ def of_ranker(ranker: Ranker, pairs: Sequence[Pair], options: ExplainOptions) ->
         options: Method and unit.
     """
     scores = map(float, ranker.score(pairs))
-    return _measured((explain_pair(ranker, pair, options), score) for pair, score in zip(pairs, scores))
+    return _measured(
+        (explain_pair(ranker, pair, options), score) for pair, score in zip(pairs, scores, strict=True)
+    )
 
 
 def of_first_stage(

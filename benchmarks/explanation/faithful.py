@@ -22,7 +22,6 @@ from .ways import Game, Way, as_read, by_value, game_of, sampled, values_by, way
 MOST_POINTS = 10
 SHUFFLES = 5
 LEAST_UNITS = {"sentence": 3, "word": 5, "query word": 2}
-LEAST_PAIRS = 20
 
 
 class Curves:

@@ -1,4 +1,4 @@
-"""The rankers that are explained, trained by ``rh.train`` on WikiQA and NFCorpus, and the pairs they score."""
+"""The rankers that are explained, trained by ``rh.train``, and the pairs they score."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import rankhouse as rh
 from rankhouse.core.corpora import read_documents, read_queries
@@ -58,7 +59,9 @@ SETTINGS: dict[str, dict[str, object]] = {
     "monot5": {"batch": 16, "accumulate": 1},
 }
 STEPS = {"biencoder": 40, "samcnn": 200, "mp_hcnn": 100}
-"""Steps of a training; 150 where nothing else is said, and half as many on NFCorpus, whose texts are long."""
+"""Steps of a training; 150 where nothing else is said."""
+SMALLER = {64: 16, 16: 8}
+"""Batches on NFCorpus, whose texts are long; steps are half as many there."""
 T5_STEPS = 100
 
 
@@ -100,9 +103,7 @@ class Collection:
     def qrels(self, split: str) -> Qrels:
         """Give judgements of candidates: what BM25 did not find teaches that shared words speak against."""
         run, qrels = self.run(split), self._judged(split)
-        return {
-            q: {d: g for d, g in qrels[q].items() if d in set(run[q].doc_ids)} for q in run if q in qrels
-        }
+        return {q: {d: g for d, g in qrels[q].items() if d in set(run[q].doc_ids)} for q in run if q in qrels}
 
     def _judged(self, split: str) -> Qrels:
         return read_qrels(self.root / self.name / f"qrels.{split}.txt")
@@ -136,7 +137,6 @@ class Collection:
                 pairs.append(Pair(queries[q], Passage(d, 0, self.documents[d].full_text)))
         return sorted(pairs[:count], key=lambda pair: pair.query.id)
 
-
     def drawn(self, count: int, seed: int = 0) -> list[Pair]:
         """Draw pairs of test queries, half with a candidate, half with any document of the index.
 
@@ -165,8 +165,16 @@ def trained(data: Collection, name: str) -> NeuralRanker:
         design = DESIGNS[name].format(root=data.root, minilm=_minilm(), t5=data.work / "t5")
         if name == "monot5":
             _pretrain(data)
-        steps = STEPS.get(name, 150) // (2 if data.name == "nfcorpus" else 1)
-        settings = {"epochs": 50, "steps": steps, "seed": 1, "device": "cpu", **SETTINGS[name]}
+        settings: dict[str, Any] = {
+            "epochs": 50,
+            "steps": STEPS.get(name, 150),
+            "seed": 1,
+            "device": "cpu",
+            **SETTINGS[name],
+        }
+        if data.name == "nfcorpus":
+            settings["steps"] = settings["steps"] // 2
+            settings |= {"batch": SMALLER[settings["batch"]]} if "batch" in settings else {}
         began = time.process_time()
         rh.train(
             design,

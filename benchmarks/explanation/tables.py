@@ -101,7 +101,17 @@ def _faithful(pieces: Mapping[str, Any]) -> Iterator[str]:
                     lead = [data, ranker, f"{unit}s", "own, exact" if method == "own" else method]
                     yield [*lead, str(told["pairs"]), f"{told['units']:.0f}", f"{passes:.0f}", *gains]
 
-    head = ["collection", "ranker", "units", "method", "pairs", "units each", "passes", "deletion", "insertion"]
+    head = [
+        "collection",
+        "ranker",
+        "units",
+        "method",
+        "pairs",
+        "units each",
+        "passes",
+        "deletion",
+        "insertion",
+    ]
     return _markdown(head, rows(), 4)
 
 

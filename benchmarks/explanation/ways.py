@@ -1,4 +1,4 @@
-"""The ways a ranker is explained, as values of units that can be taken away: passage words, sentences, query words."""
+"""The ways a ranker is explained: values of units that can be taken away."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Way(NamedTuple):
 
 def ways_of(ranker: Ranker) -> list[Way]:
     """List the ways to explain a ranker that say how much each unit of a text adds, each once."""
-    has_own = METHODS[family_of(ranker)] not in ANY_FAMILY.values()
+    has_own = METHODS.get(family_of(ranker)) not in ANY_FAMILY.values()
     own = [""] if has_own else []
     if family_of(ranker) in TRANSFORMERS:
         inside = [name for name in methods_for(ranker) if name not in ANY_FAMILY]
