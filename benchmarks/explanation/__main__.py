@@ -8,10 +8,10 @@ DATA holds wikiqa, nfcorpus and resources; WORK is a folder for what is made. ``
 a minute or two by ``rh.train``, in fp32 on one thread; a training that was killed goes on. ``measure``
 computes pieces, one for each (check, collection, ranker), and writes WORK/results/CHECK-DATA-RANKER.json;
 pieces that are there are not computed again. Checks: complete (do parts sum to scores), faithful (deletion
-and insertion against random order), bound (redrawn weights, an irrelevant sentence, the same bytes), planted
-(a word count recovered), speed. ``table`` prints docs/explanation-quality.md's tables, or all numbers as JSON.
-Pairs are drawn with seed 0 from the candidates of test questions, for ``faithful`` and ``bound`` one pair a
-question.
+and insertion against random order), bound (redrawn weights, an irrelevant sentence, the same bytes),
+planted (a word count recovered), speed. ``table`` prints the tables of docs/explanation-quality.md, or all
+numbers as JSON. Pairs are drawn with seed 0 from the candidates of test questions, for ``faithful`` and
+``bound`` one pair a question, for ``complete`` half of them from all documents.
 """
 
 from __future__ import annotations

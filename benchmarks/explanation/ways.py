@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Collection as Places
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 
 from rankhouse.core.nouns import Pair, Ranker
 from rankhouse.core.scores import Doubles
-from rankhouse.explanation.answer import Explanation
+from rankhouse.explanation.answer import Word
 from rankhouse.explanation.explain import (
     ANY_FAMILY,
     METHODS,
@@ -53,7 +54,8 @@ def ways_of(ranker: Ranker) -> list[Way]:
     own = [""] if has_own else []
     if family_of(ranker) in TRANSFORMERS:
         inside = [name for name in methods_for(ranker) if name not in ANY_FAMILY]
-        return [Way(name, unit) for unit in ("sentence", "word") for name in (*own, "removal", *inside)]
+        methods = (*own, "removal", *inside)
+        return [Way(name, unit) for unit in ("sentence", "word") for name in methods]
     return [*(Way(name, "word") for name in (*own, "removal")), Way("shapley", "query word")]
 
 
@@ -98,25 +100,36 @@ def game_of(pair: Pair, unit: str) -> Game:
     return Game(pair, tuple(sentences_of(text) if unit == "sentence" else words_of(text)), of_query)
 
 
-def values_of(answer: Explanation, way: Way) -> Doubles:
-    """Return what each unit adds, (n,), as an explanation says it; nan where it says nothing."""
-    if way.unit == "query word":
-        values: list[float | None] = [part.value for part in answer.parts if part.name != NO_WORDS]
-    else:
-        values = [word.value for word in answer.texts[0].words if word.read]
-    return np.array([np.nan if value is None else value for value in values])
-
-
 def values_by(ranker: Ranker, game: Game, way: Way) -> tuple[Doubles, int] | None:
-    """Explain a pair; None if the explanation's units are not the game's, one for one.
+    """Explain a pair; None if the explanation joins units, or says nothing of some of them.
+
+    Words that are finer than the game's units are added up.
 
     Returns:
         What each unit adds, (n,), and the pairs scored for it.
     """
     answer = explain_pair(ranker, game.pair, way.options)
-    values = values_of(answer, way)
-    cost = 2 ** len(values) - 1 if way.unit == "query word" else answer.cost
-    return (values, cost) if len(values) == len(game.units) and np.isfinite(values).all() else None
+    if game.of_query:
+        values: list[float | None] = [part.value for part in answer.parts if part.name != NO_WORDS]
+        cost = 2 ** len(values) - 1
+    else:
+        words = [word for word in answer.texts[0].words if word.read]
+        values, cost = [word.value for word in words], answer.cost
+        if len(words) > len(game.units):
+            values = _added_up(words, game)
+    told = np.array([np.nan if value is None else value for value in values])
+    return (told, cost) if len(told) == len(game.units) and np.isfinite(told).all() else None
+
+
+def _added_up(words: Sequence[Word], game: Game) -> list[float | None]:
+    """Add words' values up by the units in which they begin; the words stand in the text, in order."""
+    sums, end, text = [0.0] * len(game.units), 0, game.pair.passage.text
+    ends = [unit.end for unit in game.units]
+    for word in words:
+        start = text.index(word.text, end)
+        end = start + len(word.text)
+        sums[bisect_right(ends, start)] += word.value or 0.0
+    return list(sums)
 
 
 def sampled(ranker: Ranker, game: Game, passes: int, seed: int) -> Doubles:
