@@ -8,10 +8,11 @@ DATA holds wikiqa, nfcorpus and resources; WORK is a folder for what is made. ``
 a minute or two by ``rh.train``, in fp32 on one thread; a training that was killed goes on. ``measure``
 computes pieces, one for each (check, collection, ranker), and writes WORK/results/CHECK-DATA-RANKER.json;
 pieces that are there are not computed again. Checks: complete (do parts sum to scores), faithful (deletion
-and insertion against random order), bound (redrawn weights, an irrelevant sentence, the same bytes),
-planted (a word count recovered), speed. ``table`` prints the tables of docs/explanation-quality.md, or all
-numbers as JSON. Pairs are drawn with seed 0 from the candidates of test questions, for ``faithful`` and
-``bound`` one pair a question, for ``complete`` half of them from all documents.
+and insertion against random order), bound (redrawn weights, the same bytes), irrelevant (a sentence of
+another document), planted (a word count recovered), speed. ``table`` prints the tables of
+docs/explanation-quality.md, or all numbers as JSON. Pairs are drawn with seed 0 from the candidates of test
+questions, one a question for ``faithful``, ``bound`` and ``irrelevant``; for ``complete`` half of the
+documents are any of the collection, for ``irrelevant`` they are relevant ones.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from .rankers import DATA, DESIGNS, TEST, Collection, trained
 from .ways import TRANSFORMERS, ways_of
 
 FIRST_STAGES = "first stages"
-CHECKS = ("planted", "speed", "bound", "faithful", "complete")
-COUNTS = {"faithful": 100, "bound": 50, "speed": 50, "complete": 10_000, "planted": 200}
+CHECKS = ("planted", "speed", "bound", "irrelevant", "faithful", "complete")
+COUNTS = {"faithful": 100, "bound": 50, "irrelevant": 100, "speed": 50, "complete": 10_000, "planted": 200}
 """Pairs of a check; a transformer's completeness is measured on fewer."""
-FEW = {"complete": 300, "faithful": 50, "bound": 20}
+FEW = {"complete": 300, "faithful": 50, "bound": 20, "irrelevant": 50}
 
 Told = dict[str, object]
 
@@ -109,10 +110,14 @@ def _bound(data: Collection, ranker: NeuralRanker, count: int) -> Told:
         row: Told = {"same bytes": bound.same_bytes(ranker, pairs[:5], way)}
         if len(bound.correlations(ranker, pairs[:10], way)) >= 3:
             row["correlation"] = bound.correlations(ranker, pairs, way)
-        if way.unit != "query word":
-            row["irrelevant"] = bound.appended(ranker, pairs, way)
         told[f"{way.method or 'own'} {way.unit}"] = row
     return told
+
+
+def _irrelevant(data: Collection, ranker: NeuralRanker, count: int) -> Told:
+    pairs = data.pairs(count, each=1, relevant=True)
+    ways = [way for way in ways_of(ranker) if way.unit != "query word"]
+    return {f"{way.method or 'own'} {way.unit}": bound.appended(ranker, pairs, way) for way in ways}
 
 
 def _speed(data: Collection, ranker: NeuralRanker, count: int) -> Told:
@@ -146,6 +151,7 @@ _RANKERS: Mapping[str, Callable[..., Told]] = {
     "complete": _complete,
     "faithful": _faithful,
     "bound": _bound,
+    "irrelevant": _irrelevant,
     "speed": _speed,
 }
 _STAGES: Mapping[str, Callable[..., Told]] = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
@@ -18,12 +17,13 @@ from scipy.stats import spearmanr
 
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.explanation.explain import explain_pair
-from rankhouse.explanation.units import words_of
+from rankhouse.explanation.units import sentences_of, words_of
 from rankhouse.models.ranker import NeuralRanker
 
 from .ways import Way, as_read, game_of, sampled, values_by
 
 _ROOM = 60  # words that are kept of a text, so that a sentence behind them is read
+_ALIEN = 20  # words of that sentence
 
 
 def redrawn(ranker: NeuralRanker, seed: int) -> NeuralRanker:
@@ -63,9 +63,9 @@ def correlations(ranker: NeuralRanker, pairs: Sequence[Pair], way: Way) -> list[
 
 
 def appended(ranker: NeuralRanker, pairs: Sequence[Pair], way: Way, seed: int = 0) -> list[bool]:
-    """Append to each passage a sentence of another's, and return whether it gets less than the top unit.
+    """Append to each passage a sentence of another's, and return whether it gets less than the top sentence.
 
-    Words' values are added up by sentence; the text itself stands as one unit.
+    Values of words are added up by sentence.
 
     Args:
         ranker: What is explained.
@@ -76,30 +76,20 @@ def appended(ranker: NeuralRanker, pairs: Sequence[Pair], way: Way, seed: int = 
     draws, out = random.Random(seed), []
     for pair in pairs:
         other = draws.choice([p for p in pairs if p.query.id != pair.query.id])
-        alien = " ".join(other.passage.text.split()[:12]).rstrip(".") + "."
-        own = " ".join(pair.passage.text.split()[:_ROOM]).rstrip(" .") + "."
-        text = f"{own} {alien[:1].upper()}{alien[1:]}"
-        game = game_of(as_read(ranker, pair._replace(passage=pair.passage._replace(text=text))), way.unit)
+        own = sentences_of(" ".join(pair.passage.text.split()[:_ROOM]).rstrip(" .") + ".")
+        alien = sentences_of(other.passage.text)[0].text.split()[:_ALIEN]
+        texts = [*(unit.text for unit in own), " ".join(alien).rstrip(" .").capitalize() + "."]
+        sizes = [len(game_of(as_read(ranker, _saying(pair, text)), way.unit).units) for text in texts]
+        game = game_of(as_read(ranker, _saying(pair, " ".join(texts))), way.unit)
         found = values_by(ranker, game, way)
-        if found is None or len(found[0]) < 2:
-            continue
-        values = found[0]
-        if way.unit == "sentence":
-            out.append(bool(values[-1] < values[:-1].max()))
-        else:
-            whole = game.pair.passage.text
-            border = len(whole) - len(_last(whole, alien))
-            is_alien = np.array([unit.start >= border for unit in game.units])
-            top = values[~is_alien].max(initial=-np.inf)
-            out.append(bool(values[is_alien].max(initial=-np.inf) < top))
+        if found and sum(sizes) == len(game.units) and all(sizes):
+            sums = np.add.reduceat(found[0], np.cumsum([0, *sizes[:-1]]))
+            out.append(bool(sums[-1] < sums[:-1].max()))
     return out
 
 
-def _last(whole: str, alien: str) -> str:
-    """Return the end of a text from where its last so many words begin."""
-    tokens = len(re.findall(r"\w+", alien))
-    starts = [match.start() for match in re.finditer(r"\w+", whole)]
-    return whole[starts[-tokens] :] if len(starts) >= tokens else whole
+def _saying(pair: Pair, text: str) -> Pair:
+    return pair._replace(passage=pair.passage._replace(text=text))
 
 
 def same_bytes(ranker: NeuralRanker, pairs: Sequence[Pair], way: Way) -> bool:

@@ -105,6 +105,10 @@ class Collection:
         run, qrels = self.run(split), self._judged(split)
         return {q: {d: g for d, g in qrels[q].items() if d in set(run[q].doc_ids)} for q in run if q in qrels}
 
+    @cached_property
+    def _judged_all(self) -> Qrels:
+        return self._judged(TEST[self.name])
+
     def _judged(self, split: str) -> Qrels:
         return read_qrels(self.root / self.name / f"qrels.{split}.txt")
 
@@ -117,17 +121,20 @@ class Collection:
             write_run(retrieve(self.index, queries, LexicalOptions("bm25", k=DEPTH)), stored, "bm25")
         return read_run(given if given.exists() else stored)
 
-    def pairs(self, count: int, each: int = 0, seed: int = 0) -> list[Pair]:
+    def pairs(self, count: int, each: int = 0, seed: int = 0, relevant: bool = False) -> list[Pair]:
         """Draw pairs of test queries and their candidates.
 
         Args:
             count: How many at most.
             each: Most pairs of one query; 0: no limit.
             seed: Of the drawing.
+            relevant: Whether only judged answers are drawn.
         """
         split = TEST[self.name]
         queries, run = {q.id: q for q in self.queries(split)}, self.run(split)
         every = [(q, d) for q in sorted(queries) for d in run[q].doc_ids]
+        if relevant:
+            every = [(q, d) for q, d in every if self._judged_all[q].get(d)]
         random.Random(seed).shuffle(every)
         drawn: Counter[str] = Counter()
         pairs: list[Pair] = []

@@ -132,6 +132,7 @@ def _gain(values: Sequence[float], spread: float) -> str:
 
 def _bound(pieces: Mapping[str, Any]) -> Iterator[str]:
     def rows() -> Iterator[Row]:
+        aliens = {each[:2]: each[2] for each in _each(pieces, "irrelevant")}
         for data, ranker, ways in _each(pieces, "bound"):
             for way, told in ways.items():
                 method, _, unit = way.partition(" ")
@@ -139,7 +140,7 @@ def _bound(pieces: Mapping[str, Any]) -> Iterator[str]:
                 if len(told.get("correlation", ())) >= LEAST_PAIRS:
                     mean, low, high = interval(told["correlation"])
                     correlation = f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
-                if answers := told.get("irrelevant"):
+                if answers := aliens.get((data, ranker), {}).get(way):
                     irrelevant = f"{sum(answers)} of {len(answers)}"
                 same = "yes" if told["same bytes"] else "NO"
                 yield [data, ranker, f"{method}, {unit}s", correlation, irrelevant, same]
@@ -168,11 +169,12 @@ def _speed(pieces: Mapping[str, Any]) -> Iterator[str]:
                 yield _times(data, f"{ranker}, gradients", told["gradients"])
             if twenty := told.get("twenty sentences"):
                 said = f"{ranker}, {twenty['sentences']} sentences"
-                yield [data, said, "1", f"{twenty['passes']} in {twenty['calls']} call", "", ""]
+                yield [data, said, "1", f"{twenty['passes']} in {twenty['calls']} call", "", "", ""]
 
-    return _markdown(["collection", "ranker", "pairs", "passes", "median ms", "95th percentile ms"], rows())
+    head = ["collection", "ranker", "pairs", "passes", "median ms", "95th percentile ms", "score alone ms"]
+    return _markdown(head, rows())
 
 
 def _times(data: str, name: str, told: Mapping[str, Any]) -> Row:
     numbers = [f"{told['passes']:.0f}", f"{told['median']:.1f}", f"{told['p95']:.1f}"]
-    return [data, name, str(told["pairs"]), *numbers]
+    return [data, name, str(told["pairs"]), *numbers, f"{told['score']:.1f}" if "score" in told else ""]
