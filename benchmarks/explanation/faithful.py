@@ -119,7 +119,9 @@ def _measure(
         row["passes"].append(cost)
 
 
-def interval(values: Sequence[float], seed: int = 0, draws: int = 2000) -> tuple[float, float, float]:
+def interval(
+    values: Sequence[float] | Doubles, seed: int = 0, draws: int = 2000
+) -> tuple[float, float, float]:
     """Return mean and 95 % bootstrap interval (percentiles) over pairs."""
     numbers = np.array(values)
     picks = np.random.default_rng(seed).integers(0, len(numbers), (draws, len(numbers)))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+
+from rankhouse.core.scores import Doubles
 
 from .faithful import interval
 from .rankers import DATA, DESIGNS
@@ -38,6 +42,7 @@ def page(pieces: Mapping[str, Any]) -> str:
     tables = {
         "Completeness": _complete(pieces),
         "Deletion and insertion": _faithful(pieces),
+        "Against sampling": _sampling(pieces),
         "Bound to model and text": _bound(pieces),
         "Planted": _planted(pieces),
         "Time": _speed(pieces),
@@ -90,33 +95,50 @@ def _gaps(data: str, name: str, told: Mapping[str, Any]) -> Row:
 
 
 def _faithful(pieces: Mapping[str, Any]) -> Iterator[str]:
-    def rows() -> Iterator[Row]:
-        for data, ranker, units in _each(pieces, "faithful"):
-            for unit, told in units.items():
-                if told["pairs"] < LEAST_PAIRS:
-                    continue
-                for method, row in sorted(told["methods"].items(), key=_sampling_last):
-                    passes = sum(row["passes"]) / len(row["passes"])
-                    gains = [_gain(row[side], told["spread"]) for side in ("deletion", "insertion")]
-                    lead = [data, ranker, f"{unit}s", _method(ranker, method)]
-                    yield [*lead, str(told["pairs"]), f"{told['units']:.0f}", f"{passes:.0f}", *gains]
+    """Yield the gains over random order, in standard deviations of the ranker's scores."""
 
-    head = [
-        "collection",
-        "ranker",
-        "units",
-        "method",
-        "pairs",
-        "units each",
-        "passes",
-        "deletion",
-        "insertion",
-    ]
-    return _markdown(head, rows(), 4)
+    def cells(told: Mapping[str, Any], method: str) -> list[str]:
+        row = told["methods"][method]
+        return [_gain(row[side], told["spread"]) for side in ("deletion", "insertion")]
+
+    sides = [f"{data}, {side}" for data in COLLECTIONS.values() for side in ("deletion", "insertion")]
+    return _markdown(["ranker", "units", "method", *sides], _by_method(pieces, cells, 2), 3)
 
 
-def _sampling_last(item: tuple[str, object]) -> tuple[bool, str]:
-    return item[0].startswith("sampling"), item[0]
+def _sampling(pieces: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what inexact methods gain over sampling with the same passes, mean of both areas."""
+
+    def cells(told: Mapping[str, Any], method: str) -> list[str]:
+        row, other = (told["methods"].get(name) for name in (method, f"sampling, as {method}"))
+        if other is None:
+            return []
+        sides = [np.subtract(row[side], other[side]) for side in ("deletion", "insertion")]
+        passes = f"{np.mean(row['passes']):.0f}"
+        return [
+            str(told["pairs"]),
+            f"{told['units']:.0f}",
+            passes,
+            _gain(np.mean(sides, axis=0), told["spread"]),
+        ]
+
+    columns = [f"{d}, {c}" for d in COLLECTIONS.values() for c in ("pairs", "units", "passes", "gain")]
+    return _markdown(["ranker", "units", "method", *columns], _by_method(pieces, cells, 4), 3)
+
+
+def _by_method(
+    pieces: Mapping[str, Any], cells: Callable[[Mapping[str, Any], str], list[str]], width: int
+) -> Iterator[Row]:
+    """Yield a row for each ranker, unit and method, with the cells of each collection."""
+    found: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    for data, ranker, units in _each(pieces, "faithful"):
+        for unit, told in units.items():
+            methods = [name for name in told["methods"] if not name.startswith("sampling")]
+            for method in methods if told["pairs"] >= LEAST_PAIRS else ():
+                if made := cells(told, method):
+                    found.setdefault((ranker, f"{unit}s", _method(ranker, method)), {})[data] = made
+    order = list(SAID.values())
+    for names, row in sorted(found.items(), key=lambda item: order.index(item[0][0])):
+        yield [*names, *(cell for data in COLLECTIONS.values() for cell in row.get(data, ["–"] * width))]
 
 
 def _method(ranker: str, method: str) -> str:
@@ -124,10 +146,10 @@ def _method(ranker: str, method: str) -> str:
     return method if method != "own" or "DRMM" in ranker else "own, exact"
 
 
-def _gain(values: Sequence[float], spread: float) -> str:
+def _gain(values: Sequence[float] | Doubles, spread: float) -> str:
     mean, low, high = (number / spread for number in interval(values))
     mark = "" if low > 0 else " (no better)" if high >= 0 else " (worse)"
-    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]{mark}"
+    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]{mark}"
 
 
 def _bound(pieces: Mapping[str, Any]) -> Iterator[str]:
