@@ -114,6 +114,16 @@ def test_a_rerankers_run_is_explained_and_what_it_did_not_read_is_told(reranked,
     assert "placeholder" in both.stdout
 
 
+def test_nothing_is_said_to_turn_round_what_was_not_read(reranked, run):
+    read, *_, third, last = read_run("new.run")["q1"].doc_ids
+    asked = [*BY_ID, "--ranker", reranked, *CPU, "--run", "new.run", "--against", last, "--json"]
+    for first in (read, third):
+        told = json.loads(run(*asked, "--doc", first).stdout)
+        assert told["score"] > 0
+        assert told["second"]["method"] == "placeholder"
+        assert "counterfactual" not in told
+
+
 def test_a_ranker_reads_its_first_stage_or_is_joined_with_it(reranked, run):
     asked = [*BY_ID, "--ranker", reranked, *CPU, "--first-stage", "bm25.run", "--depth", 2]
     told = json.loads(run(*asked, "--top", 4, "--json").stdout)
@@ -159,6 +169,7 @@ def test_the_run_of_another_ranker_is_refused_with_both_fingerprints(reranked, r
         (["--doc", "D1"], 'did you mean "d1"?'),
         (["--doc", "nothing-like-it"], "which has 4"),
         (["--doc", "d1", "--against", "d1"], "against itself"),
+        (["--doc", "d1", "--against", ""], "--against is empty"),
         (["--doc", "d1", "--top", "3"], "either --doc ID"),
         ([], "either --doc ID"),
         (["--doc", "d1", "--run", "bm25.run"], "--queries FILE"),

@@ -6,6 +6,7 @@ from operator import itemgetter
 from pathlib import Path
 from runpy import run_path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -45,6 +46,12 @@ def check_tree(part):
         assert close(math.fsum(finer.value for finer in part.parts), part.value), part.name
         for finer in part.parts:
             check_tree(finer)
+
+
+def test_answers_are_json_as_the_command_writes_it(family):
+    first, second = (explain_pair(family, pair("river tall", text, text)) for text in ("tall river", "river"))
+    told = contrast(first, second).to_dict()
+    assert json.loads(msgspec.json.encode(told)) == json.loads(json.dumps(told))
 
 
 def test_parts_sum_to_the_score_at_every_depth(ranker):

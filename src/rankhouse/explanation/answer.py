@@ -35,9 +35,15 @@ class Part:
     parts: tuple[Part, ...] = ()
     why: Explanation | None = None
 
+    def __post_init__(self) -> None:
+        """Keep Python's own numbers: what was summed in NumPy is no value of JSON."""
+        object.__setattr__(self, "value", float(self.value))
+        facts = {name: fact if isinstance(fact, int) else float(fact) for name, fact in self.facts.items()}
+        object.__setattr__(self, "facts", facts)
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values; what is empty is left out."""
-        rest: dict[str, Any] = {"note": self.note, "facts": dict(self.facts)}
+        rest: dict[str, Any] = {"note": self.note, "facts": self.facts}
         rest["parts"] = [part.to_dict() for part in self.parts]
         rest["why"] = self.why.to_dict() if self.why else None
         return {"name": self.name, "value": self.value} | {key: value for key, value in rest.items() if value}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.scores import with_room_below
+
+METHOD: Final = "placeholder"
+"""How an answer says that its number is no score."""
 
 
 def placeholder(

@@ -13,7 +13,7 @@ from rankhouse.app.explaining.answers import why_above, why_moved, why_ranking, 
 from rankhouse.app.explaining.build import SystemOptions, build_system, first_stage_of
 from rankhouse.app.explaining.queries import find_query
 from rankhouse.app.explaining.systems import RunOnRecord, RunSystem, System
-from rankhouse.app.given import idle
+from rankhouse.app.given import idle, was_given
 from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SEED, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.reranking import RerankOptions
@@ -102,7 +102,7 @@ def command(
     The answer names what each word, passage and stage adds. The parts sum to the score, or to the difference
     of two, but for the gap that is told. Give --doc, --doc with --against, or --top.
     """
-    _refuse_idle(models, ranker, doc, top)
+    _refuse_idle(models, ranker, doc, against, top)
     if out is not None:
         report.page_kind(out)
     compute = ComputeOptions(precision, device, threads)
@@ -169,10 +169,14 @@ def _on_file(path: Path) -> RunOnRecord:
     return RunOnRecord(read_run(path), path.name, read_tag(path))
 
 
-def _refuse_idle(models: tuple[str, ...], ranker: str | None, doc: str | None, top: int | None) -> None:
+def _refuse_idle(
+    models: tuple[str, ...], ranker: str | None, doc: str | None, against: str, top: int | None
+) -> None:
     """Refuse what would change nothing here, and a question that is none or two."""
     if (doc is None) == (top is None):
         raise WrongUse("give either --doc ID, with --against ID to hold it against another, or --top N")
+    if was_given("against") and not against:
+        raise WrongUse("--against is empty: name the document that --doc is held against, or leave it out")
     if top is not None:
         idle("--top tells of the whole ranking", "against", "before")
     if ranker is None:

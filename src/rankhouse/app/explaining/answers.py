@@ -8,7 +8,8 @@ from rankhouse.app.explaining.systems import System
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking
-from rankhouse.explanation.answer import Contrast, Explanation, contrast
+from rankhouse.explanation.answer import Contrast, Counterfactual, Explanation, contrast
+from rankhouse.explanation.placeholder import METHOD
 from rankhouse.explanation.rankings import Movement, RankingExplanation, Standing, changed_places
 from rankhouse.explanation.show import standing_note
 
@@ -47,9 +48,18 @@ def why_above(system: System, query: Query, doc_id: str, against: str, *, ranked
     if doc_id == against:
         raise WrongUse(f"document {doc_id} is held against itself; name another one")
     first, second = (why_score(system, query, one, ranked=ranked) for one in (doc_id, against))
-    upper, lower = (first, second) if first.score >= second.score else (second, first)
-    turned = system.flip(query, upper.doc_id, lower) if upper.score > lower.score else None
-    return contrast(first, second, turned)
+    return contrast(first, second, _turned(system, query, first, second))
+
+
+def _turned(system: System, query: Query, *two: Explanation) -> Counterfactual | None:
+    """Return what would turn two documents round; None where both are equal, or one was not read.
+
+    A number that stands in place of a score follows the lowest score given: no removal gets below it.
+    """
+    lower, upper = sorted(two, key=lambda one: one.score)
+    if upper.score == lower.score or METHOD in (upper.method, lower.method):
+        return None
+    return system.flip(query, upper.doc_id, lower)
 
 
 def why_ranking(system: System, query: Query, most: int) -> RankingExplanation:

@@ -16,7 +16,7 @@ from rankhouse.core.scores import scale_of
 from rankhouse.explanation.answer import Counterfactual, Explanation, Part
 from rankhouse.explanation.counterfactual import flip
 from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.placeholder import placeholder
+from rankhouse.explanation.placeholder import METHOD, placeholder
 from rankhouse.explanation.stages import explain_reranked
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
@@ -213,5 +213,5 @@ def not_read(query: Query, doc_id: str, said: float, reason: str, ranker: Ranker
     part = Part("placeholder", said, "keeps the document in its place")
     marks = fingerprint_of(ranker)
     return Explanation(
-        query, doc_id, said, "placeholder", True, scale_of(ranker), (part,), notes=(reason,), ranker=marks
+        query, doc_id, said, METHOD, True, scale_of(ranker), (part,), notes=(reason,), ranker=marks
     )
