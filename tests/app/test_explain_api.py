@@ -61,7 +61,7 @@ def test_a_ranking_and_a_move_are_told(index):
     before = {"q1": {"locks": 3.0, "tides": 2.0, "pilots": 1.0}}
     moved = rh.explain("bm25", "q1", "pilots", index=index, run=run, before=before, queries=QUERIES)
     assert moved.answer.overtook == ("locks", "tides")
-    assert moved.sentence().startswith("pilots: rank 3 of 3 in the earlier run")
+    assert moved.sentence().startswith("pilots rose from rank 3 of 3 in the earlier run (score 1) to rank 1")
     assert moved.score > 0
     assert moved.parts == moved.answer.now.parts
 

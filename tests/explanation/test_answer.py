@@ -67,8 +67,18 @@ def test_sentences():
     b = explained("b", 1.0, [Part("ships", 1.0)])
     assert a.sentence() == 'a scores 3 (bm25): "ships" +4, "length" -1.'
     assert contrast(a, b).sentence() == 'a is 2 above b: "ships" +3, "length" -1.'
+    assert contrast(b, a).sentence() == 'b is 2 below a: "ships" -3, "length" +1.'
     assert "same score" in contrast(a, a).sentence()
     assert explained("c", 0.0, []).sentence() == "c scores 0 (bm25): nothing adds to it."
+
+
+def test_sentences_round_as_tables_do_and_quote_what_was_left_out():
+    long = f"sentence: {'Pilots steer. ' * 6}"
+    parts = [Part(long, 0.00123456), Part("rest", 1.06), Part("word: sea", -0.25)]
+    assert explained("a", 0.81123456, parts).sentence() == (
+        "a scores 0.8112 (bm25): the rest +1.06, the sentence "
+        '"Pilots steer. Pilots steer. Pilots steer. Pilots…" +0.0012, the word "sea" -0.25.'
+    )
 
 
 def test_everything_becomes_json():

@@ -101,7 +101,7 @@ def test_what_a_transformer_does_not_read_is_listed_and_changes_nothing(name, op
     read = [word for word in words if word.read]
     assert 0 < len(read) < len(words)
     assert all((word.value is None) != word.read for word in words)
-    assert "were not read" in answer.notes[-1]
+    assert any("were not read" in note for note in answer.notes)
     assert " ".join(word.text for word in words).replace(" ", "") == said.passage.text.replace(" ", "")
     begun = said.passage.text[: said.passage.text.rindex(read[-1].text[-20:], 0, 300) + 20]
     assert ranker.score([pair_of(begun)])[0] == ranker.score([said])[0]

@@ -121,7 +121,7 @@ def test_a_page_is_the_same_bytes_each_time(answer, tmp_path):
 def test_a_page_shows_both_documents_their_parts_words_and_what_would_flip_them(outline_of, tmp_path):
     page = page_of(two(), tmp_path)
     text = "".join(outline_of(page).text)
-    for said in ("pilots", "locks", "What separates them", "What would turn the order round", "kernel shares",
+    for said in ("pilots", "locks", "What separates them", "What would flip the order", "kernel shares",
                  "harbour", "+0.9250", "2 words were not read."):  # fmt: skip
         assert said in text, said
     assert len(re.findall(r'class="w up m\d gone"', page)) == 2  # ships and steer would have to go
@@ -221,6 +221,27 @@ def test_notes_of_one_document_name_it_and_notes_of_both_do_not():
     )  # fmt: skip
 
 
+def test_a_grid_of_both_documents_is_shown_once():
+    grid = Grid("expanded query", ("ship",), ("query",), np.ones((1, 1), np.float32))
+    first, second = (replace(one, grids=(grid, *one.grids)) for one in (two().first, two().second))
+    view = view_of(contrast(first, second))
+    assert [one.name for one in view.maps] == ["expanded query"]
+    assert all("expanded query" not in [one.name for one in side.maps] for side in view.sides)
+
+
+def test_the_method_is_told_with_what_an_estimate_leaves():
+    told = replace(two().first, parts=(Part("ships", 2.0),), score=2.5, cost=0)
+    assert show.method_line(told).endswith("; exact, the parts sum to the score (rounding: 5e-01)")
+    guess = replace(told, exact=False)
+    assert show.method_line(guess).endswith("; an estimate, the parts leave 0.5 of the score 2.5")
+    assert show.method_line(replace(guess, score=2.0)).endswith("; an estimate")
+
+
+def test_the_signs_are_explained_below_the_texts():
+    lines = show.to_text(two()).splitlines()
+    assert lines.index(show.LEGEND) < next(i for i, line in enumerate(lines) if line.startswith("method: "))
+
+
 def test_a_long_text_is_cut_and_counted(tmp_path):
     text = ReadText(0, tuple(Word(f"w{i}", 1.0) for i in range(MOST_WORDS + 7)))
     told = replace(
@@ -229,8 +250,8 @@ def test_a_long_text_is_cut_and_counted(tmp_path):
         grids=(Grid("wide", ("q",), tuple(map(str, range(90))), np.ones((1, 90), np.float32)),),
     )
     page = page_of(told, tmp_path)
-    assert "and 7 words more" in page
-    assert "30 columns more are not shown" in page
+    assert "and 7 more words" in page
+    assert "30 more columns are not shown" in page
     assert f"and {MOST_WORDS + 7 - show.MOST_WORDS:,} more" in show.to_text(told)
 
 

@@ -12,6 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rankhouse.core.nouns import FloatArray, Query
+from rankhouse.explanation.numbers import brief, number, signed
+
+_QUOTED = 50  # characters of a sentence that another one quotes
+_UNQUOTED = {"rest": "the rest", "no words": "the start without words"}  # parts that no text gave
 
 
 @dataclass(frozen=True)
@@ -138,11 +142,13 @@ class Counterfactual:
     def sentence(self) -> str:
         """Say it in words."""
         units = self.unit if len(self.removed) == 1 else f"{len(self.removed)} {self.unit}s"
-        shown = " … ".join(f'"{text}"' for text in self.removed)
+        *others, last = (f'"{text}"' for text in self.removed)
+        shown = f"{', '.join(others)} and {last}" if others else last
+        after, before, rival = (brief(number(value)) for value in (self.after, self.before, self.rival_score))
         least = "" if self.minimal else " (perhaps not the least: not every choice was tried)"
         return (
-            f"Without the {units} {shown}, {self.doc_id} would score {self.after:.4g} instead of "
-            f"{self.before:.4g} and stand below {self.rival} ({self.rival_score:.4g}){least}."
+            f"Without the {units} {shown}, {self.doc_id} would score {after} instead of {before} "
+            f"and stand below {self.rival} ({rival}){least}."
         )
 
 
@@ -197,7 +203,8 @@ class Explanation:
         Args:
             most: How many parts are named on each side.
         """
-        return f"{self.doc_id} scores {self.score:.4g} ({self.unit}): {_named(self.parts, most)}."
+        unit = f" ({self.unit})" if self.unit != "score" else ""
+        return f"{self.doc_id} scores {brief(number(self.score))}{unit}: {_named(self.parts, most)}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values: query, document, score, method, exact, unit, parts, gap, cost and the rest."""
@@ -256,9 +263,10 @@ class Contrast:
         """
         first, second = self.first.doc_id, self.second.doc_id
         if self.score == 0:
-            return f"{first} and {second} have the same score, {self.first.score:.4g}; ids decide the order."
+            return f"{first} and {second} have the same score, {brief(number(self.first.score))}; ids decide the order."
         place = "above" if self.score > 0 else "below"
-        return f"{first} is {abs(self.score):.4g} {place} {second}: {_named(self.parts, most)}."
+        named = _named(self.parts, most, falls=self.score < 0)
+        return f"{first} is {brief(number(abs(self.score)))} {place} {second}: {named}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, as :meth:`Explanation.to_dict` with "against", "first" and "second"."""
@@ -317,7 +325,9 @@ def _by_name(parts: Sequence[Part]) -> dict[str, Part]:
 
 def _minus(name: str, first: Part | None, second: Part | None) -> Part:
     mine, other = (part.value if part else 0.0 for part in (first, second))
-    note = f"{mine:.4g} against {other:.4g}"
+    note = f"{brief(number(mine))} against {brief(number(other))}"
+    if first and second and first.note == second.note and first.note and not (first.facts or first.parts):
+        note = f"{note}; {first.note}"
     finer = _difference(first.parts if first else (), second.parts if second else ())
     return Part(name, mine - other, note, {"first": mine, "second": other}, finer)
 
@@ -337,11 +347,21 @@ def _rest(answer: Explanation | Contrast) -> dict[str, Any]:
     return {key: value for key, value in rest.items() if value}
 
 
-def _named(parts: Sequence[Part], most: int) -> str:
-    """Name the parts that count most, those for it first."""
+def _named(parts: Sequence[Part], most: int, *, falls: bool = False) -> str:
+    """Name the parts that count most: first those that make the number what it is, then those against."""
     falling = sorted((part for part in parts if part.value), key=lambda part: (-abs(part.value), part.name))
     up = [part for part in falling if part.value > 0][:most]
     down = [part for part in falling if part.value < 0][:most]
-    said = ", ".join(f'"{part.name}" {part.value:+.4g}' for part in (*up, *down))
+    named = (*down, *up) if falls else (*up, *down)
+    said = ", ".join(f"{_quoted(part.name)} {brief(signed(part.value))}" for part in named)
     left = len(falling) - len(up) - len(down)
     return (said or "nothing adds to it") + (f", and {left} more" if left else "")
+
+
+def _quoted(name: str) -> str:
+    """Quote a part's name; of what was left out the text only, and a long one without its end."""
+    unit, colon, text = name.partition(": ")
+    if unit not in ("sentence", "word") or not colon:
+        return _UNQUOTED.get(name, f'"{name}"')
+    text = text if len(text) <= _QUOTED else f"{text[: _QUOTED - 1].rstrip(' …')}…"
+    return f'the {unit} "{text}"'

@@ -15,6 +15,8 @@ from rankhouse.explanation.answer import Grid, Part
 from rankhouse.explanation.word_texts import NO_WORDS, Numbers
 from rankhouse.nn.layers.kernel_pooling import COUNT_FLOOR, Kernels
 
+_EXACT = 0.01  # a kernel of at most this width counts nothing but the word itself
+
 
 def above_floor(counts: FloatArray | Numbers, weights: Numbers) -> Numbers:
     """Return w ln(K / e) of counts K (..., k), e their floor: 0 where nothing was counted.
@@ -73,10 +75,14 @@ def kernel_parts(kernels: Kernels, gains: Numbers, counts: FloatArray, weights: 
         counts: (k,).
         weights: (k,).
     """
-    rows = zip(kernels.centres, gains.tolist(), counts.tolist(), weights.tolist(), strict=True)
+    rows = zip(*kernels, gains.tolist(), counts.tolist(), weights.tolist(), strict=True)
     return tuple(
-        Part(f"kernel {centre:g}", gain, facts={"count": count, "weight": weight})
-        for centre, gain, count, weight in rows
+        Part(
+            "exact match" if width <= _EXACT else f"cosine ≈ {centre:g}",
+            gain,
+            facts={"count": count, "weight": weight},
+        )
+        for centre, width, gain, count, weight in rows
         if gain
     )
 

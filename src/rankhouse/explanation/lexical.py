@@ -309,7 +309,7 @@ def _read(
     words.extend(Word(piece) for piece in text[end:].split())
     notes = []
     if any(tfs.values()):
-        notes.append("Each word has an equal share of what its term adds.")
+        notes.append("What a term adds is shared equally among its occurrences.")
     if len(words) > MOST_WORDS:
         notes.append(
             f"The first {MOST_WORDS:,} of {len(words):,} words are listed; the score is of all of them."

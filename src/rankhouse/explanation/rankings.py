@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking
 from rankhouse.explanation.answer import Contrast, Explanation, contrast
+from rankhouse.explanation.numbers import brief, number
 
 
 class Standing(NamedTuple):
@@ -46,7 +47,7 @@ class Standing(NamedTuple):
         """Say it in words."""
         if not self.rank:
             return f"not among the {self.of:,} documents of {self.run}"
-        return f"rank {self.rank:,} of {self.of:,} in {self.run} ({self.score:.4g})"
+        return f"rank {self.rank:,} of {self.of:,} in {self.run} (score {brief(number(self.score))})"
 
 
 @dataclass(frozen=True)
@@ -132,14 +133,23 @@ class Movement:
 
     def sentence(self) -> str:
         """Say in words where it was, where it is, and with whom it changed places."""
-        moved = f"{self.doc_id}: {self.before.sentence()}, then {self.after.sentence()}."
         changes = [
-            f"{word} {len(ids):,} ({', '.join(ids[:3])}{' ...' if len(ids) > 3 else ''})"
+            f"{word} {', '.join(ids[:3])}{f' and {len(ids) - 3:,} more' if len(ids) > 3 else ''}"
             for word, ids in (("overtook", self.overtook), ("was overtaken by", self.overtaken_by))
             if ids
         ]
         told = f" It {' and '.join(changes)}." if changes else " It changed places with no document."
-        return f"{moved}{told}"
+        return f"{self._way()}.{told}"
+
+    def _way(self) -> str:
+        """Say from where to where it went."""
+        before, after = self.before, self.after
+        if not (before.rank and after.rank):
+            return f"{self.doc_id}: {before.sentence()}, then {after.sentence()}"
+        if before.rank == after.rank:
+            return f"{self.doc_id} kept its rank: {before.sentence()}, {after.sentence()}"
+        way = "rose" if after.rank < before.rank else "fell"
+        return f"{self.doc_id} {way} from {before.sentence()} to {after.sentence()}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values: both standings, the documents it changed places with, now and then."""

@@ -20,7 +20,7 @@ from rankhouse.explanation.units import Unit, cut, joined, numbered, sentences_o
 from rankhouse.explanation.variants import finite_scores, with_text
 
 REST = "rest"
-_REST_NOTE = "what the effects leave: the ranker's own start, and what is said only together"
+_REST_NOTE = "not due to any one alone: the score without them all, and what several do together"
 _MOST_WORDS = 2_000_000  # of all variants of one text together
 _LEAST_BLOCKS = 8
 _SHORT = 30  # words; such texts are looked at word by word

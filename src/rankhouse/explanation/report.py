@@ -11,6 +11,7 @@ from rankhouse.core.outputs import writing
 from rankhouse.explanation.answer import Contrast, Explanation
 from rankhouse.explanation.rankings import Answer, Movement, RankingExplanation
 from rankhouse.explanation.show import to_markdown
+from rankhouse.explanation.numbers import brief, number
 from rankhouse.explanation.tables import ranking_table
 from rankhouse.explanation.views import View, view_of
 from rankhouse.page.html import write_page
@@ -66,9 +67,9 @@ def title_of(answer: Answer) -> str:
             place = "below" if answer.score < 0 else "above" if answer.score else "beside"
             return f"Why {answer.first.doc_id} stands {place} {answer.second.doc_id}"
         case Explanation():
-            return f"Why {answer.doc_id} scores {answer.score:.4g}"
+            return f"Why {answer.doc_id} scores {brief(number(answer.score))}"
         case Movement():
-            return f"Why {answer.doc_id} moved"
+            return f"Why {answer.doc_id} {'stayed' if answer.before.rank == answer.after.rank else 'moved'}"
         case RankingExplanation():
             return f"Why this order: {answer.run}"
 

@@ -7,13 +7,14 @@ it, ° is a word that matches a query word without a share of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from rankhouse.core.run import Ranking
 from rankhouse.explanation.answer import Contrast, Explanation, ReadText, Word, contrast
+from rankhouse.explanation.numbers import brief, number
 from rankhouse.explanation.rankings import Answer, Movement, RankingExplanation
 from rankhouse.explanation.tables import contrast_table, grid_table, parts_table, ranking_table, short
 from rankhouse.page.tables import Table
@@ -26,8 +27,10 @@ MOST_GRID = 14
 STRONG, WEAK, MATCH = 0.5, 0.15, 0.5
 """Shares of the largest value from which a word has two signs or one; similarity from which it has a °."""
 
+_ROUNDING = 1e-6  # a gap of no more says nothing about an estimate
+
 _TELLING = ("gain", "loss", "match")
-LEGEND = "⁺ adds to the score, ⁻ takes away from it, ° matches a query word"
+LEGEND = "⁺ adds to the score (⁺⁺ most), ⁻ takes away from it (⁻⁻ most), ° matches a query word"
 
 
 class TitledTable(NamedTuple):
@@ -75,7 +78,7 @@ def _of_explanation(answer: Explanation) -> Iterator[Block]:
     yield answer.sentence()
     if answer.parts:
         yield TitledTable("", parts_table(answer))
-    yield from _texts(answer)
+    yield from _legible(_texts(answer))
     for grid in answer.grids:
         if len(grid.rows) <= MOST_GRID and len(grid.columns) <= MOST_GRID:
             yield TitledTable(grid.name, grid_table(grid))
@@ -89,8 +92,7 @@ def _of_contrast(answer: Contrast) -> Iterator[Block]:
     for name, inner in inner_contrasts(answer):
         yield TitledTable(f"within {name} ({inner.first.unit}): {short(inner.sentence(), 200)}",
                           contrast_table(inner))  # fmt: skip
-    for side in (answer.first, answer.second):
-        yield from _texts(side)
+    yield from _legible(chain(_texts(answer.first), _texts(answer.second)))
     yield from _ending(answer)
 
 
@@ -145,9 +147,17 @@ def method_line(answer: Explanation | Contrast) -> str:
     """Say how it was explained: the method, whether it is exact, what the parts leave, what it cost."""
     side = answer.first if isinstance(answer, Contrast) else answer
     cost = answer.first.cost + answer.second.cost if isinstance(answer, Contrast) else answer.cost
-    truth = "exact" if answer.exact else "an estimate"
+    whole = "difference" if isinstance(answer, Contrast) else "score"
+    if answer.exact:
+        truth = f"exact, the parts sum to the {whole}" + (
+            f" (rounding: {answer.gap:.0e})" if answer.gap else ""
+        )
+    elif abs(answer.gap) <= _ROUNDING * max(abs(answer.score), 1.0):
+        truth = "an estimate"
+    else:
+        truth = f"an estimate, the parts leave {answer.gap:.2g} of the {whole} {brief(number(answer.score))}"
     passes = f"; {cost:,} variants scored" if cost else ""
-    return f"by {side.method}, {truth}: the parts leave {answer.gap:.2g} of {answer.score:.4g}{passes}"
+    return f"method: {side.method}; {truth}{passes}"
 
 
 def standing_note(run: str, ranking: Ranking, doc_id: str) -> str:
@@ -203,6 +213,14 @@ def _texts(answer: Explanation) -> Iterator[MarkedText]:
     of = f", the best of {len(answer.texts)}" if len(answer.texts) > 1 else ""
     name = f"{answer.doc_id}, {best.name}{of}" if best.name else f"{answer.doc_id}{of}"
     yield marked_text(best, name)
+
+
+def _legible(texts: Iterable[MarkedText]) -> Iterator[Block]:
+    """Show texts, and below them what their signs mean."""
+    shown = list(texts)
+    yield from shown
+    if shown:
+        yield LEGEND
 
 
 def _tells(word: Word) -> bool:

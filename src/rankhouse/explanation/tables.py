@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from rankhouse.explanation.answer import Contrast, Explanation, Grid, Part
+from rankhouse.explanation.numbers import number, signed
 from rankhouse.explanation.rankings import RankingExplanation
 from rankhouse.page.tables import Table
 
@@ -42,7 +43,7 @@ def _tree(parts: Sequence[Part], most: int, least: float, depth: int = 0) -> Ite
         yield _indented(part.name, depth), signed(part.value), part.note
         yield from _tree(part.parts, most // 3, least, depth + 1)
         if part.why is not None and most // 3 and not part.parts:
-            yield _indented(f"why {part.why.score:.4g} ({part.why.unit})", depth + 1), "", part.why.method
+            yield _indented(f"why {number(part.why.score)} ({part.why.unit})", depth + 1), "", part.why.method
             yield from _tree(part.why.parts, most // 3, _least(part.why.parts), depth + 2)
     if len(falling) > most > 0:
         left = falling[most:]
@@ -110,18 +111,6 @@ def grid_table(grid: Grid) -> Table:
         (name, *(f"{value:.3g}" for value in row)) for name, row in zip(grid.rows, grid.values, strict=True)
     )
     return Table(("", *grid.columns), tuple(rows))
-
-
-def signed(value: float) -> str:
-    """Write an addend: its sign, and four digits after the point or, where it is small, four that count."""
-    if value == 0:
-        return "0"
-    return f"{value:+.4f}" if abs(value) >= 0.01 else f"{value:+.2g}"
-
-
-def number(value: float) -> str:
-    """Write a score: four digits after the point or, where it is small, two that count."""
-    return f"{value:.4f}" if value == 0 or abs(value) >= 0.01 else f"{value:.2g}"
 
 
 def _indented(name: str, depth: int) -> str:

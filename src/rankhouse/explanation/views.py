@@ -7,8 +7,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from rankhouse.explanation.answer import Contrast, Counterfactual, Explanation, Grid, Part, ReadText, Word
+from rankhouse.explanation.numbers import brief, number, signed
 from rankhouse.explanation.show import inner_contrasts, largest_value, method_line, notes_of
-from rankhouse.explanation.tables import signed
 
 MOST_WORDS = 5_000
 MOST_PASSAGES = 30
@@ -102,7 +102,8 @@ class View(NamedTuple):
         query_words: The query as it was read.
         has_values: Whether words have shares.
         has_matches: Whether words match query words.
-        flip: What would turn the order round; None where it is not known.
+        maps: Heat maps that are the same for both documents.
+        flip: What would flip the order; None where it is not known.
         notes: What a reader has to know.
         ranker: The fingerprint of what scored; "" for none.
     """
@@ -112,6 +113,7 @@ class View(NamedTuple):
     bars: tuple[Bar, ...]
     inner: tuple[tuple[str, tuple[Bar, ...]], ...]
     sides: tuple[Side, ...]
+    maps: tuple[HeatMap, ...]
     query_words: tuple[str, ...]
     has_values: bool
     has_matches: bool
@@ -128,12 +130,15 @@ def view_of(answer: Explanation | Contrast) -> View:
     inner = inner_contrasts(answer) if isinstance(answer, Contrast) else []
     query_words = tuple(dict.fromkeys(chain.from_iterable(side.query_words for side in sides)))
     largest = largest_value(texts)
+    shown = [_side(side, answer.counterfactual, query_words, largest) for side in sides]
+    shared = tuple(one for one in shown[0].maps if len(shown) > 1 and one in shown[1].maps)
     return View(
         answer.sentence(),
         method_line(answer),
         bars_of(answer.parts),
         tuple((f"{name} ({one.first.unit})", bars_of(one.parts)) for name, one in inner),
-        tuple(_side(side, answer.counterfactual, query_words, largest) for side in sides),
+        tuple(one._replace(maps=tuple(m for m in one.maps if m not in shared)) for one in shown),
+        shared,
         query_words,
         any(word.value for word in words),
         any(word.match for word in words),
@@ -145,7 +150,8 @@ def view_of(answer: Explanation | Contrast) -> View:
 
 def bars_of(parts: Sequence[Part]) -> tuple[Bar, ...]:
     """Return parts as bars, the largest first; those left out are summed in the last."""
-    falling = sorted(parts, key=lambda part: -abs(part.value))
+    telling = (part for part in parts if part.value or not _contrasted(part) or any(part.facts.values()))
+    falling = sorted(telling, key=lambda part: -abs(part.value))
     largest = max((abs(part.value) for part in falling), default=0.0)
     bars = [_bar(part, largest) for part in falling[:MOST_PARTS]]
     if left := falling[MOST_PARTS:]:
@@ -157,10 +163,14 @@ def bars_of(parts: Sequence[Part]) -> tuple[Bar, ...]:
 def _bar(part: Part, largest: float) -> Bar:
     why = f"{part.why.sentence()} ({method_line(part.why)})" if part.why else ""
     finer = bars_of(part.why.parts) if part.why and not part.parts else ()
-    told = part.facts.keys() == {"first", "second"}  # a contrast's: its note says the same
-    facts = () if told else tuple((name, f"{number:.4g}") for name, number in part.facts.items())
+    facts = () if _contrasted(part) else tuple((name, f"{number:.4g}") for name, number in part.facts.items())
     bars = (*bars_of(part.parts), *finer)
     return Bar(part.name, signed(part.value), _percent(part.value, largest), part.note, facts, bars, why)
+
+
+def _contrasted(part: Part) -> bool:
+    """Return whether a part is a difference of two; its note says the same as its facts."""
+    return part.facts.keys() == {"first", "second"}
 
 
 def _percent(value: float, largest: float) -> int:
@@ -184,7 +194,7 @@ def _side(side: Explanation, flip: Counterfactual | None, query_words: Sequence[
         room -= len(words)
     return Side(
         side.doc_id,
-        f"{side.score:.4g} ({side.unit})",
+        f"{brief(number(side.score))} ({side.unit})",
         tuple(shown),
         tuple(map(_map, side.grids)),
         max(0, len(ordered) - MOST_PASSAGES),
@@ -211,7 +221,7 @@ def _struck(text: ReadText, flip: Counterfactual) -> set[int]:
 
 
 def _name(text: ReadText) -> str:
-    value = f"scores {text.value:.4g}" if text.value is not None else ""
+    value = f"scores {brief(number(text.value))}" if text.value is not None else ""
     return ": ".join(filter(None, (text.name, value)))
 
 

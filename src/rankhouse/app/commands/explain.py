@@ -35,9 +35,9 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
     epilog='Example:  rankhouse explain --index my.index --query "who steers ships?" --doc d1 --against d2',
 )
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
-@click.option("--query", required=True, metavar="TEXT|ID", help="The question; with --queries, its id.")
-@click.option("--queries", help="The texts of queries, among which --query names one.")
-@click.option("--field", "field_name", default="", help="Which text of the queries, where they have several.")
+@click.option("--query", required=True, metavar="TEXT|ID", help="The query's text; with --queries, its id.")
+@click.option("--queries", help="A file of queries, of which --query names one.")
+@click.option("--field", "field_name", default="", help="Which text of the queries, if they have several.")
 @click.option("--model", "models", multiple=True,
               help="bm25, ql, jm, dense(RANKER); several are fused.  [default: bm25]")  # fmt: skip
 @click.option("--feedback", default="", help='For example "rm3(terms=10, docs=10, weight=0.5)".')
@@ -53,7 +53,7 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
 @click.option(
     "--top", type=COUNT, metavar="N", help="Instead of --doc: the first N, and what separates them."
 )
-@click.option("-k", type=COUNT, default=1000, show_default=True, help="Documents a query of each --model.")
+@click.option("-k", type=COUNT, default=1000, show_default=True, help="Documents per query of each --model.")
 @click.option("--depth", type=FROM_ZERO, default=1000, show_default=True,
               help="Documents of the first stage that the ranker reads.")  # fmt: skip
 @click.option(
@@ -62,7 +62,7 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
 @click.option("--pool", default="", help='first, max, sum, "top(3)" ...  [default: max; as kept]')
 @click.option("--method", default="", help="removal, shapley, gradients.  [default: what suits the ranker]")
 @click.option("--unit", default="", help="What is left out at a time: sentence or word.")
-@click.option("--passes", type=COUNT, default=1024, show_default=True, help="Most pairs scored a document.")
+@click.option("--passes", type=COUNT, default=1024, show_default=True, help="Most pairs scored per document.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of whatever is drawn at random.")
 @click.option("--out", type=OUTPUT_FILE, help="Write a page (.html) or Markdown (.md).")
 @computing
@@ -100,7 +100,7 @@ def command(
     """Say why a document scores what it scores, why it stands above another, or why it moved.
 
     The answer names what each word, passage and stage adds. The parts sum to the score, or to the difference
-    of two, but for the gap that is told. Give --doc, --doc with --against, or --top.
+    of two; what an estimate leaves is stated. Give --doc, --doc with --against, or --top.
     """
     _refuse_idle(models, ranker, doc, against, top)
     if out is not None:
@@ -206,7 +206,6 @@ def _numbers(text: str | None) -> tuple[float, ...] | None:
 
 def show(answer: Answer) -> None:
     """Print an answer on the screen: sentence, tables, and the words that were read, coloured and signed."""
-    marked = False
     for block in blocks(answer):
         match block:
             case TitledTable():
@@ -214,19 +213,18 @@ def show(answer: Answer) -> None:
             case MarkedText():
                 console.results.print(Text(console.visible(f"{block.title}:"), style="bold"))
                 console.results.print(coloured(block), soft_wrap=not console.results.is_terminal)
-                marked = True
+            case str() if block == LEGEND:
+                console.results.print(LEGEND, style="dim", markup=False, soft_wrap=True)
             case _:
                 console.results.print(Text(console.visible(block)), soft_wrap=True)
-    if marked:
-        console.results.print(LEGEND, style="dim", markup=False, soft_wrap=True)
 
 
 def coloured(text: MarkedText) -> Text:
     """Return a text with its words in colour; each keeps its sign, so that colour is never needed."""
     line = Text()
-    for word, kind in text.words:
+    for place, (word, kind) in enumerate(text.words):
+        line.append(" " if place else "")
         line.append(console.visible(word), style=STYLES[kind])
-        line.append(" ")
     if text.more:
-        line.append(f"... and {text.more:,} words more", style="dim")
+        line.append(f" ... and {text.more:,} more words", style="dim")
     return line
