@@ -263,7 +263,8 @@ class Contrast:
         """
         first, second = self.first.doc_id, self.second.doc_id
         if self.score == 0:
-            return f"{first} and {second} have the same score, {brief(number(self.first.score))}; ids decide the order."
+            same = brief(number(self.first.score))
+            return f"{first} and {second} have the same score, {same}; ids decide the order."
         place = "above" if self.score > 0 else "below"
         named = _named(self.parts, most, falls=self.score < 0)
         return f"{first} is {brief(number(abs(self.score)))} {place} {second}: {named}."

@@ -9,9 +9,9 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.outputs import writing
 from rankhouse.explanation.answer import Contrast, Explanation
+from rankhouse.explanation.numbers import brief, number
 from rankhouse.explanation.rankings import Answer, Movement, RankingExplanation
 from rankhouse.explanation.show import to_markdown
-from rankhouse.explanation.numbers import brief, number
 from rankhouse.explanation.tables import ranking_table
 from rankhouse.explanation.views import View, view_of
 from rankhouse.page.html import write_page
