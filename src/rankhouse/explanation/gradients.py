@@ -24,14 +24,15 @@ from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.reading import characters_read
-from rankhouse.explanation.removal import UNREAD_SHOWN, limit_notes, short, units_of
-from rankhouse.explanation.units import Unit, cut, numbered
+from rankhouse.explanation.removal import UNREAD_SHOWN, limit_notes, short
+from rankhouse.explanation.units import Unit, cut, numbered, words_of
 from rankhouse.explanation.variants import finite_scores
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.models.ranker import NeuralRanker
 
 NO_WORDS = "no words"
+_UNIT = "word"
 _ROWS = 4  # steps computed together
 
 
@@ -55,26 +56,32 @@ class Attributions(NamedTuple):
 
 
 def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
-    """Explain a score by integrated gradients, joined to words or sentences.
+    """Explain a score by integrated gradients, joined to words.
+
+    Sums over sentences are not offered: when the sentences were left out, they did not do surely better than
+    chance (docs/explanation-quality.md).
 
     Args:
         ranker: A cross-encoder or monoT5.
         pair: Query and passage.
-        options: Unit ("" is "word") and steps.
+        options: Steps; the unit is the word.
 
     Raises:
-        WrongUse: Another kind of ranker, or a tokenizer that reads a pair only as one text.
+        WrongUse: Another unit or kind of ranker, or a tokenizer that reads a pair only as one text.
         BadModel: The score is not a finite number.
     """
+    if options.unit not in ("", _UNIT):
+        raise WrongUse(
+            f'unit="{options.unit}": gradients tell what words add; ask for sentences with method="removal"'
+        )
     ranker, model = _transformer(ranker)
     score = float(finite_scores(ranker, [pair])[0])
     found = integrated_gradients(ranker, pair, options.steps)
     spans = model.pair_reader.passage_tokens(pair).spans
-    unit = options.unit or "word"
     text = pair.passage.text
-    read, unread = cut(text, units_of(text, unit), characters_read(ranker, pair))
+    read, unread = cut(text, words_of(text), characters_read(ranker, pair))
     values = _by_unit(read, spans, found.tokens)
-    names = numbered(f"{unit}: {short(each.text)}" for each in read)
+    names = numbered(f"{_UNIT}: {short(each.text)}" for each in read)
     parts = [Part(name, float(value)) for name, value in zip(names, values, strict=True)]
     words = [Word(each.text, float(value)) for each, value in zip(read, values, strict=True)]
     words += [Word(each.text, read=False) for each in unread[:UNREAD_SHOWN]]
@@ -88,9 +95,9 @@ def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
         unit=ranker.scale,
         parts=(*parts, start),
         cost=options.steps + 2,
-        texts=(ReadText(pair.passage.index, tuple(words), unit, value=score),),
+        texts=(ReadText(pair.passage.index, tuple(words), _UNIT, value=score),),
         query_words=tuple(pair.query.text.split()),
-        notes=(*_notes(ranker, score, found, options.steps), *limit_notes(len(read), len(unread), unit)),
+        notes=(*_notes(ranker, score, found, options.steps), *limit_notes(len(read), len(unread), _UNIT)),
         ranker=ranker.fingerprint,
     )
 
