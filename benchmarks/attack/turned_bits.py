@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import random
 import shutil
@@ -86,11 +88,19 @@ def _same(sound: str, found: str, within: float) -> bool:
     )
 
 
+def _says_the_same(before: bytes, after: bytes) -> bool:
+    """Tell whether two JSON files differ in white space only."""
+    with contextlib.suppress(ValueError):
+        return bool(json.loads(before) == json.loads(after))
+    return False
+
+
 def _turn(folder: Path, name: str, turn: tuple[str, int, int], line: list[str], doctored: str) -> Verdict:
     must_show = THINGS[name][4]
     sound = _sound(name, Path(os.environ["ATTACK_WORLD"]))
     file, at, flip = turn
     data = bytearray((folder / file).read_bytes())
+    before = bytes(data)
     data[at] ^= flip
     (folder / file).write_bytes(data)
     doctor = call(["doctor", doctored], folder)
@@ -104,6 +114,10 @@ def _turn(folder: Path, name: str, turn: tuple[str, int, int], line: list[str], 
     same = _same(sound, (folder / "x.run").read_text(), 1e-6 if name == "score cache" else 0.0)
     if not same and name != "checkpoint":
         return Verdict("wrong", f"another ranking, exit code 0; doctor ends with {doctor.code}")
-    if must_show and doctor.code == 0:
+    if (
+        must_show
+        and doctor.code == 0
+        and not (file.endswith(".json") and _says_the_same(before, bytes(data)))
+    ):
         return Verdict("wrong", "unseen: the same ranking here, but doctor calls it sound")
     return RIGHT
