@@ -1,6 +1,6 @@
 """Attack the whole command line and count what came of it.
 
-    python -m benchmarks.attack [CAMPAIGN ...] [--share 1.0] [--seed 1] [--workers 2] [--out attack.out]
+    python -m benchmarks.attack [CAMPAIGN ...] [--share 1.0] [--only TEXT] [--seed 1] [--workers 2] [--out DIR]
 
 Campaigns that the folder of --out already holds are not done again. Use --fresh to do them again. The exit
 code is 1 if any trial went wrong.
@@ -40,6 +40,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("campaigns", nargs="*", metavar="CAMPAIGN", help=", ".join(CAMPAIGNS))
     parser.add_argument("--share", type=float, default=1.0, help="of the trials, drawn by the seed")
+    parser.add_argument("--only", default="", metavar="TEXT", help="trials with this in their name")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("attack.out"))
@@ -76,7 +77,8 @@ def _campaign(name: str, asked: argparse.Namespace, out: Path) -> dict[str, obje
     trials = list(CAMPAIGNS[name](asked.seed))
     if world.light():
         trials = [trial for trial in trials if not world.neural(trial.name)]
-    if asked.share < 1:
+    trials = [trial for trial in trials if asked.only in trial.name]
+    if asked.share < 1 and trials:
         trials = random.Random(asked.seed).sample(trials, max(1, round(len(trials) * asked.share)))
     records = carry_out(trials, home, asked.workers, out / "scratch")
     seconds = round(time.perf_counter() - began)
