@@ -1,6 +1,6 @@
 """Attack the whole command line and count what came of it.
 
-    python -m benchmarks.attack [CAMPAIGN ...] [--share 1.0] [--only TEXT] [--seed 1] [--workers 2] [--out DIR]
+    python -m benchmarks.attack [CAMPAIGN ...] [--share 1.0] [--only TEXT] [--seed 1] [--workers 2] [--out O]
 
 Campaigns that the folder of --out already holds are not done again. Use --fresh to do them again. The exit
 code is 1 if any trial went wrong.
