@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rankhouse.training.pretrain_state import PretrainingOutcome
     from rankhouse.training.t5_pretraining import T5Shape
 
+_SIZE = click.IntRange(1, 65_536)
+
 
 @click.command(
     "pretrain",
@@ -32,10 +34,10 @@ if TYPE_CHECKING:
 @click.option("--init", help="Go on with a T5: a checkpoint's folder or hub name.")
 @click.option("--size", default="tiny", show_default=True, help="tiny, mini, small or base; see below.")
 @click.option("--style", type=click.Choice(["1.0", "1.1"]), help="T5 1.0 or 1.1 (default).")
-@click.option("--d-model", type=click.IntRange(1), help="Width.")
-@click.option("--layers", type=click.IntRange(1), help="Of the encoder, and of the decoder.")
-@click.option("--heads", type=click.IntRange(1), help="Of attention.")
-@click.option("--d-ff", type=click.IntRange(1), help="Inner width of the feed-forward parts.")
+@click.option("--d-model", type=_SIZE, help="Width.")
+@click.option("--layers", type=_SIZE, help="Of the encoder, and of the decoder.")
+@click.option("--heads", type=_SIZE, help="Of attention.")
+@click.option("--d-ff", type=_SIZE, help="Inner width of the feed-forward parts.")
 @click.option("--steps", type=FROM_ZERO, default=1000, show_default=True)
 @click.option("--batch", type=COUNT, default=32, show_default=True, help="Rows a step.")
 @click.option("--length", type=click.IntRange(8), default=128, show_default=True, help="Tokens of an input.")
@@ -93,7 +95,7 @@ def _start(
 ) -> MonoT5 | tuple[T5Shape, Tokenizer]:
     """Open a T5 to go on with, or say what a fresh one is like."""
     from rankhouse.models.monot5 import open_monot5
-    from rankhouse.training.t5_pretraining import SIZES, T5Shape, read_tokenizer
+    from rankhouse.training.t5_pretraining import SIZES, read_tokenizer
 
     if (vocabulary is None) == (init is None):
         raise WrongUse("give either --vocabulary (T5's spiece.model) for a fresh T5, or --init DIR to go on")
@@ -105,8 +107,7 @@ def _start(
     chosen = notation.choose(size, SIZES, "size of a T5")
     if "d_model" in changes or "heads" in changes:
         changes = {"d_kv": 0} | changes
-    shape = msgspec.convert(msgspec.structs.asdict(chosen) | changes, T5Shape)
-    return shape, read_tokenizer(vocabulary)
+    return msgspec.structs.replace(chosen, **changes), read_tokenizer(vocabulary)
 
 
 def _tell(outcome: PretrainingOutcome, out: Path) -> None:
