@@ -20,6 +20,8 @@ from rankhouse.core.errors import WrongUse
 
 IntArray = NDArray[np.int64]
 
+_LONGEST = 65_536
+
 
 class SpanBatch(NamedTuple):
     """What a model reads (n, i) and what it is to say (n, o), both with the end token last."""
@@ -58,8 +60,10 @@ class Corruption:
                 f"density={self.density}, span={self.span}: give a share between 0 and 1 and a mean span "
                 "of 1 token or more; T5 was trained with density=0.15, span=3"
             )
-        if self.length < 8:
-            raise WrongUse(f"length={self.length}: an input needs 8 tokens or more, T5 was trained with 512")
+        if not 8 <= self.length <= _LONGEST:
+            raise WrongUse(
+                f"length={self.length}: an input has from 8 to {_LONGEST:,} tokens; T5 was trained with 512"
+            )
 
     def _of(self, tokens: int) -> tuple[int, int]:
         """Tokens cut and spans of a row of so many tokens."""
