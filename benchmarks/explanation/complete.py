@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from rankhouse.core.nouns import Pair, Query, Ranker
-from rankhouse.explanation.answer import Explanation, contrast
+from rankhouse.explanation.answer import Explanation
+from rankhouse.explanation.contrast import contrast
 from rankhouse.explanation.explain import ExplainOptions, explain_pair
 from rankhouse.explanation.lexical import LexicalExplainer
 from rankhouse.index.index import Index

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rankhouse.core.nouns import Passage
-from rankhouse.explanation.answer import contrast
+from rankhouse.explanation.contrast import contrast
 from rankhouse.explanation.explain import ExplainOptions, explain_pair, methods_for
 from rankhouse.explanation.units import sentences_of, without, words_of
 from rankhouse.models.biencoder import open_biencoder

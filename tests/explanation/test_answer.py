@@ -8,15 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankhouse.core.nouns import Query
-from rankhouse.explanation.answer import (
-    Counterfactual,
-    Explanation,
-    Grid,
-    Part,
-    ReadText,
-    Word,
-    contrast,
-)
+from rankhouse.explanation.answer import Counterfactual, Explanation, Grid, Part, ReadText, Word
+from rankhouse.explanation.contrast import contrast
 
 QUERY = Query("q1", "who steers ships?")
 

@@ -7,7 +7,7 @@ import pytest
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
-from rankhouse.explanation.answer import contrast
+from rankhouse.explanation.contrast import contrast
 from rankhouse.explanation.lexical import MOST_WORDS, TIES, LexicalExplainer, explain_lexical
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build

@@ -10,7 +10,8 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.explanation import report, show, tables
-from rankhouse.explanation.answer import Counterfactual, Explanation, Grid, Part, ReadText, Word, contrast
+from rankhouse.explanation.answer import Counterfactual, Explanation, Grid, Part, ReadText, Word
+from rankhouse.explanation.contrast import contrast
 from rankhouse.explanation.rankings import Movement, RankingExplanation, Standing, changed_places
 from rankhouse.explanation.views import MOST_WORDS, view_of
 

@@ -13,7 +13,8 @@ from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.explanation import stages
-from rankhouse.explanation.answer import Explanation, Part, contrast
+from rankhouse.explanation.answer import Explanation, Part
+from rankhouse.explanation.contrast import contrast
 from rankhouse.explanation.explain import ExplainOptions
 from rankhouse.explanation.placeholder import placeholder
 from rankhouse.explanation.stages import MOST_PARTS, explain_fused, explain_reranked

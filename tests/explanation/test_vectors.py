@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.explanation.answer import contrast
+from rankhouse.explanation.contrast import contrast
 from rankhouse.explanation.explain import explain_pair
 from rankhouse.models.biencoder import SIMILARITIES, BiEncoder, open_biencoder
 from rankhouse.models.dense_ranker import DenseRanker

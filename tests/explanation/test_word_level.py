@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.explanation.answer import contrast
+from rankhouse.explanation.contrast import contrast
 from rankhouse.explanation.explain import METHODS, ExplainOptions, explain_pair
 from rankhouse.explanation.word_texts import NO_WORDS
 

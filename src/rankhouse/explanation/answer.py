@@ -1,7 +1,7 @@
 """The one shape of every answer to "why?": addends of a score, how exact they are, and what was read.
 
-An :class:`Explanation` says why one document scores what it scores; a :class:`Contrast` says why one stands
-above another, by the same parts. Both print as text, are shown as a page, and become JSON.
+An :class:`Explanation` says why one document scores what it scores; taken from another's it is a
+:class:`~rankhouse.explanation.contrast.Contrast`. Both print as text, are shown as a page, and become JSON.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Explanation:
             most: How many parts are named on each side.
         """
         unit = f" ({self.unit})" if self.unit != "score" else ""
-        return f"{self.doc_id} scores {brief(number(self.score))}{unit}: {_named(self.parts, most)}."
+        return f"{self.doc_id} scores {brief(number(self.score))}{unit}: {named_parts(self.parts, most)}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values: query, document, score, method, exact, unit, parts, gap, cost and the rest."""
@@ -219,137 +219,37 @@ class Explanation:
             "gap": self.gap,
             "cost": self.cost,
         }
-        return told | _rest(self)
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """Why one document stands above another, or below.
-
-    Attributes:
-        first: The document asked about.
-        second: The document it is held against.
-        parts: What each part adds to the difference, largest first; with ``gap`` they sum to ``score``.
-        counterfactual: The least whose removal flips the order.
-        notes: What a reader has to know.
-    """
-
-    first: Explanation
-    second: Explanation
-    parts: tuple[Part, ...]
-    counterfactual: Counterfactual | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def score(self) -> float:
-        """The first document's score minus the second's."""
-        return self.first.score - self.second.score
-
-    @property
-    def gap(self) -> float:
-        """What the parts leave of the difference."""
-        return self.score - math.fsum(part.value for part in self.parts)
-
-    @property
-    def exact(self) -> bool:
-        """Whether both sides are."""
-        return self.first.exact and self.second.exact
-
-    def sentence(self, most: int = 3) -> str:
-        """Say it in words.
-
-        Args:
-            most: How many parts are named on each side.
-        """
-        first, second = self.first.doc_id, self.second.doc_id
-        if self.score == 0:
-            same = brief(number(self.first.score))
-            return f"{first} and {second} have the same score, {same}; ids decide the order."
-        place = "above" if self.score > 0 else "below"
-        named = _named(self.parts, most, falls=self.score < 0)
-        return f"{first} is {brief(number(abs(self.score)))} {place} {second}: {named}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON values, as :meth:`Explanation.to_dict` with "against", "first" and "second"."""
-        told = {
-            "query": self.first.query._asdict(),
-            "document": self.first.doc_id,
-            "against": self.second.doc_id,
-            "score": self.score,
-            "method": self.first.method,
-            "exact": self.exact,
-            "unit": self.first.unit,
-            "parts": [part.to_dict() for part in self.parts],
-            "gap": self.gap,
-            "cost": self.first.cost + self.second.cost,
+        rest = {
+            "query_words": list(self.query_words),
+            "texts": [text._asdict() | {"words": [w._asdict() for w in text.words]} for text in self.texts],
+            "grids": [grid.to_dict() for grid in self.grids],
+            "ranker": self.ranker,
         }
-        return told | _rest(self) | {"first": self.first.to_dict(), "second": self.second.to_dict()}
+        told |= in_words(self.sentence(), self.notes, self.counterfactual)
+        return told | {key: value for key, value in rest.items() if value}
 
 
-def contrast(
-    first: Explanation, second: Explanation, counterfactual: Counterfactual | None = None
-) -> Contrast:
-    """Take one explanation from another: each part is what it gives the first less what it gives the second.
-
-    Swapping the two negates every part. Parts of equal names are compared; a name that one of them lacks
-    counts as 0 there.
+def in_words(sentence: str, notes: Sequence[str], counterfactual: Counterfactual | None) -> dict[str, Any]:
+    """Return what an answer says besides its numbers, as JSON values; what is empty is left out.
 
     Args:
-        first: Of the document asked about.
-        second: Of the other, by the same ranker for the same query.
-        counterfactual: What would flip their order, where it is known.
+        sentence: It in words.
+        notes: What a reader has to know.
+        counterfactual: What would flip the order.
     """
-    notes = tuple(dict.fromkeys((*first.notes, *second.notes)))
-    return Contrast(first, second, _difference(first.parts, second.parts), counterfactual, notes)
-
-
-def _difference(first: Sequence[Part], second: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts' differences by name, the largest first."""
-    names = dict.fromkeys((*(p.name for p in first), *(p.name for p in second)))
-    sides = [_by_name(first), _by_name(second)]
-    parts = [_minus(name, *(side.get(name) for side in sides)) for name in names]
-    return tuple(sorted(parts, key=lambda part: (-abs(part.value), part.name)))
-
-
-def _by_name(parts: Sequence[Part]) -> dict[str, Part]:
-    """Return parts by name; several of one name (a query that says a word twice) become one."""
-    table: dict[str, Part] = {}
-    for part in parts:
-        other = table.get(part.name)
-        table[part.name] = (
-            part
-            if other is None
-            else replace(other, value=other.value + part.value, parts=(*other.parts, *part.parts))
-        )
-    return table
-
-
-def _minus(name: str, first: Part | None, second: Part | None) -> Part:
-    mine, other = (part.value if part else 0.0 for part in (first, second))
-    note = f"{brief(number(mine))} against {brief(number(other))}"
-    if first and second and first.note == second.note and first.note and not (first.facts or first.parts):
-        note = f"{note}; {first.note}"
-    finer = _difference(first.parts if first else (), second.parts if second else ())
-    return Part(name, mine - other, note, {"first": mine, "second": other}, finer)
-
-
-def _rest(answer: Explanation | Contrast) -> dict[str, Any]:
-    """Return what an answer may lack, as JSON values."""
-    rest: dict[str, Any] = {"notes": list(answer.notes), "sentence": answer.sentence()}
-    if answer.counterfactual:
-        rest["counterfactual"] = answer.counterfactual.to_dict()
-    if isinstance(answer, Explanation):
-        rest["query_words"] = list(answer.query_words)
-        rest["texts"] = [
-            text._asdict() | {"words": [w._asdict() for w in text.words]} for text in answer.texts
-        ]
-        rest["grids"] = [grid.to_dict() for grid in answer.grids]
-        rest["ranker"] = answer.ranker
+    flip = counterfactual.to_dict() if counterfactual else None
+    rest = {"notes": list(notes), "sentence": sentence, "counterfactual": flip}
     return {key: value for key, value in rest.items() if value}
 
 
-def _named(parts: Sequence[Part], most: int, *, falls: bool = False) -> str:
-    """Name the parts that count most: first those that make the number what it is, then those against."""
+def named_parts(parts: Sequence[Part], most: int, *, falls: bool = False) -> str:
+    """Name the parts that count most: first those that make the number what it is, then those against.
+
+    Args:
+        parts: The addends.
+        most: How many are named on each side.
+        falls: Whether the number is what takes away from it.
+    """
     falling = sorted((part for part in parts if part.value), key=lambda part: (-abs(part.value), part.name))
     up = [part for part in falling if part.value > 0][:most]
     down = [part for part in falling if part.value < 0][:most]

@@ -22,7 +22,6 @@ class ExplainOptions:
         unit: What is left out at a time, "sentence" or "word"; "": what suits ranker and text.
         passes: Most pairs scored for one set of parts; where a text has more units, neighbours are joined.
         steps: Steps of integrated gradients; the more, the smaller their gap.
-        seed: Of anything drawn at random; nothing is, so far.
 
     Raises:
         WrongUse: An unknown unit, or numbers below their least.
@@ -32,12 +31,11 @@ class ExplainOptions:
     unit: str = ""
     passes: int = 1024
     steps: int = 32
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse an unknown unit and numbers that leave nothing to compute."""
         choose(self.unit, UNITS, "unit of an explanation")
-        for name, least in (("passes", 2), ("steps", 1), ("seed", 0)):
+        for name, least in (("passes", 2), ("steps", 1)):
             if getattr(self, name) < least:
                 raise WrongUse(f"{name}={getattr(self, name)}: give {least} or more")
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking
-from rankhouse.explanation.answer import Contrast, Explanation, contrast
+from rankhouse.explanation.answer import Explanation
+from rankhouse.explanation.contrast import Contrast, contrast
 from rankhouse.explanation.numbers import brief, number
 
 

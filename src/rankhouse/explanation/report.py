@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Literal, cast
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Query
 from rankhouse.core.outputs import writing
-from rankhouse.explanation.answer import Contrast, Explanation
+from rankhouse.explanation.answer import Explanation
+from rankhouse.explanation.contrast import Contrast
 from rankhouse.explanation.numbers import brief, number
 from rankhouse.explanation.rankings import Answer, Movement, RankingExplanation
 from rankhouse.explanation.show import to_markdown
@@ -51,7 +51,7 @@ def write(answer: Answer, path: Path | str) -> None:
     sections, table = _sections(answer)
     content = {
         "title": title_of(answer),
-        "query": _query(answer),
+        "query": answer.query,
         "sentence": answer.sentence(),
         "sections": sections,
         "table": table,
@@ -72,10 +72,6 @@ def title_of(answer: Answer) -> str:
             return f"Why {answer.doc_id} {'stayed' if answer.before.rank == answer.after.rank else 'moved'}"
         case RankingExplanation():
             return f"Why this order: {answer.run}"
-
-
-def _query(answer: Answer) -> Query:
-    return answer.first.query if isinstance(answer, Contrast) else answer.query
 
 
 def _notes(answer: Answer) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from itertools import chain, groupby
 from typing import NamedTuple
 
 from rankhouse.core.run import Ranking
-from rankhouse.explanation.answer import Contrast, Explanation, ReadText, Word, contrast
+from rankhouse.explanation.answer import Explanation, ReadText, Word
+from rankhouse.explanation.contrast import Contrast, contrast
 from rankhouse.explanation.numbers import brief, number
 from rankhouse.explanation.rankings import Answer, Movement, RankingExplanation
 from rankhouse.explanation.tables import contrast_table, grid_table, parts_table, ranking_table, short
@@ -145,8 +146,6 @@ def merged_notes(documents: Sequence[Explanation]) -> tuple[str, ...]:
 
 def method_line(answer: Explanation | Contrast) -> str:
     """Say how it was explained: the method, whether it is exact, what the parts leave, what it cost."""
-    side = answer.first if isinstance(answer, Contrast) else answer
-    cost = answer.first.cost + answer.second.cost if isinstance(answer, Contrast) else answer.cost
     whole = "difference" if isinstance(answer, Contrast) else "score"
     if answer.exact:
         truth = f"exact, the parts sum to the {whole}" + (
@@ -156,8 +155,8 @@ def method_line(answer: Explanation | Contrast) -> str:
         truth = "an estimate"
     else:
         truth = f"an estimate, the parts leave {answer.gap:.2g} of the {whole} {brief(number(answer.score))}"
-    passes = f"; {cost:,} variants scored" if cost else ""
-    return f"method: {side.method}; {truth}{passes}"
+    passes = f"; {answer.cost:,} variants scored" if answer.cost else ""
+    return f"method: {answer.method}; {truth}{passes}"
 
 
 def standing_note(run: str, ranking: Ranking, doc_id: str) -> str:

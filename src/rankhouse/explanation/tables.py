@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from rankhouse.explanation.answer import Contrast, Explanation, Grid, Part
+from rankhouse.explanation.answer import Explanation, Grid, Part
+from rankhouse.explanation.contrast import Contrast
 from rankhouse.explanation.numbers import number, signed
 from rankhouse.explanation.rankings import RankingExplanation
 from rankhouse.page.tables import Table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rankhouse.app.api.index import as_index
 from rankhouse.app.api.inputs import (
@@ -18,15 +19,11 @@ from rankhouse.app.api.inputs import (
     wrong_kind,
 )
 from rankhouse.app.api.rankers import as_ranker
-from rankhouse.app.explaining.answers import why_above, why_moved, why_order, why_ranking, why_score
-from rankhouse.app.explaining.build import (
-    SystemOptions,
-    build_system,
-    first_stage_of,
-    system_of_texts,
-)
+from rankhouse.app.explaining.answers import why_documents
+from rankhouse.app.explaining.ask import Question, ask
+from rankhouse.app.explaining.build import SystemOptions, system_of_texts
 from rankhouse.app.explaining.queries import choose_query, with_words
-from rankhouse.app.explaining.systems import RunOnRecord, RunSystem, System
+from rankhouse.app.explaining.systems import RunOnRecord
 from rankhouse.app.rankers import is_dense
 from rankhouse.app.reranking import RerankOptions
 from rankhouse.app.run_tags import read_tag
@@ -64,7 +61,6 @@ def explain(
     method: str = "",
     unit: str = "",
     passes: int = 1024,
-    seed: int = 0,
 ) -> ExplainResult:
     """Say why a document scores what it scores, why it stands above another, or why it moved.
 
@@ -78,8 +74,7 @@ def explain(
     Args:
         ranker: A ranker, or what :func:`open_ranker` opens; or a first stage, ``bm25`` or several.
         query: The question; with ``queries``, its id.
-        documents: A document of the index by its id, or several, which are put in order; without an index,
-            the texts or documents themselves. Left out with ``top``.
+        documents: Ids of documents of the index; without one, texts or documents. Several are put in order.
         index: Where the documents are.
         against: The document that the first is compared with.
         top: The first so many documents of the ranking instead, and what separates them.
@@ -91,55 +86,48 @@ def explain(
         fusion: How several models, and with them the ranker, are joined.
         weights: Of the fusion, the ranker's last.
         k: Documents a query of each model.
-        split: How documents are cut into passages; "" as for :func:`rerank`.
-        pool: What makes one score of passages; "" as for :func:`rerank`.
+        split: How documents are cut; as for :func:`rerank`.
+        pool: What makes one score of passages; as for :func:`rerank`.
         depth: Documents of the first stage that the ranker reads.
         method: "removal", "shapley" or "gradients"; "" for what suits the ranker.
         unit: "sentence" or "word": what is left out at a time.
         passes: Most pairs scored for one document.
-        seed: Of whatever is drawn at random.
 
     Raises:
         WrongUse: An unknown document, query, model or method, or a run that another system made.
         MissingExtra: torch is not installed, and a ranker is to be explained.
     """
-    asked = _query(query, queries)
-    models, reader = _split_ranker(ranker)
-    stage, given_models = _first_stage(first_stage)
-    options = SystemOptions(
-        (*models, *given_models),
-        feedback,
-        fusion,
-        None if weights is None else tuple(weights),
-        reader,
-        str(ranker) if isinstance(ranker, str | os.PathLike) else "",
-        stage,
-        k,
-        RerankOptions(split, pool, depth),
-        ExplainOptions(method, unit, passes, seed=seed),
+    options = replace(
+        _ranking(ranker, first_stage, feedback, fusion, weights, k),
+        rerank=RerankOptions(split, pool, depth),
+        explain=ExplainOptions(method, unit, passes),
     )
+    asked = _query(query, queries)
     if index is None:
-        texts = _texts(documents)
-        return ExplainResult(_answer(system_of_texts(texts, options), asked, [d.id for d in texts], against))
-    stored = as_index(index)
-    system = build_system(stored, options)
-    if run is not None:
-        system = system.recorded(_record(run, "the run"))
-    if top is not None:
-        return ExplainResult(why_ranking(system, asked, top))
-    ids = _ids(documents)
-    if before is not None:
-        return ExplainResult(why_moved(system, _earlier(stored, options, before), asked, ids[0], against))
-    ranked = run is not None or reader is None or bool(fusion)
-    return ExplainResult(_answer(system, asked, ids, against, ranked=ranked))
+        return ExplainResult(_of_texts(_texts(documents), options, asked, against))
+    named = () if top is not None else _ids(documents)
+    question = Question(named, against, top, _record(run, "the run"), _record(before, "the earlier run"))
+    return ExplainResult(ask(as_index(index), asked, options, question))
 
 
-def _answer(
-    system: System, query: Query, ids: Sequence[str], against: str, *, ranked: bool = False
-) -> Answer:
-    if against:
-        return why_above(system, query, ids[0], against, ranked=ranked)
-    return why_order(system, query, ids) if len(ids) > 1 else why_score(system, query, ids[0], ranked=ranked)
+def _ranking(
+    ranker: str | os.PathLike[str] | Sequence[str] | Ranker,
+    first_stage: str | RunLike,
+    feedback: str,
+    fusion: str,
+    weights: Sequence[float] | None,
+    k: int,
+) -> SystemOptions:
+    """Return what ranks, from how it is named."""
+    models, reader = _split_ranker(ranker)
+    stage, first_models = _first_stage(first_stage)
+    joined = None if weights is None else tuple(weights)
+    name = str(ranker) if isinstance(ranker, str | os.PathLike) else ""
+    return SystemOptions((*models, *first_models), feedback, fusion, joined, reader, name, stage, k)
+
+
+def _of_texts(texts: list[Document], options: SystemOptions, query: Query, against: str) -> Answer:
+    return why_documents(system_of_texts(texts, options), query, [text.id for text in texts], against)
 
 
 def _query(given: str | Query, queries: QueriesLike | None) -> Query:
@@ -177,21 +165,17 @@ def is_model(text: str) -> bool:
         return False
 
 
-def _record(given: RunLike, name: str) -> RunOnRecord:
+def _record(given: RunLike | None, name: str) -> RunOnRecord | None:
     """Return a run with its name and tag; a run that is no file has no tag."""
+    if given is None:
+        return None
     if isinstance(given, str | os.PathLike):
         path = as_path(given, name)
         return RunOnRecord(as_run(path), path.name, read_tag(path))
     return RunOnRecord(as_run(given), name)
 
 
-def _earlier(index: Index, options: SystemOptions, before: RunLike) -> System:
-    given = _record(before, "the earlier run")
-    known = options.ranker is not None and options.models and options.first_stage is None
-    return first_stage_of(index, options).recorded(given) if known else RunSystem(given)
-
-
-def _ids(documents: object) -> list[str]:
+def _ids(documents: object) -> tuple[str, ...]:
     given = [documents] if isinstance(documents, str | Document) else documents
     if given is None:
         raise WrongUse("no document is named; give its id, several, or top=N for the first N of the ranking")
@@ -199,7 +183,7 @@ def _ids(documents: object) -> list[str]:
     check_texts("the documents", ids)
     if not ids:
         raise WrongUse("documents is empty; give one id or more")
-    return ids
+    return tuple(ids)
 
 
 def _texts(documents: object) -> list[Document]:

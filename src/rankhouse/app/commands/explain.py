@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 from rich.text import Text
 
 from rankhouse.app import console
-from rankhouse.app.explaining.answers import why_above, why_moved, why_ranking, why_score
-from rankhouse.app.explaining.build import SystemOptions, build_system, first_stage_of
+from rankhouse.app.explaining.ask import Question, ask
+from rankhouse.app.explaining.build import SystemOptions
 from rankhouse.app.explaining.queries import find_query
-from rankhouse.app.explaining.systems import RunOnRecord, RunSystem, System
+from rankhouse.app.explaining.systems import RunOnRecord
 from rankhouse.app.given import idle, was_given
-from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SEED, as_json, computing
+from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.reranking import RerankOptions
 from rankhouse.app.run_tags import read_tag
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Query
 from rankhouse.core.trec import read_run
 from rankhouse.explanation import report
 from rankhouse.explanation.options import ExplainOptions
@@ -63,7 +61,6 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
 @click.option("--method", default="", help="removal, shapley, gradients.  [default: what suits the ranker]")
 @click.option("--unit", default="", help="What is left out at a time: sentence or word.")
 @click.option("--passes", type=COUNT, default=1024, show_default=True, help="Most pairs scored per document.")
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Of whatever is drawn at random.")
 @click.option("--out", type=OUTPUT_FILE, help="Write a page (.html) or Markdown (.md).")
 @computing
 @as_json
@@ -90,7 +87,6 @@ def command(
     method: str,
     unit: str,
     passes: int,
-    seed: int,
     out: Path | None,
     precision: str,
     device: str,
@@ -106,10 +102,8 @@ def command(
     if out is not None:
         report.page_kind(out)
     compute = ComputeOptions(precision, device, threads)
-    index, asked = (
-        Index.open(index_path),
-        find_query(query, queries, field_name, runs=(run_path, first_stage, before)),
-    )
+    index = Index.open(index_path)
+    asked = find_query(query, queries, field_name, runs=(run_path, first_stage, before))
     options = SystemOptions(
         models,
         feedback,
@@ -117,14 +111,16 @@ def command(
         _numbers(weights),
         open_ranker(ranker, compute) if ranker else None,
         ranker or "",
-        _on_file(first_stage) if first_stage else None,
+        _on_file(first_stage),
         k,
         RerankOptions(split, pool, depth),
-        ExplainOptions(method, unit, passes, seed=seed),
+        ExplainOptions(method, unit, passes),
         compute,
     )
+    named = () if doc is None else (doc,)
+    question = Question(named, against, top, _on_file(run_path), _on_file(before))
     with console.progress("explaining", None):
-        answer = _answer(index, asked, options, Asked(doc, against, top, run_path, before))
+        answer = ask(index, asked, options, question)
     if out is not None:
         report.write(answer, out)
         console.say(f"written to {out}")
@@ -134,39 +130,8 @@ def command(
         show(answer)
 
 
-class Asked(NamedTuple):
-    """What is asked: of which document or how many, and in which runs."""
-
-    doc: str | None
-    against: str
-    top: int | None
-    run: Path | None
-    before: Path | None
-
-
-def _answer(index: Index, query: Query, options: SystemOptions, asked: Asked) -> Answer:
-    system = build_system(index, options)
-    if asked.run is not None:
-        system = system.recorded(_on_file(asked.run))
-    if asked.doc is None:
-        return why_ranking(system, query, asked.top or 0)
-    if asked.before is not None:
-        return why_moved(system, _earlier(index, options, asked.before), query, asked.doc, asked.against)
-    ranked = asked.run is not None or options.ranker is None or bool(options.fusion)
-    if asked.against:
-        return why_above(system, query, asked.doc, asked.against, ranked=ranked)
-    return why_score(system, query, asked.doc, ranked=ranked)
-
-
-def _earlier(index: Index, options: SystemOptions, path: Path) -> System:
-    """Return the system of an earlier run: the models, where they are named beside a ranker."""
-    given = _on_file(path)
-    known = options.ranker is not None and options.models and not options.first_stage
-    return first_stage_of(index, options).recorded(given) if known else RunSystem(given)
-
-
-def _on_file(path: Path) -> RunOnRecord:
-    return RunOnRecord(read_run(path), path.name, read_tag(path))
+def _on_file(path: Path | None) -> RunOnRecord | None:
+    return None if path is None else RunOnRecord(read_run(path), path.name, read_tag(path))
 
 
 def _refuse_idle(
@@ -180,17 +145,7 @@ def _refuse_idle(
     if top is not None:
         idle("--top tells of the whole ranking", "against", "before")
     if ranker is None:
-        idle(
-            "it is for a --ranker",
-            "first_stage",
-            "depth",
-            "split",
-            "pool",
-            "method",
-            "unit",
-            "passes",
-            "seed",
-        )
+        idle("it is for a --ranker", "first_stage", "depth", "split", "pool", "method", "unit", "passes")
         if len(models) < 2:
             idle("it says how several --model, or a --ranker with them, are joined", "fusion", "weights")
 

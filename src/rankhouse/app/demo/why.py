@@ -20,7 +20,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.explanation import report
-from rankhouse.explanation.answer import Contrast
+from rankhouse.explanation.contrast import Contrast
 from rankhouse.explanation.rankings import Movement
 from rankhouse.index.index import Index
 
@@ -89,12 +89,11 @@ def most_raised(questions: Sequence[Query], qrels: Qrels, before: Run, after: Ru
 
 def show_why(answer: Movement | Contrast) -> None:
     """Print an answer in words."""
-    query = answer.query if isinstance(answer, Movement) else answer.first.query
     told = [answer.sentence()]
     if isinstance(answer, Movement):
         sides = ((answer.after, answer.now), (answer.before, answer.then))
         told += [f"{standing.run}: {one.sentence()}" for standing, one in sides if one is not None]
-    console.results.print(Text(f"\nand why? {console.visible(query.text)}?", style="bold cyan"))
+    console.results.print(Text(f"\nand why? {console.visible(answer.query.text)}?", style="bold cyan"))
     for sentence in told:
         console.results.print(Padding(Text(console.visible(sentence)), (0, 0, 0, 5)), width=100)
 

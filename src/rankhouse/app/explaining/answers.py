@@ -8,9 +8,10 @@ from rankhouse.app.explaining.systems import System
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking
-from rankhouse.explanation.answer import Contrast, Counterfactual, Explanation, contrast
+from rankhouse.explanation.answer import Counterfactual, Explanation
+from rankhouse.explanation.contrast import Contrast, contrast
 from rankhouse.explanation.placeholder import METHOD
-from rankhouse.explanation.rankings import Movement, RankingExplanation, Standing, changed_places
+from rankhouse.explanation.rankings import Answer, Movement, RankingExplanation, Standing, changed_places
 from rankhouse.explanation.show import standing_note
 
 
@@ -87,6 +88,25 @@ def why_order(system: System, query: Query, doc_ids: Sequence[str]) -> RankingEx
     """
     told = sorted((system.explain(query, doc_id) for doc_id in doc_ids), key=lambda one: -one.score)
     return RankingExplanation(query, system.name, tuple(told), tuple(range(1, len(told) + 1)))
+
+
+def why_documents(
+    system: System, query: Query, doc_ids: Sequence[str], against: str = "", *, ranked: bool = False
+) -> Answer:
+    """Answer for the documents that are named: against a rival, in order, or one by itself.
+
+    Args:
+        system: What scores.
+        query: The question.
+        doc_ids: One document or more.
+        against: The rival of the first; "" for none.
+        ranked: As for :func:`why_score`.
+    """
+    if against:
+        return why_above(system, query, doc_ids[0], against, ranked=ranked)
+    if len(doc_ids) > 1:
+        return why_order(system, query, doc_ids)
+    return why_score(system, query, doc_ids[0], ranked=ranked)
 
 
 def why_moved(

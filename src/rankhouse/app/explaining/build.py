@@ -87,7 +87,7 @@ def first_stage_of(index: Index, options: SystemOptions) -> System:
     """
     given = options.first_stage
     if given is not None:
-        return RecordedSystem(_joined(index, options), given) if options.models else RunSystem(given)
+        return RecordedSystem(given, _joined(index, options)) if options.models else RunSystem(given)
     return _joined(index, options)
 
 
@@ -106,7 +106,7 @@ def _model(index: Index, model: str, options: SystemOptions) -> System:
     if is_dense(model):
         from rankhouse.app.explaining.dense import DenseSystem
 
-        return DenseSystem.open(index, model, options.compute, options.k)
+        return DenseSystem(index, model, options.compute, options.k)
     return LexicalSystem(index, model, options.feedback, options.k)
 
 

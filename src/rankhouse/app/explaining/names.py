@@ -35,39 +35,16 @@ def nearest(wanted: str, known: Iterable[str]) -> str:
     return next(iter(get_close_matches(wanted, alike[:_COMPARED], 1)), "")
 
 
-def no_such_document(doc_id: str, known: Names, where: str) -> WrongUse:
-    """Return the error for a document that is not there.
+def unknown(kind: str, wanted: str, known: Names, where: str) -> WrongUse:
+    """Return the error for an id that is not there.
 
     Args:
-        doc_id: What was asked for.
+        kind: "document" or "query".
+        wanted: What was asked for.
         known: The ids that there are.
         where: Where they are.
     """
-    return WrongUse(
-        f'there is no document "{doc_id}" in {where}, which has {len(known):,}{_guess(doc_id, known)}'
-    )
-
-
-def no_such_query(query_id: str, known: Names, where: str) -> WrongUse:
-    """Return the error for a query that is not there.
-
-    Args:
-        query_id: What was asked for.
-        known: The ids that there are.
-        where: Where they are.
-    """
-    return WrongUse(
-        f'there is no query "{query_id:.80}" in {where}, which has {len(known):,}{_guess(query_id, known)}'
-    )
-
-
-def _guess(wanted: str, known: Names) -> str:
+    some = ", ".join(islice(known, 3)) + (" ..." if len(known) > 3 else "")
     close = nearest(wanted, known)
-    some = ", ".join(islice(known, 3))
-    return (
-        f'; did you mean "{close}"?'
-        if close
-        else f": {some}{' ...' if len(known) > 3 else ''}"
-        if some
-        else ""
-    )
+    guess = f'; did you mean "{close}"?' if close else f": {some}" if some else ""
+    return WrongUse(f'there is no {kind} "{wanted:.80}" in {where}, which has {len(known):,}{guess}')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankhouse.app.explaining.names import no_such_query
+from rankhouse.app.explaining.names import unknown
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
@@ -47,7 +47,7 @@ def choose_query(wanted: str, queries: Sequence[Query], where: str) -> Query:
         return by_id[wanted]
     if found := [query for query in queries if query.text.strip() == wanted.strip()]:
         return found[0]
-    raise no_such_query(wanted, by_id, where)
+    raise unknown("query", wanted, by_id, where)
 
 
 def with_words(query: Query) -> Query:

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rankhouse.app.explaining.names import no_such_document
-from rankhouse.app.explaining.systems import RunOnRecord, System, agrees, disagreement
+from rankhouse.app.explaining.names import unknown
+from rankhouse.app.explaining.systems import RecordedSystem, RunOnRecord, System, agrees, disagreement
 from rankhouse.app.run_tags import tagged_fingerprint
 from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query, Ranker, fingerprint_of
@@ -74,9 +74,7 @@ class RerankSystem:
     def explain(self, query: Query, doc_id: str) -> Explanation:
         """Say which passage made the score, and what in it.
 
-        Args:
-            query: The question.
-            doc_id: The document.
+        Args: as in :meth:`System.explain`.
 
         Raises:
             WrongUse: There is no such document.
@@ -101,10 +99,7 @@ class RerankSystem:
     def flip(self, query: Query, doc_id: str, rival: Explanation) -> Counterfactual | None:
         """Find the least of a document whose removal puts it below a rival.
 
-        Args:
-            query: The question.
-            doc_id: The document.
-            rival: Why the other scores what it scores.
+        Args: as in :meth:`System.flip`.
         """
         document = self._document(doc_id)
         plan = self.plan
@@ -124,43 +119,31 @@ class RerankSystem:
                 f"the ranker named here has {own or 'none'}. Name the ranker that made the run, or rerank "
                 "anew; a run that is only the first stage is given as --first-stage RUN"
             )
-        return RecordedReranker(self, given, sure=bool(written))
+        return RecordedReranker(given, self, sure=bool(written))
 
     def _document(self, doc_id: str) -> Document:
         if doc_id not in self.documents:
-            raise no_such_document(doc_id, self.documents, "the index")
+            raise unknown("document", doc_id, self.documents, "the index")
         return self.documents[doc_id]
 
 
 @dataclass
-class RecordedReranker:
+class RecordedReranker(RecordedSystem):
     """A ranker whose run is at hand: what it gives is compared with the run's numbers before it is explained.
 
     Attributes:
+        given: The run.
         system: The ranker.
-        given: Its run.
         sure: Whether the run's tag names this very ranker.
     """
 
     system: RerankSystem
-    given: RunOnRecord
     sure: bool = False
-
-    @property
-    def name(self) -> str:
-        """What the run is called."""
-        return self.given.label
-
-    def ranking(self, query: Query) -> Ranking:
-        """Look the query up."""
-        return self.given.ranking(query)
 
     def explain(self, query: Query, doc_id: str) -> Explanation:
         """Explain a document of the run, if the run is the ranker's.
 
-        Args:
-            query: The question.
-            doc_id: The document.
+        Args: as in :meth:`System.explain`.
 
         Raises:
             WrongUse: The run has no such document for the query, or another ranker ordered it.
@@ -184,20 +167,6 @@ class RecordedReranker:
         """Return whether the ranker gives the first document what the run has."""
         ranking = self.ranking(query)
         return agrees(self.system.score(query, ranking.doc_ids[0]), float(ranking.scores[0]))
-
-    def flip(self, query: Query, doc_id: str, rival: Explanation) -> Counterfactual | None:
-        """Ask the ranker.
-
-        Args:
-            query: The question.
-            doc_id: The document.
-            rival: Why the other scores what it scores.
-        """
-        return self.system.flip(query, doc_id, rival)
-
-    def recorded(self, given: RunOnRecord) -> System:
-        """Return its ranker tied to another run."""
-        return self.system.recorded(given)
 
 
 def not_read(query: Query, doc_id: str, said: float, reason: str, ranker: Ranker) -> Explanation:

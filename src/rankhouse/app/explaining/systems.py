@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-from rankhouse.app.explaining.names import no_such_document, no_such_query
+from rankhouse.app.explaining.names import unknown
 from rankhouse.app.run_tags import USUAL
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
@@ -62,70 +63,93 @@ class System(Protocol):
         ...
 
 
-@dataclass
-class LexicalSystem:
+class FirstStage:
+    """What retrieval has in common: nothing is scored anew, its runs are compared number by number."""
+
+    def flip(self, query: Query, doc_id: str, rival: Explanation) -> Counterfactual | None:
+        """Return None: no document can be scored anew with something left out.
+
+        Args: as in :meth:`System.flip`.
+        """
+        del query, doc_id, rival
+        return None
+
+    def recorded(self: System, given: RunOnRecord) -> System:
+        """Return it tied to a run: the numbers there are compared with its own."""
+        return RecordedSystem(given, self)
+
+
+class IndexStage(FirstStage, ABC):
+    """Retrieval from an index, once a query.
+
+    Args:
+        index: The index.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._rankings: dict[Query, Ranking] = {}
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What people call it."""
+
+    @abstractmethod
+    def _search(self, query: Query) -> Ranking: ...
+
+    @abstractmethod
+    def _explain(self, query: Query, doc_id: str) -> Explanation: ...
+
+    def ranking(self, query: Query) -> Ranking:
+        """Search, once a query."""
+        if query not in self._rankings:
+            self._rankings[query] = self._search(query)
+        return self._rankings[query]
+
+    def explain(self, query: Query, doc_id: str) -> Explanation:
+        """Say why a document of the index scores what it scores.
+
+        Args: as in :meth:`System.explain`.
+
+        Raises:
+            WrongUse: The index has no such document.
+        """
+        if doc_id not in self.index.documents:
+            raise unknown("document", doc_id, self.index.documents, "the index")
+        return self._explain(query, doc_id)
+
+
+class LexicalSystem(IndexStage):
     """BM25, query likelihood and the like, alone or with feedback.
 
-    Attributes:
+    Args:
         index: The index.
         model: In notation.
         feedback: In notation; "" for none.
         k: Documents a query.
     """
 
-    index: Index
-    model: str
-    feedback: str = ""
-    k: int = 1000
-    _rankings: dict[Query, Ranking] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        self._options = LexicalOptions(self.model, self.feedback, self.k)
-        self._explainer = LexicalExplainer(self.index, self._options)
+    def __init__(self, index: Index, model: str, feedback: str = "", k: int = 1000) -> None:
+        super().__init__(index)
+        self._options = LexicalOptions(model, feedback, k)
+        self._explainer = LexicalExplainer(index, self._options)
 
     @property
     def name(self) -> str:
         """Model and feedback."""
-        return f"{self.model} with {self.feedback}" if self.feedback else self.model
+        feedback = self._options.feedback
+        return f"{self._options.model} with {feedback}" if feedback else self._options.model
 
-    def ranking(self, query: Query) -> Ranking:
-        """Search, once a query."""
-        if query not in self._rankings:
-            self._rankings[query] = retrieve(self.index, [query], self._options)[query.id]
-        return self._rankings[query]
+    def _search(self, query: Query) -> Ranking:
+        return retrieve(self.index, [query], self._options)[query.id]
 
-    def explain(self, query: Query, doc_id: str) -> Explanation:
-        """Take the score apart by terms.
-
-        Args:
-            query: The question.
-            doc_id: The document.
-
-        Raises:
-            WrongUse: The index has no such document.
-        """
-        if doc_id not in self.index.documents:
-            raise no_such_document(doc_id, self.index.documents, "the index")
+    def _explain(self, query: Query, doc_id: str) -> Explanation:
         return self._explainer.explain(query, doc_id)
-
-    def flip(self, query: Query, doc_id: str, rival: Explanation) -> Counterfactual | None:
-        """Return None: a document with words left out is not in the index.
-
-        Args:
-            query: The question.
-            doc_id: The document.
-            rival: Why the other scores what it scores.
-        """
-        del query, doc_id, rival
-        return None
-
-    def recorded(self, given: RunOnRecord) -> System:
-        """Return it tied to a run: the numbers there are compared with its own."""
-        return RecordedSystem(self, given)
 
 
 @dataclass
-class FusedSystem:
+class FusedSystem(FirstStage):
     """Several systems whose runs are joined.
 
     Attributes:
@@ -168,30 +192,15 @@ class FusedSystem:
             WrongUse: No system has the document.
         """
         runs = self._runs(query)
-        found = dict.fromkeys(doc for run in runs.values() for doc in run[query.id].doc_ids)
-        if doc_id not in found:
-            raise no_such_document(doc_id, found, f"what {self.name} finds for query {query.id}")
+        hits = dict.fromkeys(doc for run in runs.values() for doc in run[query.id].doc_ids)
+        if doc_id not in hits:
+            raise unknown("document", doc_id, hits, f"what {self.name} finds for query {query.id}")
         whys = {
             name: system.explain(query, doc_id)
             for (name, run), system in zip(runs.items(), self.systems, strict=True)
             if doc_id in run[query.id].doc_ids
         }
         return explain_fused(self.method, runs, query, doc_id, self.weights, whys)
-
-    def flip(self, query: Query, doc_id: str, rival: Explanation) -> Counterfactual | None:
-        """Return None: what leaves one system's score changes places in all of them.
-
-        Args:
-            query: The question.
-            doc_id: The document.
-            rival: Why the other scores what it scores.
-        """
-        del query, doc_id, rival
-        return None
-
-    def recorded(self, given: RunOnRecord) -> System:
-        """Return it tied to a run: the numbers there are compared with its own."""
-        return RecordedSystem(self, given)
 
 
 @dataclass(frozen=True)
@@ -209,7 +218,7 @@ class RunOnRecord:
             WrongUse: The run has no such query.
         """
         if query.id not in self.run:
-            raise no_such_query(query.id, self.run, self.label)
+            raise unknown("query", query.id, self.run, self.label)
         return self.run[query.id]
 
     def number(self, query: Query, doc_id: str) -> float:
@@ -224,12 +233,12 @@ class RunOnRecord:
         """
         ranking = self.ranking(query)
         if doc_id not in ranking.doc_ids:
-            raise no_such_document(doc_id, ranking.doc_ids, f"{self.label} for query {query.id}")
+            raise unknown("document", doc_id, ranking.doc_ids, f"{self.label} for query {query.id}")
         return float(ranking.scores[ranking.doc_ids.index(doc_id)])
 
 
 @dataclass
-class RunSystem:
+class RunSystem(FirstStage):
     """A run of which nothing is known but its numbers."""
 
     given: RunOnRecord
@@ -246,58 +255,32 @@ class RunSystem:
     def explain(self, query: Query, doc_id: str) -> Explanation:
         """Return the number on record as it is.
 
-        Args:
-            query: The question.
-            doc_id: The document.
+        Args: as in :meth:`System.explain`.
+
+        Raises:
+            WrongUse: The run has no such document for the query.
         """
         said = self.given.number(query, doc_id)
         note = f"Of {self.name} only its numbers are known; name the model that made it to see more."
         part = Part(f"number in {self.name}", said)
         return Explanation(query, doc_id, said, "numbers on record", True, "score", (part,), notes=(note,))
 
-    def flip(self, query: Query, doc_id: str, rival: Explanation) -> Counterfactual | None:
-        """Return None: nothing can be scored anew.
-
-        Args:
-            query: The question.
-            doc_id: The document.
-            rival: Why the other scores what it scores.
-        """
-        del query, doc_id, rival
-        return None
-
-    def recorded(self, given: RunOnRecord) -> System:
-        """Return it tied to a run: the numbers there are compared with its own."""
-        return RecordedSystem(self, given)
-
 
 @dataclass
-class RecordedSystem:
-    """A first stage or fusion whose run is at hand: the run's numbers are compared with the system's.
+class RecordedSystem(RunSystem):
+    """A system whose run is at hand: the run's numbers are compared with the system's.
 
     Attributes:
-        system: What made the run.
-        given: Its run.
+        given: The run.
+        system: What made it.
     """
 
     system: System
-    given: RunOnRecord
-
-    @property
-    def name(self) -> str:
-        """What the run is called."""
-        return self.given.label
-
-    def ranking(self, query: Query) -> Ranking:
-        """Look the query up."""
-        return self.given.ranking(query)
 
     def explain(self, query: Query, doc_id: str) -> Explanation:
         """Explain a document of the run, if its number there is the system's.
 
-        Args:
-            query: The question.
-            doc_id: The document.
+        Args: as in :meth:`System.explain`.
 
         Raises:
             WrongUse: The run has no such document for the query, or its number there is another.
@@ -311,10 +294,7 @@ class RecordedSystem:
     def flip(self, query: Query, doc_id: str, rival: Explanation) -> Counterfactual | None:
         """Ask the system.
 
-        Args:
-            query: The question.
-            doc_id: The document.
-            rival: Why the other scores what it scores.
+        Args: as in :meth:`System.flip`.
         """
         return self.system.flip(query, doc_id, rival)
 
