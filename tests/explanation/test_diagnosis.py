@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from rankhouse.app.cli import cli
 from rankhouse.app.commands import axioms as axioms_command
-from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.errors import BadData, DuplicateId, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
@@ -59,7 +59,7 @@ def test_bm25_obeys_the_axioms_of_counts_and_lengths_that_it_was_built_for(colle
 def test_random_order_obeys_half_of_everything(collection):
     index, queries, run = collection
     random = np.random.default_rng(3)
-    shuffled = with_scores(run, lambda *_: float(random.permutation(1_000_000)[0]))
+    shuffled = with_scores(run, lambda *_: float(random.integers(1_000_000)))
     found = diagnose({"random": shuffled}, queries, index)
     assert all(abs(c.share.mean - 0.5) < 0.1 for c in found.counts if c.pairs > 1000)
     assert sum(count.verdict != 0 for count in found.counts) <= 2
@@ -195,8 +195,10 @@ def test_faulty_runs_are_refused_with_what_to_do(collection):
     index, queries, run = collection
     with pytest.raises(WrongUse, match="no run"):
         diagnose({}, queries, index)
-    with pytest.raises(BadData, match='"q19" of a run has no text'):
+    with pytest.raises(BadData, match='1 of the run.s 20 queries have no text .*: "q19"; give the queries'):
         diagnose({"run": run}, queries[:-1], index)
+    with pytest.raises(DuplicateId, match="q0"):
+        diagnose({"run": run}, [*queries, queries[0]], index)
     with pytest.raises(BadData, match='no document "elsewhere"'):
         diagnose({"run": Run.of([("q0", "elsewhere", 1.0)])}, queries, index)
     with pytest.raises(BadData, match="two documents"):

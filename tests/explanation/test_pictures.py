@@ -159,7 +159,9 @@ def house(tmp_path):
 
 def run_figure(house, *words):
     common = ["--queries", "q.tsv", "--query", "q", "--index", "i", "--threads", "1"]
-    return CliRunner().invoke(cli, ["figure", *words, *common])
+    return CliRunner().invoke(
+        cli, ["figure", words[0], *common, *words[1:]]
+    )  # of two options the last counts
 
 
 def test_the_command_draws_the_same_bytes_each_time(house, monkeypatch):
@@ -194,13 +196,29 @@ def test_the_command_draws_the_same_bytes_each_time(house, monkeypatch):
         (["attention", "--ranker", "patt", "--doc", "d0", "--seed", "2"], "--seed would change nothing"),
         (["attention", "--ranker", "patt", "--doc", "nowhere"], 'no document "nowhere"'),
         (["attention", "--ranker", "bicnn", "--doc", "d0"], "attention=None"),
+        (["attention", "--ranker", "patt", "--doc", "d0", "--query", "Q"], 'did you mean "q"?'),
+        (
+            ["vectors", "--ranker", "patt", "--run", "other.run", "--qrels", "qrels.txt"],
+            'no query "q" in other.run',
+        ),
     ],
 )
 def test_wrong_use_of_the_command_is_explained(house, monkeypatch, words, said):
     monkeypatch.chdir(house)
+    write_run(Run.of([("q2", "d0", 1.0)]), house / "other.run", "t")
     done = run_figure(house, *words, "--out", "x.png")
+    assert isinstance(done.exception, WrongUse)
     assert said in str(done.exception)
     assert not (house / "x.png").exists()
+
+
+def test_a_run_of_another_collection_is_refused(house, monkeypatch):
+    monkeypatch.chdir(house)
+    write_run(Run.of([("q", "d0", 2.0), ("q", "elsewhere", 1.0)]), house / "other.run", "t")
+    words = ["vectors", "--ranker", "patt", "--run", "other.run", "--qrels", "qrels.txt", "--out", "x.png"]
+    done = run_figure(house, *words)
+    assert isinstance(done.exception, BadData)
+    assert 'no document "elsewhere"' in str(done.exception)
 
 
 def test_gain_by_difficulty_is_drawn_from_the_same_numbers_each_time(tmp_path):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rankhouse.evaluation.comparison_data import ComparisonData, QueryDifference
 from rankhouse.evaluation.paired_wins import PairedWins
 from rankhouse.evaluation.significance import Floats
-from rankhouse.page.charts import DASHED, Draw, Palette, chart_kind, inline, plain_axes, shortened, write
+from rankhouse.page.charts import DASHED, Draw, Palette, inline, plain_axes, shortened, write, write_heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,6 @@ def write_chart(comparison: ComparisonData, system: str, measure: str, path: Pat
         MissingExtra: matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    chart_kind(Path(path))
     both = f"{shortened(system, 42)} against {shortened(str(comparison.baseline), 26)}"
     title = f"{shortened(measure, 16)}: {both}"
     write(_differences(comparison, system, measure, title), path, f"{system}\t{measure}")
@@ -91,10 +90,7 @@ def _figure(rows: tuple[QueryDifference, ...], title: str, measure: str, palette
     mean = float(gains.mean())
     wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
     counts = f"{wins} better, {len(gains) - wins - losses} equal, {losses} worse, mean {mean:+.4f} (dashed)"
-    edge: dict[str, Any] = {"x": 0.075, "ha": "left", "va": "top"}
-    heading: dict[str, Any] = {"color": palette.ink, "fontsize": 10, "fontweight": "bold"}
-    figure.text(y=1 - 0.06 / height, s=title, **heading, **edge)
-    figure.text(y=1 - 0.28 / height, s=counts.replace("-", "\N{MINUS SIGN}"), color=palette.muted, **edge)
+    write_heading(figure, palette, (title, counts.replace("-", "\N{MINUS SIGN}")), 0.075, 0.06)
     _bars(gains, palette, axes)
     axes.axhline(0, color=palette.muted, linewidth=0.8)
     axes.axhline(mean, color=palette.ink, linewidth=0.9, linestyle=DASHED)

@@ -7,13 +7,13 @@ Difficulty is the baseline's own value of a query, so part of any slope is arith
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rankhouse.evaluation.comparison_data import ComparisonData, QueryDifference
 from rankhouse.evaluation.significance import Floats, t_interval
-from rankhouse.page.charts import Draw, Palette, chart_kind, inline, plain_axes, shortened, write
+from rankhouse.page.charts import Draw, Palette, inline, plain_axes, shortened, write, write_heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,6 @@ def write_difficulty_chart(comparison: ComparisonData, system: str, measure: str
         MissingExtra: matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    chart_kind(Path(path))
     write(_difficulty(comparison, system, measure), path, f"difficulty\t{system}\t{measure}")
 
 
@@ -85,10 +84,8 @@ def _figure(rows: tuple[QueryDifference, ...], names: tuple[str, str, str], pale
     axes.set_ylabel(f"gain of {system}")
     said = f"; black: mean gain and its 95% interval in {groups} groups of equal size" if groups else ""
     said += "; grey slopes: the most that can be gained or lost" if bounded else ""
-    edge: dict[str, Any] = {"x": 0.085, "ha": "left", "va": "top"}
     title = f"{measure}: gain of {system} over {baseline}, by difficulty"
-    figure.text(y=0.985, s=title, color=palette.ink, fontsize=10, fontweight="bold", **edge)
-    figure.text(y=0.93, s=f"{len(rows):,} queries{said}", color=palette.muted, **edge)
+    write_heading(figure, palette, (title, f"{len(rows):,} queries{said}"), 0.085, 0.06)
     plain_axes(axes, palette)
     return figure
 

@@ -25,7 +25,7 @@ from rankhouse.core.nouns import FloatArray, Pair, Ranker
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNN
 from rankhouse.nn.layers.match import word_cosines
-from rankhouse.page.charts import Palette, chart_kind, shortened, write
+from rankhouse.page.charts import Palette, shortened, write, write_heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,7 +153,6 @@ def write_attention(answers: Sequence[Attention], title: str, path: Path | str) 
         MissingExtra: matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    chart_kind(Path(path))
     salt = "\t".join(answer.doc_id for answer in answers)
     write(lambda palette: _figure(answers, title, palette), path, f"attention\t{salt}")
 
@@ -165,11 +164,8 @@ def _figure(answers: Sequence[Attention], title: str, palette: Palette) -> Figur
     band = 1.25 + 0.26 * len(answers[0].query_words)  # inches a post: its words stand above it
     height = 0.6 + band * len(answers)
     figure = Figure(figsize=(9.0, height), facecolor="none")
-    edge: dict[str, Any] = {"x": 0.01, "ha": "left", "va": "top"}
-    heading: dict[str, Any] = {"color": palette.ink, "fontsize": 10, "fontweight": "bold"}
     said = f"{_KINDS[answers[0].kind]}; the model's own weights, no explanation of its score"
-    figure.text(y=1 - 0.05 / height, s=shortened(title, 90), **heading, **edge)
-    figure.text(y=1 - 0.27 / height, s=said, color=palette.muted, **edge)
+    write_heading(figure, palette, (shortened(title, 90), said))
     for number, answer in enumerate(answers):
         bottom = height - 0.6 - band * (number + 1) + 0.32
         size = (0.85, 0.26 * len(answer.query_words) / height)

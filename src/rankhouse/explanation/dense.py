@@ -84,13 +84,7 @@ def explain_dense(
 
 def _rows_of(index: Index, vectors: Vectors, doc_id: str) -> Rows:
     """Return the rows of a document's vectors, in the order of its passages."""
-    try:
-        number = index.row_of(doc_id)
-    except KeyError:
-        raise WrongUse(
-            f'"{doc_id}": the index {index.path} has no such document; ids match exactly'
-        ) from None
-    rows = vectors.rows_of(number)
+    rows = vectors.rows_of(index.row_of(doc_id))
     if not len(rows):
         raise WrongUse(
             f'document "{doc_id}" has no text, so it has no vector and a search by vectors never finds it'

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rankhouse.core.duplicate_ids import by_id, require_texts
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.frames import frame
 from rankhouse.core.nouns import Query
@@ -211,10 +212,11 @@ def diagnose(
 
     Raises:
         WrongUse: No run.
-        BadData: A query of a run without a text, a document that the index lacks, or no two documents.
+        BadData: A query of a run without a text, a query given twice, a document that the index lacks, or no
+            two documents.
     """
     options = options or DiagnosisOptions()
-    texts = {query.id: query for query in queries}
+    texts = by_id(queries)
     asked = _check(runs, texts)
     tops = {name: run.top(options.depth) for name, run in runs.items()}
     documents = (doc_id for top in tops.values() for query_id in top for doc_id in top[query_id].doc_ids)
@@ -247,9 +249,7 @@ def _check(runs: Mapping[str, Run], texts: Mapping[str, Query]) -> list[str]:
     if not runs:
         raise WrongUse("no run was given; axioms are counted over the documents that a run ranks")
     asked = list(dict.fromkeys(query_id for run in runs.values() for query_id in run))
-    without = next((query_id for query_id in asked if query_id not in texts), None)
-    if without is not None:
-        raise BadData(f'the query "{without}" of a run has no text; give the queries that the run answers')
+    require_texts(asked, texts)
     return asked
 
 

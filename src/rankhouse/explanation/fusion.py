@@ -43,11 +43,12 @@ def explain_fused(
             document.
         BadData: The fusion at hand is not that of these runs.
     """
-    fusion, several = notation.make(method, SUMS, "fusion that is a sum over runs"), list(runs.values())
+    fusion = notation.make(method, SUMS, "fusion that is a sum over runs")
+    several = [run.restrict([query.id]) for run in runs.values()]
     if notation.parse(method).name == "mean":  # of the runs that say anything of the query
         weights = _equal_shares(several, query.id)
     addends = fusion.addends(several, query.id, doc_id, weights)
-    ranking = fusion([run.restrict([query.id]) for run in several], weights)[query.id]
+    ranking = fusion(several, weights)[query.id]
     score = float(ranking.scores[ranking.doc_ids.index(doc_id)])
     known = whys or {}
     parts = [_of_run(name, one, fusion, known.get(name)) for name, one in zip(runs, addends, strict=True)]

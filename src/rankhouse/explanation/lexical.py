@@ -17,13 +17,12 @@ from typing import Final
 import numpy as np
 
 from rankhouse.core import notation
-from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.scores import strictly_falling
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import Expansion
-from rankhouse.index.lexical.search import Addend, DocumentScore, Hits, LexicalOptions, Retriever
+from rankhouse.index.lexical.search import Addend, DocumentScore, LexicalOptions, Retriever
 from rankhouse.text.analyze import STOP_WORDS, Analyzer
 
 MOST_WORDS: Final = 10_000
@@ -60,8 +59,7 @@ class _Question:
         weights: Term -> weight, expanded.
         expansion: Where these weights come from; None without feedback.
         sources: Ids of the feedback documents.
-        rank: Row -> its place among the hits, from 0.
-        hits: The best documents.
+        scores: Row -> score of the documents that a run has.
     """
 
     surface: Mapping[str, list[str]]
@@ -69,8 +67,7 @@ class _Question:
     weights: Mapping[str, float]
     expansion: Expansion | None
     sources: tuple[str, ...]
-    hits: Hits
-    rank: Mapping[int, int] = field(repr=False)
+    scores: Mapping[int, float] = field(repr=False)
 
 
 class LexicalExplainer:
@@ -98,12 +95,10 @@ class LexicalExplainer:
         Raises:
             WrongUse: The index has no such document.
         """
-        row, question = self._row(doc_id), self._question(query.text)
+        row, question = self.index.row_of(doc_id), self._question(query.text)
         tally = self._retriever.document_score(question.weights, row)
         parts, notes = self._parts(question, tally), self._notes(question, tally, doc_id, row)
-        score = tally.score
-        if (place := question.rank.get(row)) is not None:
-            score = float(strictly_falling(question.hits.scores)[place])
+        score = question.scores.get(row, tally.score)
         if score != tally.score:
             note = (
                 "documents above have the same score; a run lowers it by the least float32 that keeps order"
@@ -130,14 +125,6 @@ class LexicalExplainer:
             notes=(*notes, *words_note),
         )
 
-    def _row(self, doc_id: str) -> int:
-        try:
-            return self.index.row_of(doc_id)
-        except KeyError:
-            raise WrongUse(
-                f'"{doc_id}": the index {self.index.path} has no such document; ids match exactly'
-            ) from None
-
     def _ask(self, text: str) -> _Question:
         analyzer, retriever = self.index.analyzer, self._retriever
         surface: dict[str, list[str]] = {}
@@ -157,8 +144,7 @@ class LexicalExplainer:
             weights,
             after.expansion if after else None,
             tuple(self.index.ids(after.hits.rows)) if after else (),
-            hits,
-            {row: place for place, row in enumerate(hits.rows.tolist())},
+            dict(zip(hits.rows.tolist(), strictly_falling(hits.scores).tolist(), strict=True)),
         )
 
     # --- parts ------------------------------------------------------------------------------------------
@@ -231,7 +217,7 @@ class LexicalExplainer:
                 f"{doc_id} holds no word of the query, so a search does not return it; its score is what it "
                 "would have."
             )
-        elif row not in question.rank:
+        elif row not in question.scores:
             notes.append(f"{doc_id} is not among the first {self._retriever.k:,} documents of the run.")
         if question.expansion is not None:
             feedback, documents = self._retriever.feedback, len(question.sources)

@@ -24,7 +24,7 @@ from rankhouse.core.errors import BadData, MissingExtra, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Ranker, TextEncoder
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNN
-from rankhouse.page.charts import Palette, chart_kind, shortened, write
+from rankhouse.page.charts import Palette, shortened, write, write_heading
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -169,7 +169,6 @@ def write_maps(maps: Sequence[PairMap], title: str, path: Path | str) -> None:
         MissingExtra: matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    chart_kind(Path(path))
     write(lambda palette: _figure(maps, title, palette), path, "\t".join(m.name for m in maps))
 
 
@@ -181,15 +180,12 @@ def _figure(maps: Sequence[PairMap], title: str, palette: Palette) -> Figure:
     height = figure.get_figheight()
     panels = figure.subplots(1, max(2, len(maps)), squeeze=False)[0]
     figure.subplots_adjust(left=0.01, right=0.99, top=1 - 0.85 / height, bottom=0.1 / height, wspace=0.04)
-    edge: dict[str, Any] = {"x": 0.01, "ha": "left", "va": "top"}
-    heading: dict[str, Any] = {"color": palette.ink, "fontsize": 10, "fontweight": "bold"}
     count = int(maps[0].relevant.sum())
     said = (
         f"{len(maps[0].relevant):,} candidates, {count:,} relevant (filled); axes have no meaning. "
         f"Percent: relevant ones among the {NEIGHBOURS} nearest of a relevant one"
     )
-    figure.text(y=1 - 0.05 / height, s=shortened(title, 90), **heading, **edge)
-    figure.text(y=1 - 0.27 / height, s=said, color=palette.muted, **edge)
+    write_heading(figure, palette, (shortened(title, 90), said))
     for axes in panels[len(maps) :]:
         axes.set_visible(False)
     for axes, one in zip(panels, maps, strict=False):

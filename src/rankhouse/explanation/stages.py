@@ -19,12 +19,9 @@ from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ran
 from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText
 from rankhouse.explanation.explain import ExplainOptions, explain_pair
-from rankhouse.explanation.fusion import explain_fused
 from rankhouse.ranking.pool import Pool
 from rankhouse.ranking.walk import in_portions, pooled_ones, readable
 from rankhouse.text.split import Split, Whole, dropped_words
-
-__all__ = ["MOST_PARTS", "MOST_WHYS", "explain_fused", "explain_reranked"]
 
 MOST_PARTS: Final = 100
 """Passages that have a part each; the others have one together."""

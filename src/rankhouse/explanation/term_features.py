@@ -18,12 +18,13 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadData, MissingExtra, WrongUse
+from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import IntArray
 from rankhouse.explanation.proximity import Proximity, measure
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.term_ids import DROPPED, Numbers
+from rankhouse.index.lexical.weighting import bm25
 from rankhouse.text.vectors import start_table
 from rankhouse.text.vocabulary import Entry, Vocabulary
 
@@ -78,8 +79,8 @@ class TermFeatures:
     @cached_property
     def bm25(self) -> Floats:
         """(m, q) what each word gives to each document under BM25 (k1 = 0.9, b = 0.4)."""
-        norm = 0.9 * (0.6 + 0.4 * self.lengths / max(self.usual, 1.0))[:, None]
-        weights: Floats = self.idf * self.asked * self.counts / (self.counts + norm)
+        saturation = bm25(self.counts, self.lengths[:, None], 1.0, 1.0, 0.9, 0.4, max(self.usual, 1.0))
+        weights: Floats = self.idf * self.asked * saturation
         return weights
 
 
@@ -105,12 +106,7 @@ class TermReader:
         self._words: dict[str, NDArray[np.int32]] = {}
         self._with_words = bool(source)
         wanted = list(dict.fromkeys(doc_ids))
-        missing = next((doc_id for doc_id in wanted if doc_id not in index.documents), None)
-        if missing is not None:
-            raise BadData(
-                f'the index {index.path} has no document "{missing}", which a run ranks; give the index that '
-                "the runs were made from"
-            )
+        index.require(wanted)
         for start in range(0, len(wanted), _READ_AT_ONCE):
             for document in index.documents.fetch(wanted[start : start + _READ_AT_ONCE]):
                 self._texts[document.id], self._words[document.id] = self._analyse(document.full_text)
@@ -147,7 +143,7 @@ class TermReader:
             asked=times,
             counts=np.array(counts, np.int64).reshape(len(texts), len(words)),
             lengths=np.array([len(text) for text in texts], np.int64),
-            usual=collection.tokens / max(1, collection.with_terms),
+            usual=collection.mean_length,
             texts=[text.astype(np.int64) for text in texts],
             query=asked.astype(np.int64),
             meaning=None if self._table is None else self._meaning(query.id, words, doc_ids),
@@ -177,10 +173,7 @@ class TermReader:
 
 def _unit_rows(source: str | Path, words: Sequence[str]) -> FloatArray:
     """Return a vector of length 1 for each word, (v, d); 0 for words that the source does not know."""
-    folders = (
-        Path(source),
-        Path(source) / "ranker",
-    )  # a training's folder holds its best model in the latter
+    folders = (Path(source), Path(source) / "ranker")  # a training's folder holds its best model there
     trained = next((folder for folder in folders if (folder / "manifest.json").is_file()), None)
     if trained is not None:
         rows = _rows_of_ranker(trained, words)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
+from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical import manifest, segment
 from rankhouse.index.lexical.manifest import Manifest
@@ -141,10 +142,31 @@ class Index:
         """Return the row of a document in the whole index.
 
         Raises:
-            KeyError: The index has no such document.
+            WrongUse: The index has no such document.
         """
-        segment, there = self.documents.find(doc_id)
+        try:
+            segment, there = self.documents.find(doc_id)
+        except KeyError:
+            raise WrongUse(
+                f'"{doc_id}": the index {self.path} has no such document; ids match exactly'
+            ) from None
         return int(self.starts[self.segments.index(segment)]) + there
+
+    def require(self, doc_ids: Iterable[str]) -> None:
+        """Refuse a run of another collection.
+
+        Args:
+            doc_ids: Documents that the run ranks.
+
+        Raises:
+            BadData: The index does not have one of them.
+        """
+        missing = next((doc_id for doc_id in doc_ids if doc_id not in self.documents), None)
+        if missing is not None:
+            raise BadData(
+                f'the index {self.path} has no document "{missing}", which a run ranks; give the index that '
+                "the runs were made from"
+            )
 
     def place(self, row: int) -> tuple[Segment, int]:
         """Return the segment of a row of the whole index, and the row there."""

@@ -143,6 +143,25 @@ def plain_axes(axes: Axes, palette: Palette, *, grid: bool = True) -> None:
     axes.spines[:].set_visible(False)
 
 
+def write_heading(
+    figure: Figure, palette: Palette, lines: tuple[str, str], left: float = 0.01, top: float = 0.05
+) -> None:
+    """Write a title and, below it, what a reader has to know.
+
+    Args:
+        figure: What is drawn on.
+        palette: The colours.
+        lines: The two.
+        left: Where they begin, as a share of the width.
+        top: Inches above the title.
+    """
+    height = figure.get_figheight()
+    edge: dict[str, Any] = {"ha": "left", "va": "top"}
+    heading: dict[str, Any] = {"color": palette.ink, "fontsize": 10, "fontweight": "bold"}
+    figure.text(left, 1 - top / height, lines[0], **heading, **edge)
+    figure.text(left, 1 - (top + 0.22) / height, lines[1], color=palette.muted, **edge)
+
+
 def shortened(text: str, most: int) -> str:
     """Cut the middle out of a long name, since names often differ at their ends.
 

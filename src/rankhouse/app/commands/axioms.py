@@ -11,6 +11,7 @@ from rankhouse.app.commands.evaluate import name_runs
 from rankhouse.app.options import FINITE, OUTPUT_FILE, PATH, SEED, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.trec import read_run
+from rankhouse.explanation.axiom_page import check_target, write
 from rankhouse.explanation.diagnosis import DEEPEST, DiagnosisOptions, diagnose
 from rankhouse.index.index import Index
 
@@ -53,8 +54,6 @@ def command(
     order are looked at, so that any system's run will do. Random order obeys 50%.
     """
     if out is not None:
-        from rankhouse.explanation.axiom_page import check_target
-
         check_target(out)
     systems = {name: read_run(path) for name, path in name_runs(runs)}
     options = DiagnosisOptions(depth, tolerance, vectors, seed=seed)
@@ -63,8 +62,6 @@ def command(
     with console.progress("comparing", ranked) as show:
         diagnosis = diagnose(systems, asked, index, options, show)
     if out is not None:
-        from rankhouse.explanation.axiom_page import write
-
         write(diagnosis, out)
     if as_json:
         console.emit_json(diagnosis.to_dict())

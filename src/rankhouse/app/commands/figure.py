@@ -14,11 +14,12 @@ from typing import Any
 import click
 
 from rankhouse.app import console
+from rankhouse.app.explaining.names import unknown
+from rankhouse.app.explaining.queries import find_query
 from rankhouse.app.given import idle
 from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, as_json, computing, relevant_from
 from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.core.corpora import read_queries
-from rankhouse.core.errors import BadData, MissingExtra, WrongUse
+from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.qrels import from_grade, relevant
 from rankhouse.core.trec import read_qrels, read_run
@@ -74,41 +75,36 @@ def command(
     attention: the weights that samCNN lays on the words of documents. Neither explains a score.
     """
     chart_kind(out)
-    query = _query(read_queries(queries, field=field), query_id, queries)
+    query = find_query(query_id, queries, field)
     index, compute = Index.open(index_path), ComputeOptions(precision, device, threads)
     shown: list[dict[str, Any]]
     if kind == "attention":
         idle("it belongs to the kind vectors", "run_path", "qrels", "depth", "seed", "relevant_from")
         if not docs or len(rankers) > 1:
             raise WrongUse("figure attention draws one --ranker and one --doc ID or more")
-        shown = _draw_attention(rankers[0], compute, [_pair(query, index, doc_id) for doc_id in docs], out)
+        if absent := [doc_id for doc_id in docs if doc_id not in index.documents]:
+            raise unknown("document", absent[0], index.documents, "the index")
+        shown = _draw_attention(rankers[0], compute, _pairs(query, index, docs), out)
     else:
         idle("it belongs to the kind attention", "docs")
         if run_path is None or qrels is None:
             raise WrongUse("figure vectors needs --run RUN, whose documents it draws, and --qrels QRELS")
         run = read_run(run_path)
-        if query_id not in run:
-            raise BadData(f'the run has no query "{query_id}"', run_path)
-        pairs = [_pair(query, index, doc_id) for doc_id in run[query_id].doc_ids[:depth]]
-        good = relevant(from_grade(read_qrels(qrels), relevant_from), query_id)
+        if query.id not in run:
+            raise unknown("query", query.id, run, str(run_path))
+        ranked = run[query.id].doc_ids[:depth]
+        index.require(ranked)
+        pairs = _pairs(query, index, ranked)
+        good = relevant(from_grade(read_qrels(qrels), relevant_from), query.id)
         marks = [pair.passage.doc_id in good for pair in pairs]
         shown = _draw_vectors(rankers, compute, pairs, marks, seed, out)
     if as_json:
         console.emit_json(shown)
 
 
-def _query(queries: Sequence[Query], query_id: str, path: str) -> Query:
-    found = next((query for query in queries if query.id == query_id), None)
-    if found is None:
-        some = ", ".join(query.id for query in queries[:5])
-        raise BadData(f'has no query "{query_id}"; it has {some} ...', path)
-    return found
-
-
-def _pair(query: Query, index: Index, doc_id: str) -> Pair:
-    if doc_id not in index.documents:
-        raise BadData(f'the index {index.path} has no document "{doc_id}"')
-    return Pair(query, Passage(doc_id, 0, index.documents[doc_id].full_text))
+def _pairs(query: Query, index: Index, doc_ids: Sequence[str]) -> list[Pair]:
+    documents = index.documents.fetch(doc_ids)
+    return [Pair(query, Passage(document.id, 0, document.full_text)) for document in documents]
 
 
 def _draw_vectors(

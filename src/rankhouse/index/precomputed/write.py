@@ -194,12 +194,8 @@ def _add(
 def _refuse_unfit(stored: PassageRows, chunk: Chunk, precomputer: Precomputer) -> None:
     n, t = len(chunk.texts), len(stored.values)
     scales = t if precomputer.dtype == "int8" else 0
-    if (len(stored.lengths), int(stored.lengths.sum()), len(stored.scales), len(stored.lost)) != (
-        n,
-        t,
-        scales,
-        n,
-    ):
+    sizes = (len(stored.lengths), int(stored.lengths.sum()), len(stored.scales), len(stored.lost))
+    if sizes != (n, t, scales, n):
         raise BadModel(
             f"the encoder gave {t:,} rows, {len(stored.scales):,} scales and lengths that sum to "
             f"{int(stored.lengths.sum()):,} for {n:,} passages, which do not fit together"
