@@ -52,8 +52,8 @@ COMMAND = ("-c", "from rankhouse.app.cli import main; main()")
 def write_texts(folder: Path, lengths: str) -> None:
     """Write what children score: texts.json and a checkpoint, by today's code."""
     import numpy as np
-    from kernels import collection
     from rerank import make_checkpoint
+    from word_level import collection
 
     query, texts = collection(1000)
     if lengths == "drawn":

@@ -36,9 +36,8 @@ def _limited(folder: Path, scene: str, size: int) -> Verdict:
     whole, volatile, _ = _whole(scene, _home())
     before = _stage(folder, scene)
     done = call(SCENES[scene][0], folder, before=at_most(size))
-    if done.code != 0 and len(done.err.encode()) >= size:  # the limit held for the file of the message too
-        return RIGHT
-    return _judge(folder, scene, done, (before, whole, volatile))
+    legible = len(done.err.encode()) < size  # the limit holds for the file of the message too
+    return _judge(folder, scene, done, (before, whole, volatile), legible=legible)
 
 
 def _full(folder: Path, scene: str, left: int) -> Verdict:
@@ -63,7 +62,12 @@ def _full(folder: Path, scene: str, left: int) -> Verdict:
 
 
 def _judge(
-    folder: Path, scene: str, done: Outcome, states: tuple[dict[str, str], dict[str, str], set[str]]
+    folder: Path,
+    scene: str,
+    done: Outcome,
+    states: tuple[dict[str, str], dict[str, str], set[str]],
+    *,
+    legible: bool = True,
 ) -> Verdict:
     before, whole, volatile = states
     arguments, target, _ = SCENES[scene]
@@ -79,12 +83,12 @@ def _judge(
     if hurt and done.code != 0 and "page.html" not in hurt:
         return Verdict("lost", ", ".join(hurt[:3]))
     if done.code != 0:
-        if done.code not in (1, 2) or not done.err.strip():
+        if legible and (done.code not in (1, 2) or not done.err.strip()):
             return Verdict("wrong", f"exit code {done.code}, {done.err.strip()[-100:] or 'no message'}")
         standing, will = _under(found, target), _under(whole, target)
         if scene not in GOES_ON and standing != _under(before, target) and standing.keys() != will.keys():
             return Verdict("lost" if _under(before, target) else "wrong", "what stands there is half")
-        if not any(word in done.err for word in ("full", "large", "space", "quota", "cannot be")):
+        if legible and not any(word in done.err for word in ("full", "large", "space", "quota", "cannot be")):
             return Verdict("wrong", f"the message does not say why: {done.err.strip()[-150:]}")
         again = call(arguments, folder)
         if breakdown(again) is not None or (again.code != 0 and standing != will):

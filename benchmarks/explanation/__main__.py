@@ -93,7 +93,7 @@ def _measure(data: Collection, name: str, options: argparse.Namespace, results: 
 def _complete(data: Collection, ranker: NeuralRanker, count: int) -> Told:
     told: Told = {"own": complete.of_ranker(ranker, data.drawn(count), ExplainOptions())}
     for way in ways_of(ranker):
-        if way.method == "gradients" and way.unit == "word":
+        if way.method == "gradients":
             told["gradients"] = complete.of_ranker(ranker, data.drawn(count // 5), way.options)
     return told
 
@@ -127,7 +127,7 @@ def _speed(data: Collection, ranker: NeuralRanker, count: int) -> Told:
         documents = list(data.documents.values())[:20]
         told["twenty sentences"] = speed.twenty_sentences(ranker, pairs[0].query, documents)
     for way in ways_of(ranker):
-        if way.method == "gradients" and way.unit == "word":
+        if way.method == "gradients":
             told["gradients"] = speed.of_ranker(ranker, pairs[:10], way.options)
     return told
 

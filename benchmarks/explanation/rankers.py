@@ -93,7 +93,7 @@ class Collection:
         return {d.id: d for d in read_documents([self.root / self.name / "corpus.jsonl.gz"])}
 
     def queries(self, split: str) -> list[Query]:
-        """Give a split's queries that have a relevant candidate."""
+        """Return a split's queries that have a relevant candidate."""
         run, qrels = self.run(split), self._judged(split)
         every = read_queries(self.root / self.name / f"queries.{split}.jsonl")
         return [
@@ -101,7 +101,7 @@ class Collection:
         ]
 
     def qrels(self, split: str) -> Qrels:
-        """Give judgements of candidates: what BM25 did not find teaches that shared words speak against."""
+        """Return judgements of candidates: what BM25 did not find teaches that shared words speak against."""
         run, qrels = self.run(split), self._judged(split)
         return {q: {d: g for d, g in qrels[q].items() if d in set(run[q].doc_ids)} for q in run if q in qrels}
 
@@ -113,7 +113,7 @@ class Collection:
         return read_qrels(self.root / self.name / f"qrels.{split}.txt")
 
     def run(self, split: str) -> Run:
-        """Give the candidates: those of the collection, else BM25's first."""
+        """Return the candidates: those of the collection, else BM25's first."""
         given = self.root / self.name / "runs" / f"candidates.{split}.run"
         stored = self.work / self.name / f"{split}.run"
         if not given.exists() and not stored.exists():

@@ -57,7 +57,7 @@ def twenty_sentences(ranker: NeuralRanker, query: Query, documents: Sequence[Doc
     """Explain a text of 20 sentences and count what the ranker is asked: calls and pairs.
 
     Args:
-        ranker: A cross-encoder.
+        ranker: A transformer.
         query: The question.
         documents: Where sentences are taken from, short ones.
     """

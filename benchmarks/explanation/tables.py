@@ -75,18 +75,21 @@ def _stages(pieces: Mapping[str, Any], check: str) -> Iterator[tuple[str, Mappin
             yield COLLECTIONS[name], told
 
 
-def _complete(pieces: Mapping[str, Any]) -> Iterator[str]:
-    def rows() -> Iterator[Row]:
-        for data, stages in _stages(pieces, "complete"):
-            for stage, told in stages.items():
-                yield _gaps(data, stage, told)
-        for data, ranker, told in _each(pieces, "complete"):
-            yield _gaps(data, ranker, told["own"])
-            if "gradients" in told:
-                yield _gaps(data, f"{ranker}, gradients", told["gradients"])
+def _every(pieces: Mapping[str, Any], check: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield (collection, what is explained and how, what was measured): first stages, then rankers."""
+    for data, stages in _stages(pieces, check):
+        yield from ((data, stage, told) for stage, told in stages.items())
+    for data, ranker, ways in _each(pieces, check):
+        yield data, ranker, ways["own"]
+        for way in ("gradients", "twenty sentences"):
+            if way in ways:
+                yield data, f"{ranker}, {way}", ways[way]
 
+
+def _complete(pieces: Mapping[str, Any]) -> Iterator[str]:
+    rows = (_gaps(*piece) for piece in _every(pieces, "complete"))
     head = ["collection", "ranker", "exact", "pairs", "median", "99th percentile", "largest", "A − B", "swap"]
-    return _markdown(head, rows(), 3)
+    return _markdown(head, rows, 3)
 
 
 def _gaps(data: str, name: str, told: Mapping[str, Any]) -> Row:
@@ -181,22 +184,14 @@ def _planted(pieces: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _speed(pieces: Mapping[str, Any]) -> Iterator[str]:
-    def rows() -> Iterator[Row]:
-        for data, stages in _stages(pieces, "speed"):
-            for stage, told in stages.items():
-                yield _times(data, stage, told)
-        for data, ranker, told in _each(pieces, "speed"):
-            yield _times(data, ranker, told["own"])
-            if "gradients" in told:
-                yield _times(data, f"{ranker}, gradients", told["gradients"])
-            if twenty := told.get("twenty sentences"):
-                said = f"{ranker}, {twenty['sentences']} sentences"
-                yield [data, said, "1", f"{twenty['passes']} in {twenty['calls']} call", "", "", ""]
-
+    rows = (_times(*piece) for piece in _every(pieces, "speed"))
     head = ["collection", "ranker", "pairs", "passes", "median ms", "95th percentile ms", "score alone ms"]
-    return _markdown(head, rows())
+    return _markdown(head, rows)
 
 
 def _times(data: str, name: str, told: Mapping[str, Any]) -> Row:
+    if "calls" in told:
+        name = name.replace("twenty", f"{told['sentences']}")
+        return [data, name, "1", f"{told['passes']} in {told['calls']} call", "", "", ""]
     numbers = [f"{told['passes']:.0f}", f"{told['median']:.1f}", f"{told['p95']:.1f}"]
     return [data, name, str(told["pairs"]), *numbers, f"{told['score']:.1f}" if "score" in told else ""]

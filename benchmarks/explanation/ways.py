@@ -53,9 +53,9 @@ def ways_of(ranker: Ranker) -> list[Way]:
     has_own = METHODS.get(family_of(ranker)) not in ANY_FAMILY.values()
     own = [""] if has_own else []
     if family_of(ranker) in TRANSFORMERS:
-        inside = [name for name in methods_for(ranker) if name not in ANY_FAMILY]
-        methods = (*own, "removal", *inside)
-        return [Way(name, unit) for unit in ("sentence", "word") for name in methods]
+        inside = [name for name in methods_for(ranker) if name not in ANY_FAMILY]  # these tell of words only
+        methods = {"sentence": (*own, "removal"), "word": (*own, "removal", *inside)}
+        return [Way(name, unit) for unit, names in methods.items() for name in names]
     return [*(Way(name, "word") for name in (*own, "removal")), Way("shapley", "query word")]
 
 
@@ -132,17 +132,18 @@ def _added_up(words: Sequence[Word], game: Game) -> list[float | None]:
     return list(sums)
 
 
-def sampled(ranker: Ranker, game: Game, passes: int, seed: int) -> Doubles:
+def sampled(ranker: Ranker, game: Game, passes: int, seed: int, penalty: float = 1.0) -> Doubles:
     """Attribute by sampling: a plain linear fit to the scores of random choices of units, (n,).
 
-    Each unit stays with a chance of one half; ridge regression with an intercept, penalty 1 (LIME without
-    its kernel). It is deterministic only by its seed.
+    Each unit stays with a chance of one half; ridge regression with an intercept (LIME without its kernel).
+    It is deterministic only by its seed.
 
     Args:
         ranker: What scores.
         game: The units.
         passes: Pairs scored, the whole text first.
         seed: Of the choices.
+        penalty: Of the ridge; 0 fits by least squares, which recovers whatever adds up.
     """
     draws, n = random.Random(seed), len(game.units)
     kept = [[1] * n, *([draws.randint(0, 1) for _ in range(n)] for _ in range(passes - 1))]
@@ -150,7 +151,11 @@ def sampled(ranker: Ranker, game: Game, passes: int, seed: int) -> Doubles:
     scores = np.asarray(ranker.score(variants), np.float64)
     rows = np.array(kept, np.float64)
     rows, centred = rows - rows.mean(0), scores - scores.mean()
-    fitted: Doubles = np.linalg.solve(rows.T @ rows + np.eye(n), rows.T @ centred)
+    fitted: Doubles
+    if penalty:
+        fitted = np.linalg.solve(rows.T @ rows + penalty * np.eye(n), rows.T @ centred)
+    else:
+        fitted = np.linalg.lstsq(rows, centred)[0]
     return fitted
 
 

@@ -32,7 +32,7 @@ else:
     from backports import zstd
 
 _STREAMS: Final = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
-_NEVERREPLACED: Final = ", which is never replaced; name another place, or move it away"
+_NEVER_REPLACED: Final = ", which is never replaced; name another place, or move it away"
 _REFUSALS: Final = {
     errno.ENOSPC: "the disk is full; free some space or write elsewhere",
     errno.EDQUOT: "the disk quota is used up; free some space or write elsewhere",
@@ -165,11 +165,11 @@ def replacing_folder(path: Path, foreign: Callable[[Path], Iterable[str]]) -> It
         OutputFailed: No permission, disk full, or the like.
     """
     target = real_path(path)
-    _refuse_foreign(path, foreign, _NEVERREPLACED)
+    _refuse_foreign(path, foreign, _NEVER_REPLACED)
     with writing_failures(path), scratch_folder(target) as scratch:
         temporary = scratch / target.name
         yield temporary
-        _refuse_foreign(path, foreign, _NEVERREPLACED)
+        _refuse_foreign(path, foreign, _NEVER_REPLACED)
         if not target.exists():
             temporary.rename(target)
         elif not _exchanged(temporary, target):

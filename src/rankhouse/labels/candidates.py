@@ -24,8 +24,6 @@ from rankhouse.text.split_cache import SplitCache
 Split = Callable[[Document], Sequence[Passage]]
 """What cuts a document into passages; ``text.split`` has them."""
 
-"""How many ids a message names."""
-
 
 class Documents(Protocol):
     """The documents by id: a dict, or the index's document store."""

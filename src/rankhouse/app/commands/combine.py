@@ -74,8 +74,8 @@ def _joined(parts: Iterable[tuple[Path, Mapping[str, T]]]) -> dict[str, T]:
     """Put what files hold by query together."""
     joined: dict[str, T] = {}
     origin: dict[str, Path] = {}
-    for path, part_qrels in parts:
-        for query_id, one in part_qrels.items():
+    for path, by_query in parts:
+        for query_id, one in by_query.items():
             if query_id in joined:
                 raise BadData(
                     f'query "{query_id}" is also in {origin[query_id]}; folds share no query '

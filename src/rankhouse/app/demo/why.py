@@ -28,7 +28,7 @@ ANSWER = 2  # the grade of a document that answers a question
 HIGH = 3  # ranks that a person sees at once
 
 
-class Raised(NamedTuple):
+class Rise(NamedTuple):
     """A document that a later run ranks far above where an earlier one had it."""
 
     query: Query
@@ -69,7 +69,7 @@ def _trained(index: Index, run: Run, folder: Path) -> System:
     return build_system(index, given).recorded(RunOnRecord(run, "tk.run"))
 
 
-def most_raised(questions: Sequence[Query], qrels: Qrels, before: Run, after: Run) -> Raised | None:
+def most_raised(questions: Sequence[Query], qrels: Qrels, before: Run, after: Run) -> Rise | None:
     """Return the answer that rose furthest into the first three; None where none rose so far.
 
     Args:
@@ -83,7 +83,7 @@ def most_raised(questions: Sequence[Query], qrels: Qrels, before: Run, after: Ru
         earlier = {doc_id: rank for rank, doc_id in enumerate(before[query.id].doc_ids)}
         for rank, doc_id in enumerate(after[query.id].doc_ids[:HIGH]):
             if qrels.get(query.id, {}).get(doc_id, 0) >= ANSWER and earlier.get(doc_id, 0) > rank:
-                rises.append(Raised(query, doc_id, earlier[doc_id] - rank))
+                rises.append(Rise(query, doc_id, earlier[doc_id] - rank))
     return max(rises, key=lambda one: one.ranks, default=None)
 
 

@@ -1,6 +1,6 @@
 """Speed of the word-level rankers: one query, 1,000 passages of 75 words, against straightforward code.
 
-    python benchmarks/kernels.py [--threads 2] [--passages 1000] [--repeat 5] [--part training] [--only TK]
+    python benchmarks/word_level.py [--threads 2] [--passages 1000] [--repeat 5] [--part training] [--only TK]
 
 "Whole call" starts from strings and ends with scores. "Straightforward" is the same arithmetic written as
 the papers write it: every pair padded and contextualised, the whole tensor of kernels, the post repeated for
