@@ -1,4 +1,4 @@
-"""The measuring of explanations (benchmarks/explanation) asks what is offered; its peer is not handicapped."""
+"""The measuring of explanations (benchmarks/explanation): what it asks is offered, its peer not handicapped."""
 
 from pathlib import Path
 
