@@ -1,4 +1,4 @@
-"""The measuring of explanations (benchmarks/explanation): what it asks is offered, its peer not handicapped."""
+"""The measuring of explanations (benchmarks/explanation): all it asks is offered, its peer is a fair one."""
 
 from pathlib import Path
 
