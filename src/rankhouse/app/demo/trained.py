@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 QUERY_WORDS = (3, 20)
 FEWEST_WORDS_LEFT = 8
-HELD_OUT = 25
-"""One in so many pseudo-queries is held out."""
 
 _FIRST_ENDS = re.compile(r"(?<=[.!?])\s|\n\s*\n")
 
