@@ -32,10 +32,14 @@ def index_of(texts, folder):
     return Index.open(folder)
 
 
+def features_of(texts, query, folder, vectors=""):
+    asked, ids = Query("q", query), [f"d{i}" for i in range(len(texts))]
+    return TermReader(index_of(texts, folder), ids, [asked], vectors).features(asked, ids)
+
+
 def preference(axiom, query, first, second, folder, tolerance=0.1, vectors=""):
     """Ask an axiom about two texts, in both orders: the answers must be opposite."""
-    index, asked = index_of([first, second], folder), Query("q", query)
-    features = TermReader(index, ["d0", "d1"], [asked], vectors).features(asked, ["d0", "d1"])
+    features = features_of([first, second], query, folder, vectors)
     ways = np.array([0, 1]), np.array([1, 0])
     one, other = AXIOMS[axiom].prefer(DocumentPairs(features, *ways, tolerance)).tolist()
     assert one == -other
@@ -178,10 +182,9 @@ def test_closeness_is_what_counting_by_hand_gives(text, query):
     query=st.lists(st.sampled_from(["ship", "port", "rare", "bread"]), min_size=1, max_size=4),
 )
 def test_swapping_two_documents_negates_every_axiom(texts, query, tmp_path_factory, vectors):
-    index = index_of([" ".join(text) for text in texts], tmp_path_factory.mktemp("random") / "index")
-    ids, asked = [f"d{i}" for i in range(len(texts))], Query("q", " ".join(query))
-    features = TermReader(index, ids, [asked], vectors).features(asked, ids)
-    first, second = np.triu_indices(len(ids), 1)
+    folder = tmp_path_factory.mktemp("random") / "index"
+    features = features_of([" ".join(text) for text in texts], " ".join(query), folder, vectors)
+    first, second = np.triu_indices(len(texts), 1)
     for axiom in AXIOMS.values():
         one = axiom.prefer(DocumentPairs(features, first, second))
         other = axiom.prefer(DocumentPairs(features, second, first))

@@ -8,7 +8,7 @@ import pytest
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.explanation.contrast import contrast
-from rankhouse.explanation.lexical import MOST_WORDS, TIES, LexicalExplainer, explain_lexical
+from rankhouse.explanation.lexical import MOST_WORDS, TIES, LexicalExplainer
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
@@ -23,6 +23,10 @@ MODELS = [
     "jm(lambda=0.3)",
 ]
 SEARCHES = [LexicalOptions(m, f, k=400) for m in MODELS for f in ("", "rm3(terms=5, docs=4, filter=False)")]
+
+
+def explain_lexical(index, query, doc_id, model="bm25", feedback=""):
+    return LexicalExplainer(index, LexicalOptions(model, feedback)).explain(query, doc_id)
 
 
 def random_documents(n):

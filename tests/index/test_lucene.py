@@ -76,7 +76,7 @@ def test_scores_and_feedback_are_lucenes(index, said):
         weights = retriever.terms(golden["query"])
         if retriever.feedback is not None:
             first = retriever.hits(weights, retriever.feedback.docs)
-            weights = retriever.expand(weights, first, retriever.feedback)
+            weights = retriever.expand(weights, first, retriever.feedback).weights
             assert weights == pytest.approx(golden["feedback_query"], abs=1e-7)
         hits = retriever.hits(weights, 1000)
         assert index.ids(hits.rows) == [doc_id for doc_id, _ in golden["hits"]]

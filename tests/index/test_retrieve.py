@@ -159,7 +159,7 @@ def test_indri_feedback_weighs_by_likelihood(one):
 
     retriever = Retriever(one, LexicalOptions('ql(form="indri")', "rm3"))
     terms = retriever.terms("ships rivers")
-    weights = retriever.expand(terms, retriever.hits(terms, 10), retriever.feedback)
+    weights = retriever.expand(terms, retriever.hits(terms, 10), retriever.feedback).weights
     assert min(weights.values()) > 0
     assert sum(weights.values()) == pytest.approx(1)
 

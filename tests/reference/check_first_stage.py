@@ -92,7 +92,7 @@ def lucene(path: Path) -> Errors:
             weights = retriever.terms(run["query"])
             if retriever.feedback is not None:
                 first = retriever.hits(weights, retriever.feedback.docs)
-                weights = retriever.expand(weights, first, retriever.feedback)
+                weights = retriever.expand(weights, first, retriever.feedback).weights
                 found.same(weights.keys(), run["feedback_query"].keys())
                 # Weights have a tolerance of 1e-7 where scores have 2e-6.
                 pairs = [(weights.get(t, 0.0), w) for t, w in run["feedback_query"].items()]

@@ -31,24 +31,6 @@ PRIOR: Final = "document prior"  # with a space, as no term has one
 TIES: Final = "order of equal scores"
 
 
-def explain_lexical(
-    index: Index, query: Query, doc_id: str, model: str = "bm25", feedback: str = ""
-) -> Explanation:
-    """Explain a first stage's score, term by term.
-
-    Args:
-        index: The index.
-        query: The question.
-        doc_id: The document; it need not be among those that a search returns.
-        model: Notation of the retrieval model: ``bm25(k1=0.9, b=0.4)``, ``ql``, ``jm`` ...
-        feedback: Notation of the feedback, ``rm3(terms=10, docs=10)``, or "" for none.
-
-    Raises:
-        WrongUse: Unknown model, feedback or document.
-    """
-    return LexicalExplainer(index, LexicalOptions(model, feedback)).explain(query, doc_id)
-
-
 @dataclass(frozen=True)
 class _Question:
     """A query after analysis and feedback, and what a search finds for it.

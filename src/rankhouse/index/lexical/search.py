@@ -212,9 +212,9 @@ class Retriever:
         if self.feedback is None:
             return None
         first = self.hits(terms, min(self.feedback.docs, max(1, len(self.index))))
-        return Feedback(first, self._expansion(terms, first, self.feedback)) if len(first.rows) else None
+        return Feedback(first, self.expand(terms, first, self.feedback)) if len(first.rows) else None
 
-    def expand(self, terms: Mapping[str, float], hits: Hits, feedback: RM3) -> dict[str, float]:
+    def expand(self, terms: Mapping[str, float], hits: Hits, feedback: RM3) -> Expansion:
         """Expand a query by feedback from its first hits.
 
         Args:
@@ -222,9 +222,6 @@ class Retriever:
             hits: The first documents found.
             feedback: How to expand.
         """
-        return self._expansion(terms, hits, feedback).weights
-
-    def _expansion(self, terms: Mapping[str, float], hits: Hits, feedback: RM3) -> Expansion:
         scores = hits.scores.tolist()
         if self.model.log_scores:
             scores = as_likelihoods(scores)
