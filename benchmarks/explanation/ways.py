@@ -16,15 +16,14 @@ from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Word
 from rankhouse.explanation.explain import (
     ANY_FAMILY,
-    METHODS,
     ExplainOptions,
     explain_pair,
     family_of,
     methods_for,
 )
+from rankhouse.explanation.families import METHODS
 from rankhouse.explanation.reading import characters_read
-from rankhouse.explanation.shapley import NO_WORDS
-from rankhouse.explanation.units import Unit, sentences_of, without, words_of
+from rankhouse.explanation.units import NO_WORDS, Unit, sentences_of, without, words_of
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.word_models import WordModel
 

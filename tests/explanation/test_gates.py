@@ -11,7 +11,7 @@ import torch
 from rankhouse.core.errors import WrongUse
 from rankhouse.explanation.explain import ExplainOptions, explain_pair
 from rankhouse.explanation.gates import explain_pacrr_drmm
-from rankhouse.explanation.word_texts import NO_WORDS
+from rankhouse.explanation.units import NO_WORDS
 from rankhouse.models.pacrr import PACRRDesign
 
 SMALL, at_work, fresh, pair, random_pairs, shaken = itemgetter(

@@ -100,6 +100,13 @@ def test_an_empty_passage_has_its_baseline_only(opened, pair_of):
     assert answer.gap == pytest.approx(0, abs=1e-4)
 
 
+def test_tokens_of_nothing_but_white_space_are_a_part(opened, pair_of):
+    answer = explain_pair(opened("crossencoder roberta"), pair_of(" \n "), GRADIENTS)
+    assert [part.name for part in answer.parts] == ["white space", "no words"]
+    assert answer.texts[0].words == ()
+    assert abs(answer.gap) < 0.1 * abs(answer.parts[0].value) + 1e-3
+
+
 def test_rankers_without_tokens_are_refused_with_the_list(fresh, opened, pair_of):
     for ranker in (fresh("knrm"), opened("biencoder cls")):
         with pytest.raises(WrongUse, match="crossencoder, monot5.*choose from removal, shapley"):

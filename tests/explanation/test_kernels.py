@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rankhouse.explanation.explain import explain_pair
-from rankhouse.explanation.word_texts import NO_WORDS
+from rankhouse.explanation.units import NO_WORDS
 from rankhouse.models.conv_knrm import ConvKNRMDesign
 from rankhouse.models.tk import TKDesign
 

@@ -1,6 +1,8 @@
 """Removal: planted rankers are recovered exactly, and long texts end in bounded time."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.removal import REST
+from rankhouse.explanation.units import numbered
 from rankhouse.models.families import DESIGNS
 from rankhouse.ranking.cache import CachedRanker
 
@@ -50,6 +53,13 @@ def test_short_texts_are_looked_at_word_by_word(pair_of):
     assert [part.name for part in again.parts] == ["word: sail", "word: ships", "word: ships (2nd)", REST]
     one = explain_pair(Counting(), pair_of("ships " * 40))
     assert one.texts[0].unit == "word"
+
+
+def test_numbered_names_differ_from_each_other_and_from_those_taken():
+    names = ["ships", "rest", "ships", "ships (2nd)", "ships"]
+    assert list(numbered(names, ("rest",))) == [
+        *("ships", "rest (2nd)", "ships (2nd)", "ships (2nd) (2nd)", "ships (3rd)")
+    ]
 
 
 def test_an_empty_text_has_no_parts_but_the_rest(pair_of):
@@ -178,3 +188,28 @@ def test_a_text_without_spaces_is_read_by_its_signs(pair_of):
         ExplainOptions(unit="word"),
     )
     assert [word.text for word in answer.texts[0].words if word.value] == ["船"]
+
+
+def test_a_black_box_needs_no_torch():
+    code = """
+import sys
+sys.modules["torch"] = None
+import rankhouse as rh
+from rankhouse.core.errors import WrongUse
+
+class Counting:
+    def score(self, pairs):
+        return [pair.passage.text.count("ships") for pair in pairs]
+
+why = [rh.explain(Counting(), "who steers", "ships meet ships", method=method) for method in ("", "shapley")]
+print([part.value for part in why[0].parts], why[1].score)
+try:
+    rh.explain(Counting(), "who steers", "ships meet ships", method="gradients")
+except WrongUse as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]
+    parts, refusal = done.stdout.splitlines()
+    assert parts == "[1.0, 0.0, 1.0, 0.0] 2.0"
+    assert "no model of this house: choose from removal, shapley" in refusal

@@ -7,7 +7,8 @@ import pytest
 
 from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.shapley import NO_WORDS, shapley_values
+from rankhouse.explanation.shapley import shapley_values
+from rankhouse.explanation.units import NO_WORDS
 
 SHAPLEY = ExplainOptions(method="shapley")
 FAMILIES = [
@@ -90,6 +91,12 @@ def test_long_queries_are_asked_in_blocks(pair_of):
     few = Planted(counting.formula)
     explain_pair(few, pair_of("w0", " ".join(words)), ExplainOptions(method="shapley", passes=20))
     assert few.pairs <= 16 + 1
+
+
+def test_a_block_of_the_words_no_words_is_a_part_of_its_own(pair_of):
+    both = Planted(lambda query, said: 1 + 2 * float("words" in query))
+    answer = explain_pair(both, pair_of("w0", "no words at all"), ExplainOptions(method="shapley", passes=4))
+    assert values(answer) == {"no words (2nd)": 2, "at all": 0, NO_WORDS: 1}
 
 
 @pytest.mark.parametrize("family", ["pacrr", "mp_hcnn"])

@@ -82,6 +82,13 @@ def test_equal_words_are_one_part_and_documents_are_compared_by_words(mean, know
     assert abs(forth.gap) <= 1e-5
 
 
+def test_a_word_is_not_taken_for_a_part_of_its_name(mean):
+    ranker = at_work(changed(mean, layers((32, 16, True))))
+    answer = explain_pair(ranker, pair("storm", "Prompt bias harbour"))
+    names = [part.name for part in answer.parts]
+    assert names == ["prompt (2nd)", "bias (2nd)", "harbour", "special tokens", "prompt", "bias"]
+
+
 def test_words_beyond_the_limit_are_listed_and_not_read(mean, known_words):
     ranker = at_work(changed(mean, max_length=12))
     answer = explain_pair(ranker, pair(known_words[0], " ".join(known_words[1:31])))

@@ -12,8 +12,9 @@ import pytest
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.explanation.contrast import contrast
-from rankhouse.explanation.explain import METHODS, ExplainOptions, explain_pair
-from rankhouse.explanation.word_texts import NO_WORDS
+from rankhouse.explanation.explain import ExplainOptions, explain_pair
+from rankhouse.explanation.families import METHODS
+from rankhouse.explanation.units import NO_WORDS
 
 DESIGNS, at_work, fresh, pair, random_pairs, shaken = itemgetter(
     "DESIGNS", "at_work", "fresh", "pair", "random_pairs", "shaken"

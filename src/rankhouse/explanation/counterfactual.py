@@ -24,6 +24,7 @@ from rankhouse.explanation.removal import most_units, unit_for, units_of
 from rankhouse.explanation.units import Unit, joined, without
 from rankhouse.explanation.variants import finite_scores
 from rankhouse.ranking.pool import Pool, best
+from rankhouse.ranking.walk import pooled_ones, readable
 from rankhouse.text.split import Split, Whole
 
 ALWAYS_TRIED = 8
@@ -61,10 +62,9 @@ class Path(NamedTuple):
     split: Split
     pool: Pool
 
-    def passages(self, document: Document) -> list[Passage]:
+    def passages(self, document: Document) -> Sequence[Passage]:
         """Return the passages that are scored: those with text, for FirstP the first only."""
-        kept = [passage for passage in self.split(document) if passage.text.strip()]
-        return [passage for passage in kept if passage.index == 0] if self.pool.first_only else kept
+        return pooled_ones(readable(document, self.split), self.pool)
 
 
 def flip(

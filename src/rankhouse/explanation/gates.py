@@ -16,17 +16,17 @@ import torch
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Passage, Ranker
+from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.reading import family_of
 from rankhouse.explanation.units import numbered
 from rankhouse.explanation.word_texts import (
-    NO_WORDS,
     Account,
-    Numbers,
     Scored,
     best_matches,
     explanation_of,
+    no_words,
     scored,
 )
 from rankhouse.models.drmm import DRMM
@@ -34,7 +34,6 @@ from rankhouse.models.pacrr import PACRR
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
 
 METHOD = "gated votes"
-_EMPTY = "what the query scores on a passage without words"
 _ONE_BY_ONE = (
     "Query words' parts are exact; a passage word's value is what the score loses without it, words of one "
     "passage may stand in for each other, and their values need not sum to the score."
@@ -101,7 +100,7 @@ def _explained(
     notes = (_ONE_BY_ONE, *_limit_note(len(set(stand_ins)), len(places)))
     account = Account(
         METHOD,
-        (*parts, Part(NO_WORDS, math.fsum(floors), _EMPTY)),
+        (*parts, no_words(math.fsum(floors))),
         [losses.get(place) for place in stand_ins],
         (Grid(table, names, seen.columns[table], seen.gathered[table]),),
         notes,
@@ -110,14 +109,14 @@ def _explained(
     return explanation_of(of, account)
 
 
-def _votes_for_nothing(of: Scored[DRMM] | Scored[PACRR]) -> Numbers:
+def _votes_for_nothing(of: Scored[DRMM] | Scored[PACRR]) -> Doubles:
     """Return each query word's vote for a passage without words, before its gate: (q,)."""
     nothing = Pair(of.pair.query, Passage(of.pair.passage.doc_id, 0, ""))
     with of.ranker.compute.active():
         return of.model.evidence(nothing).gathered["gates and votes"][:, 1].astype(np.float64)
 
 
-def _without_each(of: Scored[DRMM] | Scored[PACRR], places: Sequence[int]) -> Numbers:
+def _without_each(of: Scored[DRMM] | Scored[PACRR], places: Sequence[int]) -> Doubles:
     """Score the words that were read without the one at each place: (m,); no unread word moves up."""
     ids = np.array(of.model.reader.ids(of.evidence.passage_words), np.int64)
     asked = of.model.reader.ids(of.evidence.query_words)

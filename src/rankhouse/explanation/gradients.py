@@ -24,14 +24,14 @@ from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.reading import characters_read
-from rankhouse.explanation.removal import UNREAD_SHOWN, limit_notes, short
-from rankhouse.explanation.units import Unit, cut, numbered, words_of
+from rankhouse.explanation.removal import limit_notes, short
+from rankhouse.explanation.units import NO_WORDS, UNREAD_LISTED, Unit, cut, numbered, words_of
 from rankhouse.explanation.variants import finite_scores
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.models.ranker import NeuralRanker
 
-NO_WORDS = "no words"
+_BLANK = "white space"
 _UNIT = "word"
 _ROWS = 4  # steps computed together
 
@@ -83,8 +83,10 @@ def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
     values = _by_unit(read, spans, found.tokens)
     names = numbered(f"{_UNIT}: {short(each.text)}" for each in read)
     parts = [Part(name, float(value)) for name, value in zip(names, values, strict=True)]
+    if spans and not read:
+        parts.append(Part(_BLANK, float(found.tokens.sum()), "the passage has no words"))
     words = [Word(each.text, float(value)) for each, value in zip(read, values, strict=True)]
-    words += [Word(each.text, read=False) for each in unread[:UNREAD_SHOWN]]
+    words += [Word(each.text, read=False) for each in unread[:UNREAD_LISTED]]
     start = Part(NO_WORDS, found.baseline, "the score with padding in the place of every word of the passage")
     return Explanation(
         pair.query,
@@ -202,6 +204,8 @@ def _by_unit(units: Sequence[Unit], spans: Sequence[tuple[int, int]], values: Do
         values: (p,).
     """
     sums = np.zeros(len(units))
+    if not units:  # tokens of nothing but white space
+        return sums
     starts = [unit.start for unit in units]
     for (start, end), value in zip(spans, values, strict=True):
         sums[max(0, bisect_right(starts, max(start, end - 1)) - 1)] += value

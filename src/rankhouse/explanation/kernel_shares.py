@@ -11,25 +11,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from rankhouse.core.nouns import FloatArray
+from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Grid, Part
-from rankhouse.explanation.word_texts import NO_WORDS, Numbers
+from rankhouse.explanation.units import NO_WORDS
 from rankhouse.nn.layers.kernel_pooling import COUNT_FLOOR, Kernels
 
 _EXACT = 0.01  # a kernel of at most this width counts nothing but the word itself
 
 
-def above_floor(counts: FloatArray | Numbers, weights: Numbers) -> Numbers:
+def above_floor(counts: FloatArray | Doubles, weights: Doubles) -> Doubles:
     """Return w ln(K / e) of counts K (..., k), e their floor: 0 where nothing was counted.
 
     Args:
         counts: (..., k).
         weights: (k,), whatever the logarithm is multiplied by.
     """
-    gains: Numbers = weights * np.log(np.maximum(counts.astype(np.float64), COUNT_FLOOR) / COUNT_FLOOR)
+    gains: Doubles = weights * np.log(np.maximum(counts.astype(np.float64), COUNT_FLOOR) / COUNT_FLOOR)
     return gains
 
 
-def at_floor(query_words: int, weights: Numbers) -> Numbers:
+def at_floor(query_words: int, weights: Doubles) -> Doubles:
     """Return what the floors of all query words give, (k,): the log path of a passage without words.
 
     Args:
@@ -39,7 +40,7 @@ def at_floor(query_words: int, weights: Numbers) -> Numbers:
     return query_words * math.log(COUNT_FLOOR) * weights
 
 
-def responses(match: FloatArray, kernels: Kernels) -> Numbers:
+def responses(match: FloatArray, kernels: Kernels) -> Doubles:
     """Return every kernel of every match: (k, q, p).
 
     Args:
@@ -53,7 +54,7 @@ def responses(match: FloatArray, kernels: Kernels) -> Numbers:
     return values
 
 
-def spread(gains: Numbers, values: Numbers) -> Numbers:
+def spread(gains: Doubles, values: Doubles) -> Doubles:
     """Share what counts gained among the words that were counted: (p,), with the gains' sum.
 
     Args:
@@ -62,11 +63,11 @@ def spread(gains: Numbers, values: Numbers) -> Numbers:
     """
     totals = values.sum(2)
     rates = np.divide(gains.T, totals, out=np.zeros_like(totals), where=totals > 0)
-    words: Numbers = np.einsum("kq,kqp->p", rates, values)
+    words: Doubles = np.einsum("kq,kqp->p", rates, values)
     return words
 
 
-def kernel_parts(kernels: Kernels, gains: Numbers, counts: FloatArray, weights: Numbers) -> tuple[Part, ...]:
+def kernel_parts(kernels: Kernels, gains: Doubles, counts: FloatArray, weights: Doubles) -> tuple[Part, ...]:
     """Return a part for each kernel that adds something to a query word.
 
     Args:
@@ -87,7 +88,7 @@ def kernel_parts(kernels: Kernels, gains: Numbers, counts: FloatArray, weights: 
     )
 
 
-def share_grid(name: str, rows: Sequence[str], kernels: Kernels, gains: Numbers, floors: Numbers) -> Grid:
+def share_grid(name: str, rows: Sequence[str], kernels: Kernels, gains: Doubles, floors: Doubles) -> Grid:
     """Return what each query word and kernel adds, and what the floors give: it sums to the score.
 
     Args:

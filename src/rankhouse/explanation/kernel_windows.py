@@ -17,10 +17,11 @@ import torch
 from torch import nn
 
 from rankhouse.core.nouns import FloatArray
+from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Grid, Part
 from rankhouse.explanation.kernel_shares import above_floor, at_floor, responses
-from rankhouse.explanation.units import numbered, ordinal
-from rankhouse.explanation.word_texts import NO_WORDS, Account, Numbers, numbers
+from rankhouse.explanation.units import NO_WORDS, numbered, ordinal
+from rankhouse.explanation.word_texts import Account, numbers
 from rankhouse.models.tk_heads import WindowHead
 from rankhouse.models.word_models import Evidence
 
@@ -45,12 +46,12 @@ class _Windows(NamedTuple):
     """
 
     size: int
-    addends: Numbers
+    addends: Doubles
     values: FloatArray
     places: np.ndarray
-    floors: Numbers
-    shares: Numbers
-    rates: Numbers
+    floors: Doubles
+    shares: Doubles
+    rates: Doubles
 
     @property
     def tame(self) -> bool:
@@ -101,7 +102,7 @@ def _all_windows(head: WindowHead, match: FloatArray) -> list[_Windows]:
 
 
 def _windows(
-    size: int, counts: Numbers, values: FloatArray, kernel_weights: Numbers, place_weights: Numbers
+    size: int, counts: Doubles, values: FloatArray, kernel_weights: Doubles, place_weights: Doubles
 ) -> _Windows:
     """Weigh windows of one size.
 
@@ -154,7 +155,7 @@ def _query_parts(each: _Windows, window: int, names: tuple[str, ...]) -> tuple[P
     return (*(Part(name, v) for name, v in zip(names, shares, strict=True) if v), Part(NO_WORDS, rest))
 
 
-def _word_shares(each: _Windows, values: Numbers) -> Numbers:
+def _word_shares(each: _Windows, values: Doubles) -> Doubles:
     """Return what each passage word adds in its window of this size: (p,).
 
     Args:
@@ -165,5 +166,5 @@ def _word_shares(each: _Windows, values: Numbers) -> Numbers:
     totals = np.add.reduceat(values, starts, axis=2)  # (k, q, w)
     gains = np.moveaxis(each.shares * each.rates[:, None], 2, 0).swapaxes(1, 2)  # (k, w, q)
     per = np.divide(gains.swapaxes(1, 2), totals, out=np.zeros_like(totals), where=totals > 0)
-    words: Numbers = np.einsum("kqp,kqp->p", per.repeat(each.size, 2)[..., : values.shape[2]], values)
+    words: Doubles = np.einsum("kqp,kqp->p", per.repeat(each.size, 2)[..., : values.shape[2]], values)
     return words

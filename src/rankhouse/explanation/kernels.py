@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from rankhouse.core.nouns import FloatArray, Pair, Ranker
+from rankhouse.core.scores import Doubles
 from rankhouse.explanation import kernel_windows
 from rankhouse.explanation.answer import Explanation, Part
 from rankhouse.explanation.kernel_shares import (
@@ -29,13 +30,12 @@ from rankhouse.explanation.kernel_shares import (
     spread,
 )
 from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.units import numbered
+from rankhouse.explanation.units import NO_WORDS, numbered
 from rankhouse.explanation.word_texts import (
-    NO_WORDS,
     Account,
-    Numbers,
     best_matches,
     explanation_of,
+    no_words,
     numbers,
     scored,
 )
@@ -46,7 +46,6 @@ from rankhouse.models.word_models import Evidence, array
 from rankhouse.nn.layers.kernel_pooling import Kernels
 
 METHOD = "kernel shares"
-_EMPTY = "what the query scores on a passage without words"
 _IN_CONTEXT = "A passage word's share is that of the word as read in its context."
 _GRAMS = "What an n-gram adds is spread evenly over its words."
 
@@ -73,7 +72,7 @@ def explain_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
     )
     account = Account(
         METHOD,
-        (*parts, Part(NO_WORDS, floors.sum(), _EMPTY)),
+        (*parts, no_words(floors.sum())),
         spread(gains, responses(match, model.kernels)).tolist(),
         (share_grid("kernel shares", names, model.kernels, gains, floors),),
     )
@@ -93,9 +92,9 @@ class _Gram(NamedTuple):
 
     asked: int
     said: int
-    gains: Numbers
+    gains: Doubles
     counts: FloatArray
-    weights: Numbers
+    weights: Doubles
 
 
 def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
@@ -123,7 +122,7 @@ def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanat
         floors += at_floor(q, weight)
         made.append(_Gram(asked, said, gains, counts, weight))
     grams = [name for n in range(1, m + 1) for name in _gram_names(seen.query_words, n)]
-    names = tuple(numbered([NO_WORDS, *grams]))[1:]
+    names = tuple(numbered(grams, (NO_WORDS,)))
     sums = np.concatenate([sum(g.gains for g in made if g.asked == n) for n in range(1, m + 1)])
     parts = tuple(
         _gram_part(name, row % q, [g for g in made if g.asked == row // q + 1], model.kernels)
@@ -131,7 +130,7 @@ def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanat
     )
     account = Account(
         METHOD,
-        (*parts, Part(NO_WORDS, floors.sum(), _EMPTY)),
+        (*parts, no_words(floors.sum())),
         words.tolist(),
         (share_grid("kernel shares", names, model.kernels, sums, floors),),
         (_GRAMS,) if m > 1 else (),
@@ -158,7 +157,7 @@ def _gram_part(name: str, row: int, grams: Sequence[_Gram], kernels: Kernels) ->
     return Part(name, sum(part.value for part in finer), parts=tuple(part for part in finer if part.value))
 
 
-def _over_words(shares: Numbers, length: int) -> Numbers:
+def _over_words(shares: Doubles, length: int) -> Doubles:
     """Spread what each n-gram adds evenly over its words: (p,) by first words -> (p,)."""
     words, p = np.zeros_like(shares), len(shares)
     each = shares / np.minimum(length, p - np.arange(p))
@@ -207,7 +206,7 @@ def _tk_account(head: KernelHead, seen: Evidence) -> Account:
     log_weights = beta * scale / math.log(2) * numbers(head.log_weight.weight[0])
     length_weights = gamma * scale / (len(seen.passage_words) + 1) * numbers(head.length_weight.weight[0])
     logs, floors = above_floor(counts, log_weights), at_floor(len(counts), log_weights)
-    lengths: Numbers = counts * length_weights
+    lengths: Doubles = counts * length_weights
     names = tuple(numbered(seen.query_words))
     parts = []
     for i, (name, note) in enumerate(zip(names, best_matches(seen), strict=True)):
@@ -223,4 +222,4 @@ def _tk_account(head: KernelHead, seen: Evidence) -> Account:
         share_grid("kernel shares, log path", names, kernels, logs, floors),
         share_grid("kernel shares, length path", names, kernels, lengths, np.zeros(len(kernels))),
     )
-    return Account(METHOD, (*parts, Part(NO_WORDS, floors.sum(), _EMPTY)), words.tolist(), grids)
+    return Account(METHOD, (*parts, no_words(floors.sum())), words.tolist(), grids)

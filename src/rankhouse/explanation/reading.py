@@ -1,16 +1,16 @@
-"""How rankers read: their family, and how much of a passage they look at."""
+"""How rankers read: their family, and how much of a passage they look at; a black box needs no torch."""
 
 from __future__ import annotations
 
 import re
+import sys
+from typing import TYPE_CHECKING
 
 from rankhouse.core.nouns import Pair, Ranker
-from rankhouse.models.biencoder import BiEncoder
-from rankhouse.models.contract import TokenModel
-from rankhouse.models.mp_hcnn import MPHCNN
-from rankhouse.models.ranker import NeuralRanker
-from rankhouse.models.word_models import WordModel
 from rankhouse.ranking.cache import CachedRanker
+
+if TYPE_CHECKING:
+    from rankhouse.models.ranker import NeuralRanker
 
 _SPACE = re.compile(r"\s|\Z")
 _LONGEST_WORD = 64  # characters; where no white space is so near, there are no words to finish
@@ -23,12 +23,17 @@ def uncached(ranker: Ranker) -> Ranker:
 
 def family_of(ranker: Ranker) -> str:
     """Return the family of a ranker of this house; "" for any other, which is a black box."""
-    return str(ranker.model.family) if isinstance(ranker, NeuralRanker) else ""
+    known = _of_this_house(ranker)
+    return str(known.model.family) if known else ""
 
 
 def reads_words(ranker: Ranker) -> bool:
     """Return whether a ranker knows words by number, each apart; not so transformers and black boxes."""
-    return isinstance(ranker, NeuralRanker) and isinstance(ranker.model, WordModel | MPHCNN)
+    if (known := _of_this_house(ranker)) is None:
+        return False
+    from rankhouse.explanation.model_reading import knows_words  # noqa: PLC0415 - loads torch
+
+    return knows_words(known.model)
 
 
 def characters_read(ranker: Ranker, pair: Pair) -> int:
@@ -41,23 +46,21 @@ def characters_read(ranker: Ranker, pair: Pair) -> int:
         pair: Query and passage.
     """
     text = pair.passage.text
-    end = _limit(ranker, pair)
+    if (known := _of_this_house(ranker)) is None:
+        return len(text)
+    from rankhouse.explanation.model_reading import characters_of  # noqa: PLC0415 - loads torch
+
+    end = characters_of(known.model, pair)
     if end is None or end >= len(text):
         return len(text)
     word_end = _SPACE.search(text, end, end + _LONGEST_WORD)
     return word_end.start() if word_end else end
 
 
-def _limit(ranker: Ranker, pair: Pair) -> int | None:
-    """Return the characters that fit a model; None: no limit cuts anything off."""
-    model = ranker.model if isinstance(ranker, NeuralRanker) else None
-    text = pair.passage.text
-    if isinstance(model, TokenModel):
-        return model.pair_reader.passage_tokens(pair).characters_read
-    if isinstance(model, BiEncoder):
-        prompt = model.policy["passage_prompt"]
-        end = model.text_reader.tokens(prompt + text).characters_read
-        return None if end is None else max(0, end - len(prompt))
-    if isinstance(model, MPHCNN):
-        return model.characters_read(text)
-    return model.reader.characters_read(text) if isinstance(model, WordModel) else None
+def _of_this_house(ranker: Ranker) -> NeuralRanker | None:
+    """Return a ranker that is one of this house; None: a black box."""
+    if "rankhouse.models.ranker" not in sys.modules:  # who holds such a ranker has loaded it
+        return None
+    from rankhouse.models.ranker import NeuralRanker  # noqa: PLC0415 - loads torch
+
+    return ranker if isinstance(ranker, NeuralRanker) else None

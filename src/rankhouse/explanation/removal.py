@@ -16,7 +16,16 @@ from rankhouse.core.scores import Doubles, scale_of
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.reading import characters_read, family_of, reads_words
-from rankhouse.explanation.units import Unit, cut, joined, numbered, sentences_of, without, words_of
+from rankhouse.explanation.units import (
+    UNREAD_LISTED,
+    Unit,
+    cut,
+    joined,
+    numbered,
+    sentences_of,
+    without,
+    words_of,
+)
 from rankhouse.explanation.variants import finite_scores, with_text
 
 REST = "rest"
@@ -25,7 +34,6 @@ _MOST_WORDS = 2_000_000  # of all variants of one text together
 _LEAST_BLOCKS = 8
 _SHORT = 30  # words; such texts are looked at word by word
 _SHOWN = 80  # characters of a sentence that name its part
-UNREAD_SHOWN = 500
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ class Removal:
             effects: (n,) what each unit adds.
         """
         words = [Word(unit.text, float(v)) for unit, v in zip(self.units, effects, strict=True)]
-        words += [Word(unit.text, read=False) for unit in self.unread[:UNREAD_SHOWN]]
+        words += [Word(unit.text, read=False) for unit in self.unread[:UNREAD_LISTED]]
         return ReadText(index, tuple(words), self.unit, value=score)
 
     def parts(self, effects: Doubles) -> list[Part]:

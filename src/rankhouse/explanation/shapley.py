@@ -18,10 +18,9 @@ from rankhouse.explanation.answer import Explanation, Part
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.reading import characters_read
 from rankhouse.explanation.removal import Removal
-from rankhouse.explanation.units import Unit, joined, numbered, without, words_of
+from rankhouse.explanation.units import NO_WORDS, Unit, joined, numbered, without, words_of
 from rankhouse.explanation.variants import finite_scores, with_text
 
-NO_WORDS = "no words"
 MOST_PLAYERS = 10
 
 
@@ -94,7 +93,7 @@ def shapley_values(worth: Doubles) -> Doubles:
 
 def _parts(players: list[Unit], worth: Doubles) -> list[Part]:
     """Make a part of each player, with what it adds alone and to all others."""
-    names = numbered(player.text for player in players)
+    names = numbered((player.text for player in players), (NO_WORDS,))
     last = len(worth) - 1
     parts = []
     for i, (name, value) in enumerate(zip(names, shapley_values(worth), strict=True)):

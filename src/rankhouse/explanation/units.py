@@ -10,6 +10,12 @@ from typing import NamedTuple
 from rankhouse.text.split import blingfire_sentences
 from rankhouse.text.word_breaks import spans
 
+NO_WORDS = "no words"
+"""The part of a score that a text without words has too."""
+
+UNREAD_LISTED = 500
+"""Most sentences or words behind a ranker's limit that are listed."""
+
 _WORD = re.compile(r"\S+")
 
 
@@ -101,12 +107,21 @@ def without(text: str, units: Sequence[Unit], places: Collection[int]) -> str:
     return "".join(kept).strip()
 
 
-def numbered(names: Iterable[str]) -> Iterator[str]:
-    """Yield names, each different from all before it: a name's second appearance becomes "name (2nd)"."""
-    seen: dict[str, int] = {}
+def numbered(names: Iterable[str], taken: Iterable[str] = ()) -> Iterator[str]:
+    """Yield names, each different from all before it: a name's second appearance becomes "name (2nd)".
+
+    Args:
+        names: What things are called.
+        taken: Names that other things have.
+    """
+    seen = dict.fromkeys(taken, 1)
     for name in names:
-        seen[name] = count = seen.get(name, 0) + 1
-        yield name if count == 1 else f"{name} ({ordinal(count)})"
+        new = name
+        while new in seen:
+            seen[name] += 1
+            new = f"{name} ({ordinal(seen[name])})"
+        seen[new] = 1
+        yield new
 
 
 def ordinal(number: int) -> str:

@@ -16,11 +16,12 @@ import numpy as np
 from torch import nn
 
 from rankhouse.core.nouns import FloatArray, Pair, Ranker
+from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.removal import explain_removal
-from rankhouse.explanation.units import words_of
-from rankhouse.explanation.word_texts import UNREAD_LISTED, Numbers, numbers, unread_note, words_read
+from rankhouse.explanation.units import UNREAD_LISTED, numbered, words_of
+from rankhouse.explanation.word_texts import numbers, unread_note, words_read
 from rankhouse.models.biencoder import BiEncoder
 from rankhouse.models.dense_ranker import DenseRanker
 
@@ -45,8 +46,8 @@ class _Side(NamedTuple):
         rest: The text behind what was read.
     """
 
-    states: Numbers
-    bias: Numbers
+    states: Doubles
+    bias: Doubles
     words: list[str]
     owners: np.ndarray
     unread: int
@@ -65,8 +66,8 @@ def explain_biencoder(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
         return explain_removal(ranker, pair, options).noting(_NO_SUM)
     score = float(ranker.score([pair])[0])
     asked, read = _read(ranker, pair.query.text, "query"), _read(ranker, pair.passage.text, "passage")
-    tokens, parts = _addends(ranker, pair, read)
-    words: Numbers = np.zeros(len(read.words))
+    tokens, others = _addends(ranker, pair, read)
+    words: Doubles = np.zeros(len(read.words))
     np.add.at(words, read.owners[read.owners >= 0], tokens[read.owners >= 0])
     cosines = _cosines(asked, read)
     said = words_read(read.words, words.tolist(), cosines, asked.words)
@@ -84,7 +85,7 @@ def explain_biencoder(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
         "word vectors",
         exact=True,
         unit=ranker.scale,
-        parts=(*_word_parts(read.words, words), *parts),
+        parts=(*_word_parts(read.words, words, others), *others),
         texts=(ReadText(pair.passage.index, (*said, *left)),),
         query_words=tuple(asked.words),
         grids=(Grid("cosines", tuple(asked.words), tuple(read.words), cosines),),
@@ -98,7 +99,7 @@ def _is_mean(model: BiEncoder) -> bool:
     return model.policy["pooling"] == "mean" and all(isinstance(layer, nn.Linear) for layer in model.dense)
 
 
-def _linear(model: BiEncoder, states: Numbers) -> tuple[Numbers, Numbers]:
+def _linear(model: BiEncoder, states: Doubles) -> tuple[Doubles, Doubles]:
     """Take states (t, w) through the linear layers: (t, d) without bias, and the bias of all, (d,)."""
     bias = np.zeros(states.shape[1])
     for layer in model.dense:
@@ -161,7 +162,7 @@ def _joins(before: str, after: str) -> bool:
     return before.isalnum() and after.isalnum() and ord(max(before, after)) < _EAST_ASIAN
 
 
-def _addends(ranker: DenseRanker, pair: Pair, read: _Side) -> tuple[Numbers, list[Part]]:
+def _addends(ranker: DenseRanker, pair: Pair, read: _Side) -> tuple[Doubles, list[Part]]:
     """Return what each token adds, (t,), and the parts that are no words.
 
     Args:
@@ -187,12 +188,22 @@ def _addends(ranker: DenseRanker, pair: Pair, read: _Side) -> tuple[Numbers, lis
     return tokens, [Part(name, float(value)) for name, value in others if value]
 
 
-def _word_parts(words: list[str], values: Numbers) -> list[Part]:
-    """Sum the values of equal words, whatever their case: a part for each, in the order they appear."""
+def _word_parts(words: list[str], values: Doubles, others: Sequence[Part]) -> list[Part]:
+    """Sum the values of equal words, whatever their case: a part for each, in the order they appear.
+
+    Args:
+        words: n of them.
+        values: (n,).
+        others: Parts that are no words: the word "prompt" is not the prompt.
+    """
     sums: dict[str, list[float]] = {}
     for word, value in zip(words, values.tolist(), strict=True):
         sums.setdefault(word.lower(), []).append(value)
-    return [Part(word, sum(each), facts={"occurrences": len(each)}) for word, each in sums.items()]
+    names = numbered(sums, (part.name for part in others))
+    return [
+        Part(name, sum(each), facts={"occurrences": len(each)})
+        for name, each in zip(names, sums.values(), strict=True)
+    ]
 
 
 def _cosines(asked: _Side, read: _Side) -> FloatArray:

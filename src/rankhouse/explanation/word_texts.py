@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Ranker
+from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
-from rankhouse.explanation.units import numbered
+from rankhouse.explanation.units import NO_WORDS, UNREAD_LISTED, numbered
 from rankhouse.models.conv_knrm import ConvKNRM
 from rankhouse.models.drmm import DRMM
 from rankhouse.models.knrm import KNRM
@@ -26,15 +26,8 @@ from rankhouse.models.tk import TK
 from rankhouse.models.word_models import Evidence, WordModel
 from rankhouse.text.vocabulary import UNKNOWN
 
-UNREAD_LISTED = 500
-"""Most words beyond a ranker's limit that are listed."""
-
 _NAMED = 5  # words that one note names
 
-NO_WORDS = "no words"
-"""The part of a score that a passage without words has too."""
-
-Numbers = NDArray[np.float64]
 M = TypeVar("M", KNRM, ConvKNRM, TK, DRMM, PACRR)
 
 
@@ -132,6 +125,11 @@ def explanation_of(of: Scored[Any], account: Account) -> Explanation:
     )
 
 
+def no_words(value: float) -> Part:
+    """Return the part that stands beside the words' own."""
+    return Part(NO_WORDS, value, "what the query scores on a passage without words")
+
+
 def best_matches(evidence: Evidence) -> list[str]:
     """Return a line for each query word: the passage word that matches it best."""
     cosines = next(iter(evidence.matches.values()))
@@ -145,9 +143,9 @@ def best_matches(evidence: Evidence) -> list[str]:
     ]
 
 
-def numbers(weights: Tensor) -> Numbers:
+def numbers(weights: Tensor) -> Doubles:
     """Return weights in double precision."""
-    array: Numbers = weights.detach().double().cpu().numpy()
+    array: Doubles = weights.detach().double().cpu().numpy()
     return array
 
 
