@@ -33,6 +33,7 @@ from rankhouse.evaluation.comparison_data import (
 )
 from rankhouse.evaluation.measures import Evaluator, Scores
 from rankhouse.evaluation.significance import CORRECTIONS, TESTS, Floats, Interval, t_interval
+from rankhouse.page.endings import ending_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,21 +111,16 @@ class Comparison(ComparisonData):
             OutputFailed: The file cannot be written.
         """
         path = Path(path)
-        kind = path.suffix.lower()
+        kind = ending_of(path, "a comparison is", ".html", ".md", ".csv", ".json", ".png", ".svg")
         if kind == ".html":
             report.write_report(self, path, title, texts)
         elif kind in (".png", ".svg"):
             charts.write_chart(self, system or self._only_challenger(), measure or self.measures[0], path)
         elif kind == ".json":
             write_json(path, self.to_dict())
-        elif kind in (".md", ".csv"):
+        else:
             with writing(path) as out:
                 out.write(self.to_markdown() if kind == ".md" else _csv(self))
-        else:
-            raise WrongUse(
-                f'"{path}": a comparison is written as .html, .md, .csv, .json, .png or .svg; give the file '
-                "one of these endings"
-            )
 
     def _only_challenger(self) -> str:
         if self.baseline is None:

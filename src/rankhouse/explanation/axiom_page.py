@@ -7,11 +7,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankhouse.core.errors import WrongUse
 from rankhouse.explanation.axioms import AXIOMS
 from rankhouse.explanation.diagnosis import CHANCE, Diagnosis
 from rankhouse.page import charts
 from rankhouse.page.charts import DASHED, Palette, plain_axes, shortened
+from rankhouse.page.endings import ending_of
 from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table
 
@@ -24,14 +24,13 @@ _MARKS = ("o", "s", "^", "D", "v", "P")
 _ROW = 0.15  # inches a ranker and axiom
 
 
-def check_target(path: Path) -> None:
-    """Refuse a file that is neither a page nor a chart.
+def check_target(path: Path) -> str:
+    """Return the ending of a file that is a page or a chart.
 
     Raises:
         WrongUse: It ends in something else.
     """
-    if path.suffix.lower() not in (".html", ".png", ".svg"):
-        raise WrongUse(f'"{path}": give a page, .html, or a chart, .png or .svg')
+    return ending_of(path, "axioms are", ".html", ".png", ".svg")
 
 
 def write(diagnosis: Diagnosis, path: Path | str) -> None:
@@ -47,8 +46,7 @@ def write(diagnosis: Diagnosis, path: Path | str) -> None:
         OutputFailed: The file cannot be written.
     """
     path = Path(path)
-    check_target(path)
-    if path.suffix.lower() != ".html":
+    if check_target(path) != ".html":
         charts.write(lambda palette: _figure(diagnosis, palette), path, "axioms")
         return
     content = {

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, cast
 
-from rankhouse.core.errors import WrongUse
 from rankhouse.core.outputs import writing
 from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.contrast import Contrast
@@ -14,21 +12,19 @@ from rankhouse.explanation.rankings import Answer, Movement, RankingExplanation
 from rankhouse.explanation.show import to_markdown
 from rankhouse.explanation.tables import ranking_table
 from rankhouse.explanation.views import View, view_of
+from rankhouse.page.endings import ending_of
 from rankhouse.page.html import write_page
 
 _TEMPLATE = Path(__file__).parent / "templates" / "why.html.j2"
 
 
-def page_kind(path: Path) -> Literal["html", "md"]:
-    """Return the kind of file that an ending asks for.
+def check_target(path: Path) -> str:
+    """Return the ending of a file that an answer can be written to.
 
     Raises:
         WrongUse: Neither .html nor .md.
     """
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("html", "md"):
-        raise WrongUse(f'"{path}": an answer is written as .html or .md; give the file one of these endings')
-    return cast('Literal["html", "md"]', kind)
+    return ending_of(path, "an answer is", ".html", ".md")
 
 
 def write(answer: Answer, path: Path | str) -> None:
@@ -44,7 +40,7 @@ def write(answer: Answer, path: Path | str) -> None:
         OutputFailed: The file cannot be written.
     """
     path = Path(path)
-    if page_kind(path) == "md":
+    if check_target(path) == ".md":
         with writing(path) as out:
             out.write(to_markdown(answer))
         return

@@ -19,6 +19,7 @@ from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ran
 from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText
 from rankhouse.explanation.explain import ExplainOptions, explain_pair
+from rankhouse.explanation.units import ordinal
 from rankhouse.ranking.pool import Pool
 from rankhouse.ranking.walk import in_portions, pooled_ones, readable
 from rankhouse.text.split import Split, Whole, dropped_words
@@ -141,8 +142,7 @@ def _of_passages(pooling: _Pooling, whys: Mapping[int, Explanation]) -> tuple[Pa
 
 
 def _merit(rank: int) -> str:
-    ending = "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
-    return "best passage" if rank == 1 else f"{rank}{ending} passage"
+    return "best passage" if rank == 1 else f"{ordinal(rank)} passage"
 
 
 def _complete(why: Explanation) -> tuple[Part, ...]:

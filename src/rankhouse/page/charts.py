@@ -12,10 +12,11 @@ import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import MissingExtra
 from rankhouse.core.outputs import replacing
+from rankhouse.page.endings import ending_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,10 +54,7 @@ def chart_kind(path: Path) -> Literal["png", "svg"]:
     Raises:
         WrongUse: Neither .png nor .svg.
     """
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("png", "svg"):
-        raise WrongUse(f'"{path}": charts are written as .png or .svg; give the file one of these endings')
-    return cast('Literal["png", "svg"]', kind)
+    return "png" if ending_of(path, "charts are", ".png", ".svg") == ".png" else "svg"
 
 
 def write(draw: Draw, path: Path | str, salt: str) -> None:

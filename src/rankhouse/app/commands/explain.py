@@ -100,7 +100,7 @@ def command(
     """
     _refuse_idle(models, ranker, doc, against, top)
     if out is not None:
-        report.page_kind(out)
+        report.check_target(out)
     compute = ComputeOptions(precision, device, threads)
     index = Index.open(index_path)
     asked = find_query(query, queries, field_name, runs=(run_path, first_stage, before))
