@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rankhouse.app.explaining.reranker import RerankSystem
 from rankhouse.app.explaining.systems import (
     FusedSystem,
     LexicalSystem,
@@ -16,9 +17,10 @@ from rankhouse.app.explaining.systems import (
 from rankhouse.app.rankers import ComputeOptions, is_dense
 from rankhouse.app.reranking import RerankOptions, reading_plan
 from rankhouse.core import notation
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Ranker
 from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.reading import family_of
 from rankhouse.index.index import Index
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
@@ -143,11 +145,6 @@ def system_of_texts(documents: Sequence[Document], options: SystemOptions) -> Sy
 def _reranker(
     options: SystemOptions, documents: Mapping[str, Document], plan: Plan, first: System | None
 ) -> System:
-    try:
-        from rankhouse.app.explaining.reranker import RerankSystem
-        from rankhouse.explanation.reading import family_of
-    except ImportError as error:
-        raise MissingExtra("explaining a ranker", "neural") from error
     if options.ranker is None:
         raise WrongUse("no ranker is named")
     name = options.ranker_name or family_of(options.ranker) or type(options.ranker).__name__
