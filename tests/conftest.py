@@ -1,5 +1,7 @@
 """Settings of all tests: examples are the same on every machine, and none fails for being slow."""
 
+import signal
+import threading
 from html.parser import HTMLParser
 
 import pytest
@@ -9,6 +11,10 @@ settings.register_profile(
     "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("house")
+
+# A shell ignores Ctrl-C for what it starts in the background, and every child would ignore it too.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Outline(HTMLParser):

@@ -1,6 +1,7 @@
 """No option is ignored in silence: it is taken, refused, or said not to be needed."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -180,3 +181,29 @@ def test_dense_vectors_have_names(text, means):
 def test_a_name_of_vectors_is_a_text():
     with pytest.raises(WrongUse, match="name=5, but it takes a text"):
         DenseModel.parse('dense(biencoder("DIR"), name=5)')
+
+
+LABEL = ("label", "--queries", "queries.tsv", "--index", "my.index", "--run", "bm25.run")
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ((*SEARCH, "--queries", "queries.tsv", "--out", "queries.tsv"), "--queries"),
+        (("fuse", "bm25.run", "ql.run", "--out", "./bm25.run"), "runs"),
+        (("evaluate", "--qrels", "qrels.txt", "bm25.run", "--per-query", "qrels.txt"), "--qrels"),
+        ((*LABEL, "--rule", 'judged("qrels.txt")', "--out", "qrels.txt"), "--rule"),
+    ],
+)
+def test_no_output_is_written_over_an_input(files, run, words, option):
+    before = Path(words[-1]).read_bytes()
+    code, _, told = run(*words)
+    assert code == 2
+    assert f"is read by {option}; it would be lost" in told
+    assert Path(words[-1]).read_bytes() == before
+
+
+def test_a_tag_may_be_the_name_of_the_file(files, run):
+    words = (*SEARCH, "--queries", "queries.tsv", "--tag", "again.run", "--out", "again.run")
+    assert [run(*words)[0] for _ in range(2)] == [0, 0]
+    assert Path("again.run").read_text().split()[5] == "again.run"

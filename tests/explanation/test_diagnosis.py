@@ -132,6 +132,21 @@ def test_a_pair_of_one_query_has_no_interval(tmp_path):
     assert count.verdict == 0
 
 
+@pytest.mark.parametrize("n", [4, 5])
+def test_few_queries_have_no_interval(tmp_path, n):
+    build(
+        [Document("0", "ship ship sand"), Document("1", "ship sand sand")],
+        tmp_path / "i",
+        BuildOptions(workers=1),
+    )
+    index, queries = Index.open(tmp_path / "i"), [Query(f"q{place}", "ship") for place in range(n)]
+    run = Run.of([(query.id, doc_id, score) for query in queries for doc_id, score in (("0", 2), ("1", 1))])
+    count = diagnose({"run": run}, queries, index).of("TFC1")[0]
+    assert (count.queries, count.share.mean) == (n, 1.0)
+    assert math.isnan(count.share.low) == (n < 5)
+    assert count.verdict == int(n >= 5)
+
+
 def test_blocks_of_pairs_make_no_difference(collection, monkeypatch):
     index, queries, run = collection
     whole = diagnose({"BM25": run}, queries, index).to_dict()

@@ -206,6 +206,35 @@ def test_what_would_go_is_struck_only_where_it_is_certain(tmp_path):
     assert [word.text for word in side.texts[0].words if word.gone] == ["ship", "sail"]
 
 
+def test_what_would_go_is_struck_in_words_that_the_ranker_cut_otherwise():
+    """ "file_digest(x)" went as one; the ranker read it as four words, and "it" twice, of which one went."""
+    words = ("a", "file_digest", "(", "x", ")", "it", "and", "it", "wrote", "about")
+    told = replace(two().first, texts=(ReadText(0, tuple(Word(w, 1.0) for w in words)),))
+    removed = ("file_digest(x)", "it", "Wrote about")
+    flip = replace(two().counterfactual, removed=removed, places=((0, 1), (0, 2), (0, 4)))
+    [side, _] = view_of(replace(two(), first=told, counterfactual=flip)).sides
+    gone = [word.text for word in side.texts[0].words if word.gone]
+    assert gone == ["file_digest", "(", "x", ")", "wrote", "about"]
+
+
+@pytest.mark.parametrize(
+    ("removed", "said"),
+    [
+        (("ship",), 'Without the word "ship", '),
+        (("ship", "sail"), 'Without the 2 words "ship" and "sail", '),
+        (("def f(x): pass",), 'Without the words "def f(x): pass", '),
+        (
+            ("a long page", *"bcdefghi"),
+            'Without the 9 stretches of words "a long page", "b", "c", "d", "e" and 4 more, ',
+        ),
+        (("word " * 40,), 'Without the words "word word word word word word word word word word…", '),
+    ],
+)
+def test_what_would_go_is_named_briefly_and_for_what_it_is(removed, said):
+    flip = replace(two().counterfactual, removed=removed, places=((0, 0),) * len(removed))
+    assert flip.sentence().startswith(said)
+
+
 def test_a_sentence_is_struck_in_every_passage_that_has_it():
     words = tuple(Word(text, 1.0) for text in ("Ships sail.", "Locks lift."))
     told = replace(two().first, texts=(ReadText(1, words, "sentence"),))

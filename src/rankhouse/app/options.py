@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import check_file_target, is_stream
 
@@ -63,6 +66,54 @@ class _OutputFile(click.ParamType[Path]):
 
 
 OUTPUT_FILE = _OutputFile()
+
+_NO_FILES = frozenset({"tag", "name", "names"})  # words of people's own, which may be the name of a file
+_quoted = re.compile(r"""["']([^"']+)["']""").findall
+
+
+class FileCommand(click.Command):
+    """A command that writes files: none of them may be one that it reads."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as in click
+        """Refuse to write over an input, then carry the command out.
+
+        Raises:
+            WrongUse: An output is a file that another option names.
+        """
+        written = [
+            p for p in self.params if p.type is OUTPUT_FILE and ctx.params.get(p.name or "") is not None
+        ]
+        for output in written:
+            path: Path = ctx.params[output.name or ""]
+            for other in self.params:
+                if (
+                    path.is_file()
+                    and other not in written
+                    and _reads(other, ctx.params.get(other.name or ""), path)
+                ):
+                    named = (
+                        other.opts[0] if isinstance(other, click.Option) else str(other.metavar or other.name)
+                    )
+                    raise WrongUse(
+                        f"{output.opts[0]} {path}: is read by {named}; it would be lost: name another file"
+                    )
+        return super().invoke(ctx)
+
+
+def _reads(parameter: click.Parameter, value: object, path: Path) -> bool:
+    """Return whether a parameter's value names a file, by itself or in quotes (a rule's)."""
+    if parameter.name in _NO_FILES:
+        return False
+    words = [
+        str(one) for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str | Path)
+    ]
+    return any(_is_same(name, path) for word in words for name in (word, *_quoted(word)))
+
+
+def _is_same(name: str, path: Path) -> bool:
+    with suppress(OSError, ValueError):  # a rule, a question: no name that a file could have
+        return path.samefile(name)
+    return False
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable result on standard output.")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.explanation.numbers import brief, number, signed
 
+_LISTED = 5  # of what is removed
 _QUOTED = 50  # characters of a sentence that another one quotes
 _UNQUOTED = {"rest": "the rest", "no words": "the start without words"}  # parts that no text gave
 
@@ -141,15 +142,27 @@ class Counterfactual:
 
     def sentence(self) -> str:
         """Say it in words."""
-        units = self.unit if len(self.removed) == 1 else f"{len(self.removed)} {self.unit}s"
-        *others, last = (f'"{text}"' for text in self.removed)
-        shown = f"{', '.join(others)} and {last}" if others else last
+        shown = [
+            f'"{text if len(text) <= _QUOTED else text[: _QUOTED - 1].rstrip() + "…"}"'
+            for text in self.removed
+        ]
+        if len(shown) > _LISTED:
+            shown = [*shown[:_LISTED], f"{len(shown) - _LISTED:,} more"]
+        *others, last = shown
+        named = f"{', '.join(others)} and {last}" if others else last
         after, before, rival = (brief(number(value)) for value in (self.after, self.before, self.rival_score))
         least = "" if self.minimal else " (perhaps not the least: not every choice was tried)"
         return (
-            f"Without the {units} {shown}, {self.doc_id} would score {after} instead of {before} "
+            f"Without the {self._units()} {named}, {self.doc_id} would score {after} instead of {before} "
             f"and stand below {self.rival} ({rival}){least}."
         )
+
+    def _units(self) -> str:
+        """Say what is removed: words, neighbours of them that go together, or sentences."""
+        several = len(self.removed) > 1
+        if self.unit == "word" and any(len(text.split()) > 1 for text in self.removed):
+            return f"{len(self.removed):,} stretches of words" if several else "words"
+        return f"{len(self.removed):,} {self.unit}s" if several else self.unit
 
 
 @dataclass(frozen=True)

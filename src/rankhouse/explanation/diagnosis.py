@@ -38,6 +38,8 @@ CHANCE = 0.5
 DEEPEST = 1000
 _PAIRS_AT_ONCE = 1 << 17
 _DRAWS_AT_ONCE = 256
+FEWEST = 5
+"""Queries from which on their spread says something."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class AxiomCount:
         pairs: How many pairs the axiom says anything about.
         queries: From how many queries they are.
         share: Which part of them is ordered as it asks, equal scores counted half, with the interval over
-            queries; NaN without pairs, NaN ends with fewer than two queries.
+            queries; NaN without pairs, NaN ends with fewer than five queries.
     """
 
     ranker: str
@@ -148,7 +150,8 @@ class Diagnosis:
         """What a reader of the table needs."""
         return (
             "Share of the pairs that are ordered as the axiom asks; random order has 50%. ±: half the "
-            f"{LEVEL:.0%} interval over {self.queries:,} queries; {BETTER} all above 50%, {WORSE} below."
+            f"{LEVEL:.0%} interval over the queries that have such pairs, where {FEWEST} or more of "
+            f"{self.queries:,} have some; {BETTER} all above 50%, {WORSE} below."
         )
 
     def __str__(self) -> str:
@@ -297,7 +300,7 @@ def _shares(tallies: Floats, options: DiagnosisOptions) -> list[list[Interval]]:
     intervals = []
     for row, mean in enumerate(totals.tolist()):
         known = samples[row][~np.isnan(samples[row])]
-        enough = np.count_nonzero(flat[1, row]) > 1
+        enough = np.count_nonzero(flat[1, row]) >= FEWEST
         ends = np.quantile(known, edges).tolist() if enough else [math.nan, math.nan]
         intervals.append(Interval(mean, *ends))
     return [intervals[number * axioms : (number + 1) * axioms] for number in range(rankers)]

@@ -56,7 +56,9 @@ class MarkedText(NamedTuple):
 
     def plain(self) -> str:
         """Return its words as one line."""
-        return " ".join(text for text, _ in self.words) + (f" … and {self.more:,} more" if self.more else "")
+        return " ".join(text for text, _ in self.words) + (
+            f" … and {self.more:,} more words" if self.more else ""
+        )
 
 
 Block = str | TitledTable | MarkedText
@@ -292,7 +294,7 @@ def to_text(answer: Answer) -> str:
 
 
 def to_markdown(answer: Answer) -> str:
-    """Return an answer as Markdown."""
+    """Return an answer as Markdown, the query quoted below its first sentence."""
     pieces: list[str] = []
     for block in blocks(answer):
         match block:
@@ -304,10 +306,11 @@ def to_markdown(answer: Answer) -> str:
             case MarkedText():
                 words = (f"**{_literal(text)}**" if mark in _TELLING else _literal(text)
                          for text, mark in block.words)  # fmt: skip
-                more = f" … and {block.more:,} more" if block.more else ""
+                more = f" … and {block.more:,} more words" if block.more else ""
                 pieces.append(f"**{_literal(block.title)}:** {' '.join(words)}{more}")
             case _:
                 pieces.append(_literal(block))
+    pieces.insert(1, f"> {_literal(answer.query.text)}")
     return "\n\n".join(pieces) + "\n"
 
 
@@ -321,7 +324,7 @@ def to_html(answer: Answer) -> str:
                 pieces.append(title + block.table.to_html())
             case MarkedText():
                 words = (f"<b>{escape(w)}</b>" if k in _TELLING else escape(w) for w, k in block.words)
-                more = f" … and {block.more:,} more" if block.more else ""
+                more = f" … and {block.more:,} more words" if block.more else ""
                 pieces.append(f"<p><b>{escape(block.title)}:</b> {' '.join(words)}{more}</p>")
             case _:
                 pieces.append(f"<p>{escape(block)}</p>")

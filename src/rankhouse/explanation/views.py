@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from rankhouse.explanation.answer import Counterfactual, Explanation, Grid, Part, ReadText, Word
@@ -205,19 +206,22 @@ def _side(side: Explanation, flip: Counterfactual | None, query_words: Sequence[
 def _struck(text: ReadText, flip: Counterfactual) -> set[int]:
     """Return the places in a text of what would have to go, as far as they are certain.
 
-    A ranker may cut words otherwise than they were left out: then a word counts if the text has it once. A
-    sentence is left out of every passage that has it.
+    A ranker may cut words otherwise than they were left out, so characters are compared, white space and case
+    apart: what a text has once, or as often as it is left out, is struck. A sentence is left out of every
+    passage that has it.
     """
-    if text.unit != flip.unit:
-        return set()
-    folded = [word.text.casefold() for word in text.words]
-    places = set()
-    for said, (index, place) in zip(flip.removed, flip.places, strict=True):
-        wanted = said.casefold()
-        if index == text.index and folded[place : place + 1] == [wanted]:
-            places.add(place)
-        elif (index == text.index or flip.unit == "sentence") and folded.count(wanted) == 1:
-            places.add(folded.index(wanted))
+    folded = ["".join(word.text.casefold().split()) for word in text.words]
+    starts = [0, *accumulate(map(len, folded))]
+    whole, places = "".join(folded), set[int]()
+    wanted = Counter(
+        "".join(said.casefold().split())
+        for said, (index, _) in zip(flip.removed, flip.places, strict=True)
+        if index == text.index or flip.unit == "sentence"
+    )
+    for said, count in wanted.items():
+        found = [at for at in starts[:-1] if said and whole.startswith(said, at) and at + len(said) in starts]
+        if len(found) == (1 if flip.unit == "sentence" else count):
+            places |= {p for at in found for p in range(len(folded)) if at <= starts[p] < at + len(said)}
     return places
 
 

@@ -121,6 +121,8 @@ def read_manifest(folder: Path | str) -> Manifest:
     recover(folder)
     if not folder.is_dir():
         raise MissingInput(f'"{folder}" is no folder; give the folder of a ranker')
+    if (folder / "segments").is_dir():
+        raise BadModel(f'"{folder}" is an index, not a ranker; give the folder that train made')
     if not (folder / MANIFEST).is_file():
         raise BadModel(f'"{folder}" is no ranker saved by rankhouse: it holds no {MANIFEST}')
     try:

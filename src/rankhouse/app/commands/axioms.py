@@ -8,7 +8,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.commands.evaluate import name_runs
-from rankhouse.app.options import FINITE, OUTPUT_FILE, PATH, SEED, as_json
+from rankhouse.app.options import FINITE, OUTPUT_FILE, PATH, SEED, FileCommand, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.trec import read_run
 from rankhouse.explanation.axiom_page import check_target, write
@@ -18,6 +18,7 @@ from rankhouse.index.index import Index
 
 @click.command(
     "axioms",
+    cls=FileCommand,
     epilog="Example:  rankhouse axioms --run bm25.run --run new.run --queries q.tsv --index my.index "
     "--vectors glove.txt --out axioms.html",
 )
@@ -63,6 +64,7 @@ def command(
         diagnosis = diagnose(systems, asked, index, options, show)
     if out is not None:
         write(diagnosis, out)
+        console.say(f"written to {out}")
     if as_json:
         console.emit_json(diagnosis.to_dict())
     else:

@@ -10,7 +10,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
-from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
+from rankhouse.app.options import OUTPUT_FILE, PATH, FileCommand, as_json
 from rankhouse.core.corpora import read_queries, write_queries
 from rankhouse.core.errors import BadData
 from rankhouse.core.qrels import judgements
@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 @click.command(
     "combine",
+    cls=FileCommand,
     epilog="Example:  rankhouse combine fold1.run fold2.run fold3.run --out all.run",
 )
 @click.argument("runs", nargs=-1, required=True, type=PATH)

@@ -8,7 +8,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
-from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, as_json, skip_bad
+from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, FileCommand, as_json, skip_bad
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.files import Skips
@@ -25,6 +25,7 @@ DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 
 @click.command(
     "evaluate",
+    cls=FileCommand,
     epilog="Example:  rankhouse evaluate --qrels qrels.txt --baseline bm25.run --correction holm new.run",
 )
 @click.argument("runs", nargs=-1, required=True, type=PATH)
@@ -36,7 +37,10 @@ DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of the randomization test.")
 @click.option("--per-query", type=OUTPUT_FILE, help="Write every query's values here (tab-separated).")
 @click.option(
-    "--chart", type=OUTPUT_FILE, help="Draw the differences per query here (.png or .svg; needs --baseline)."
+    "--chart",
+    type=OUTPUT_FILE,
+    help="Draw the differences per query here (.png or .svg; needs --baseline); of several systems a file "
+    "each, with its name.",
 )
 @click.option(
     "--chart-kind",
@@ -90,6 +94,7 @@ def command(
         _draw(comparison, chart, chart_kind)
     if report_path is not None:
         report.write_report(comparison, report_path, f"Evaluation against {qrels.name}", texts)
+        console.say(f"written to {report_path}")
     if as_json:
         console.emit_json(comparison.to_dict())
     else:
@@ -114,6 +119,7 @@ def _draw(comparison: Comparison, path: Path, kind: str) -> None:
         several = len(comparison.challengers) > 1
         target = path.with_stem(f"{path.stem}-{Path(system).name}") if several else path
         CHARTS[kind](comparison, system, comparison.measures[0], target)
+        console.say(f"written to {target}")
 
 
 def show(comparison: Comparison, texts: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from rankhouse.app.explaining.build import SystemOptions
 from rankhouse.app.explaining.queries import find_query
 from rankhouse.app.explaining.systems import RunOnRecord
 from rankhouse.app.given import idle, was_given
-from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, as_json, computing
+from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, FileCommand, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.reranking import RerankOptions
 from rankhouse.app.run_tags import read_tag
@@ -30,6 +30,7 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
 
 @click.command(
     "explain",
+    cls=FileCommand,
     epilog='Example:  rankhouse explain --index my.index --query "who steers ships?" --doc d1 --against d2',
 )
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")

@@ -17,7 +17,7 @@ from rankhouse.app import console
 from rankhouse.app.explaining.names import unknown
 from rankhouse.app.explaining.queries import find_query
 from rankhouse.app.given import idle
-from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, as_json, computing, relevant_from
+from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, FileCommand, as_json, computing, relevant_from
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
@@ -29,6 +29,7 @@ from rankhouse.page.charts import chart_kind
 
 @click.command(
     "figure",
+    cls=FileCommand,
     epilog="Example:  rankhouse figure vectors --ranker bicnn --ranker patt --run ql.run --qrels qrels.txt "
     "--queries q.tsv --query MB111 --index my.index --out map.png",
 )

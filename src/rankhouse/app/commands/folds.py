@@ -8,7 +8,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
-from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, as_json
+from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, FileCommand, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.trec import read_qrels
@@ -17,6 +17,7 @@ from rankhouse.evaluation.folds import Folds, deal, read_folds, write_folds
 
 @click.command(
     "folds",
+    cls=FileCommand,
     epilog="Example:  rankhouse folds --queries q.jsonl --folds 5 --seed 1 --out folds.json",
 )
 @click.option("--queries", required=True, help="The queries to deal.")

@@ -9,7 +9,7 @@ import click
 from rankhouse.app import console
 from rankhouse.app.fusion import Tuning, fusion_method
 from rankhouse.app.given import idle
-from rankhouse.app.options import COUNT, FINITE, OUTPUT_FILE, PATH, as_json
+from rankhouse.app.options import COUNT, FINITE, OUTPUT_FILE, PATH, FileCommand, as_json
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.trec import read_qrels, read_run, write_run
@@ -18,6 +18,7 @@ from rankhouse.ranking.fuse import FUSIONS
 
 @click.command(
     "fuse",
+    cls=FileCommand,
     epilog="Example:  rankhouse fuse valid/neural.run valid/ql.run --tune valid.qrels --measure AP "
     "--apply test/neural.run --apply test/ql.run --out test/fused.run",
 )

@@ -11,7 +11,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle, unused
-from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, as_json, computing
+from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, FileCommand, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "label",
+    cls=FileCommand,
     epilog='Example:  rankhouse label --rule \'judged("qrels.txt") & taught("DIR", threshold=0.5)\' '
     '--queries q.tsv --index my.index --run bm25.run --split "words(100)" --out pairs.jsonl.gz',
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
-from rankhouse.app.options import OUTPUT_FILE, PATH, as_json, relevant_from
+from rankhouse.app.options import OUTPUT_FILE, PATH, FileCommand, as_json, relevant_from
 from rankhouse.core.qrels import from_grade
 from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluation.paired_wins import counts_table, paired_wins, ranges_table, record
@@ -15,6 +15,7 @@ from rankhouse.evaluation.paired_wins import counts_table, paired_wins, ranges_t
 
 @click.command(
     "paired-wins",
+    cls=FileCommand,
     epilog="Example:  rankhouse paired-wins human.run both.run --qrels test.qrels --chart fifths.svg",
 )
 @click.argument("first", type=PATH)

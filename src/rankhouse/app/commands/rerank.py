@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from rankhouse.app import console
-from rankhouse.app.options import FROM_ZERO, OUTPUT_FILE, PATH, as_json, computing
+from rankhouse.app.options import FROM_ZERO, OUTPUT_FILE, PATH, FileCommand, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.reranking import RerankOptions, rerank_with
 from rankhouse.app.run_tags import ranker_tag
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "rerank",
+    cls=FileCommand,
     epilog="Example:  rankhouse rerank --run bm25.run --queries q.tsv --index my.index "
     "--ranker 'monot5(\"DIR\")' --depth 100 --out new.run",
 )

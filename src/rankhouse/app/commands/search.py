@@ -14,7 +14,7 @@ from rich.text import Text
 from rankhouse.app import console
 from rankhouse.app.exclude_self import own_entries, without
 from rankhouse.app.given import idle
-from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, as_json, computing, skip_bad
+from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, FileCommand, as_json, computing, skip_bad
 from rankhouse.app.rankers import ComputeOptions, is_dense
 from rankhouse.app.searching import SearchOptions, search_with, with_snippets
 from rankhouse.core.corpora import read_queries
@@ -30,6 +30,7 @@ from rankhouse.index.index import Index
 
 @click.command(
     "search",
+    cls=FileCommand,
     epilog="Example:  rankhouse search --index my.index --queries queries.tsv --feedback rm3 --out rm3.run",
 )
 @click.option("--index", "index_path", type=PATH, required=True, help="The index folder.")

@@ -13,7 +13,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
-from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, SEED, as_json
+from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, SEED, FileCommand, as_json
 from rankhouse.app.run_tags import read_tag
 from rankhouse.core.corpora import read_queries, write_queries
 from rankhouse.core.errors import BadData, WrongUse
@@ -31,6 +31,7 @@ Side = Literal["train", "valid", "test", "rest"]
 
 @click.command(
     "subset",
+    cls=FileCommand,
     epilog="Example:  rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
 )
 @click.option("--queries", help="Select among these queries;")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from rich.padding import Padding
 from rich.text import Text
@@ -23,6 +23,11 @@ from rankhouse.explanation import report
 from rankhouse.explanation.contrast import Contrast
 from rankhouse.explanation.rankings import Movement
 from rankhouse.index.index import Index
+from rankhouse.text.vocabulary import UNKNOWN
+
+if TYPE_CHECKING:
+    from rankhouse.models.ranker import NeuralRanker
+    from rankhouse.models.word_models import WordModel
 
 ANSWER = 2  # the grade of a document that answers a question
 HIGH = 3  # ranks that a person sees at once
@@ -55,16 +60,23 @@ def explain_demo(
         tk: The folder of the training; None where nothing was trained.
     """
     first = LexicalSystem(index, model).recorded(RunOnRecord(runs["bm25"], "bm25.run"))
-    raised = most_raised(questions, qrels, runs["bm25"], runs["tk"]) if tk is not None else None
-    if tk is None or raised is None:
-        query = questions[0]
-        best, second, *_ = runs["bm25"][query.id].doc_ids
-        return why_above(first, query, best, second)
-    return why_moved(_trained(index, runs["tk"], tk), first, raised.query, raised.doc_id)
+    if tk is not None:
+        ranker = open_ranker(str(tk), ComputeOptions("fp32", "cpu"))
+        raised = most_raised(_understood(ranker, questions), qrels, runs["bm25"], runs["tk"])
+        if raised is not None:
+            return why_moved(_trained(index, runs["tk"], ranker), first, raised.query, raised.doc_id)
+    query = questions[0]
+    best, second, *_ = runs["bm25"][query.id].doc_ids
+    return why_above(first, query, best, second)
 
 
-def _trained(index: Index, run: Run, folder: Path) -> System:
-    ranker = open_ranker(str(folder), ComputeOptions("fp32", "cpu"))
+def _understood(ranker: NeuralRanker, questions: Sequence[Query]) -> list[Query]:
+    """Return the questions all of whose words the ranker knows; to others every unknown word is the same."""
+    reader = cast("WordModel", ranker.model).reader
+    return [query for query in questions if UNKNOWN not in reader.ids(reader.split(query.text))]
+
+
+def _trained(index: Index, run: Run, ranker: NeuralRanker) -> System:
     given = SystemOptions(ranker=ranker, ranker_name="tk", rerank=RerankOptions(split="whole", pool="max"))
     return build_system(index, given).recorded(RunOnRecord(run, "tk.run"))
 

@@ -88,6 +88,10 @@ def load(folder: Path) -> Manifest:
         raise MissingInput(
             f"{folder}: there is no such index; make it with  rankhouse index CORPUS --out {folder}"
         )
+    if not folder.is_dir():
+        raise BadIndex(
+            f"{folder}: is a file, no index; make one of a corpus with  rankhouse index {folder} --out INDEX"
+        )
     path = folder / FILE
     try:
         raw = unsealed(path.read_bytes())
