@@ -68,11 +68,17 @@ def _meanings(diagnosis: Diagnosis) -> Table:
     return Table(("axiom", "of two documents, which should stand above"), tuple(rows))
 
 
+def _with_pairs(diagnosis: Diagnosis) -> list[str]:
+    """Return the axioms that say anything about these runs; without any, all of them."""
+    some = [name for name in diagnosis.axioms if any(count.pairs for count in diagnosis.of(name))]
+    return some or list(diagnosis.axioms)
+
+
 def _figure(diagnosis: Diagnosis, palette: Palette) -> Figure:
     """Lay the chart out: a band an axiom, in it a mark and a line a ranker; dashed is random order."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
 
-    rankers, axioms = diagnosis.rankers, diagnosis.axioms
+    rankers, axioms = diagnosis.rankers, _with_pairs(diagnosis)
     band = max(2, len(rankers) + 1)
     height = 0.95 + _ROW * band * len(axioms)
     figure = Figure(figsize=(9.0, height), facecolor="none")
@@ -102,7 +108,8 @@ def _draw_ranker(diagnosis: Diagnosis, ranker: str, number: int, palette: Palett
     colour, count = colours[number % len(colours)], len(diagnosis.rankers)
     offset = (number - (count - 1) / 2) / (count + 1)
     rows = [
-        (place + offset, diagnosis.of(axiom)[number].share) for place, axiom in enumerate(diagnosis.axioms)
+        (place + offset, diagnosis.of(axiom)[number].share)
+        for place, axiom in enumerate(_with_pairs(diagnosis))
     ]
     known = [(at, share) for at, share in rows if not math.isnan(share.mean)]
     for at, share in known:

@@ -146,13 +146,13 @@ def project(vectors: FloatArray, seed: int = 0) -> FloatArray:
 
 def _relevant_neighbours(vectors: FloatArray, relevant: Bools) -> float:
     """Return which share of the relevant ones' nearest others are relevant, by distance in the vectors."""
-    if relevant.sum() < 2:
+    if relevant.sum() < 2 or len(vectors) <= NEIGHBOURS + 1:  # all others are neighbours: chance by necessity
         return math.nan
     rows = vectors.astype(np.float64)
     squares = (rows**2).sum(axis=1)
     apart = squares[:, None] + squares - 2 * rows @ rows.T
     np.fill_diagonal(apart, np.inf)
-    nearest = np.argsort(apart, axis=1, kind="stable")[:, : min(NEIGHBOURS, len(rows) - 1)]
+    nearest = np.argsort(apart, axis=1, kind="stable")[:, :NEIGHBOURS]
     return float(relevant[nearest[relevant]].mean())
 
 
