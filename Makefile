@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+CLIENTS := .venv-clients/.installed
 
-.PHONY: install demo test check docs bench clean
+.PHONY: install demo test clients check docs bench clean
 
 install: $(STAMP)
 
@@ -17,6 +18,15 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+# Other people's clients from PyPI and npm, which tests/serve runs against the service where they are installed.
+clients: $(CLIENTS)
+
+$(CLIENTS): tests/serve/clients/requirements.txt tests/serve/npm/package.json tests/serve/npm/package-lock.json
+	$(PYTHON) -m venv --clear .venv-clients
+	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check -r tests/serve/clients/requirements.txt
+	npm ci --prefix tests/serve/npm --ignore-scripts --no-audit --no-fund
+	touch $@
 
 check: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks
@@ -35,4 +45,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/first_stage.py
 
 clean:
-	rm -rf .venv build demo site
+	rm -rf .venv .venv-clients tests/serve/npm/node_modules build demo site
