@@ -125,7 +125,7 @@ def test_a_page_shows_both_documents_their_parts_words_and_what_would_flip_them(
     for said in ("pilots", "locks", "What separates them", "What would flip the order", "kernel shares",
                  "harbour", "+0.9250", "2 words were not read."):  # fmt: skip
         assert said in text, said
-    assert len(re.findall(r'class="w up m\d gone"', page)) == 2  # ships and steer would have to go
+    assert len(re.findall(r'class="w up m\d gone s\d+ c\d+"', page)) == 2  # ships and steer would have to go
     assert page.count('type="radio"') == 2
     assert '<span class="w unread"' in page
 

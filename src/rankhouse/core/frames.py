@@ -12,15 +12,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], is_text: Sequence[bool] = ()) -> str:
+def html_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    is_text: Sequence[bool] = (),
+    *,
+    styled: bool = True,
+) -> str:
     """Return an HTML table.
 
     Args:
         columns: The heads, as text.
         rows: Cells that are HTML already.
         is_text: For each column, whether it is set to the left (class "name").
+        styled: Say so in a style attribute too: a notebook has no style sheet of ours.
     """
-    left = ' class="name" style="text-align:left"'  # a notebook has no style sheet of ours
+    left = ' class="name" style="text-align:left"' if styled else ' class="name"'
     kinds = [left if name else "" for name in is_text] or [""] * len(columns)
     heads = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, columns, strict=True))
     lines = [

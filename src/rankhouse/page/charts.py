@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _UNUSED_IDS = re.compile(
     r' id="(?:figure|axes|patch|text|line2d|xtick|ytick|matplotlib|PathCollection)[^"]*"'
 )
+_TAG = re.compile(r"<[a-z][^>]*>")
+_STYLE = re.compile(r' style="([^"]*)"')
+_STYLE_SHEET = re.compile(r"<style[^>]*>\*\{([^}]*)\}</style>")
 _FONT = "DejaVu Sans"  # comes with the plotting library, so that charts do not depend on the machine
 _FONTS = f"'Helvetica Neue', Arial, '{_FONT}', sans-serif"
 DASHED = (0, (4, 3))
@@ -79,6 +82,9 @@ def write(draw: Draw, path: Path | str, salt: str) -> None:
 def inline(draw: Draw, salt: str) -> str:
     """Draw a chart as SVG for a page that defines --ink, --muted, --grid, --gain and --loss.
 
+    Colours and fonts are attributes of their own, so that a page whose security policy allows no style
+    attribute shows it too.
+
     Args:
         draw: Makes the figure in the colours it is given.
         salt: Keeps ids inside a page apart from those of its other charts.
@@ -90,7 +96,21 @@ def inline(draw: Draw, salt: str) -> str:
     svg = _UNUSED_IDS.sub("", svg[svg.index("<svg") :])
     for name, placeholder in zip(Palette._fields[:-1], _STYLED[:-1], strict=True):
         svg = svg.replace(placeholder, f"var(--{name})")
-    return svg
+    return _without_styles(svg)
+
+
+def _without_styles(svg: str) -> str:
+    """Return an SVG with its style sheet and style attributes written as attributes."""
+    sheet = _STYLE_SHEET.search(svg)
+    if sheet:
+        svg = _STYLE_SHEET.sub("", svg).replace("<svg", f"<svg{_attributes(sheet[1])}", 1)
+    return _TAG.sub(lambda tag: _STYLE.sub(lambda style: _attributes(style[1]), tag[0]), svg)
+
+
+def _attributes(declarations: str) -> str:
+    """Return "a: b; c: d" as the attributes ``a="b" c="d"``, each after a space."""
+    pairs = (one.partition(":") for one in declarations.split(";") if one.strip())
+    return "".join(f' {name.strip()}="{value.strip()}"' for name, _, value in pairs)
 
 
 def _render(draw: Draw, kind: Literal["png", "svg"], salt: str, palette: Palette) -> bytes:

@@ -41,7 +41,7 @@ def write_page(template: Path, content: Mapping[str, object], path: Path | str) 
     )
 
     def html(table: Table) -> Markup:
-        return Markup(f'<div class="scroll">{table.to_html()}</div>')  # noqa: S704 - cells are escaped
+        return Markup(f'<div class="scroll">{table.to_html(styled=False)}</div>')  # noqa: S704 - cells are escaped
 
     def svg(chart: str) -> Markup:
         return Markup(chart)  # noqa: S704 - the plotting library has escaped the names that it wrote

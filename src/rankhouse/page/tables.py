@@ -85,14 +85,18 @@ class Table(NamedTuple):
         text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return f"{text}\n\n{self.legend}\n" if self.legend else f"{text}\n"
 
-    def to_html(self) -> str:
-        """Return an HTML table without its legend; it reads well in a notebook, and better in a page."""
+    def to_html(self, *, styled: bool = True) -> str:
+        """Return an HTML table without its legend; it reads well in a notebook, and better in a page.
+
+        Args:
+            styled: Whether it has to do without a style sheet of ours, as in a notebook.
+        """
         numeric = self.numeric
         rows = [
             [self._cell(number, column, numeric[column]) for column in range(len(self.columns))]
             for number in range(len(self.rows))
         ]
-        return html_table(self.columns, rows, [not right for right in numeric])
+        return html_table(self.columns, rows, [not right for right in numeric], styled=styled)
 
     def _cell(self, row: int, column: int, is_number: bool) -> str:
         text = escape(self.rows[row][column])
