@@ -1,0 +1,1 @@
+"""Searching through the service: indexes and rankers by name, systems made of them, answers."""

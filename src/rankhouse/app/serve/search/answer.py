@@ -1,0 +1,152 @@
+"""One question, one answer: what the JSON route, the page and the assistant's tool share."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from rankhouse.app.searching import with_snippets
+from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.app.serve.search.stages import Ranked, rank
+from rankhouse.app.serve.search.systems import SystemSpec
+from rankhouse.app.serve.search.view import IndexView
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.results import Marks
+from rankhouse.core.run import Ranking
+
+MOST_ASKED = 1000
+"""Documents that one answer holds at most."""
+
+
+class Searching(Protocol):
+    """The part of a service that searching needs."""
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Indexes and rankers."""
+        ...
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What is asked.
+
+    Attributes:
+        query: The question.
+        system: Name of what ranks; "" for the default.
+        index: Name of what is searched; "" for the default.
+        k: Documents in the answer.
+        snippets: Whether they come with the stretch of text that answers best.
+        deadline_s: Seconds after which the first stage's order is good enough; None waits.
+        spec: A system of the asker's own, in place of a name.
+    """
+
+    query: str
+    system: str = ""
+    index: str = ""
+    k: int = 10
+    snippets: bool = True
+    deadline_s: float | None = None
+    spec: SystemSpec | None = None
+
+
+@dataclass(frozen=True)
+class AnswerHit:
+    """One document of an answer.
+
+    Attributes:
+        rank: From 1.
+        doc_id: Its id.
+        score: Higher is better.
+        title: Its title, or "".
+        snippet: The stretch of its text that answers best, or "".
+        marks: (start, end) of the words to highlight in the snippet.
+        before: Its rank in the first stage; None where there was none, or the first stage lacks it.
+    """
+
+    rank: int
+    doc_id: str
+    score: float
+    title: str
+    snippet: str
+    marks: Marks
+    before: int | None
+
+
+@dataclass(frozen=True)
+class SearchAnswer:
+    """What was found.
+
+    Attributes:
+        index: Name of what was searched.
+        system: Name of what ranked.
+        query: The question.
+        hits: The documents, best first.
+        seconds: How long it took.
+        degraded: Why this is only the first stage's order; "" where it is the system's.
+        warnings: What the asker should know.
+        found: How many documents were ranked, of which these are the first.
+    """
+
+    index: str
+    system: str
+    query: str
+    hits: tuple[AnswerHit, ...]
+    seconds: float
+    degraded: str = ""
+    warnings: tuple[str, ...] = ()
+    found: int = 0
+
+
+def search(service: Searching, request: SearchRequest) -> SearchAnswer:
+    """Answer a question; called in a thread, as it waits for models.
+
+    Args:
+        service: What is searched, and by what.
+        request: The question.
+
+    Raises:
+        UnknownName: There is no such index, system or ranker.
+        WrongUse: The question has no words, k is out of range, or the system cannot be made.
+        Overloaded: A model has too much to do.
+        DeadlinePassed: The time was over before anything was found.
+    """
+    started = time.monotonic()
+    if not request.query.strip():
+        raise WrongUse("query is empty: say what is looked for")
+    if not 1 <= request.k <= MOST_ASKED:
+        raise WrongUse(f"k={request.k}: ask for 1 to {MOST_ASKED:,} documents")
+    view = service.catalogue.view(request.index)
+    spec = request.spec or service.catalogue.system(request.system, view.name)
+    until = None if request.deadline_s is None else started + request.deadline_s
+    ranked = rank(service.catalogue, view, spec, Query("query", request.query), until)
+    return SearchAnswer(
+        view.name,
+        spec.name,
+        request.query,
+        _hits(view, request, ranked),
+        time.monotonic() - started,
+        ranked.degraded,
+        (*ranked.warnings, *filter(None, [view.problem])),
+        len(ranked.ranking.doc_ids),
+    )
+
+
+def _hits(view: IndexView, request: SearchRequest, ranked: Ranked) -> tuple[AnswerHit, ...]:
+    """Return the first documents with what people read of them."""
+    doc_ids, scores = ranked.ranking
+    top, before = Ranking(doc_ids[: request.k], scores[: request.k]), ranked.before
+    if request.snippets:
+        shown = [
+            (hit.title, hit.text, hit.marks) for hit in with_snippets(view.index, request.query, top).hits
+        ]
+    else:
+        shown = [(document.title, "", ()) for document in view.index.documents.fetch(top.doc_ids)]
+    places = {doc_id: place for place, doc_id in enumerate(before.doc_ids, 1)} if before is not None else {}
+    rows = zip(top.doc_ids, top.scores.tolist(), shown, strict=True)
+    return tuple(
+        AnswerHit(place, doc_id, score, *texts, before=places.get(doc_id))
+        for place, (doc_id, score, texts) in enumerate(rows, 1)
+    )

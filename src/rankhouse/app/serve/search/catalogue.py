@@ -1,0 +1,185 @@
+"""What a service searches: its indexes, opened anew when they have grown, and its rankers, by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from rankhouse.app.explaining.names import nearest
+from rankhouse.app.serve.search.systems import SystemSpec, usual_systems
+from rankhouse.app.serve.search.view import IndexView
+from rankhouse.core.errors import RankhouseError, WrongUse, name_few
+from rankhouse.index.lexical import manifest
+
+
+class UnknownName(WrongUse):
+    """An index, a ranker, a system or a document that the service does not have.
+
+    Args:
+        kind: "index", "ranker", "system", "document" ...
+        wanted: What was asked for.
+        known: What there is.
+    """
+
+    def __init__(self, kind: str, wanted: str, known: Mapping[str, object] | tuple[str, ...]) -> None:
+        close, some = nearest(wanted, known), name_few(known, 10, quoted=True) or "none"
+        guess = f'; did you mean "{close}"?' if close else ""
+        super().__init__(f'there is no {kind} "{wanted:.80}" here{guess}; there are: {some}')
+
+
+class RankerLike(Protocol):
+    """What the catalogue asks of a ranker."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether it turns texts into vectors."""
+        ...
+
+
+class ServedIndex:
+    """An index that is served.
+
+    Args:
+        name: What people call it.
+        path: Its folder.
+
+    Raises:
+        MissingInput: There is no such folder.
+        BadIndex: It holds no sound index.
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name, self.path = name, path
+        self._lock = threading.Lock()
+        self._seen = _state_of(path)
+        self._view = IndexView.open(name, path)
+
+    def view(self) -> IndexView:
+        """Return the index as it is now; whoever holds an earlier view goes on with it undisturbed."""
+        if (now := _state_of(self.path)) != self._seen:
+            with self._lock:
+                if now != self._seen:
+                    self._reopen(now)
+        return self._view
+
+    def _reopen(self, now: tuple[object, ...]) -> None:
+        try:
+            self._view = IndexView.open(self.name, self.path)
+        except (RankhouseError, OSError) as error:  # gone, or being replaced: what is open stays readable
+            self._view = self._view.noting(f"{self.path} changed and cannot be opened: {error}")
+        self._seen = now
+
+
+def _state_of(path: Path) -> tuple[object, ...]:
+    """Return what changes whenever an index, its vectors or its stored passages do."""
+    files = [path / manifest.FILE, *path.glob("vectors/*/manifest.json"), *path.glob("kept/*/manifest.json")]
+    states: list[object] = []
+    for file in files:
+        try:
+            stat = file.stat()
+        except OSError:
+            states.append(file)
+        else:
+            states.append((file, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return tuple(states)
+
+
+class Catalogue:
+    """Indexes and rankers by name, and the systems made of them.
+
+    Args:
+        indexes: Name -> folder; the first is the default.
+        rankers: Those of the service.
+
+    Raises:
+        RankhouseError: An index cannot be opened.
+    """
+
+    def __init__(self, indexes: Mapping[str, Path], rankers: Mapping[str, RankerLike] | None = None) -> None:
+        self._indexes = {name: ServedIndex(name, path) for name, path in indexes.items()}
+        self._rankers = dict(rankers or {})
+        self._systems: dict[str, SystemSpec] = {}
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """Names of the indexes, the default first."""
+        return tuple(self._indexes)
+
+    @property
+    def rankers(self) -> Mapping[str, RankerLike]:
+        """The rankers by name."""
+        return dict(self._rankers)
+
+    def view(self, index: str = "") -> IndexView:
+        """Return an index as it is now.
+
+        Args:
+            index: Its name; "" for the default.
+
+        Raises:
+            UnknownName: There is no such index.
+        """
+        name = index or next(iter(self._indexes), "")
+        if name not in self._indexes:
+            raise UnknownName("index", name, self._indexes)
+        return self._indexes[name].view()
+
+    def ranker(self, name: str) -> RankerLike:
+        """Return a ranker.
+
+        Raises:
+            UnknownName: There is no such ranker.
+        """
+        if name not in self._rankers:
+            raise UnknownName("ranker", name, self._rankers)
+        return self._rankers[name]
+
+    def add_ranker(self, ranker: RankerLike) -> None:
+        """Offer one ranker more, from now on; one of that name is replaced."""
+        self._rankers = {**self._rankers, ranker.name: ranker}
+
+    def add_system(self, spec: SystemSpec) -> None:
+        """Offer one system more, from now on, before the usual one of that name."""
+        self._systems = {**self._systems, spec.name: spec}
+
+    def systems(self, index: str = "") -> dict[str, SystemSpec]:
+        """Return the systems for an index by name, first stages first.
+
+        Args:
+            index: Its name; "" for the default.
+
+        Raises:
+            UnknownName: There is no such index.
+        """
+        view, encoded, readers = self.view(index), dict[str, str](), []
+        for name, ranker in self._rankers.items():
+            vectors = view.vectors_of(ranker) if ranker.is_encoder else ""
+            if vectors:
+                encoded[name] = vectors
+            else:
+                readers.append(name)
+        return usual_systems(encoded, readers) | self._systems
+
+    def system(self, name: str = "", index: str = "") -> SystemSpec:
+        """Return a system.
+
+        Args:
+            name: Its name; "" for the default: the first ranker's, else the hybrid one, else bm25.
+            index: Of which index; "" for the default.
+
+        Raises:
+            UnknownName: There is no such index or system.
+        """
+        systems = self.systems(index)
+        if not name:
+            return max(systems.values(), key=lambda spec: (bool(spec.ranker), len(spec.models)))
+        if name not in systems:
+            raise UnknownName("system", name, systems)
+        return systems[name]

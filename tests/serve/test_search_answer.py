@@ -1,0 +1,65 @@
+"""Questions asked of a service: the same documents and numbers as the command line's."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from rankhouse.app.api.index import Index
+from rankhouse.app.serve.search.answer import SearchRequest, search
+from rankhouse.app.serve.search.catalogue import Catalogue, UnknownName
+from rankhouse.core.errors import WrongUse
+
+DOCUMENTS = [
+    {"id": "d1", "title": "Pilots", "text": "Pilots board ships and steer them into the harbour."},
+    {"id": "d2", "text": "The moon pulls the sea; harbours see high water twice a day."},
+    {"id": "d3", "text": "A lock lifts ships between two levels of water."},
+    {"id": "d4", "text": "the of and"},
+]
+
+
+@dataclass
+class Parts:
+    """A service's part that searching needs."""
+
+    catalogue: Catalogue
+
+
+@pytest.fixture
+def service(tmp_path):
+    Index.build(DOCUMENTS, tmp_path / "my.index", workers=1)
+    return Parts(Catalogue({"harbour": tmp_path / "my.index"}))
+
+
+def test_the_answer_is_what_the_front_door_gives(service, tmp_path):
+    answer = search(service, SearchRequest("pilots steer ships", "bm25"))
+    offline = Index.open(tmp_path / "my.index").search("pilots steer ships")
+    assert [(h.doc_id, h.score, h.title, h.snippet, h.marks) for h in answer.hits] == [
+        (h.doc_id, h.score, h.title, h.text, h.marks) for h in offline.hits
+    ]
+    assert (answer.index, answer.system, answer.degraded, answer.found) == ("harbour", "bm25", "", 2)
+    assert answer.hits[0].before is None
+
+
+def test_unknown_names_list_the_choices(service):
+    with pytest.raises(UnknownName, match='no index "harbor" here; did you mean "harbour"'):
+        search(service, SearchRequest("ships", index="harbor"))
+    with pytest.raises(UnknownName, match='no system "bm52" here; did you mean "bm25"'):
+        search(service, SearchRequest("ships", "bm52"))
+
+
+@pytest.mark.parametrize(("request_", "said"), [
+    (SearchRequest("  "), "query is empty"),
+    (SearchRequest("ships", k=0), "ask for 1 to 1,000"),
+    (SearchRequest("ships", k=1001), "ask for 1 to 1,000"),
+])  # fmt: skip
+def test_what_cannot_be_asked_is_refused(service, request_, said):
+    with pytest.raises(WrongUse, match=said):
+        search(service, request_)
+
+
+def test_documents_added_while_serving_are_found_by_the_next_question(service, tmp_path):
+    held = service.catalogue.view()
+    Index.open(tmp_path / "my.index").append([{"id": "d5", "text": "Tugs tow ships."}], workers=1)
+    assert [hit.doc_id for hit in search(service, SearchRequest("tugs", "bm25")).hits] == ["d5"]
+    assert len(held.index) == 4
+    assert len(service.catalogue.view().index) == 5
