@@ -52,7 +52,7 @@ def try_lock(path: Path) -> BaseFileLock | None:
     """Take the lock on a file without waiting, and return it; None where somebody else holds it."""
     from filelock import FileLock, Timeout  # noqa: PLC0415 - slow to load, and most commands only read
 
-    lock = FileLock(path, blocking=False)
+    lock = FileLock(path, blocking=False, thread_local=False)  # another thread may let go of it
     try:
         lock.acquire()
     except Timeout:
