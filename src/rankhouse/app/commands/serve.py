@@ -20,11 +20,13 @@ def command(indexes: tuple[Path, ...], host: str, port: int) -> None:
     """Serve indexes and rankers over HTTP."""
     try:
         from rankhouse.app.serve.host.service import open_service
-        from rankhouse.app.serve.host.serving import bind, serve
+        from rankhouse.app.serve.host.serving import address_of, bind, check_exposure, serve
         from rankhouse.app.serve.host.settings import ServeOptions
     except ImportError as error:
         raise MissingExtra("rankhouse serve", "serve") from error
     options = ServeOptions({path.name: path for path in indexes}, host=host, port=port)
+    check_exposure(options)
     listener = bind(host, port)
-    console.say(f"http://{host}:{listener.getsockname()[1]}")
-    serve(open_service(options), listener)
+    service = open_service(options)
+    console.say(f"rankhouse serves {address_of(host, listener)}")
+    serve(service, listener)

@@ -1,16 +1,29 @@
-"""The application: routes of all rooms of the service, behind its middlewares."""
+"""The application: routes of all rooms of the service, behind its layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
-from rankhouse.app.serve.host import probes
+from rankhouse.app.serve.host import login, metrics, probes
+from rankhouse.app.serve.host.gates import HostGate, KeyGate, OriginGate, SecurityHeaders
+from rankhouse.app.serve.host.journal import Journal
+from rankhouse.app.serve.host.lifeline import Lifelines
 from rankhouse.app.serve.host.service import Service
 
-ROOMS: tuple[Callable[[Service], list[BaseRoute]], ...] = (probes.routes,)
+
+def _own_routes(service: Service) -> list[BaseRoute]:
+    return [
+        *probes.routes(service),
+        *metrics.routes(service.metrics),
+        *login.routes(service.keys, service.audit),
+    ]
+
+
+ROOMS: tuple[Callable[[Service], list[BaseRoute]], ...] = (_own_routes,)
 """What each room of the service answers; the first route that fits a path wins."""
 
 
@@ -20,6 +33,15 @@ def build_app(service: Service) -> Starlette:
     Args:
         service: Its parts; handlers find it as ``request.app.state.service``.
     """
-    app = Starlette(routes=[route for room in ROOMS for route in room(service)])
+    options = service.options
+    layers = [
+        Middleware(Journal, service.access_log, service.metrics.http),
+        Middleware(SecurityHeaders),
+        Middleware(HostGate, options.host, options.allow_hosts),
+        Middleware(OriginGate, options.allow_hosts),
+        Middleware(KeyGate, service.keys),
+        Middleware(Lifelines, service),
+    ]
+    app = Starlette(routes=[route for room in ROOMS for route in room(service)], middleware=layers)
     app.state.service = service
     return app

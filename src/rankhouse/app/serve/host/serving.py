@@ -1,14 +1,42 @@
-"""A service's life: bind, warm up while probes are answered, drain on SIGTERM, end."""
+"""A service's life: bind, warm up while probes are answered, drain on SIGTERM or Ctrl-C, end."""
 
 from __future__ import annotations
 
+import logging
+import signal
 import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import uvicorn
 
+from rankhouse.app import console
 from rankhouse.app.serve.host.application import build_app
-from rankhouse.app.serve.host.service import Service
+from rankhouse.app.serve.host.connection import PatientProtocol
+from rankhouse.app.serve.host.gates import is_loopback
+from rankhouse.app.serve.host.keys import MAKE_ONE
+from rankhouse.app.serve.host.service import Phase, Service
+from rankhouse.app.serve.host.settings import ServeOptions
 from rankhouse.core.errors import WrongUse
+
+KEEP_ALIVE = 75  # seconds that an idle connection stays open, longer than the minute of usual proxies
+_LAST_WORDS = 2  # seconds in which answers that were cut off are tidied up
+
+
+def check_exposure(options: ServeOptions) -> None:
+    """Refuse to be reached from other machines without a key.
+
+    Raises:
+        WrongUse: The address is not this machine's own, and there is no key file.
+    """
+    if options.key_file is None and not is_loopback(options.host):
+        raise WrongUse(
+            f"--host {options.host}: other machines could read and judge here, so a key is needed; make "
+            f"one:  {MAKE_ONE}  and give  --key-file keys.txt  (or listen on 127.0.0.1, behind a proxy)"
+        )
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -21,34 +49,136 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         WrongUse: Nothing can listen there.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = None
     try:
-        listener.bind((host, port))
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1)
+    except socket.gaierror as error:
+        raise WrongUse(f"--host {host}: is no address of this machine ({error.strerror})") from error
     except OSError as error:
-        listener.close()
+        if listener is not None:
+            listener.close()
         raise WrongUse(
-            f"--port {port}: nothing can listen on {host}:{port} ({error.strerror}); another program may; "
-            "name another port, or 0 for a free one"
+            f"--port {port}: nothing can listen on {host}, port {port} ({error.strerror}); is another "
+            "program, or another rankhouse serve, there? Name another port, or 0 for a free one"
         ) from error
     return listener
 
 
-def serve(service: Service, listener: socket.socket) -> None:
-    """Answer requests until SIGTERM or Ctrl-C.
+def address_of(host: str, listener: socket.socket) -> str:
+    """Return the address to open.
 
     Args:
-        service: What is served.
+        host: The address that was asked for.
         listener: A bound socket.
     """
-    config = uvicorn.Config(
-        build_app(service), loop="auto", http="httptools", ws="none", lifespan="off",
-        log_config=None, access_log=False, server_header=False,
-    )  # fmt: skip
-    service.warm()
+    named = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)  # noqa: S104 - read
+    return f"http://{f'[{named}]' if ':' in named else named}:{listener.getsockname()[1]}/"
+
+
+def serve(service: Service, listener: socket.socket) -> None:
+    """Answer requests until SIGTERM or Ctrl-C; requests in progress then have the grace time to end.
+
+    Args:
+        service: What is served; closed at the end.
+        listener: A bound socket; closed at the end.
+
+    Raises:
+        RankhouseError: The warm-up failed.
+    """
+    server = make_server(service)
     try:
-        uvicorn.Server(config).run([listener])
+        server.run([listener])
     finally:
         service.close()
         listener.close()
+    if server.fault is not None:
+        raise server.fault
+
+
+def make_server(service: Service) -> Server:
+    """Return the server of a service, not yet running."""
+    limits = service.options.limits
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # malformed requests are no news
+    config = uvicorn.Config(
+        build_app(service),
+        loop="auto",
+        http=type("Protocol", (PatientProtocol,), {"patience": limits.patience}),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=_LAST_WORDS,
+    )
+    return Server(config, service)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with a warm-up, and a drain that keeps answering probes.
+
+    Args:
+        config: uvicorn's settings.
+        service: What is served.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._ends = 0.0  # when the grace is over
+        self.fault: BaseException | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then warm up beside answering."""
+        await super().startup(sockets)
+        threading.Thread(target=self._warm, name="warm-up", daemon=True).start()
+
+    def _warm(self) -> None:
+        try:
+            self._service.warm()
+        except BaseException as error:  # noqa: BLE001 - raised anew when the server has stopped
+            self.fault, self.should_exit = error, True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Drain on the first signal; unlike uvicorn's, let the process end with code 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain; a second signal ends at once."""
+        del frame
+        if self._service.phase is Phase.DRAINING:
+            self.should_exit = self.force_exit = True
+            return
+        self._service.drain()
+        self._ends = time.monotonic() + self._service.options.limits.grace
+        if waiting := self._service.in_progress:
+            console.say(
+                f"{signal.Signals(sig).name}: {waiting} requests in progress have "
+                f"{self._service.options.limits.grace:g} s to end; a second signal ends at once"
+            )
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look ten times a second whether the drain is over."""
+        if self._service.phase is Phase.DRAINING and not self.should_exit:
+            is_late = time.monotonic() > self._ends
+            if is_late:
+                console.say(f"{self._service.in_progress} requests had not ended in time and were cut off")
+            self.should_exit = is_late or not self._service.in_progress
+        return await super().on_tick(counter)

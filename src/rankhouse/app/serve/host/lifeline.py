@@ -1,0 +1,217 @@
+"""A request's lifeline: its body is read within bounds, and its work ends when nobody waits for it.
+
+The body is read whole before a handler runs, so that handlers never wait for a client: too large a one is
+refused unread (413), too slow a one ends (408), and all bodies together have a bound too (429). Then the
+handler runs beside a watch for the client: who hangs up has the handler cancelled. An answer that has not
+begun in time is a 504.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rankhouse.app.serve.host import probes
+from rankhouse.app.serve.host.refusals import refusal
+from rankhouse.app.serve.host.service import Phase, Service
+
+BODIES_AT_ONCE = 4
+"""So many bodies of the largest size may be held at once."""
+_LINGER = 2.0  # seconds in which a refused body is still taken in, so that its sender reads the refusal
+_CLOSE = {"connection": "close"}
+
+
+@dataclass
+class Lifeline:
+    """What ties work to the client that waits for it; handlers find it as ``request.state.lifeline``.
+
+    Attributes:
+        expires: When the answer must have begun, as :func:`time.monotonic` counts.
+        gone: Set when the client has hung up or its time is over; work in threads looks at it.
+    """
+
+    expires: float
+    gone: threading.Event = field(default_factory=threading.Event)
+
+
+class _RefusedBody(Exception):
+    """The body is not taken."""
+
+    def __init__(self, status: int, message: str, retry: bool = False) -> None:
+        super().__init__(message)
+        self.response = refusal(status, message, {"retry-after": "1", **_CLOSE} if retry else _CLOSE)
+
+
+class _HungUp(Exception):
+    """The client went away before its body was complete."""
+
+
+class Lifelines:
+    """Reads bodies, watches clients, counts what is in progress.
+
+    Args:
+        app: What is behind it.
+        service: Its limits hold; its ``in_progress`` is kept.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service, self._limits = app, service, service.options.limits
+        self._held = 0  # bytes of all bodies in progress
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; see ASGI."""
+        if scope["type"] != "http" or scope["path"] in probes.PATHS:
+            await self._app(scope, receive, send)
+        elif self._service.phase is Phase.DRAINING:
+            message = "the service is about to end and takes no more work; ask again in a moment"
+            await refusal(503, message, {"retry-after": "1", **_CLOSE})(scope, receive, send)
+        else:
+            self._service.in_progress += 1
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                self._service.in_progress -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state, body = scope.setdefault("state", {}), bytearray()
+        try:
+            await self._read(Headers(scope=scope), receive, body)
+            state["bytes_in"] = len(body)
+            await self._run(scope, bytes(body), receive, send)
+        except _RefusedBody as refused:
+            await _refuse_unread(refused.response, scope, receive, send)
+        except _HungUp:
+            state["hung_up"] = True
+        finally:
+            self._held -= len(body)
+
+    async def _read(self, headers: Headers, receive: Receive, body: bytearray) -> None:
+        """Read a body into an array whose bytes count as held.
+
+        Args:
+            headers: Of the request.
+            receive: Where the body comes from.
+            body: Filled, also when an exception ends the reading.
+
+        Raises:
+            _RefusedBody: Too large, too slow, or too much at once.
+            _HungUp: The client went away.
+        """
+        declared = headers.get("content-length", "")
+        self._admit(int(declared) if declared.isdigit() else 0, 0)
+        begun, more = time.monotonic(), True
+        while more:
+            ends = begun + self._limits.patience + len(body) / self._limits.slowest
+            try:
+                async with asyncio.timeout(ends - time.monotonic()):
+                    message = await receive()
+            except TimeoutError:
+                raise _RefusedBody(
+                    408, f"the body came too slowly: {len(body):,} bytes in {time.monotonic() - begun:.0f} s"
+                ) from None
+            if message["type"] == "http.disconnect":
+                raise _HungUp
+            chunk, more = message.get("body", b""), message.get("more_body", False)
+            self._admit(len(body), len(chunk))
+            body += chunk
+            self._held += len(chunk)
+
+    def _admit(self, before: int, more: int) -> None:
+        """Refuse a body of so many bytes, and so many more."""
+        most = self._limits.body
+        if before + more > most:
+            raise _RefusedBody(413, f"the body is larger than {most:,} bytes, the most that is taken at once")
+        if self._held + (more or before) > BODIES_AT_ONCE * most:
+            raise _RefusedBody(
+                429, "too many large requests are in progress; ask again in a moment", retry=True
+            )
+
+    async def _run(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Run the handler beside a watch for the client, and within its time."""
+        line = Lifeline(time.monotonic() + self._limits.request)
+        exchange = _Exchange(body, send)
+        scope["state"]["lifeline"] = line
+        work = asyncio.ensure_future(self._app(scope, exchange.receive, exchange.send))
+        watch = asyncio.ensure_future(_hang_up(receive))
+        both = {work, watch}
+        try:
+            done, _ = await asyncio.wait(
+                both, timeout=self._limits.request, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done and exchange.is_answering:
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                await work
+                return
+        finally:
+            line.gone.set()
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+        if watch.cancelled():
+            message = f"no answer within {self._limits.request:g} s, the most that a request may take"
+            await refusal(504, message)(scope, receive, send)
+        else:
+            scope["state"]["hung_up"] = True
+
+
+class _Exchange:
+    """What a handler receives and sends once its body has been read.
+
+    Args:
+        body: The body.
+        send: Where answers go.
+    """
+
+    def __init__(self, body: bytes, send: Send) -> None:
+        self._body: bytes | None = body
+        self._send = send
+        self.is_answering = False
+
+    async def receive(self) -> Message:
+        """Return the body, once; who asks again waits for a hang-up, which cancels the handler."""
+        if self._body is None:
+            await asyncio.get_running_loop().create_future()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer."""
+        self.is_answering = True
+        await self._send(message)
+
+
+async def _hang_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _refuse_unread(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send a refusal whole, then take in for a moment what is still on its way, and hang up.
+
+    A connection that is closed on unread bytes is reset, and its client may never see the answer.
+
+    Args:
+        response: The refusal.
+        scope: Of the request.
+        receive: Where the body comes from.
+        send: Where answers go.
+    """
+
+    async def send_part(message: Message) -> None:
+        await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
+
+    await response(scope, receive, send_part)
+    try:
+        async with asyncio.timeout(_LINGER):
+            while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+                pass
+    except TimeoutError:
+        pass
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,90 @@
+"""A real service in a thread: uvicorn on a free port, asked through plain sockets and http.client."""
+
+import http.client
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import pytest
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("prometheus_client")
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+class Client:
+    """Asks a service; one connection a question."""
+
+    def __init__(self, port):
+        self.port = port
+
+    def ask(self, method, path, body=None, headers=None, timeout=20):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path, **headers):
+        return self.ask("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+    def post(self, path, content, headers=None):
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        return self.ask("POST", path, body, {"content-type": "application/json", **(headers or {})})
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+    def wait(self, until, seconds=20):
+        """Ask for readiness until it has this status."""
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            if self.get("/readyz").status == until:
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"/readyz did not become {until}")
+
+
+@contextmanager
+def _running(service):
+    from rankhouse.app.serve.host import serving
+
+    listener = serving.bind(service.options.host, service.options.port)
+    server = serving.make_server(service)
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    client = Client(listener.getsockname()[1])
+    try:
+        ends = time.monotonic() + 20
+        while not server.started and time.monotonic() < ends:
+            time.sleep(0.01)
+        client.server = server
+        yield client
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        service.close()
+        listener.close()
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def running():
+    """From a service to a client of it, for as long as a with-block runs."""
+    return _running

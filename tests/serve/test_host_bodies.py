@@ -1,0 +1,251 @@
+"""What a client may not do to the service: send too much, send too slowly, hang up and be worked for."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from rankhouse.app.serve.host import application
+from rankhouse.app.serve.host.service import open_service
+from rankhouse.app.serve.host.settings import Limits, ServeOptions
+
+LIMITS = Limits(body=100_000, patience=0.6, slowest=20_000, request=1.5, grace=3.0)
+
+
+class Worker:
+    """Routes that show what became of a request."""
+
+    def __init__(self):
+        self.begun, self.ended, self.cancelled, self.bodies = threading.Event(), 0, 0, 0
+
+    async def echo(self, request: Request) -> Response:
+        self.bodies += 1
+        return PlainTextResponse(f"{len(await request.body())}")
+
+    async def slow(self, request: Request) -> Response:
+        self.begun.set()
+        try:
+            await asyncio.sleep(float(request.query_params["seconds"]))
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        self.ended += 1
+        return PlainTextResponse("done")
+
+    async def large(self, request: Request) -> Response:
+        del request
+        return Response(b"x" * 50_000_000)
+
+    async def faulty(self, request: Request) -> Response:
+        raise ValueError("a fault of ours")
+
+    def routes(self, service):
+        del service
+        return [
+            Route("/echo", self.echo, methods=["POST"]),
+            Route("/slow", self.slow, methods=["GET", "POST"]),
+            Route("/large", self.large),
+            Route("/faulty", self.faulty),
+        ]
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    worker = Worker()
+    monkeypatch.setattr(application, "ROOMS", (*application.ROOMS, worker.routes))
+    return worker
+
+
+@pytest.fixture
+def client(worker, running, tmp_path):
+    options = ServeOptions(port=0, limits=LIMITS, access_log=tmp_path / "access.jsonl")
+    with running(open_service(options)) as client:
+        client.log = tmp_path / "access.jsonl"
+        yield client
+
+
+def logged(client, count):
+    """Read the access log once it has so many lines."""
+    ends = time.monotonic() + 10
+    while time.monotonic() < ends:
+        lines = client.log.read_text().splitlines()
+        if len(lines) >= count:
+            return [json.loads(line) for line in lines]
+        time.sleep(0.02)
+    raise AssertionError(client.log.read_text())
+
+
+def test_bodies_up_to_the_limit_pass(client):
+    answer = client.post("/echo", b"x" * LIMITS.body)
+    assert (answer.status, answer.body) == (200, b"100000")
+    line = logged(client, 1)[0]
+    assert (line["path"], line["status"], line["in"], line["out"]) == ("/echo", 200, 100_000, 6)
+    assert line["id"] == answer.headers["x-request-id"]
+
+
+def test_a_body_that_says_it_is_too_large_is_refused_unread(client, worker):
+    with client.connect() as line:
+        line.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100001\r\n\r\n")
+        head = line.recv(10_000)
+    assert head.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in head
+    assert worker.bodies == 0
+
+
+def test_a_chunked_body_is_refused_as_soon_as_it_is_too_large(client, worker):
+    with client.connect() as line:
+        line.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunk = b"x" * 10_000
+        for _ in range(11):
+            line.sendall(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        assert line.recv(10_000).startswith(b"HTTP/1.1 413 ")
+    assert worker.bodies == 0
+
+
+def test_a_client_that_sends_all_of_a_large_body_still_reads_the_refusal(client):
+    for _ in range(5):
+        answer = client.post("/echo", b"x" * 5_000_000)
+        assert answer.status == 413
+        assert "100,000 bytes" in answer.json["message"]
+
+
+def test_nobody_is_told_to_continue_with_too_large_a_body(client):
+    with client.connect() as line:
+        head = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100001\r\n"
+        line.sendall(head + b"Expect: 100-continue\r\n\r\n")
+        assert line.recv(10_000).startswith(b"HTTP/1.1 413 ")
+
+
+def test_all_bodies_together_have_a_bound(client):
+    """Four held bodies of the largest size are the most; the fifth client is asked to come again."""
+    lines = [client.connect() for _ in range(5)]
+    try:
+        head = b"POST /slow?seconds=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99000\r\n\r\n"
+        for line in lines[:4]:
+            line.sendall(head + b"x" * 99_000)
+        time.sleep(0.2)
+        lines[4].sendall(head)
+        answer = lines[4].recv(10_000)
+        assert answer.startswith(b"HTTP/1.1 429 ")
+        assert b"retry-after: 1" in answer
+        assert all(line.recv(10_000).startswith(b"HTTP/1.1 200 ") for line in lines[:4])
+        assert client.post("/echo", b"x" * 99_000).status == 200
+    finally:
+        for line in lines:
+            line.close()
+
+
+def test_a_body_that_stops_is_ended(client, worker):
+    with client.connect() as line:
+        line.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc")
+        begun = time.monotonic()
+        assert line.recv(10_000).startswith(b"HTTP/1.1 408 ")
+        assert time.monotonic() - begun < 3
+        assert line.recv(10) == b""
+    assert worker.bodies == 0
+
+
+def test_a_body_that_drips_is_ended(client, worker):
+    """A byte now and then keeps no connection: the whole body has a slowest rate."""
+    with client.connect() as line:
+        line.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+        line.settimeout(0.05)
+        begun, answer = time.monotonic(), b""
+        while not answer and time.monotonic() - begun < 5:
+            line.sendall(b"x")
+            try:
+                answer = line.recv(10_000)
+            except TimeoutError:
+                continue
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert time.monotonic() - begun < 2
+    assert worker.bodies == 0
+
+
+@pytest.mark.parametrize("begin", [b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_a_head_that_does_not_come_is_ended(client, begin):
+    with client.connect() as line:
+        line.sendall(begin)
+        begun = time.monotonic()
+        with pytest.raises(ConnectionResetError):
+            assert line.recv(10) == b""
+            raise ConnectionResetError
+        assert time.monotonic() - begun < 3
+
+
+def test_an_answer_that_nobody_takes_is_ended(client):
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.connect(("127.0.0.1", client.port))
+        line.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        ends = time.monotonic() + 5
+        while client.server.server_state.connections and time.monotonic() < ends:
+            time.sleep(0.05)
+        assert not client.server.server_state.connections
+
+
+def test_a_large_answer_reaches_who_takes_it(client):
+    assert len(client.get("/large").body) == 50_000_000
+
+
+def test_who_hangs_up_frees_the_work(client, worker):
+    with client.connect() as line:
+        line.sendall(b"GET /slow?seconds=30 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert worker.begun.wait(5)
+    assert logged(client, 1)[0]["status"] == 499
+    assert (worker.cancelled, worker.ended) == (1, 0)
+    assert b'status="499"' in client.get("/metrics").body
+
+
+def test_a_request_that_takes_too_long_is_a_504(client, worker):
+    begun = time.monotonic()
+    answer = client.get("/slow?seconds=30")
+    assert answer.status == 504
+    assert "1.5 s" in answer.json["message"]
+    assert time.monotonic() - begun < 5
+    assert worker.cancelled == 1
+
+
+def test_a_fault_of_ours_is_a_500_that_its_log_explains(client, capfd):
+    answer = client.get("/faulty")
+    assert answer.status == 500
+    assert "ValueError" not in answer.body.decode()
+    logged(client, 1)
+    said = capfd.readouterr().err
+    assert "ValueError: a fault of ours" in said
+    assert answer.headers["x-request-id"] in said
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x00\xff\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+    ],
+)
+def test_malformed_requests_leave_the_service_well(client, raw):
+    with client.connect() as line:
+        line.sendall(raw)
+        assert line.recv(1000)[9:12] in {b"400", b"403", b"404", b"405"}
+    assert client.get("/healthz").status == 200
+
+
+def test_requests_on_one_connection_are_all_answered(client):
+    with client.connect() as line:
+        one = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"
+        line.sendall(one * 5)
+        got = b""
+        while got.count(b"HTTP/1.1 200") < 5:
+            got += line.recv(10_000)
+        time.sleep(2 * LIMITS.patience)  # idle between requests is no slowness
+        line.sendall(one)
+        assert line.recv(10_000).startswith(b"HTTP/1.1 200")
