@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.outputs import writing
 from rankhouse.page.tables import BETTER, WORSE, Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _FRAME = Path(__file__).parent / "templates"
 
@@ -27,13 +31,28 @@ def write_page(template: Path, content: Mapping[str, object], path: Path | str) 
         MissingExtra: jinja2 is not installed.
         OutputFailed: The file cannot be written.
     """
+    environment = environment_of(template.parent)
+    text = environment.get_template(template.name).render(content)
+    with writing(Path(path)) as out:
+        out.write(text)
+
+
+def environment_of(*folders: Path) -> Environment:
+    """Return what fills templates: everything is escaped, a name that is not there is an error.
+
+    Args:
+        folders: Where the templates are, besides those of the frame.
+
+    Raises:
+        MissingExtra: jinja2 is not installed.
+    """
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - optional
         from markupsafe import Markup  # noqa: PLC0415 - comes with jinja2
     except ImportError as error:
         raise MissingExtra("writing a report page", "report") from error
     environment = Environment(
-        loader=FileSystemLoader([template.parent, _FRAME]),
+        loader=FileSystemLoader([*folders, _FRAME]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -48,6 +67,4 @@ def write_page(template: Path, content: Mapping[str, object], path: Path | str) 
 
     environment.filters |= {"html": html, "svg": svg}
     environment.globals |= {"better": BETTER, "worse": WORSE}
-    text = environment.get_template(template.name).render(content)
-    with writing(Path(path)) as out:
-        out.write(text)
+    return environment

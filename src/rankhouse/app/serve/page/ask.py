@@ -1,0 +1,231 @@
+"""Ask: one question, one to four systems side by side, and what moved between them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rankhouse.app.serve.page import asked
+from rankhouse.app.serve.page.faults import fault_page
+from rankhouse.app.serve.page.questions import known_questions, question_of
+from rankhouse.app.serve.page.render import address, attachment, page
+from rankhouse.app.serve.search.answer import AnswerHit, SearchAnswer, SearchRequest, search
+from rankhouse.core.errors import RankhouseError
+from rankhouse.core.results import Marks
+
+if TYPE_CHECKING:
+    from rankhouse.app.serve.host.service import Service
+
+MOST_SYSTEMS = 4
+DEPTHS = (10, 20, 50, 100)
+PATIENCE = 20.0
+"""Seconds that a system may take before its first stage's order is shown."""
+_EXAMPLES = 8
+_NO_LABELS: Mapping[int, str] = {}
+
+
+@dataclass(frozen=True)
+class Move:
+    """Where a document stands beside the first column.
+
+    Attributes:
+        kind: "up", "down", "same" or "new".
+        text: What is seen.
+        said: What a screen reader says.
+    """
+
+    kind: str
+    text: str
+    said: str
+
+
+@dataclass(frozen=True)
+class ShownHit:
+    """A document of a column: as in the answer, with its movement and what judges say of it."""
+
+    rank: int
+    doc_id: str
+    score: str
+    title: str
+    snippet: str
+    marks: Marks
+    move: Move | None
+    grade: int | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A system's answer.
+
+    Attributes:
+        system: Its name.
+        summary: How many documents, how fast.
+        hits: The documents.
+        gone: Those of the first column that are not here.
+        notes: What a reader should know.
+    """
+
+    system: str
+    summary: str
+    hits: Sequence[ShownHit] = ()
+    gone: Sequence[AnswerHit] = ()
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def show(service: Service, request: Request) -> Response:
+    """Return the page of a question, or an empty form.
+
+    Args:
+        service: What is served.
+        request: Query, systems, index, k.
+
+    Raises:
+        RankhouseError: A parameter that is not accepted.
+    """
+    fields = request.query_params
+    query, index = asked.words(fields, "query"), asked.words(fields, "index")
+    k = asked.number(fields, "k", DEPTHS[0], 1, 1000)
+    view = service.catalogue.view(index)
+    systems = service.catalogue.systems(view.name)
+    chosen = asked.several(fields, "system", MOST_SYSTEMS, "systems") or _usual(systems)
+    content: dict[str, object] = {
+        "title": query or "Ask your collection",
+        "query": query,
+        "systems": list(dict.fromkeys([*systems, *chosen])),
+        "chosen": chosen,
+        "index": view.name,
+        "indexes": [(name, name) for name in service.catalogue.indexes],
+        "depths": [(str(n), str(n)) for n in sorted({*DEPTHS, k})],
+        "k": str(k),
+        "facts": f"{view.name}: {len(view.index.documents):,} documents",
+        "columns": [], "examples": [], "exports": [], "fault": "", "labels": _labels(service),
+    }  # fmt: skip
+    if not query:
+        content["examples"] = [q for q in known_questions(service) if q.text][:_EXAMPLES]
+        return page(request, "ask.html.j2", content)
+    try:
+        answers = [search(service, _asked(query, name, view.name, k)) for name in chosen]
+    except RankhouseError as error:  # the form stays, with what is wrong
+        failed = fault_page(request, error)
+        content["fault"] = str(error)
+        return page(request, "ask.html.j2", content, failed.status_code)
+    if (kind := fields.get("export", "html")) != "html":
+        return export(service, query, answers, asked.one_of(fields, "export", ["json", "csv", "run"]), kind)
+    content["columns"] = columns(answers, _grades(service, query))
+    content["exports"] = _exports(request, chosen)
+    return page(request, "ask.html.j2", content)
+
+
+def _asked(query: str, system: str, index: str, k: int) -> SearchRequest:
+    return SearchRequest(query, system, index, k, deadline_s=PATIENCE)
+
+
+def _usual(systems: Mapping[str, object]) -> list[str]:
+    """Return the systems that are chosen to begin with: the first, and the last of the quick ones."""
+    names = list(systems)
+    best = next((name for name in names if name.startswith("hybrid")), "")
+    return [names[0], best] if best else names[:1]
+
+
+def columns(answers: Sequence[SearchAnswer], grades: Mapping[str, int]) -> list[Column]:
+    """Return answers as columns, each held against the first.
+
+    Args:
+        answers: One or more.
+        grades: Document -> what judges say of it.
+    """
+    first = answers[0]
+    places = {hit.doc_id: hit.rank for hit in first.hits}
+    return [
+        Column(
+            answer.system,
+            _summary(answer),
+            [
+                ShownHit(
+                    hit.rank, hit.doc_id, f"{hit.score:.4f}", hit.title, hit.snippet, hit.marks,
+                    None if answer is first else _move(hit, places, first.system), grades.get(hit.doc_id),
+                )
+                for hit in answer.hits
+            ],
+            () if answer is first else _gone(first, answer),
+            tuple(filter(None, (answer.degraded, *answer.warnings))),
+        )
+        for answer in answers
+    ]  # fmt: skip
+
+
+def _summary(answer: SearchAnswer) -> str:
+    if not answer.hits:
+        return f"{answer.seconds * 1000:,.0f} ms"
+    shown = f"{len(answer.hits):,} of {max(answer.found, len(answer.hits)):,}"
+    return f"{shown} · {answer.seconds * 1000:,.0f} ms"
+
+
+def _move(hit: AnswerHit, places: Mapping[str, int], system: str) -> Move:
+    before = places.get(hit.doc_id)
+    if before is None:
+        return Move("new", "new", f"new, not shown by {system}")
+    step = before - hit.rank
+    if not step:
+        return Move("same", "=", f"at the same rank as in {system}")
+    kind, arrow = ("up", "↑") if step > 0 else ("down", "↓")
+    return Move(kind, f"{arrow}{abs(step)}", f"{kind} {abs(step)} from rank {before} of {system}")
+
+
+def _gone(first: SearchAnswer, answer: SearchAnswer) -> list[AnswerHit]:
+    here = {hit.doc_id for hit in answer.hits}
+    return [hit for hit in first.hits if hit.doc_id not in here]
+
+
+def _grades(service: Service, query: str) -> dict[str, int]:
+    store = service.judgements
+    if store is None:
+        return {}
+    return dict(store.qrels.get(question_of(service, query).id, {}))
+
+
+def _labels(service: Service) -> Mapping[int, str]:
+    return _NO_LABELS if service.judgements is None else service.judgements.scale
+
+
+def _exports(request: Request, chosen: Sequence[str]) -> list[tuple[str, str]]:
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "export"]
+    views = [(name, address("/", *kept, export=kind)) for name, kind in
+             (("page", "html"), ("CSV", "csv"), ("JSON", "json"))]  # fmt: skip
+    rest = [(name, value) for name, value in kept if name != "system"]
+    return views + [(f"run of {name}", address("/", *rest, system=name, export="run")) for name in chosen]
+
+
+def export(service: Service, query: str, answers: Sequence[SearchAnswer], kind: str, name: str) -> Response:
+    """Return answers as a file.
+
+    Args:
+        service: What is served; it knows the query's id.
+        query: The question.
+        answers: What was found.
+        kind: "json", "csv" or "run".
+        name: The ending of the file's name.
+    """
+    headers = {"content-disposition": attachment(f"search.{name}"), "cache-control": "no-store"}
+    if kind == "json":
+        return Response(msgspec.json.encode([msgspec.to_builtins(one) for one in answers]), 200, headers,
+                        "application/json")  # fmt: skip
+    text = io.StringIO()
+    if kind == "run":
+        query_id = question_of(service, query).id
+        for answer in answers:
+            tag = "-".join(answer.system.split())
+            text.writelines(f"{query_id} Q0 {h.doc_id} {h.rank} {h.score!r} {tag}\n" for h in answer.hits)
+        return Response(text.getvalue().encode("utf-8", "replace"), 200, headers, "text/plain; charset=utf-8")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["system", "rank", "id", "score", "title", "snippet"])
+    for answer in answers:
+        writer.writerows([answer.system, h.rank, h.doc_id, h.score, h.title, h.snippet] for h in answer.hits)
+    return Response(text.getvalue().encode("utf-8", "replace"), 200, headers, "text/csv; charset=utf-8")

@@ -1,0 +1,58 @@
+"""What went wrong, as a page for people and as JSON for the page's script."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rankhouse.app.serve.page.render import page
+from rankhouse.app.serve.search.catalogue import UnknownName
+from rankhouse.core.errors import BadData, RankhouseError, WrongUse
+
+
+def wants_html(request: Request) -> bool:
+    """Return whether a person asks, by a browser; the page's script asks for JSON."""
+    return "text/html" in request.headers.get("accept", "")
+
+
+def fault_page(request: Request, error: RankhouseError) -> Response:
+    """Return what is wrong with a request for a page.
+
+    Args:
+        request: What was asked.
+        error: What is wrong.
+    """
+    status = getattr(error, "status", None) or _status(error)
+    return error_page(request, status, str(error), dict(getattr(error, "headers", {})))
+
+
+def error_page(
+    request: Request, status: int, message: str, headers: dict[str, str] | None = None
+) -> Response:
+    """Return a page that says what is wrong.
+
+    Args:
+        request: What was asked.
+        status: Of the answer.
+        message: What is wrong, and what to do.
+        headers: More headers.
+    """
+    if not wants_html(request) and "*/*" not in request.headers.get("accept", "*/*"):
+        return JSONResponse({"message": message, "detail": message}, status, headers)
+    back = _own_page(request)
+    name = HTTPStatus(status).phrase
+    return page(request, "error.html.j2", {"title": name, "message": message, "back": back}, status, headers)
+
+
+def _own_page(request: Request) -> str:
+    """Return where a person came from, if it is a page of this service."""
+    came, own = request.headers.get("referer", ""), f"{request.url.scheme}://{request.url.netloc}/"
+    return came if came.startswith(own) and came != str(request.url) else ""
+
+
+def _status(error: RankhouseError) -> int:
+    if isinstance(error, UnknownName):
+        return 404
+    return 422 if isinstance(error, WrongUse | BadData) else 503

@@ -1,0 +1,24 @@
+"""The routes of the page."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.routing import BaseRoute
+
+from rankhouse.app.serve.page import ask
+from rankhouse.app.serve.page.asked import view
+from rankhouse.app.serve.page.render import static_routes
+
+if TYPE_CHECKING:
+    from rankhouse.app.serve.host.service import Service
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """Return the routes of the page.
+
+    Args:
+        service: What is served.
+    """
+    return [view("/", partial(ask.show, service)), *static_routes()]
