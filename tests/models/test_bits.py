@@ -79,6 +79,9 @@ def assert_same_in_any_company(make, pairs):
         assert np.array_equal(make(threads, budget).score([pairs[i] for i in rows]), whole[rows]), (
             f"{size} pairs, budget {budget}, {threads} threads"
         )
+    ranker = make(2, 0)
+    parts = [ranker.model.encode(pairs[start : start + 17]) for start in range(0, len(pairs), 17)]
+    assert np.array_equal(ranker.score_encoded(type(parts[0]).join(parts)), whole)
 
 
 @pytest.mark.parametrize("compiled", [True, False])

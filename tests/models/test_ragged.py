@@ -54,6 +54,16 @@ def test_batches_waste_almost_nothing():
     assert computed < 1.05 * int(lengths.sum())
 
 
+@given(parts=st.lists(ROWS, min_size=1, max_size=4))
+def test_joined_blocks_are_their_rows_one_after_the_other(parts):
+    joined, whole = (
+        Ragged.join([Ragged.of(rows) for rows in parts]),
+        Ragged.of([r for rows in parts for r in rows]),
+    )
+    assert joined.values.tolist() == whole.values.tolist()
+    assert joined.lengths.tolist() == whole.lengths.tolist()
+
+
 def test_two_sides_are_taken_together():
     batch = TwoSided(Ragged.of([[1], [2, 2]]), Ragged.of([[3, 3], [4]]), torch.tensor([0, 5]))
     part = batch.take(torch.tensor([1]))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal, Self
 
 import torch
@@ -60,6 +61,13 @@ class DualBatch:
     queries: Packed
     which: Tensor
     passages: Packed
+
+    @classmethod
+    def join(cls, parts: Sequence[DualBatch]) -> DualBatch:
+        """Put the pairs of several batches into one, in this order."""
+        starts = accumulate((len(p.queries) for p in parts[:-1]), initial=0)
+        which = torch.cat([p.which + start for p, start in zip(parts, starts, strict=True)])
+        return cls(Packed.join([p.queries for p in parts]), which, Packed.join([p.passages for p in parts]))
 
     def __len__(self) -> int:
         return len(self.which)

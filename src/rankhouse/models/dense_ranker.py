@@ -59,6 +59,12 @@ class DenseRanker(NeuralRanker):
         """Encode n passages: (n, d) float32, each independent of the others."""
         return self._computed(texts, self.model.encode_passages, self.engine)
 
+    def vectors_of(self, batch: Packed) -> FloatArray:
+        """Return the vectors of n texts that the model turned into ids: (n, d), NaN where not a number."""
+        out = np.empty((len(batch), self._width), np.float32)
+        self.engine.run_encoded(batch, self._encoder, out)
+        return out
+
     def token_states(self, ids: Packed) -> FloatArray:
         """Return the states whose means the vectors are, end to end, the model's own tokens included: (t, w).
 

@@ -33,6 +33,11 @@ _WINDOW = 512
 class Batch(Protocol):
     """n encoded items, still ragged: ``nn.ragged.Packed``, or ``TwoSided`` where sides stay apart."""
 
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Put the items of several batches of one model into one, in this order."""
+        ...
+
     def __len__(self) -> int: ...
 
     @property
@@ -126,6 +131,21 @@ class Engine:
             finally:
                 for future in waiting:
                     future.cancel()
+
+    def run_encoded(self, batch: B, each: Callable[[B], Tensor], out: FloatArray) -> None:
+        """Fill ``out`` (n, ...) with what ``each`` gives for n items that are encoded already.
+
+        Args:
+            batch: The items; all of them are looked through for rows of like length.
+            each: Computes a batch: (m, ...).
+            out: (n, ...), filled in place.
+        """
+        self.report.add(batch.lost)
+        with self._workers() as submit:
+            rows = within_budget(batch.lengths, self._share(batch.lengths))
+            waiting = [submit(self._fill, out, batch, some, each) for some in rows]
+            for future in waiting:
+                future.result()
 
     def _encoded(self, items: Sequence[T], encode: Callable[[Sequence[T]], B]) -> Iterator[tuple[int, B]]:
         """Encode window after window, one ahead of the computing, in a thread of its own."""

@@ -117,6 +117,13 @@ class ThreeInputs:
     characters: TwoSided
     links: Ragged
 
+    @classmethod
+    def join(cls, parts: Sequence[ThreeInputs]) -> ThreeInputs:
+        """Put the pairs of several batches into one, in this order."""
+        words = TwoSided.join([p.words for p in parts])
+        characters = TwoSided.join([p.characters for p in parts])
+        return cls(words, characters, Ragged.join([p.links for p in parts]))
+
     def __len__(self) -> int:
         return len(self.words)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import islice
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -74,6 +75,7 @@ class TextIds:
         self._tokenizer, self._keep = plain(tokenizer), keep
         self._known: dict[str, Ids] = {}
         self._bytes = 0
+        self._lock = Lock()  # several threads may encode
 
     @cached_property
     def fingerprint(self) -> str:
@@ -112,16 +114,18 @@ class TextIds:
 
     def forget(self) -> None:
         """Drop all that is remembered."""
-        self._known, self._bytes = {}, 0
+        with self._lock:
+            self._known, self._bytes = {}, 0
 
     def _remember(self, new: dict[str, Ids | None]) -> None:
-        for text, ids in new.items():
-            if ids is not None:
-                self._known[text] = ids
-                self._bytes += _cost(text, ids)
-        while self._bytes > _REMEMBERED:
-            for text in list(islice(self._known, 1 + len(self._known) // 8)):
-                self._bytes -= _cost(text, self._known.pop(text))
+        with self._lock:
+            for text, ids in new.items():
+                if ids is not None and text not in self._known:
+                    self._known[text] = ids
+                    self._bytes += _cost(text, ids)
+            while self._bytes > _REMEMBERED:
+                for text in list(islice(self._known, 1 + len(self._known) // 8)):
+                    self._bytes -= _cost(text, self._known.pop(text))
 
 
 @dataclass(frozen=True)

@@ -105,11 +105,19 @@ class NeuralRanker:
             BadModel: A score is not a number; names the pair.
         """
         scores = np.empty(len(pairs), np.float32)
-        with self.compute.active():
-            scorer = self._scorer
-        self.engine.run(pairs, encode, scorer, scores)
+        self.engine.run(pairs, encode, self._warm_scorer(), scores)
         fp32 = 'try precision="fp32"; if it stays, ' if self.compute.precision == "bf16" else ""
         return numbers_only(scores, pairs, f"{fp32}use another copy of the checkpoint")
+
+    def score_encoded(self, batch: Batch) -> FloatArray:
+        """Score n pairs that ``model.encode`` turned into ids: (n,) float32, NaN where it is not a number."""
+        scores = np.empty(len(batch), np.float32)
+        self.engine.run_encoded(batch, self._warm_scorer(), scores)
+        return scores
+
+    def _warm_scorer(self) -> Callable[[Any], Tensor]:
+        with self.compute.active():
+            return self._scorer
 
     def save(self, folder: Path | str, use: Mapping[str, str] | None = None) -> Path:
         """Write the model as a bundle, whole or not at all; a bundle of that name is replaced.

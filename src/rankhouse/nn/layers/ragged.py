@@ -33,6 +33,11 @@ class Ragged:
         flat = np.concatenate([np.empty(0, np.int64), *(np.asarray(row, dtype=np.int64) for row in rows)])
         return cls(torch.from_numpy(flat), lengths)
 
+    @classmethod
+    def join(cls, parts: Sequence[Ragged]) -> Ragged:
+        """Put the rows of several blocks into one, in this order."""
+        return cls(torch.cat([p.values for p in parts]), torch.cat([p.lengths for p in parts]))
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -91,6 +96,12 @@ class TwoSided:
     passage: Ragged
     lost: Tensor
 
+    @classmethod
+    def join(cls, parts: Sequence[TwoSided]) -> TwoSided:
+        """Put the pairs of several batches into one, in this order."""
+        query, passage = Ragged.join([p.query for p in parts]), Ragged.join([p.passage for p in parts])
+        return cls(query, passage, torch.cat([p.lost for p in parts]))
+
     def __len__(self) -> int:
         return len(self.query)
 
@@ -121,6 +132,13 @@ class Packed:
     ids: Ragged
     lost: Tensor
     segments: Tensor | None = None
+
+    @classmethod
+    def join(cls, parts: Sequence[Packed]) -> Packed:
+        """Put the rows of several batches of one model into one, in this order."""
+        segments = [p.segments for p in parts if p.segments is not None]
+        ids, lost = Ragged.join([p.ids for p in parts]), torch.cat([p.lost for p in parts])
+        return cls(ids, lost, torch.cat(segments) if segments else None)
 
     def __len__(self) -> int:
         return len(self.ids)

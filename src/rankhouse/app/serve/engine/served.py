@@ -1,0 +1,400 @@
+"""A ranker that is served: opened once, touched by its worker only, asked by every request.
+
+Scores are those of :meth:`rankhouse.models.ranker.NeuralRanker.score`, to the bit.
+Shapes: n pairs or texts, d width of vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
+
+import numpy as np
+import torch
+
+from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.app.serve.contracts.errors import DeadlinePassed, NotThisModel, UnknownName
+from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.app.serve.engine.jobs import Numbers, Outcome, Work
+from rankhouse.app.serve.engine.worker import ModelWorker
+from rankhouse.core import notation
+from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
+from rankhouse.core.scores import scale_of
+from rankhouse.models import bundle
+from rankhouse.models.biencoder import BiEncoder, compare
+from rankhouse.models.contract import TokenModel
+from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.ranker import NeuralRanker
+from rankhouse.ranking.pool import POOLS, Pool
+from rankhouse.text.split import SPLITTERS, Splitter
+
+T = TypeVar("T")
+Side = Literal["query", "passage"]
+
+LONG_SPLIT: Final = "sentences(10, 5)"
+"""How long documents are cut for a model with a limit of tokens, where nobody says otherwise."""
+_CHARACTERS = 4  # of a token, about
+_LOWEST: Final = {"probability": 0.0}
+
+
+class Reading(NamedTuple):
+    """What a ranker made of n pairs.
+
+    Attributes:
+        scores: (n,) float32, higher is better; NaN where the ranker cannot read a pair.
+        tokens: (n,) tokens computed.
+        lost: (n,) tokens that did not fit.
+    """
+
+    scores: FloatArray
+    tokens: Numbers
+    lost: Numbers
+
+
+class ServedRanker:
+    """A ranker that is served.
+
+    Args:
+        name: What requests call it.
+        spec: What it was opened from.
+        ranker: The ranker; nobody else may use it from now on.
+        worker: Its thread.
+        split: How documents are cut for it.
+        pool: How passages' scores become a document's.
+    """
+
+    def __init__(
+        self, name: str, spec: str, ranker: NeuralRanker, worker: ModelWorker, *, split: Splitter, pool: Pool
+    ) -> None:
+        self.name, self.spec, self.ranker, self.worker = name, spec, ranker, worker
+        self.split, self.pool = split, pool
+        self.scale = pool.check(ranker)
+        self._pairs = Work(ranker.model.encode, ranker.score_encoded)
+        self._texts = Work(self._encode_texts, self._vectors)
+
+    def __repr__(self) -> str:
+        return f"<served {self.name}: {self.ranker!r}, {self.split}, {self.pool}>"
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether it gives vectors of texts."""
+        return isinstance(self.ranker, DenseRanker)
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that changes whenever its scores could."""
+        return self.ranker.fingerprint
+
+    def read(self, pairs: Sequence[Pair], deadline: Deadline = ENDLESS) -> Future[Reading]:
+        """Score n pairs, together with those of other requests; call it from a thread, since it tokenises.
+
+        Args:
+            pairs: What is scored.
+            deadline: When nobody waits any more.
+
+        Raises:
+            Overloaded: There is too much work already.
+        """
+        if self.is_encoder:
+            return self._read_by_vectors(pairs, deadline)
+        outcome = self.worker.submit(self._pairs, pairs, self._sizes(pairs), deadline)
+        return _then(outcome, lambda result: Reading(result.values, result.tokens, result.lost))
+
+    def submit(self, pairs: Sequence[Pair], deadline: Deadline = ENDLESS) -> Future[FloatArray]:
+        """Score n pairs: (n,) float32, NaN where the ranker cannot read one.
+
+        Args:
+            pairs: What is scored.
+            deadline: When nobody waits any more.
+
+        Raises:
+            Overloaded: There is too much work already.
+        """
+        return _then(self.read(pairs, deadline), lambda reading: reading.scores)
+
+    def encode(self, texts: Sequence[str], side: Side, deadline: Deadline = ENDLESS) -> Future[Outcome]:
+        """Encode n texts: values (n, d) float32, NaN where the encoder cannot read one.
+
+        Args:
+            texts: The texts.
+            side: "query" or "passage": some encoders read them differently.
+            deadline: When nobody waits any more.
+
+        Raises:
+            NotThisModel: It is no encoder.
+            Overloaded: There is too much work already.
+        """
+        self.require_encoder()
+        sizes = np.array([self._size(text) for text in texts], np.int64)
+        return self.worker.submit(self._texts, [(side, text) for text in texts], sizes, deadline)
+
+    def call(self, run: Callable[[], T], deadline: Deadline = ENDLESS) -> Future[T]:
+        """Have a function called that touches the model: explaining, stored passages.
+
+        Args:
+            run: What is called, in the model's thread.
+            deadline: When nobody waits any more.
+        """
+        return self.worker.call(run, deadline)
+
+    def blocking(self, deadline: Deadline = ENDLESS) -> BlockingRanker:
+        """Return a ranker (and encoder) for the verbs of ``ranking`` and ``index``, for use in a thread.
+
+        Args:
+            deadline: When its scores are not wanted any more; :class:`DeadlinePassed` is raised then.
+        """
+        return BlockingRanker(self, deadline)
+
+    def require_encoder(self) -> DenseRanker:
+        """Return the ranker as an encoder.
+
+        Raises:
+            NotThisModel: It gives no vectors.
+        """
+        if not isinstance(self.ranker, DenseRanker):
+            raise NotThisModel(
+                f'the model "{self.name}" scores pairs and gives no vectors; ask a bi-encoder', "model"
+            )
+        return self.ranker
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return how many tokens (words, for a model of words) each text has; safe in any thread."""
+        model: Any = self.ranker.model
+        if isinstance(model, TokenModel):
+            return [len(ids) for ids in model.pair_reader.texts.whole(texts)]
+        if isinstance(model, BiEncoder):
+            return [len(ids) for ids in model.text_reader.texts.whole(texts)]
+        return [len(model.reader.split(text)) for text in texts]
+
+    def warm(self) -> None:
+        """Compute something, so that the first request finds everything in place.
+
+        Raises:
+            BadModel: The model gives something that is not a number.
+        """
+        passages = [Passage(str(i), 0, "a text to begin with " * (i + 1)) for i in range(32)]
+        self.call(lambda: self.ranker.score([Pair(Query("", "warm up"), p) for p in passages])).result()
+        self.read([Pair(Query("", "warm up"), p) for p in passages]).result()
+
+    def close(self) -> None:
+        """Refuse new work and end the thread."""
+        self.worker.close()
+
+    # --- inside --------------------------------------------------------------------------------------
+
+    def _size(self, *texts: str) -> int:
+        return min(3 + sum(map(len, texts)) // _CHARACTERS, self.ranker.max_length)
+
+    def _sizes(self, pairs: Sequence[Pair]) -> Numbers:
+        return np.array([self._size(pair.query.text, pair.passage.text) for pair in pairs], np.int64)
+
+    def _encode_texts(self, texts: Sequence[tuple[Side, str]]) -> Any:  # noqa: ANN401 - Packed, a Batch
+        model = cast(BiEncoder, self.ranker.model)
+        prompts = {"query": model.policy["query_prompt"], "passage": model.policy["passage_prompt"]}
+        return model.text_reader(prompts[side] + text for side, text in texts)
+
+    def _vectors(self, batch: Any) -> FloatArray:  # noqa: ANN401 - Packed, a Batch
+        return self.require_encoder().vectors_of(batch)
+
+    def _read_by_vectors(self, pairs: Sequence[Pair], deadline: Deadline) -> Future[Reading]:
+        """Encode each distinct text of either side once, and compare."""
+        places: dict[tuple[Side, str], int] = {}
+        left = [places.setdefault(("query", pair.query.text), len(places)) for pair in pairs]
+        right = [places.setdefault(("passage", pair.passage.text), len(places)) for pair in pairs]
+        sizes = np.array([self._size(text) for _, text in places], np.int64)
+        outcome = self.worker.submit(self._texts, list(places), sizes, deadline)
+        similarity = self.require_encoder().similarity
+
+        def reading(result: Outcome) -> Reading:
+            if not pairs:
+                return Reading(result.values, result.tokens, result.lost)
+            vectors = torch.from_numpy(result.values)
+            scores: FloatArray = compare(vectors[left], vectors[right], similarity).numpy()
+            return Reading(scores, result.tokens[right], result.lost[left] + result.lost[right])
+
+        return _then(outcome, reading)
+
+
+class BlockingRanker:
+    """A ranker whose scores are waited for: what ``ranking.rerank`` and the like are handed in a thread.
+
+    Args:
+        served: Whose scores.
+        deadline: When they are not wanted any more.
+    """
+
+    def __init__(self, served: ServedRanker, deadline: Deadline = ENDLESS) -> None:
+        self._served, self._deadline = served, deadline
+        self.scale = scale_of(served.ranker)
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that changes whenever a score could."""
+        return self._served.fingerprint
+
+    @cached_property
+    def similarity(self) -> str:
+        """How its vectors are compared."""
+        return self._served.require_encoder().similarity
+
+    def score(self, pairs: Sequence[Pair]) -> FloatArray:
+        """Score n pairs: (n,) float32; what the ranker cannot read gets the lowest score there is.
+
+        Raises:
+            DeadlinePassed: The time is over.
+            Overloaded: There is too much work already.
+        """
+        scores = waited(self._served.submit(pairs, self._deadline), self._deadline)
+        return np.nan_to_num(scores, nan=_LOWEST.get(self.scale, float(np.finfo(np.float32).min)))
+
+    def encode_queries(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n queries: (n, d) float32; zeros for what the encoder cannot read."""
+        return self._encode(texts, "query")
+
+    def encode_passages(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n passages: (n, d) float32; zeros for what the encoder cannot read."""
+        return self._encode(texts, "passage")
+
+    def _encode(self, texts: Sequence[str], side: Side) -> FloatArray:
+        outcome = waited(self._served.encode(texts, side, self._deadline), self._deadline)
+        return np.nan_to_num(outcome.values)
+
+
+class Rankers(Mapping[str, ServedRanker]):
+    """The rankers of a service by name, the first of them the default."""
+
+    def __init__(self, rankers: Iterable[ServedRanker] = ()) -> None:
+        self._rankers = {ranker.name: ranker for ranker in rankers}
+
+    def __getitem__(self, name: str) -> ServedRanker:
+        return self._rankers[name]
+
+    def __iter__(self) -> Any:  # noqa: ANN401 - as Mapping has it
+        return iter(list(self._rankers))
+
+    def __len__(self) -> int:
+        return len(self._rankers)
+
+    def add(self, ranker: ServedRanker) -> None:
+        """Serve one more; one of that name is replaced and closed."""
+        before = self._rankers.get(ranker.name)
+        self._rankers[ranker.name] = ranker
+        if before is not None and before is not ranker:
+            before.close()
+
+    def choose(self, name: str | None = None, *, encoder: bool = False) -> ServedRanker:
+        """Return the ranker of a name; without one the first, by preference one that reads pairs together.
+
+        Args:
+            name: As a client gave it.
+            encoder: Whether it has to give vectors.
+
+        Raises:
+            UnknownName: There is none of that name, or none at all.
+            NotThisModel: It gives no vectors where they are asked for.
+        """
+        if name:
+            if name not in self._rankers:
+                raise UnknownName("model", name, self._rankers, "model")
+            chosen = self._rankers[name]
+        else:
+            fitting = [one for one in self._rankers.values() if one.is_encoder == encoder]
+            if not fitting and (encoder or not self._rankers):
+                raise UnknownName("model that " + ("gives vectors" if encoder else "ranks"), name or "")
+            chosen = (fitting or list(self._rankers.values()))[0]
+        if encoder:
+            chosen.require_encoder()
+        return chosen
+
+    def close(self) -> None:
+        """End the threads of all."""
+        for ranker in self._rankers.values():
+            ranker.close()
+
+
+def open_served(
+    name: str,
+    spec: str,
+    compute: ComputeOptions,
+    *,
+    split: str = "",
+    pool: str = "",
+    capacity: int = 0,
+) -> ServedRanker:
+    """Open a ranker to be served.
+
+    Args:
+        name: What requests call it.
+        spec: A bundle's folder, a training's, or a checkpoint by its family.
+        compute: Precision, device and threads.
+        split: How documents are cut, in notation; "" as its bundle says, else windows of sentences for models
+            with a limit of tokens, whole for models of words.
+        pool: How passages' scores become a document's; "" as its bundle says, else max.
+        capacity: Tokens of work that may wait for it; 0 for the usual bound.
+
+    Raises:
+        RankhouseError: It cannot be opened, or the split or pool is not known.
+    """
+    threads = compute.threads or torch.get_num_threads()
+    ranker = open_ranker(spec, ComputeOptions(compute.precision, compute.device, threads))
+    use = _use(spec)
+    by_tokens = isinstance(ranker.model, TokenModel | BiEncoder)
+    cut = split or use.get("split") or (LONG_SPLIT if by_tokens else "whole")
+    return ServedRanker(
+        name,
+        spec,
+        ranker,
+        ModelWorker(name, capacity),
+        split=notation.make(cut, SPLITTERS, "splitter"),
+        pool=notation.make(pool or use.get("pool") or "max", POOLS, "pool"),
+    )
+
+
+def waited(future: Future[T], deadline: Deadline) -> T:
+    """Wait for a result; free its work where the time is over.
+
+    Args:
+        future: What is waited for.
+        deadline: How long.
+
+    Raises:
+        DeadlinePassed: The time is over.
+    """
+    try:
+        return future.result(deadline.left)
+    except (TimeoutError, CancelledError):
+        future.cancel()
+        raise DeadlinePassed from None
+
+
+def _use(spec: str) -> Mapping[str, str]:
+    """Return how a bundle says documents are meant to be passed to it; nothing for a checkpoint."""
+    for folder in (Path(spec) / "ranker", Path(spec)):
+        if (folder / bundle.MANIFEST).is_file():
+            return bundle.read_manifest(folder).use
+    return {}
+
+
+def _then(future: Future[Any], change: Callable[[Any], T]) -> Future[T]:
+    """Return what gets the changed result; cancelling it cancels what it waits for."""
+    changed: Future[T] = Future()
+
+    def pass_on(done: Future[Any]) -> None:
+        if changed.done() or not changed.set_running_or_notify_cancel():
+            return
+        if done.cancelled():
+            changed.set_exception(CancelledError())
+        elif (error := done.exception()) is not None:
+            changed.set_exception(error)
+        else:
+            try:
+                changed.set_result(change(done.result()))
+            except Exception as error:  # noqa: BLE001 - whoever waits is told
+                changed.set_exception(error)
+
+    changed.add_done_callback(lambda one: future.cancel() if one.cancelled() else None)
+    future.add_done_callback(pass_on)
+    return changed
