@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Passage
-from rankhouse.text.split import SPLITTERS, Sentences, Whole, Windows, Words, blingfire_sentences
+from rankhouse.text.sentences import blingfire_sentences
+from rankhouse.text.split import SPLITTERS, Sentences, Whole, Windows, Words
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "text_passages.json").read_text(encoding="utf-8"))
 
@@ -312,3 +313,44 @@ def test_one_word_of_a_hundred_thousand_characters_is_one_passage():
     document = Document("d", "x" * 100_000)
     for name in SPLITTERS:
         assert [p.text for p in make(name, SPLITTERS, "splitter")(document)] == [document.text]
+
+
+TEXTS = st.text(
+    st.sampled_from("ab.!? \n\t\u3000\u00a0Zé") | st.characters(exclude_categories=["Cs"]), max_size=300
+) | st.lists(
+    st.sampled_from(["One two.", "One two.", "  ", "\n\n", "Three!", "four", "end.Begin", "\x1c"]),
+    max_size=60,
+).map(" ".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=TEXTS, title=st.sampled_from(["", "A title"]), size=st.integers(1, 6), limit=st.integers(1, 9))
+def test_spans_are_where_the_passages_stand(text, title, size, limit):
+    """Repeated sentences included: the next passage begins behind the beginning of the one before it."""
+    document = Document("d", text, title=title)
+    for split in (
+        Whole(),
+        Sentences(size, (size + 1) // 2),
+        Sentences(size, size, max_chars=50, title=False),
+        Words(limit),
+        Windows(limit, (limit + 1) // 2, 3, title=False),
+        Windows(limit, limit, None),
+    ):
+        passages, spans = split(document), split.spans(document)
+        assert len(passages) == len(spans)
+        assert all(a < b or not text.strip() for (a, _), (b, _) in pairwise(spans))
+        if text.strip():
+            for passage, (start, end) in zip(passages, spans, strict=True):
+                words = "".join(passage.text.split()).removeprefix(
+                    "Atitle." if isinstance(split, Sentences) else "Atitle"
+                )
+                assert words == "".join(text[start:end].split())
+                assert isinstance(split, Whole) or text[start:end] == text[start:end].strip()
+
+
+def test_spans_tell_equal_sentences_apart():
+    document = Document("d", "  Again.  Again.\nAgain. Again.")
+    assert Sentences(1, 1).spans(document) == [(2, 8), (10, 16), (17, 23), (24, 30)]
+    assert Words(1).spans(document) == [(2, 8), (10, 16), (17, 23), (24, 30)]
+    assert Windows(2, 1).spans(document) == [(2, 16), (10, 23), (17, 30)]
+    assert [s.spans(Document("d", " ", "T")) for s in (Sentences(), Words(), Windows())] == [[(0, 0)]] * 3

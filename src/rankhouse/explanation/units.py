@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rankhouse.text.split import blingfire_sentences
+from rankhouse.text.sentences import blingfire_sentences
 from rankhouse.text.word_breaks import spans
 
 NO_WORDS = "no words"

@@ -15,19 +15,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Protocol, runtime_checkable
 
 from rankhouse.core.arguments import check_whole
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import name_of, write
 from rankhouse.core.nouns import Document, Passage
 from rankhouse.core.sampling import passage_lot
+from rankhouse.text.sentences import SentenceFinder, Span, blingfire_sentences, places
 
-SentenceFinder = Callable[[str], Sequence[str]]
-"""A text to its sentences, in order; together they must hold every word. nltk's sent_tokenize is one."""
-
-_surrogates = re.compile("[\ud800-\udfff]")
-
+_word = re.compile(r"\S+")  # what str.split() takes for a word
 
 Split = Callable[[Document], Sequence[Passage]]
 """What cuts a document into passages: a :class:`Splitter`, or a function of your own."""
@@ -46,35 +44,21 @@ class Splitter(Protocol):
         ...
 
 
+@runtime_checkable
+class LocatingSplitter(Splitter, Protocol):
+    """A splitter that knows where its passages come from."""
+
+    def spans(self, document: Document) -> list[Span]:
+        """Return where in the document's text each passage stands, the title before it not counted.
+
+        What stands there is the passage's text but for white space. A document without text has one, (0, 0).
+        """
+        ...
+
+
 def dropped_words(split: Split) -> Callable[[Document], int]:
     """Return what counts the words of a document that a split puts into no passage; 0 for a bare function."""
     return split.dropped if isinstance(split, Splitter) else lambda _: 0
-
-
-def blingfire_sentences(text: str) -> list[str]:
-    """Find sentences with BlingFire, each exactly as it stands in the text but for white space around it.
-
-    BlingFire rewrites white space and leaves out control and zero-width characters between sentences, so its
-    sentences are only looked up in the text, and the stretches from one beginning to the next are returned.
-
-    Raises:
-        MissingExtra: The package blingfire is not installed.
-    """
-    try:
-        from blingfire import text_to_sentences  # noqa: PLC0415 - optional package, needed only here
-    except ImportError as error:
-        raise MissingExtra("splitting text into sentences", "neural") from error
-    readable = text if text.isascii() else _surrogates.sub("\ufffd", text)  # as long as the text itself
-    starts, behind = [0], 0
-    for sentence in text_to_sentences(readable).split("\n"):
-        at = readable.find(sentence[:1], behind)
-        if at < 0:
-            break  # what follows stays with the sentence before it: nothing is lost
-        starts.append(at)
-        behind = at + len(sentence)
-    starts[1:2] = []  # what stands before the first sentence belongs to it
-    ends = [*starts[1:], len(text)]
-    return [piece for start, end in zip(starts, ends, strict=True) if (piece := text[start:end].strip())]
 
 
 @dataclass(frozen=True)
@@ -88,6 +72,10 @@ class Whole:
     def dropped(self, document: Document) -> int:  # noqa: ARG002 - the same question to every splitter
         """Count the words in no passage: none."""
         return 0
+
+    def spans(self, document: Document) -> list[Span]:
+        """Return where the passage stands in the document's text."""
+        return [(0, len(document.text))]
 
     def __str__(self) -> str:
         return "whole"
@@ -134,6 +122,13 @@ class Sentences:
         ]
         return _titled(document, texts, ". " if self.title else None)
 
+    def spans(self, document: Document) -> list[Span]:
+        """Return where each passage's sentences stand in the document's text."""
+        text = document.text[: self.max_chars]
+        sentences = list(places(text, self.find(text)))
+        windows = _windows(len(sentences), self.size, self.stride)
+        return [(sentences[start][0], sentences[end - 1][1]) for start, end in windows] or [(0, 0)]
+
     def dropped(self, document: Document) -> int:
         """Count the words behind ``max_chars``, the one it cuts included, and an unused title's."""
         missing = 0 if self.title or not document.text.strip() else len(document.title.split())
@@ -176,6 +171,17 @@ class Words:
     def __call__(self, document: Document) -> list[Passage]:
         """Return the blocks, in order."""
         return _titled(document, self._blocks(document.text), " ")
+
+    def spans(self, document: Document) -> list[Span]:
+        """Return where each passage's words stand in the document's text."""
+        text = document.text
+        words = [
+            (match.start(), match.end())
+            for start, end in places(text, self.find(text))
+            for match in _word.finditer(text, start, end)
+        ]
+        ends = list(accumulate(len(block.split()) for block in self._blocks(text)))
+        return [(words[a][0], words[b - 1][1]) for a, b in pairwise([0, *ends])] or [(0, 0)]
 
     def _blocks(self, text: str) -> list[str]:
         blocks: list[str] = []
@@ -242,6 +248,12 @@ class Windows:
         words = document.text.split()
         texts = [" ".join(words[start:end]) for start, end in self._kept(document.id, len(words))]
         return _titled(document, texts, " " if self.title else None)
+
+    def spans(self, document: Document) -> list[Span]:
+        """Return where each passage's words stand in the document's text."""
+        words = [(match.start(), match.end()) for match in _word.finditer(document.text)]
+        windows = self._kept(document.id, len(words))
+        return [(words[start][0], words[end - 1][1]) for start, end in windows] or [(0, 0)]
 
     def _kept(self, doc_id: str, n_words: int) -> list[tuple[int, int]]:
         spans = list(_windows(n_words, self.size, self.stride))
