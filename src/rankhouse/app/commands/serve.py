@@ -6,27 +6,101 @@ from pathlib import Path
 
 import click
 
-from rankhouse.app import console
-from rankhouse.app.options import PATH
+from rankhouse.app.options import COUNT, FROM_ZERO, PATH, computing
+from rankhouse.app.rankers import ComputeOptions
 from rankhouse.core.errors import MissingExtra
 
+_SECONDS = click.FloatRange(0, min_open=True, max=1e6)
 
-@click.command("serve", epilog="Example:  rankhouse serve my.index --ranker ce='crossencoder(\"DIR\")'")
-@click.argument("indexes", nargs=-1, type=PATH)
+
+@click.command(
+    "serve",
+    epilog="Example:  rankhouse serve my.index --ranker ce='crossencoder(\"DIR\")' --judgements mine.qrels",
+)
+@click.argument("indexes", nargs=-1, metavar="[[NAME=]INDEX]...")
+@click.option("--ranker", "rankers", multiple=True, metavar="[NAME=]RANKER",
+              help="A ranker or an encoder; of several the first is the default.")  # fmt: skip
+@click.option("--split", default="", help="How long documents are cut.  [default: each ranker's own way]")
+@click.option("--pool", default="", help="What makes one score of passages.  [default: each ranker's own]")
+@click.option("--queries", type=PATH, help="Questions to choose from, of the first index.")
+@click.option("--qrels", type=PATH, help="Judgements of them that are there already; only read.")
+@click.option(
+    "--run", "runs", multiple=True, metavar="[NAME=]RUN", help="A run to compare beside the systems."
+)
+@click.option("--judgements", type=PATH, help="The qrels file that judging writes; without it nobody judges.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True,
               help="The port; 0 takes a free one.")  # fmt: skip
-def command(indexes: tuple[Path, ...], host: str, port: int) -> None:
-    """Serve indexes and rankers over HTTP."""
+@click.option("--key-file", type=PATH, help="Keys of those who may come in, NAME KEY [read] a line.")
+@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME",
+              help="Another name under which the service is reached, such as a proxy's.")  # fmt: skip
+@click.option("--max-body", type=COUNT, default=64, show_default=True, metavar="MIB",
+              help="The largest request.")  # fmt: skip
+@click.option("--queue", "queue_tokens", type=FROM_ZERO, default=0, metavar="TOKENS",
+              help="Work that may wait for a model; 0 for the usual bound.")  # fmt: skip
+@click.option("--timeout", type=_SECONDS, default=300, show_default=True, metavar="SECONDS",
+              help="The longest that a request may take.")  # fmt: skip
+@click.option("--grace", type=_SECONDS, default=30, show_default=True, metavar="SECONDS",
+              help="How long requests may go on after SIGTERM.")  # fmt: skip
+@click.option("--access-log", type=PATH, metavar="FILE",
+              help="A line of JSON a request; - for standard error.")  # fmt: skip
+@click.option("--audit", type=PATH, metavar="FILE",
+              help="Who judged, trained, tried keys.  [default: JUDGEMENTS.audit.jsonl]")  # fmt: skip
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@computing
+def command(
+    indexes: tuple[str, ...],
+    rankers: tuple[str, ...],
+    split: str,
+    pool: str,
+    queries: Path | None,
+    qrels: Path | None,
+    runs: tuple[str, ...],
+    judgements: Path | None,
+    host: str,
+    port: int,
+    key_file: Path | None,
+    allow_hosts: tuple[str, ...],
+    max_body: int,
+    queue_tokens: int,
+    timeout: float,
+    grace: float,
+    access_log: Path | None,
+    audit: Path | None,
+    opens: bool,
+    precision: str,
+    device: str,
+    threads: int,
+) -> None:
+    """Serve indexes and rankers: an API that every rerank client speaks, and a page in the browser.
+
+    Without any INDEX or --ranker, what rankhouse demo left in ./demo is served.
+    """
     try:
-        from rankhouse.app.serve.host.service import open_service
-        from rankhouse.app.serve.host.serving import address_of, bind, check_exposure, serve
-        from rankhouse.app.serve.host.settings import ServeOptions
+        from rankhouse.app.serve.host import arguments, serving
+        from rankhouse.app.serve.host.settings import Limits, ServeOptions
     except ImportError as error:
         raise MissingExtra("rankhouse serve", "serve") from error
-    options = ServeOptions({path.name: path for path in indexes}, host=host, port=port)
-    check_exposure(options)
-    listener = bind(host, port)
-    service = open_service(options)
-    console.say(f"rankhouse serves {address_of(host, listener)}")
-    serve(service, listener)
+    options = arguments.demo_options(arguments.DEMO) if not (indexes or rankers) else ServeOptions()
+    judgements = judgements or options.judgements
+    if audit is None and judgements is not None:
+        audit = judgements.with_name(f"{judgements.name}.audit.jsonl")
+    options = ServeOptions(
+        arguments.named_indexes(indexes) or options.indexes,
+        arguments.named_rankers(rankers) or options.rankers,
+        queries or options.queries,
+        qrels or options.qrels,
+        arguments.named_runs(runs) or options.runs,
+        judgements,
+        split=split,
+        pool=pool,
+        host=host,
+        port=port,
+        key_file=key_file,
+        allow_hosts=allow_hosts,
+        access_log=access_log,
+        audit=audit,
+        compute=ComputeOptions(precision, device, threads),
+        limits=Limits(max_body << 20, request=timeout, grace=grace, queue_tokens=queue_tokens),
+    )
+    serving.start(options, opens=opens)

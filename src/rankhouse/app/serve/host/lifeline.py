@@ -24,6 +24,10 @@ from rankhouse.app.serve.host.service import Phase, Service
 BODIES_AT_ONCE = 4
 """So many bodies of the largest size may be held at once."""
 _LINGER = 2.0  # seconds in which a refused body is still taken in, so that its sender reads the refusal
+_NOT_READY = {
+    Phase.STARTING: "the service has begun and still opens its models; ask again in a moment",
+    Phase.DRAINING: "the service is about to end and takes no more work; ask again in a moment",
+}
 _CLOSE = {"connection": "close"}
 
 
@@ -57,7 +61,7 @@ class Lifelines:
 
     Args:
         app: What is behind it.
-        service: Its limits hold; its ``in_progress`` is kept.
+        service: Its limits hold; it counts what is in progress.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -68,24 +72,29 @@ class Lifelines:
         """Answer a request; see ASGI."""
         if scope["type"] != "http" or scope["path"] in probes.PATHS:
             await self._app(scope, receive, send)
-        elif self._service.phase is Phase.DRAINING:
-            message = "the service is about to end and takes no more work; ask again in a moment"
+        elif self._service.phase is not Phase.READY:
+            message = _NOT_READY[self._service.phase]
             await refusal(503, message, {"retry-after": "1", **_CLOSE})(scope, receive, send)
         else:
-            self._service.in_progress += 1
-            try:
-                await self._answer(scope, receive, send)
-            finally:
-                self._service.in_progress -= 1
+            exchange = _Exchange(send)
+            with self._service.running():
+                try:
+                    await self._answer(scope, receive, exchange)
+                except asyncio.CancelledError:
+                    if not self._service.is_over:
+                        raise
+                    if not exchange.is_answering:
+                        message = "the service ends, and its time to finish requests is over; ask again"
+                        await refusal(503, message, {"retry-after": "1", **_CLOSE})(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         state, body = scope.setdefault("state", {}), bytearray()
         try:
             await self._read(Headers(scope=scope), receive, body)
-            state["bytes_in"] = len(body)
-            await self._run(scope, bytes(body), receive, send)
+            state["bytes_in"], exchange.body = len(body), bytes(body)
+            await self._run(scope, receive, exchange)
         except _RefusedBody as refused:
-            await _refuse_unread(refused.response, scope, receive, send)
+            await _refuse_unread(refused.response, scope, receive, exchange.send)
         except _HungUp:
             state["hung_up"] = True
         finally:
@@ -132,10 +141,9 @@ class Lifelines:
                 429, "too many large requests are in progress; ask again in a moment", retry=True
             )
 
-    async def _run(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    async def _run(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         """Run the handler beside a watch for the client, and within its time."""
         line = Lifeline(time.monotonic() + self._limits.request)
-        exchange = _Exchange(body, send)
         scope["state"]["lifeline"] = line
         work = asyncio.ensure_future(self._app(scope, exchange.receive, exchange.send))
         watch = asyncio.ensure_future(_hang_up(receive))
@@ -156,7 +164,7 @@ class Lifelines:
             await asyncio.gather(*both, return_exceptions=True)
         if watch.cancelled():
             message = f"no answer within {self._limits.request:g} s, the most that a request may take"
-            await refusal(504, message)(scope, receive, send)
+            await refusal(504, message)(scope, receive, exchange.send)
         else:
             scope["state"]["hung_up"] = True
 
@@ -165,20 +173,19 @@ class _Exchange:
     """What a handler receives and sends once its body has been read.
 
     Args:
-        body: The body.
         send: Where answers go.
     """
 
-    def __init__(self, body: bytes, send: Send) -> None:
-        self._body: bytes | None = body
+    def __init__(self, send: Send) -> None:
         self._send = send
+        self.body: bytes | None = None
         self.is_answering = False
 
     async def receive(self) -> Message:
         """Return the body, once; who asks again waits for a hang-up, which cancels the handler."""
-        if self._body is None:
+        if self.body is None:
             await asyncio.get_running_loop().create_future()
-        body, self._body = self._body, None
+        body, self.body = self.body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Message) -> None:

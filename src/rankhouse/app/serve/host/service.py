@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from rankhouse.app.serve.host.journal import Audit, Lines
 from rankhouse.app.serve.host.keys import Keys
 from rankhouse.app.serve.host.metrics import Metrics
 from rankhouse.app.serve.host.settings import ServeOptions
+from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.core.corpora import read_queries
+from rankhouse.core.nouns import Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.core.trec import read_qrels, read_run
 
 
 class Phase(StrEnum):
@@ -28,24 +36,31 @@ class Service:
     Attributes:
         options: What the service was told when it started.
         catalogue: Indexes and rankers by name.
-        judgements: What judges said; None where the service only reads.
+        judgements: What judges say; None where nobody judges.
+        queries: Questions of the first index, to choose from.
+        qrels: Judgements of them that were there before; only read.
+        runs: Name -> run of them, to compare beside the systems.
         keys: Who may come in; None lets everybody in.
         metrics: What is counted.
         audit: Gets a line for whatever was judged, trained or refused.
         access_log: Gets a line a request.
         phase: Where the service is in its life; ready once its models are warm.
-        in_progress: Requests that are being answered, probes aside.
+        is_over: Whether even requests in progress have no time left.
     """
 
     options: ServeOptions
     catalogue: Catalogue = field(default_factory=lambda: Catalogue({}))
-    judgements: Any = None
+    judgements: JudgementStore | None = None
+    queries: tuple[Query, ...] = ()
+    qrels: Qrels = field(default_factory=dict)
+    runs: Mapping[str, Run] = field(default_factory=dict)
     keys: Keys | None = None
     metrics: Metrics = field(default_factory=Metrics)
     audit: Audit = field(default_factory=lambda: Audit(None))
     access_log: Lines = field(default_factory=lambda: Lines(None))
     phase: Phase = Phase.STARTING
-    in_progress: int = 0
+    is_over: bool = False
+    _tasks: set[asyncio.Task[object]] = field(default_factory=set)
 
     def warm(self) -> None:
         """Open and warm whatever the first request would otherwise wait for; then the service is ready."""
@@ -56,8 +71,32 @@ class Service:
         """Take no more work: the service says at once that it is not ready."""
         self.phase = Phase.DRAINING
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the task at work as a request in progress while a block runs."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            yield
+        finally:
+            self._tasks.discard(task)
+
+    @property
+    def in_progress(self) -> int:
+        """Requests that are being answered, probes aside."""
+        return len(self._tasks)
+
+    def cut_off(self) -> None:
+        """End what is still in progress: its clients are told to ask again. Called in the event loop."""
+        self.is_over = True
+        for task in self._tasks:
+            task.cancel()
+
     def close(self) -> None:
         """Let go of models, files and processes."""
+        if self.judgements is not None:
+            self.judgements.close()
         self.access_log.close()
 
 
@@ -70,10 +109,16 @@ def open_service(options: ServeOptions) -> Service:
     Raises:
         RankhouseError: An index, a ranker or a file cannot be opened.
     """
-    return Service(
-        options,
-        Catalogue(options.indexes),
-        keys=None if options.key_file is None else Keys.read(options.key_file),
-        audit=Audit(options.audit),
-        access_log=Lines(options.access_log),
-    )
+    keys = None if options.key_file is None else Keys.read(options.key_file)
+    queries = () if options.queries is None else tuple(read_queries(options.queries))
+    catalogue = Catalogue(options.indexes)
+    qrels = {} if options.qrels is None else read_qrels(options.qrels)
+    runs = {name: read_run(path) for name, path in options.runs.items()}
+    store = None if options.judgements is None else JudgementStore(options.judgements, queries)
+    try:
+        audit, access_log = Audit(options.audit), Lines(options.access_log)
+    except BaseException:
+        if store is not None:
+            store.close()
+        raise
+    return Service(options, catalogue, store, queries, qrels, runs, keys, audit=audit, access_log=access_log)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Iterator
+import webbrowser
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -18,7 +21,7 @@ from rankhouse.app.serve.host.application import build_app
 from rankhouse.app.serve.host.connection import PatientProtocol
 from rankhouse.app.serve.host.gates import is_loopback
 from rankhouse.app.serve.host.keys import MAKE_ONE
-from rankhouse.app.serve.host.service import Phase, Service
+from rankhouse.app.serve.host.service import Phase, Service, open_service
 from rankhouse.app.serve.host.settings import ServeOptions
 from rankhouse.core.errors import WrongUse
 
@@ -81,28 +84,51 @@ def address_of(host: str, listener: socket.socket) -> str:
     return f"http://{f'[{named}]' if ':' in named else named}:{listener.getsockname()[1]}/"
 
 
-def serve(service: Service, listener: socket.socket) -> None:
-    """Answer requests until SIGTERM or Ctrl-C; requests in progress then have the grace time to end.
+def start(options: ServeOptions, *, opens: bool = False) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests in progress then have the grace time to end.
 
     Args:
-        service: What is served; closed at the end.
-        listener: A bound socket; closed at the end.
+        options: What is served, to whom.
+        opens: Open the page in the browser once it is ready.
 
     Raises:
-        RankhouseError: The warm-up failed.
+        RankhouseError: Something cannot be opened, or nothing can listen there.
     """
-    server = make_server(service)
+    check_exposure(options)
+    listener = bind(options.host, options.port)
+    address = address_of(options.host, listener)
+
+    def say_ready() -> None:
+        console.say(f"rankhouse serves {_counted(options)} at {address} (Ctrl-C ends it)")
+        if opens:
+            webbrowser.open(address)
+
     try:
-        server.run([listener])
+        service = open_service(options)
+        try:
+            server = make_server(service, say_ready)
+            server.run([listener])
+        finally:
+            service.close()
     finally:
-        service.close()
         listener.close()
     if server.fault is not None:
         raise server.fault
+    server.end()
 
 
-def make_server(service: Service) -> Server:
-    """Return the server of a service, not yet running."""
+def _counted(options: ServeOptions) -> str:
+    counts = ((len(options.indexes), "index", "indexes"), (len(options.rankers), "ranker", "rankers"))
+    return " and ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n) or "nothing"
+
+
+def make_server(service: Service, when_ready: Callable[[], None] = lambda: None) -> Server:
+    """Return the server of a service, not yet running.
+
+    Args:
+        service: What is served.
+        when_ready: Called once its models are warm.
+    """
     limits = service.options.limits
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # malformed requests are no news
     config = uvicorn.Config(
@@ -117,7 +143,7 @@ def make_server(service: Service) -> Server:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=_LAST_WORDS,
     )
-    return Server(config, service)
+    return Server(config, service, when_ready)
 
 
 class Server(uvicorn.Server):
@@ -126,11 +152,15 @@ class Server(uvicorn.Server):
     Args:
         config: uvicorn's settings.
         service: What is served.
+        when_ready: Called once its models are warm.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, when_ready: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(config)
-        self._service = service
+        self._service, self._when_ready = service, when_ready
+        self._signals: list[int] = []
         self._ends = 0.0  # when the grace is over
         self.fault: BaseException | None = None
 
@@ -142,6 +172,8 @@ class Server(uvicorn.Server):
     def _warm(self) -> None:
         try:
             self._service.warm()
+            if self._service.phase is Phase.READY:
+                self._when_ready()
         except BaseException as error:  # noqa: BLE001 - raised anew when the server has stopped
             self.fault, self.should_exit = error, True
 
@@ -163,8 +195,9 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain; a second signal ends at once."""
         del frame
+        self._signals.append(sig)
         if self._service.phase is Phase.DRAINING:
-            self.should_exit = self.force_exit = True
+            self._ends = 0.0
             return
         self._service.drain()
         self._ends = time.monotonic() + self._service.options.limits.grace
@@ -177,8 +210,21 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Look ten times a second whether the drain is over."""
         if self._service.phase is Phase.DRAINING and not self.should_exit:
-            is_late = time.monotonic() > self._ends
-            if is_late:
-                console.say(f"{self._service.in_progress} requests had not ended in time and were cut off")
-            self.should_exit = is_late or not self._service.in_progress
+            waiting, is_late = self._service.in_progress, time.monotonic() > self._ends
+            if waiting and is_late and not self._service.is_over:
+                console.say(f"{waiting} requests had not ended in time and were cut off")
+                self._service.cut_off()
+            else:
+                self.should_exit = not waiting or self._service.is_over
         return await super().on_tick(counter)
+
+    def end(self) -> None:
+        """End the process where a thread still computes for nobody, which would keep it alive.
+
+        The code is 0 after a drain, and tells the signal where a second one came.
+        """
+        code = 128 + self._signals[-1] if len(self._signals) > 1 else 0
+        others = [t for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
+        if code or others:
+            sys.stderr.flush()
+            os._exit(code)

@@ -1,0 +1,301 @@
+"""A service's life as a process: it says where it is, drains on a signal, and ends with the right code."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src"
+SLOW = """
+import sys, time, asyncio, threading
+from anyio import to_thread
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from rankhouse.app import cli
+from rankhouse.app.serve.host import application
+from rankhouse.app.serve.host.service import Service
+
+async def slow(request):
+    await asyncio.sleep(float(request.query_params["seconds"]))
+    return PlainTextResponse("done")
+
+async def stuck(request):
+    await to_thread.run_sync(time.sleep, float(request.query_params["seconds"]))
+    return PlainTextResponse("done")
+
+application.ROOMS += (lambda service: [Route("/slow", slow), Route("/stuck", stuck)],)
+warm = Service.warm
+def warm_slowly(self):
+    time.sleep(float(warming))
+    if warming == "1.5":
+        raise cli.RankhouseError("the model is no good")
+    warm(self)
+Service.warm = warm_slowly
+warming = sys.argv.pop(1)
+cli.main()
+"""
+
+
+class Process:
+    """``rankhouse serve`` with a slow route or two, as a process of its own."""
+
+    def __init__(self, folder, *arguments, warming="0", program=SLOW):
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, *([warming] if program == SLOW else []), *map(str, arguments)],
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(SRC), "COLUMNS": "200"},
+        )
+        self.said = ""
+
+    def port(self):
+        while not (match := re.search(r"http://[^:]+:(\d+)/", self.said)):
+            line = self.process.stderr.readline()
+            assert line, self.said
+            self.said += line
+        return int(match[1])
+
+    def end(self, seconds=20):
+        _, err = self.process.communicate(timeout=seconds)
+        self.said += err
+        return self.process.returncode
+
+
+@pytest.fixture
+def serve(tmp_path):
+    started = []
+
+    def begin(*arguments, **more):
+        started.append(Process(tmp_path, "serve", *arguments, **more))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()
+
+
+@pytest.fixture
+def index(tmp_path):
+    from rankhouse.core.nouns import Document
+    from rankhouse.index.lexical.build import build
+
+    build(
+        [Document("d1", "Pilots steer ships."), Document("d2", "A lock lifts ships.")], tmp_path / "my.index"
+    )
+    return tmp_path / "my.index"
+
+
+def ask_later(client, path, answers):
+    thread = threading.Thread(target=lambda: answers.append(client.get(path)))
+    thread.start()
+    time.sleep(0.4)
+    return thread
+
+
+@pytest.fixture
+def client_of():
+    from tests.serve.conftest import Client
+
+    return lambda process: Client(process.port())
+
+
+def test_a_drain_answers_probes_and_what_is_in_progress_and_ends_with_0(serve, index, client_of):
+    process = serve(index, "--port", 0)
+    client = client_of(process)
+    client.wait(200)
+    answers = []
+    thread = ask_later(client, "/slow?seconds=2", answers)
+    process.process.send_signal(signal.SIGTERM)
+    client.wait(503, seconds=1)
+    assert client.get("/readyz").json == {"status": "draining"}
+    assert client.get("/healthz").status == 200
+    late = client.get("/slow?seconds=0")
+    assert (late.status, late.headers["retry-after"], late.headers["connection"]) == (503, "1", "close")
+    thread.join(10)
+    assert answers[0].status == 200
+    assert answers[0].body == b"done"
+    assert process.end() == 0
+    assert "1 requests in progress have 30 s" in process.said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_service_ends_at_once_with_0(serve, index, client_of, number):
+    process = serve(index, "--port", 0)
+    client = client_of(process)
+    client.wait(200)
+    with client.connect() as idle:
+        idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert idle.recv(1000)
+        begun = time.monotonic()
+        process.process.send_signal(number)
+        assert process.end() == 0
+    assert time.monotonic() - begun < 5
+    assert "Traceback" not in process.said
+
+
+@pytest.mark.parametrize("path", ["/slow?seconds=60", "/stuck?seconds=60"])
+def test_what_outlasts_the_grace_is_cut_off(serve, index, client_of, path):
+    process = serve(index, "--port", 0, "--grace", 1)
+    client = client_of(process)
+    client.wait(200)
+    with client.connect() as line:
+        line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        time.sleep(0.3)
+        begun = time.monotonic()
+        process.process.send_signal(signal.SIGTERM)
+        assert line.recv(1000).startswith(b"HTTP/1.1 503 ")
+        assert process.end() == 0
+    assert 0.9 < time.monotonic() - begun < 8
+    assert "1 requests had not ended in time" in process.said
+    assert "Traceback" not in process.said
+
+
+def test_a_second_signal_ends_at_once(serve, index, client_of):
+    process = serve(index, "--port", 0)
+    client = client_of(process)
+    client.wait(200)
+    with client.connect() as line:
+        line.sendall(b"GET /stuck?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(0.3)
+        process.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        begun = time.monotonic()
+        process.process.send_signal(signal.SIGINT)
+        assert process.end() == 130
+    assert time.monotonic() - begun < 5
+    assert "Traceback" not in process.said
+
+
+def test_a_client_that_hung_up_does_not_hold_the_process(serve, index, client_of):
+    process = serve(index, "--port", 0)
+    client = client_of(process)
+    client.wait(200)
+    with client.connect() as line:
+        line.sendall(b"GET /stuck?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(0.3)
+    time.sleep(0.3)
+    begun = time.monotonic()
+    process.process.send_signal(signal.SIGTERM)
+    assert process.end() == 0
+    assert time.monotonic() - begun < 5
+
+
+def test_until_its_models_are_warm_a_service_is_not_ready(serve, index, tmp_path):
+    from tests.serve.conftest import Client
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = serve(index, "--port", port, warming="3")
+    client = Client(port)
+    ends = time.monotonic() + 20
+    while time.monotonic() < ends:
+        try:
+            assert client.get("/readyz").json == {"status": "starting"}
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+    early = client.get("/metrics")
+    assert (early.status, early.headers["retry-after"]) == (503, "1")
+    client.wait(200)
+    assert process.port() == port
+    assert client.get("/metrics").status == 200
+
+
+def test_a_warm_up_that_fails_ends_the_service_and_says_why(serve, index):
+    process = serve(index, "--port", 0, warming="1.5")
+    assert process.end() == 1
+    assert "the model is no good" in process.said
+    assert "Traceback" not in process.said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["absent.index"], 1, "absent.index"),
+        ([], 2, "rankhouse up FOLDER"),
+        (["my.index", "a/my.index"], 2, "already names my.index"),
+        (["my.index", "--host", "0.0.0.0"], 2, "a key is needed"),
+        (["my.index", "--host", "no.such.host.invalid"], 2, "a key is needed"),
+        (
+            ["my.index", "--host", "203.0.113.7", "--key-file", "keys.txt"],
+            2,
+            "nothing can listen on 203.0.113.7",
+        ),
+        (["my.index", "--key-file", "open.txt"], 2, "chmod 600"),
+        (["my.index", "--key-file", "absent.txt"], 1, "make a key file"),
+        (["my.index", "--queries", "absent.tsv"], 1, "absent.tsv"),
+        (["my.index", "--port", "70000"], 2, "70000"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(serve, index, tmp_path, arguments, code, message):
+    (tmp_path / "keys.txt").write_text("ann 0123456789abcdef\n")
+    (tmp_path / "keys.txt").chmod(0o600)
+    (tmp_path / "open.txt").write_text("ann 0123456789abcdef\n")
+    (tmp_path / "open.txt").chmod(0o644)
+    process = serve("--port", 0, *arguments) if "--port" not in arguments else serve(*arguments)
+    assert process.end() == code, process.said
+    assert message in process.said
+    assert "Traceback" not in process.said
+
+
+def test_a_port_in_use_is_said(serve, index, client_of):
+    first = serve(index, "--port", 0)
+    client_of(first).wait(200)
+    second = serve(index, "--port", first.port())
+    assert second.end() == 2
+    assert "another rankhouse serve" in second.said
+
+
+def test_one_judgements_file_has_one_service(serve, index, client_of):
+    first = serve(index, "--port", 0, "--judgements", "mine.qrels")
+    client_of(first).wait(200)
+    second = serve(index, "--port", 0, "--judgements", "mine.qrels")
+    assert second.end() == 2
+    assert "another process is writing it" in second.said
+    first.process.send_signal(signal.SIGTERM)
+    assert first.end() == 0
+    third = serve(index, "--port", 0, "--judgements", "mine.qrels")
+    client_of(third).wait(200)
+
+
+def test_the_access_log_is_json_without_questions(serve, index, client_of, tmp_path):
+    process = serve(index, "--port", 0, "--access-log", "log/access.jsonl")
+    client = client_of(process)
+    client.wait(200)
+    client.get("/healthz?query=secret", X_Request_Id="abc-1")
+    process.process.send_signal(signal.SIGTERM)
+    assert process.end() == 0
+    text = (tmp_path / "log" / "access.jsonl").read_text()
+    last = json.loads(text.splitlines()[-1])
+    assert (last["path"], last["status"], last["id"], last["client"]) == (
+        "/healthz",
+        200,
+        "abc-1",
+        "127.0.0.1",
+    )
+    assert "secret" not in text
+
+
+def test_without_the_extra_the_command_says_what_to_install(tmp_path):
+    program = (
+        "import sys; sys.modules['uvicorn'] = None\n"
+        "from rankhouse.app import cli\n"
+        "sys.argv = ['rankhouse', 'serve']; cli.main()"
+    )
+    process = Process(tmp_path, program=program)
+    assert process.end() == 2
+    assert 'pip install "rankhouse[serve]"' in process.said
