@@ -63,6 +63,16 @@ class Manifest(msgspec.Struct, frozen=True):
         ]
         return blake2b(msgspec.json.encode([self.analyzer, sums]), digest_size=16).hexdigest()
 
+    def began_as(self, fingerprint: str) -> bool:
+        """Return whether the index had this fingerprint before documents were added, or has it now.
+
+        Those documents still stand first. Their texts cannot have changed: an index's segments are never
+        written again, and the fingerprint is one of their checksums.
+        """
+        counts = range(len(self.segments), -1, -1)
+        earlier = (msgspec.structs.replace(self, segments=self.segments[:count]) for count in counts)
+        return any(one.fingerprint == fingerprint for one in earlier)
+
     def save(self, folder: Path) -> None:
         """Write the manifest into an index folder, whole or not at all."""
         content = msgspec.json.encode(self)

@@ -156,16 +156,13 @@ class PrecomputedPassages(DataFolder[PrecomputedState]):
     def covered(self, index: Manifest) -> int:
         """Return how many documents of an index, from its first, these passages are of.
 
-        Documents added to the index since stand behind those. Their texts cannot have changed: an index's
-        segments are never written again, and the fingerprint is one of their checksums.
+        Documents added to the index since stand behind those.
 
         Raises:
             BadIndex: The index is another one, or was made anew.
         """
-        for count in range(len(index.segments), -1, -1):
-            part = msgspec.structs.replace(index, segments=index.segments[:count])
-            if part.fingerprint == self.state.collection:
-                return self.state.documents
+        if index.began_as(self.state.collection):
+            return self.state.documents
         raise BadIndex(
             f"{self.folder}: was made from other documents than the index holds now; {AGAIN}: what is still "
             "right is kept, or say --overwrite"

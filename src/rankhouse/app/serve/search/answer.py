@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rankhouse.app.searching import with_snippets
+from rankhouse.app.serve.engine.deadline import Deadline
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.app.serve.search.stages import Ranked, rank
 from rankhouse.app.serve.search.systems import SystemSpec
@@ -120,8 +121,9 @@ def search(service: Searching, request: SearchRequest) -> SearchAnswer:
         raise WrongUse(f"k={request.k}: ask for 1 to {MOST_ASKED:,} documents")
     view = service.catalogue.view(request.index)
     spec = request.spec or service.catalogue.system(request.system, view.name)
-    until = None if request.deadline_s is None else started + request.deadline_s
-    ranked = rank(service.catalogue, view, spec, Query("query", request.query), until)
+    spec = replace(spec, k=max(spec.k, request.k))
+    deadline = Deadline.after(request.deadline_s)
+    ranked = rank(service.catalogue, view, spec, Query("query", request.query), deadline)
     return SearchAnswer(
         view.name,
         spec.name,

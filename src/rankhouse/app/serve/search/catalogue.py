@@ -5,42 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from rankhouse.app.explaining.names import nearest
+from rankhouse.app.serve.contracts.errors import UnknownName
 from rankhouse.app.serve.search.systems import SystemSpec, usual_systems
 from rankhouse.app.serve.search.view import IndexView
-from rankhouse.core.errors import RankhouseError, WrongUse, name_few
+from rankhouse.core.errors import RankhouseError
 from rankhouse.index.lexical import manifest
 
-
-class UnknownName(WrongUse):
-    """An index, a ranker, a system or a document that the service does not have.
-
-    Args:
-        kind: "index", "ranker", "system", "document" ...
-        wanted: What was asked for.
-        known: What there is.
-    """
-
-    def __init__(self, kind: str, wanted: str, known: Mapping[str, object] | tuple[str, ...]) -> None:
-        close, some = nearest(wanted, known), name_few(known, 10, quoted=True) or "none"
-        guess = f'; did you mean "{close}"?' if close else ""
-        super().__init__(f'there is no {kind} "{wanted:.80}" here{guess}; there are: {some}')
-
-
-class RankerLike(Protocol):
-    """What the catalogue asks of a ranker."""
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        ...
-
-    @property
-    def is_encoder(self) -> bool:
-        """Whether it turns texts into vectors."""
-        ...
+if TYPE_CHECKING:
+    from rankhouse.app.serve.engine.served import ServedRanker
 
 
 class ServedIndex:
@@ -102,9 +76,11 @@ class Catalogue:
         RankhouseError: An index cannot be opened.
     """
 
-    def __init__(self, indexes: Mapping[str, Path], rankers: Mapping[str, RankerLike] | None = None) -> None:
+    def __init__(
+        self, indexes: Mapping[str, Path], rankers: Mapping[str, ServedRanker] | None = None
+    ) -> None:
         self._indexes = {name: ServedIndex(name, path) for name, path in indexes.items()}
-        self._rankers = dict(rankers or {})
+        self._rankers: Mapping[str, ServedRanker] = rankers if rankers is not None else {}
         self._systems: dict[str, SystemSpec] = {}
 
     @property
@@ -113,9 +89,9 @@ class Catalogue:
         return tuple(self._indexes)
 
     @property
-    def rankers(self) -> Mapping[str, RankerLike]:
+    def rankers(self) -> Mapping[str, ServedRanker]:
         """The rankers by name."""
-        return dict(self._rankers)
+        return self._rankers
 
     def view(self, index: str = "") -> IndexView:
         """Return an index as it is now.
@@ -128,22 +104,26 @@ class Catalogue:
         """
         name = index or next(iter(self._indexes), "")
         if name not in self._indexes:
-            raise UnknownName("index", name, self._indexes)
+            raise UnknownName("index", name, self._indexes, "index")
         return self._indexes[name].view()
 
-    def ranker(self, name: str) -> RankerLike:
+    def ranker(self, name: str) -> ServedRanker:
         """Return a ranker.
 
         Raises:
             UnknownName: There is no such ranker.
         """
         if name not in self._rankers:
-            raise UnknownName("ranker", name, self._rankers)
+            raise UnknownName("ranker", name, self._rankers, "ranker")
         return self._rankers[name]
 
-    def add_ranker(self, ranker: RankerLike) -> None:
+    def add_ranker(self, ranker: ServedRanker) -> None:
         """Offer one ranker more, from now on; one of that name is replaced."""
-        self._rankers = {**self._rankers, ranker.name: ranker}
+        from rankhouse.app.serve.engine.served import Rankers
+
+        if not isinstance(self._rankers, Rankers):
+            self._rankers = Rankers(self._rankers.values())
+        self._rankers.add(ranker)
 
     def add_system(self, spec: SystemSpec) -> None:
         """Offer one system more, from now on, before the usual one of that name."""
@@ -181,5 +161,5 @@ class Catalogue:
         if not name:
             return max(systems.values(), key=lambda spec: (bool(spec.ranker), len(spec.models)))
         if name not in systems:
-            raise UnknownName("system", name, systems)
+            raise UnknownName("system", name, systems, "system")
         return systems[name]

@@ -1,21 +1,42 @@
-"""A system at work on one question: its first stages, its fusion, its ranker."""
+"""A system at work on one question: its first stages, its fusion, its ranker.
+
+Documents and numbers are those of ``rankhouse search``, ``rerank`` and ``fuse``, to the bit.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from rankhouse.app.precomputed import PrecomputedScorer
+from rankhouse.app.rankers import DenseModel, is_dense
+from rankhouse.app.serve.contracts.errors import DeadlinePassed
+from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
 from rankhouse.core import notation
-from rankhouse.core.nouns import Query
+from rankhouse.core.nouns import FloatArray, Query, StoredPair, StoredPassage
 from rankhouse.core.run import Ranking, Run
+from rankhouse.index.dense.exact import search
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.lexical.weighting import WEIGHTINGS
-from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.ranking.fuse import FUSIONS, rrf
+from rankhouse.ranking.pool import POOLS
+from rankhouse.ranking.rerank import rerank
+from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
+    from rankhouse.app.serve.engine.served import ServedRanker
     from rankhouse.app.serve.search.catalogue import Catalogue
     from rankhouse.app.serve.search.systems import SystemSpec
     from rankhouse.app.serve.search.view import IndexView
+
+_STORED_AT_ONCE = 64
+"""Stored passages scored in one turn of the model."""
+_LATE = "did not answer in time"
 
 
 @dataclass(frozen=True)
@@ -35,8 +56,22 @@ class Ranked:
     warnings: tuple[str, ...] = ()
 
 
+class _Found(NamedTuple):
+    """What the first stages found.
+
+    Attributes:
+        runs: Of each model that was in time.
+        warnings: What is to be said of them.
+        late: The models that were not.
+    """
+
+    runs: list[Run]
+    warnings: tuple[str, ...]
+    late: tuple[str, ...]
+
+
 def rank(
-    catalogue: Catalogue, view: IndexView, spec: SystemSpec, query: Query, until: float | None = None
+    catalogue: Catalogue, view: IndexView, spec: SystemSpec, query: Query, deadline: Deadline = ENDLESS
 ) -> Ranked:
     """Rank the documents of an index for a question.
 
@@ -45,18 +80,109 @@ def rank(
         view: The index.
         spec: The system.
         query: The question.
-        until: When, by ``time.monotonic``, the first stage's order is good enough; None waits.
+        deadline: When the first stage's order is good enough.
 
     Raises:
-        WrongUse: An unknown model, feedback, fusion or ranker.
+        UnknownName: The system names a ranker that is not here.
+        WrongUse: An unknown model, feedback, fusion, splitter or pool.
+        Overloaded: A model has too much to do.
+        DeadlinePassed: The time was over before anything was found.
     """
-    del catalogue, until
-    runs = [_first_stage(view, model, spec, query) for model in spec.models]
     fusion = notation.make(spec.fusion or "rrf", FUSIONS, "method of fusion")
-    joined = runs[0] if len(runs) == 1 else fusion(runs, spec.weights).top(spec.k)
-    return Ranked(joined[query.id], runs[0][query.id] if len(runs) > 1 else None)
+    ranker = catalogue.ranker(spec.ranker) if spec.ranker else None
+    plan = reading_plan(view, ranker, spec, deadline) if ranker else Plan()
+    runs, warnings, late = _found(catalogue, view, spec, query, deadline)
+    if late or ranker:  # a ranker reads what its first stages find together, each as good as the other
+        first = runs[0] if len(runs) == 1 else rrf()(runs).top(spec.k)
+    else:
+        first = runs[0] if len(runs) == 1 else fusion(runs, spec.weights).top(spec.k)
+    if late:
+        return Ranked(
+            first[query.id], None, f"{' and '.join(late)} {_LATE}: this is the others' order", warnings
+        )
+    if ranker is None:
+        return Ranked(first[query.id], runs[0][query.id] if len(runs) > 1 else None, "", warnings)
+    try:
+        read = rerank(ranker.blocking(deadline), first, [query], view.index.documents, plan)
+    except DeadlinePassed:
+        late_one = f"{ranker.name} {_LATE}: this is the first stage's order"
+        return Ranked(first[query.id], None, late_one, warnings)
+    joined = fusion([*runs, read], spec.weights) if spec.fusion else read
+    return Ranked(joined[query.id], first[query.id], "", warnings)
 
 
-def _first_stage(view: IndexView, model: str, spec: SystemSpec, query: Query) -> Run:
-    notation.choose(notation.parse(model).name, WEIGHTINGS, "model")
-    return retrieve(view.index, [query], LexicalOptions(model, spec.feedback, spec.k, threads=1))
+def _found(
+    catalogue: Catalogue, view: IndexView, spec: SystemSpec, query: Query, deadline: Deadline
+) -> _Found:
+    """Search with every model; of several, those count that are in time."""
+    runs, warnings, late = list[Run](), list[str](), list[str]()
+    for model in spec.models:
+        if not is_dense(model):
+            notation.choose(notation.parse(model).name, {**WEIGHTINGS, "dense": DenseModel}, "model")
+            lexical = LexicalOptions(model, spec.feedback, spec.k, threads=1)
+            runs.append(retrieve(view.index, [query], lexical))
+            continue
+        dense = DenseModel.parse(model)
+        encoder, vectors = catalogue.ranker(dense.ranker), view.searcher(dense)
+        warnings += filter(None, [vectors.warning])
+        try:
+            runs.append(search(vectors.searcher, encoder.blocking(deadline), [query], spec.k))
+        except DeadlinePassed:
+            late.append(encoder.name)
+    if not runs:
+        raise DeadlinePassed(f"{' and '.join(late)} {_LATE}; ask for less, or wait longer")
+    return _Found(runs, tuple(warnings), tuple(late))
+
+
+def reading_plan(
+    view: IndexView, ranker: ServedRanker, spec: SystemSpec, deadline: Deadline = ENDLESS
+) -> Plan:
+    """Settle how a ranker reads: as asked, else as what is stored for it was cut, else in its own way.
+
+    Args:
+        view: The index.
+        ranker: The ranker.
+        spec: The system.
+        deadline: When its scores are not wanted any more.
+
+    Raises:
+        WrongUse: An unknown splitter or pool.
+    """
+    cut = str(notation.make(spec.split, SPLITTERS, "splitter")) if spec.split else ""
+    scorer = view.stored(ranker, cut)
+    state = scorer.store.state if scorer else None
+    split, pool = cut or (state.split if state else ""), spec.pool or (state.pool if state else "")
+    return Plan(
+        split=notation.make(split, SPLITTERS, "splitter") if split else ranker.split,
+        pool=notation.make(pool, POOLS, "pool") if pool else ranker.pool,
+        depth=spec.depth,
+        stored=_InTurns(scorer, ranker, deadline) if scorer else None,
+    )
+
+
+class _InTurns:
+    """What is stored for a ranker, scored in the ranker's thread, in turn with all other work of it.
+
+    Args:
+        scorer: What scores.
+        ranker: Whose thread.
+        deadline: When the scores are not wanted any more.
+    """
+
+    def __init__(self, scorer: PrecomputedScorer, ranker: ServedRanker, deadline: Deadline) -> None:
+        self._scorer, self._ranker, self._deadline = scorer, ranker, deadline
+
+    def passages(self, doc_id: str) -> Sequence[StoredPassage] | None:
+        """Return a document's passages; None where nothing is stored of it."""
+        return self._scorer.passages(doc_id)
+
+    def score(self, pairs: Sequence[StoredPair]) -> FloatArray:
+        """Score n pairs: (n,) float32."""
+        from rankhouse.app.serve.engine.served import waited
+
+        scores = np.empty(len(pairs), np.float32)
+        for start in range(0, len(pairs), _STORED_AT_ONCE):
+            some = pairs[start : start + _STORED_AT_ONCE]
+            done = self._ranker.call(partial(self._scorer.score, some), self._deadline)
+            scores[start : start + len(some)] = waited(done, self._deadline)
+        return scores

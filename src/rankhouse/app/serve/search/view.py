@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import copy
+import threading
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
+from rankhouse.app.precomputed import PrecomputedScorer, open_precomputed
+from rankhouse.app.rankers import DenseModel
+from rankhouse.core.errors import BadIndex, RankhouseError
+from rankhouse.index.dense.exact import ExactSearcher, Searcher
+from rankhouse.index.dense.faiss import FaissSearcher
+from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 
+if TYPE_CHECKING:
+    from rankhouse.app.serve.engine.served import ServedRanker
 
-@dataclass(frozen=True)
-class IndexView:
-    """An index, opened; it never changes.
+
+class FoundVectors(NamedTuple):
+    """Vectors of an index, ready to be searched.
 
     Attributes:
+        searcher: What searches them.
+        warning: What of the index they lack; "" for nothing.
+    """
+
+    searcher: Searcher
+    warning: str
+
+
+class IndexView:
+    """An index, opened; what it answers never changes.
+
+    Args:
         name: What people call it.
         index: It.
+
+    Attributes:
         problem: Why a newer state of it could not be opened; "" where all is well.
     """
 
-    name: str
-    index: Index
-    problem: str = ""
+    def __init__(self, name: str, index: Index) -> None:
+        self.name, self.index, self.problem = name, index, ""
+        self._lock = threading.Lock()
+        self._encoded: dict[str, str] = {}
+        self._searchers: dict[tuple[str, str], FoundVectors] = {}
+        self._stored: dict[tuple[str, str], PrecomputedScorer | None] = {}
 
     @classmethod
     def open(cls, name: str, path: Path) -> Self:
@@ -35,9 +61,71 @@ class IndexView:
 
     def noting(self, problem: str) -> Self:
         """Return it with a problem."""
-        return replace(self, problem=problem)
+        noted = copy.copy(self)
+        noted.problem = problem
+        return noted
 
-    def vectors_of(self, encoder: object) -> str:
+    def vectors_of(self, encoder: ServedRanker) -> str:
         """Return the name of the vectors that an encoder made of the index; "" where there are none."""
-        del encoder
-        return ""
+        mark = encoder.fingerprint
+        with self._lock:
+            if mark not in self._encoded:
+                folders = sorted((self.index.path / "vectors").glob("*/"))
+                names = (folder.name for folder in folders if self._are_of(folder, mark))
+                self._encoded[mark] = next(names, "")
+            return self._encoded[mark]
+
+    def _are_of(self, folder: Path, encoder: str) -> bool:
+        try:
+            state = Vectors.open(folder).state
+        except RankhouseError:  # being made, or damaged: whoever asks for them by name is told
+            return False
+        return state.encoder == encoder and self.index.manifest.began_as(state.collection)
+
+    def searcher(self, model: DenseModel) -> FoundVectors:
+        """Open vectors of the index. Those of fewer documents, since the index grew, are searched as well.
+
+        Args:
+            model: Their name and structure.
+
+        Raises:
+            MissingInput: Nothing was encoded under this name.
+            BadIndex: They are of another index, or damaged.
+        """
+        key = (model.name, model.vectors)
+        with self._lock:
+            if key not in self._searchers:
+                self._searchers[key] = self._opened(model)
+            return self._searchers[key]
+
+    def _opened(self, model: DenseModel) -> FoundVectors:
+        vectors = Vectors.open(vectors_folder(self.index.path, model.name))
+        state, warning = vectors.state, ""
+        if self.index.manifest.began_as(state.collection):
+            if missing := len(self.index) - state.documents:
+                warning = (
+                    f"{missing:,} documents were added to {self.name} after it was encoded, so vectors do "
+                    "not find them; run  rankhouse encode  again: only what is new is encoded"
+                )
+        else:
+            vectors.require(documents=len(self.index), collection=self.index.fingerprint)
+        is_exact = model.vectors == "exact"
+        return FoundVectors(
+            ExactSearcher(vectors) if is_exact else FaissSearcher.open(vectors, model.vectors), warning
+        )
+
+    def stored(self, ranker: ServedRanker, split: str) -> PrecomputedScorer | None:
+        """Return what the index stores for a ranker; None where that is nothing, or not of this index.
+
+        Args:
+            ranker: The ranker.
+            split: How documents are to be cut, in notation; "" takes what there is.
+        """
+        key = (ranker.fingerprint, split)
+        with self._lock:
+            if key not in self._stored:
+                try:
+                    self._stored[key] = open_precomputed(self.index, ranker.ranker, split)
+                except BadIndex:  # of other documents: texts are read instead
+                    self._stored[key] = None
+            return self._stored[key]

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import pytest
 
 from rankhouse.app.api.index import Index
+from rankhouse.app.serve.contracts.errors import UnknownName
 from rankhouse.app.serve.search.answer import SearchRequest, search
-from rankhouse.app.serve.search.catalogue import Catalogue, UnknownName
+from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.core.errors import WrongUse
 
 DOCUMENTS = [
@@ -41,9 +42,9 @@ def test_the_answer_is_what_the_front_door_gives(service, tmp_path):
 
 
 def test_unknown_names_list_the_choices(service):
-    with pytest.raises(UnknownName, match='no index "harbor" here; did you mean "harbour"'):
+    with pytest.raises(UnknownName, match='no index "harbor"; did you mean "harbour"'):
         search(service, SearchRequest("ships", index="harbor"))
-    with pytest.raises(UnknownName, match='no system "bm52" here; did you mean "bm25"'):
+    with pytest.raises(UnknownName, match='no system "bm52"; did you mean "bm25"'):
         search(service, SearchRequest("ships", "bm52"))
 
 

@@ -1,0 +1,39 @@
+"""A model that is late costs the answer its best order, not the answer."""
+
+import time
+
+import pytest
+
+from rankhouse.app.serve.contracts.errors import DeadlinePassed
+from rankhouse.app.serve.search.answer import SearchRequest, search
+
+
+def ids(answer):
+    """Documents of an answer."""
+    return [hit.doc_id for hit in answer.hits]
+
+
+@pytest.mark.parametrize("system", ["cross", "cross+bm25"])
+def test_a_late_ranker_leaves_the_first_stage(service, busy, system):
+    ranker, asked = service.catalogue.ranker("cross"), "pilots steer ships"
+    with busy(ranker):
+        started = time.monotonic()
+        answer = search(service, SearchRequest(asked, system, deadline_s=0.2))
+        assert time.monotonic() - started < 5
+    assert answer.degraded == "cross did not answer in time: this is the first stage's order"
+    assert ids(answer) == ids(search(service, SearchRequest(asked, "bm25")))
+    assert {hit.before for hit in answer.hits} == {None}
+    whole = search(service, SearchRequest(asked, system, deadline_s=60))
+    assert whole.degraded == ""
+    assert ids(whole) != ids(answer)
+    first = ids(search(service, SearchRequest(asked, "bm25", k=1000)))
+    assert [hit.before for hit in whole.hits] == [first.index(doc_id) + 1 for doc_id in ids(whole)]
+
+
+def test_a_late_encoder_leaves_the_other_models_or_nothing(service, busy):
+    with busy(service.catalogue.ranker("bi")):
+        answer = search(service, SearchRequest("high water", "hybrid", deadline_s=0.1))
+        with pytest.raises(DeadlinePassed, match="bi did not answer in time"):
+            search(service, SearchRequest("high water", "dense", deadline_s=0.1))
+    assert answer.degraded == "bi did not answer in time: this is the others' order"
+    assert ids(answer) == ids(search(service, SearchRequest("high water", "bm25")))

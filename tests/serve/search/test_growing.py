@@ -1,0 +1,127 @@
+"""An index that grows or is encoded anew while it is served: the next question sees it, none fails."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from rankhouse.app.api.index import Index
+from rankhouse.app.precomputed import PrecomputedScorer
+from rankhouse.app.serve.contracts.errors import UnknownName
+from rankhouse.app.serve.search.answer import SearchRequest, search
+from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.app.serve.search.stages import reading_plan
+from rankhouse.core.trec import read_run
+
+
+@pytest.fixture
+def own(service, world, tmp_path):
+    """A service of an index of one's own, which can be changed."""
+    shutil.copytree(world.index, tmp_path / "my.index")
+    service.catalogue = Catalogue({"harbour": tmp_path / "my.index"}, service.catalogue.rankers)
+    return service
+
+
+def ask(service, query, system):
+    """Ids of an answer, and what it warns of."""
+    answer = search(service, SearchRequest(query, system, k=100))
+    return [hit.doc_id for hit in answer.hits], answer.warnings
+
+
+def test_every_system_answers_while_documents_are_added_by_command(own, world, tmp_path):
+    """Questions come without a pause while another process appends five times."""
+    faults, answers, stop = [], [], threading.Event()
+
+    def asking(system):
+        while not stop.is_set():
+            try:
+                answers.append(ask(own, "tugs tow ships", system))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+                faults.append(error)
+
+    threads = [threading.Thread(target=asking, args=(s,)) for s in ("bm25", "hybrid", "cross", "bm25+rm3")]
+    for thread in threads:
+        thread.start()
+    for number in range(5):
+        (tmp_path / "more.jsonl").write_text(json.dumps({"id": f"new{number}", "text": "Tugs tow ships."}))
+        done = subprocess.run(
+            [sys.executable, "-m", "rankhouse", "index", "more.jsonl", "--append", "--out", "my.index",
+             "--workers", "1"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert f"new{number}" in ask(own, "tugs", "bm25")[0]
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert len(answers) > 10
+
+
+def test_vectors_of_the_index_before_it_grew_are_searched_with_a_warning(own, world, tmp_path, command):
+    before, _ = ask(own, "high water", "dense")
+    Index.open(tmp_path / "my.index").append([{"id": "new", "text": "High water again."}], workers=1)
+    after, warnings = ask(own, "high water", "dense")
+    assert after == before
+    assert "1 documents were added to harbour after it was encoded" in warnings[0]
+    assert "new" in ask(own, "high water", "hybrid")[0]
+    command(
+        "encode", "--index", "my.index", "--ranker", world.specs["bi"], "--split", "words(20)", *world.cpu
+    )
+    after, warnings = ask(own, "high water", "dense")
+    assert "new" in after
+    assert warnings == ()
+
+
+def test_an_index_that_is_gone_or_broken_goes_on_as_it_was(own, tmp_path):
+    before, _ = ask(own, "pilots", "bm25")
+    (tmp_path / "my.index" / "manifest.json").write_text("{}")
+    after, warnings = ask(own, "pilots", "bm25")
+    assert after == before
+    assert "changed and cannot be opened" in warnings[0]
+    shutil.rmtree(tmp_path / "my.index")
+    assert ask(own, "pilots", "bm25")[0] == before
+    Index.build([{"id": "other", "text": "other pilots"}], tmp_path / "my.index", workers=1)
+    assert ask(own, "pilots", "bm25") == (["other"], ())
+
+
+def test_an_encoder_without_vectors_reads_documents_and_gets_its_systems_once_it_has_them(
+    own, world, tmp_path, command
+):
+    shutil.rmtree(tmp_path / "my.index" / "vectors")
+    assert "dense" not in own.catalogue.systems()
+    assert "bi" in own.catalogue.systems()
+    with pytest.raises(UnknownName):
+        ask(own, "high water", "dense")
+    command("encode", "--index", "my.index", "--ranker", world.specs["bi"], *world.cpu)
+    assert "dense" in own.catalogue.systems()
+    assert "bi" not in own.catalogue.systems()
+    assert ask(own, "high water", "dense")[0]
+
+
+@pytest.mark.parametrize(("ranker", "kept"), [("tk", ()), ("cross", ("--tokens", "--split", "words(15)"))])
+def test_what_the_index_stores_for_a_ranker_is_used_as_rerank_uses_it(
+    own, world, tmp_path, command, busy, ranker, kept
+):
+    cpu = world.cpu[2:] if "--tokens" in kept else world.cpu
+    command("encode", "--index", "my.index", "--ranker", world.specs[ranker], *kept, *cpu)
+    command("search", "--index", "my.index", "--queries", world.folder / "queries.tsv", "--out", "bm25.run")
+    options = ("--depth", 100, "--stored", "--out", "read.run", *world.cpu)
+    command("rerank", "--run", "bm25.run", "--queries", world.folder / "queries.tsv", "--index", "my.index",
+            "--ranker", world.specs[ranker], *options)  # fmt: skip
+    view = own.catalogue.view()
+    scorer = view.stored(own.catalogue.ranker(ranker), "")
+    assert isinstance(scorer, PrecomputedScorer)
+    run = read_run(tmp_path / "read.run")
+    for query in world.queries:
+        answer = search(own, SearchRequest(query.text, ranker, k=1000))
+        wanted = zip(*run[query.id], strict=True) if query.id in run else ()
+        assert [(h.doc_id, h.score) for h in answer.hits] == [(d, float(s)) for d, s in wanted]
+    assert scorer.scored > 10
+    plan = reading_plan(view, own.catalogue.ranker(ranker), own.catalogue.system(ranker))
+    assert str(plan.split) == ("words(15)" if kept else "whole")
+    with busy(own.catalogue.ranker(ranker)):
+        answer = search(own, SearchRequest("high water", ranker, deadline_s=0.1))
+    assert answer.degraded.startswith(f"{ranker} did not answer in time")

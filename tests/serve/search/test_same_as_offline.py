@@ -1,0 +1,100 @@
+"""What the service answers is what rankhouse search, rerank and fuse write, to the bit."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rankhouse.app.serve.search.answer import SearchRequest, search
+from rankhouse.app.serve.search.systems import SystemSpec
+from rankhouse.core.trec import read_run
+
+
+@pytest.fixture
+def offline(world, command, tmp_path):
+    """Search, rerank and fuse by command."""
+
+    def searched(out, *options):
+        command(
+            "search",
+            "--index",
+            world.index,
+            "--queries",
+            world.folder / "queries.tsv",
+            "--out",
+            out,
+            *options,
+        )
+        return out
+
+    def reranked(run, out, ranker, *options):
+        command("rerank", "--run", run, "--queries", world.folder / "queries.tsv", "--index", world.index,
+                "--ranker", world.specs[ranker], "--out", out, *world.cpu, *options)  # fmt: skip
+        return out
+
+    def fused(out, *runs, method="rrf"):
+        command("fuse", *runs, "--method", method, "--out", out)
+        return out
+
+    class Offline:
+        search, rerank, fuse = staticmethod(searched), staticmethod(reranked), staticmethod(fused)
+
+    return Offline
+
+
+def dense_of(world):
+    return f"dense({world.specs['bi']!r})"
+
+
+def assert_same(service, world, spec, path):
+    """Every query of a run file has the answer that the service gives."""
+    run, k = read_run(path), 1000
+    for query in world.queries:
+        wanted = [] if query.id not in run else list(zip(*map(list, run[query.id]), strict=True))
+        request = SearchRequest(query.text, spec if isinstance(spec, str) else "", k=k, snippets=False,
+                                spec=None if isinstance(spec, str) else spec)  # fmt: skip
+        answer = search(service, request)
+        assert [(hit.doc_id, hit.score) for hit in answer.hits] == [(d, float(s)) for d, s in wanted]
+        assert answer.degraded == ""
+
+
+DENSE = ("--model", 'dense("{bi}")')
+
+
+def test_first_stages(service, world, offline):
+    assert_same(service, world, "bm25", offline.search("a.run"))
+    assert_same(service, world, "bm25+rm3", offline.search("b.run", "--feedback", "rm3"))
+    assert_same(service, world, "ql", offline.search("c.run", "--model", "ql"))
+    own = SystemSpec("mine", ("jm(lambda=0.1)",), k=7)
+    assert_same(service, world, own, offline.search("d.run", "--model", "jm(lambda=0.1)", "-k", 1000))
+
+
+def test_vectors_and_their_fusion(service, world, offline):
+    dense = offline.search("dense.run", "--model", dense_of(world), "--precision", "fp32", "--device", "cpu")
+    assert_same(service, world, "dense", dense)
+    options = ("--model", "bm25", "--model", dense_of(world), "--precision", "fp32", "--device", "cpu")
+    assert_same(service, world, "hybrid", offline.search("hybrid.run", *options, "--fusion", "rrf"))
+
+
+@pytest.mark.parametrize("ranker", ["cross", "tk"])
+def test_rankers_over_bm25_and_fused_with_it(service, world, offline, ranker):
+    bm25, split = offline.search("bm25.run"), str(service.catalogue.ranker(ranker).split)
+    read = offline.rerank(bm25, "read.run", ranker, "--depth", 100, "--split", split)
+    assert_same(service, world, ranker, read)
+    assert_same(service, world, f"{ranker}+bm25", offline.fuse("both.run", bm25, read))
+
+
+def test_a_system_of_ones_own(service, world, offline):
+    found = offline.search("two.run", "--model", "bm25", "--model", "ql", "--fusion", "rrf")
+    read = offline.rerank(found, "read.run", "cross", "--depth", 12, "--split", "words(15)", "--pool", "mean")
+    spec = SystemSpec("own", ("bm25", "ql"), ranker="cross", depth=12, split="words(15)", pool="mean")
+    assert_same(service, world, spec, read)
+
+
+def test_many_at_once_get_the_same_answers(service, world, offline):
+    """Requests share batches, views and caches; none of that is to be seen in a score."""
+    systems = ["bm25", "bm25+rm3", "dense", "hybrid", "cross", "tk", "cross+bm25"]
+    asked = [SearchRequest(query.text, system, k=60) for query in world.queries for system in systems]
+    alone = [search(service, request).hits for request in asked]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda request: search(service, request).hits, asked * 3))
+    assert together == alone * 3
