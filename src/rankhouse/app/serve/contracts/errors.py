@@ -70,6 +70,12 @@ class Malformed(Refusal):
     code = "malformed_body"
 
 
+class Empty(Refusal):
+    """A list that must hold something holds nothing."""
+
+    code, tei = "empty", "empty"
+
+
 class Unauthorized(Refusal):
     """No key, or one that is not known."""
 

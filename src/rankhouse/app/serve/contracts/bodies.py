@@ -1,0 +1,104 @@
+"""Bodies of requests: JSON into msgspec's types, nulls and unknown fields allowed, wrong fields named."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any, Final, NoReturn, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rankhouse.app.serve.contracts.errors import Empty, Invalid, Malformed
+
+T = TypeVar("T")
+
+_surrogates = re.compile("[\ud800-\udfff]")
+_AT: Final = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<place>.*)`)?", re.DOTALL)
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """Return a request's body.
+
+    Args:
+        request: The request.
+        kind: A type of msgspec, or anything it converts to.
+
+    Raises:
+        Malformed: It is not JSON.
+        Invalid: A field is missing, or of the wrong type or value; names it.
+        Empty: A list that must hold something holds nothing.
+    """
+    return decode(await request.body(), kind)
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Turn JSON into a type. Halves of surrogate pairs, which no encoding knows, become U+FFFD.
+
+    Args:
+        body: JSON in UTF-8.
+        kind: A type of msgspec, or anything it converts to.
+
+    Raises:
+        Malformed, Invalid, Empty: As for :func:`read_body`.
+    """
+    try:
+        decoder: msgspec.json.Decoder[T] = _decoder(kind)  # type: ignore[arg-type]  # a type can be hashed
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        _refuse(error)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = error
+    if b"\\ud" not in body and b"\\uD" not in body:
+        raise Malformed(f"the body is not JSON ({reason}); send an object as JSON in UTF-8")
+    try:
+        return msgspec.convert(_whole(json.loads(body, parse_constant=_no_number)), kind)
+    except msgspec.ValidationError as error:
+        _refuse(error)
+    except (ValueError, RecursionError):
+        raise Malformed(f"the body is not JSON ({reason}); send an object as JSON in UTF-8") from None
+
+
+def answer(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a JSON answer.
+
+    Args:
+        content: What msgspec can encode.
+        status: HTTP's status.
+        headers: More headers.
+    """
+    return Response(msgspec.json.encode(content), status, headers, "application/json")
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type there is
+    return msgspec.json.Decoder(kind)
+
+
+def _refuse(error: msgspec.ValidationError) -> NoReturn:
+    match = _AT.fullmatch(str(error))
+    reason, place = (match["reason"], match["place"]) if match else (str(error), None)
+    reason = reason[:1].lower() + reason[1:]
+    if place is None:
+        raise Invalid(f"the body: {reason}") from None
+    kind = Empty if reason.startswith("expected `array` of length >= 1") else Invalid
+    raise kind(f"{place}: {reason}", place) from None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _whole(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Replace halves of surrogate pairs in all texts."""
+    match value:
+        case str():
+            return _surrogates.sub("\ufffd", value)
+        case list():
+            return [_whole(one) for one in value]
+        case dict():
+            return {_whole(key): _whole(one) for key, one in value.items()}
+        case _:
+            return value

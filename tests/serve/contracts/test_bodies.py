@@ -1,0 +1,66 @@
+"""What is accepted as a body, and how what is not is named."""
+
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from rankhouse.app.serve.contracts.bodies import decode
+from rankhouse.app.serve.contracts.errors import Empty, Invalid, Malformed
+
+
+class Body(msgspec.Struct):
+    query: str
+    documents: Annotated[list[str | dict[str, Any]], msgspec.Meta(min_length=1)]
+    top_n: int | None = None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"query": "q", "documents": ["a"], "top_n": null, "priority": 3, "unknown": {"deep": [1]}}',
+        b'  {"documents": [{"text": "a"}, "b"], "query": ""}\n',
+    ],
+)
+def test_nulls_and_unknown_fields_pass(body):
+    assert decode(body, Body).top_n is None
+
+
+def test_half_a_surrogate_pair_becomes_a_sign_and_moves_nothing():
+    assert decode(b'{"query": "q\\ud800!", "documents": ["\\ud83d\\ude00 \\uDFFF"]}', Body) == Body(
+        "q\ufffd!", ["\U0001f600 \ufffd"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "said"),
+    [
+        (b'{"query": "q", "documents": ["a", "b", 3]}', "documents[2]", "got `int`"),
+        (b'{"query": "\\udc00", "documents": ["a", "b", 3]}', "documents[2]", "got `int`"),
+        (b'{"query": "q", "documents": "a"}', "documents", "expected `array`"),
+        (b'{"query": "q", "documents": ["a"], "top_n": "1"}', "top_n", "got `str`"),
+        (b'{"query": null, "documents": ["a"]}', "query", "got `null`"),
+        (b'{"documents": ["a"]}', None, "the body: object missing required field `query`"),
+        (b"[1]", None, "the body: expected `object`, got `array`"),
+    ],
+)
+def test_the_wrong_field_is_named(body, param, said):
+    with pytest.raises(Invalid) as refused:
+        decode(body, Body)
+    assert refused.value.param == param
+    assert said in str(refused.value)
+
+
+def test_an_empty_list_has_its_own_kind():
+    with pytest.raises(Empty):
+        decode(b'{"query": "q", "documents": []}', Body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"nonsense", b'{"query": "q', b"\xff\xfe", b'{"query": "\xed\xa0\x80"}', b'{"query": NaN}',
+     b'{"\\ud800": NaN}', b'{"query": "q", "documents": ["a"], "x": ' + b"[" * 100_000, b"\\ud800" + b"[" * 100_000],
+)  # fmt: skip
+def test_what_is_no_json_is_said_to_be_none(body):
+    with pytest.raises(Malformed, match="not JSON"):
+        decode(body, Body)
