@@ -22,7 +22,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 

@@ -7,8 +7,8 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rankhouse.app.serve.contracts.errors import UnknownName
 from rankhouse.app.serve.page.render import page
-from rankhouse.app.serve.search.catalogue import UnknownName
 from rankhouse.core.errors import BadData, RankhouseError, WrongUse
 
 
