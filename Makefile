@@ -22,9 +22,12 @@ test: $(STAMP)
 # Other people's clients from PyPI and npm, which tests/serve runs against the service where they are installed.
 clients: $(CLIENTS)
 
-$(CLIENTS): tests/serve/clients/requirements.txt tests/serve/npm/package.json tests/serve/npm/package-lock.json
-	$(PYTHON) -m venv --clear .venv-clients
-	.venv-clients/bin/python -m pip install --quiet --disable-pip-version-check -r tests/serve/clients/requirements.txt
+$(CLIENTS): $(wildcard tests/serve/clients/*.txt) tests/serve/npm/package.json tests/serve/npm/package-lock.json
+	for set in sdks frameworks; do \
+	  $(PYTHON) -m venv --clear .venv-clients/$$set && \
+	  .venv-clients/$$set/bin/python -m pip install --quiet --disable-pip-version-check -r tests/serve/clients/$$set.txt \
+	  || exit 1; \
+	done
 	npm ci --prefix tests/serve/npm --ignore-scripts --no-audit --no-fund
 	touch $@
 
