@@ -8,11 +8,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
+from rankhouse.app.serve.contracts import errors
 from rankhouse.app.serve.host import login, metrics, probes
 from rankhouse.app.serve.host.gates import HostGate, KeyGate, OriginGate, SecurityHeaders
 from rankhouse.app.serve.host.journal import Journal
 from rankhouse.app.serve.host.lifeline import Lifelines
 from rankhouse.app.serve.host.service import Service
+from rankhouse.app.serve.page.routes import routes as page_routes
 
 
 def _own_routes(service: Service) -> list[BaseRoute]:
@@ -23,7 +25,7 @@ def _own_routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-ROOMS: tuple[Callable[[Service], list[BaseRoute]], ...] = (_own_routes,)
+ROOMS: tuple[Callable[[Service], list[BaseRoute]], ...] = (_own_routes, page_routes)
 """What each room of the service answers; the first route that fits a path wins."""
 
 
@@ -42,6 +44,7 @@ def build_app(service: Service) -> Starlette:
         Middleware(KeyGate, service.keys),
         Middleware(Lifelines, service),
     ]
-    app = Starlette(routes=[route for room in ROOMS for route in room(service)], middleware=layers)
+    routes = [route for room in ROOMS for route in room(service)]
+    app = Starlette(routes=routes, middleware=layers, exception_handlers=errors.handlers())
     app.state.service = service
     return app

@@ -12,6 +12,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rankhouse.app.serve.contracts.errors import Forbidden, Unauthorized
 from rankhouse.app.serve.host import probes
 from rankhouse.app.serve.host.keys import ANYBODY, Caller, Keys
 from rankhouse.app.serve.host.refusals import refusal
@@ -97,10 +98,9 @@ class HostGate:
             hosts = Headers(scope=scope).getlist("host")
             host = host_of(hosts[0]) if len(hosts) == 1 else ""
             if not self.passes(host):
-                message = (
-                    f'the service is not reached under the name "{host}"; start it with --allow-host {host}'
-                )
-                await refusal(403, message if host else "one Host header is needed")(scope, receive, send)
+                message = f'the service is not called "{host}"; start it with --allow-host {host}'
+                error = Forbidden(message if host else "one Host header is needed")
+                await refusal(scope, error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -140,7 +140,7 @@ class OriginGate:
         """Answer a request; see ASGI."""
         if scope["type"] == "http" and scope["method"] not in SAFE and not self.passes(Headers(scope=scope)):
             message = "a page of another site sent this; the service answers its own pages and programs only"
-            await refusal(403, message)(scope, receive, send)
+            await refusal(scope, Forbidden(message))(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -187,9 +187,8 @@ class KeyGate:
         state["caller"] = caller
         if caller.may_write or scope["method"] in SAFE or _only_reads(scope["path"]):
             return None
-        return refusal(
-            403, f'the key of "{caller.name}" reads only; judging and training need one that writes'
-        )
+        message = f'the key of "{caller.name}" reads only; judging and training need one that writes'
+        return refusal(scope, Forbidden(message))
 
 
 def _caller(headers: Headers, keys: Keys) -> Caller | None:
@@ -208,7 +207,7 @@ def _ask_for_key(scope: Scope, headers: Headers) -> Response:
         there = scope["path"] + (f"?{query}" if query else "")
         return RedirectResponse(f"{LOGIN}?next={quote(there, safe='')}", 303)
     message = "a key is needed: send  Authorization: Bearer KEY  with one of the service's key file"
-    return refusal(401, message, {"www-authenticate": 'Bearer realm="rankhouse"'})
+    return refusal(scope, Unauthorized(message))
 
 
 def _only_reads(path: str) -> bool:

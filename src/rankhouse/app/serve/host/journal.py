@@ -128,9 +128,7 @@ class Journal:
             except Exception as error:  # noqa: BLE001 - whatever it is, it is logged and the service goes on
                 entry.fault = "".join(traceback.format_exception(error))
                 if not entry.status:
-                    await refusal(
-                        500, "the service failed at this; its log says why", {"x-request-id": entry.id}
-                    )(scope, receive, entry.send)
+                    await refusal(scope, error)(scope, receive, entry.send)
             finally:
                 self._note(entry)
 

@@ -17,6 +17,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rankhouse.app.serve.contracts.errors import DeadlinePassed, Overloaded, SlowClient, TooLarge, Unready
 from rankhouse.app.serve.host import probes
 from rankhouse.app.serve.host.refusals import refusal
 from rankhouse.app.serve.host.service import Phase, Service
@@ -28,7 +29,6 @@ _NOT_READY = {
     Phase.STARTING: "the service has begun and still opens its models; ask again in a moment",
     Phase.DRAINING: "the service is about to end and takes no more work; ask again in a moment",
 }
-_CLOSE = {"connection": "close"}
 
 
 @dataclass
@@ -42,14 +42,6 @@ class Lifeline:
 
     expires: float
     gone: threading.Event = field(default_factory=threading.Event)
-
-
-class _RefusedBody(Exception):
-    """The body is not taken."""
-
-    def __init__(self, status: int, message: str, retry: bool = False) -> None:
-        super().__init__(message)
-        self.response = refusal(status, message, {"retry-after": "1", **_CLOSE} if retry else _CLOSE)
 
 
 class _HungUp(Exception):
@@ -73,8 +65,8 @@ class Lifelines:
         if scope["type"] != "http" or scope["path"] in probes.PATHS:
             await self._app(scope, receive, send)
         elif self._service.phase is not Phase.READY:
-            message = _NOT_READY[self._service.phase]
-            await refusal(503, message, {"retry-after": "1", **_CLOSE})(scope, receive, send)
+            error = Unready(_NOT_READY[self._service.phase])
+            await refusal(scope, error, closes=True)(scope, receive, send)
         else:
             exchange = _Exchange(send)
             with self._service.running():
@@ -84,8 +76,8 @@ class Lifelines:
                     if not self._service.is_over:
                         raise
                     if not exchange.is_answering:
-                        message = "the service ends, and its time to finish requests is over; ask again"
-                        await refusal(503, message, {"retry-after": "1", **_CLOSE})(scope, receive, send)
+                        over = Unready("the service ends, and its time to finish requests is over; ask again")
+                        await refusal(scope, over, closes=True)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         state, body = scope.setdefault("state", {}), bytearray()
@@ -93,8 +85,8 @@ class Lifelines:
             await self._read(Headers(scope=scope), receive, body)
             state["bytes_in"], exchange.body = len(body), bytes(body)
             await self._run(scope, receive, exchange)
-        except _RefusedBody as refused:
-            await _refuse_unread(refused.response, scope, receive, exchange.send)
+        except (TooLarge, SlowClient, Overloaded) as error:
+            await _refuse_unread(refusal(scope, error, closes=True), scope, receive, exchange.send)
         except _HungUp:
             state["hung_up"] = True
         finally:
@@ -109,7 +101,9 @@ class Lifelines:
             body: Filled, also when an exception ends the reading.
 
         Raises:
-            _RefusedBody: Too large, too slow, or too much at once.
+            TooLarge: It has too many bytes.
+            SlowClient: It comes too slowly.
+            Overloaded: Too many bytes of other requests are held.
             _HungUp: The client went away.
         """
         declared = headers.get("content-length", "")
@@ -121,9 +115,8 @@ class Lifelines:
                 async with asyncio.timeout(ends - time.monotonic()):
                     message = await receive()
             except TimeoutError:
-                raise _RefusedBody(
-                    408, f"the body came too slowly: {len(body):,} bytes in {time.monotonic() - begun:.0f} s"
-                ) from None
+                spent = time.monotonic() - begun
+                raise SlowClient(f"the body came too slowly: {len(body):,} bytes in {spent:.0f} s") from None
             if message["type"] == "http.disconnect":
                 raise _HungUp
             chunk, more = message.get("body", b""), message.get("more_body", False)
@@ -135,11 +128,9 @@ class Lifelines:
         """Refuse a body of so many bytes, and so many more."""
         most = self._limits.body
         if before + more > most:
-            raise _RefusedBody(413, f"the body is larger than {most:,} bytes, the most that is taken at once")
+            raise TooLarge(f"the body is larger than {most:,} bytes, the most that is taken at once")
         if self._held + (more or before) > BODIES_AT_ONCE * most:
-            raise _RefusedBody(
-                429, "too many large requests are in progress; ask again in a moment", retry=True
-            )
+            raise Overloaded(1.0)
 
     async def _run(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         """Run the handler beside a watch for the client, and within its time."""
@@ -163,8 +154,8 @@ class Lifelines:
                 task.cancel()
             await asyncio.gather(*both, return_exceptions=True)
         if watch.cancelled():
-            message = f"no answer within {self._limits.request:g} s, the most that a request may take"
-            await refusal(504, message)(scope, receive, exchange.send)
+            late = DeadlinePassed(f"no answer within {self._limits.request:g} s, the most for a request")
+            await refusal(scope, late)(scope, receive, exchange.send)
         else:
             scope["state"]["hung_up"] = True
 

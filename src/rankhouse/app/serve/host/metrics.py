@@ -2,17 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class Times(Protocol):
+    """Where the time of a piece of work went, in seconds."""
+
+    @property
+    def queued(self) -> float:
+        """Waiting."""
+        ...
+
+    @property
+    def reading(self) -> float:
+        """Texts made ids."""
+        ...
+
+    @property
+    def computing(self) -> float:
+        """Batches that held some of it."""
+        ...
+
+
+class Queue(Protocol):
+    """What waits for a model."""
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens not begun."""
+        ...
+
+    @property
+    def waiting_jobs(self) -> int:
+        """Pieces of work not finished."""
+        ...
+
+    @property
+    def rate(self) -> float:
+        """Tokens computed a second, lately."""
+        ...
 
 
 class HttpMetrics:
@@ -49,17 +91,96 @@ class HttpMetrics:
         self._seconds.labels(route or "none").observe(seconds)
 
 
+class ModelMetrics:
+    """Counts what models do; each served ranker's worker tells it.
+
+    Args:
+        registry: Where it is counted.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        seconds = Histogram(
+            "rankhouse_model_seconds", "Seconds of a piece of work, by where they went.",
+            ("model", "stage"), buckets=SECONDS, registry=registry,
+        )  # fmt: skip
+        self._stage = seconds.labels
+        self._batch_seconds = Histogram(
+            "rankhouse_batch_seconds", "Seconds of a batch.", ("model",), buckets=SECONDS, registry=registry
+        )
+        self._rows = Histogram(
+            "rankhouse_batch_passages", "Passages or texts of a batch.",
+            ("model",), buckets=[2**i for i in range(12)], registry=registry,
+        )  # fmt: skip
+        self._tokens = Histogram(
+            "rankhouse_batch_tokens", "Tokens of a batch.",
+            ("model",), buckets=[2**i for i in range(6, 18)], registry=registry,
+        )  # fmt: skip
+        self._lost = Counter(
+            "rankhouse_truncated_tokens", "Tokens that did not fit.", ("model",), registry=registry
+        )
+
+    def batch(self, model: str, rows: int, tokens: int, lost: int, seconds: float) -> None:
+        """Count a batch.
+
+        Args:
+            model: Which ranker's.
+            rows: Passages or texts.
+            tokens: Tokens computed.
+            lost: Tokens that did not fit.
+            seconds: How long it took.
+        """
+        self._rows.labels(model).observe(rows)
+        self._tokens.labels(model).observe(tokens)
+        self._batch_seconds.labels(model).observe(seconds)
+        self._lost.labels(model).inc(lost)
+
+    def job(self, model: str, times: Times) -> None:
+        """Count a piece of work that is finished.
+
+        Args:
+            model: Which ranker's.
+            times: Where its time went.
+        """
+        self._stage(model, "queue").observe(times.queued)
+        self._stage(model, "tokenise").observe(times.reading)
+        self._stage(model, "compute").observe(times.computing)
+
+
+class Queues(Collector):
+    """What waits for each model, asked when Prometheus asks.
+
+    Args:
+        workers: Gives name and worker of each model as of now.
+    """
+
+    def __init__(self, workers: Callable[[], Iterable[tuple[str, Queue]]]) -> None:
+        self._workers = workers
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Return the gauges."""
+        tokens = GaugeMetricFamily("rankhouse_queue_tokens", "Tokens that wait.", labels=["model"])
+        jobs = GaugeMetricFamily("rankhouse_queue_requests", "Pieces of work that wait.", labels=["model"])
+        rate = GaugeMetricFamily("rankhouse_tokens_per_second", "Tokens computed, lately.", labels=["model"])
+        for name, worker in self._workers():
+            tokens.add_metric([name], worker.waiting_tokens)
+            jobs.add_metric([name], worker.waiting_jobs)
+            rate.add_metric([name], worker.rate)
+        yield from (tokens, jobs, rate)
+
+
 class Metrics:
     """All that a service counts.
 
     Attributes:
         registry: Where it is counted; rooms of the service add their own collectors.
         http: Requests.
+        models: What rankers do.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.http = HttpMetrics(self.registry)
+        self.models = ModelMetrics(self.registry)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
 

@@ -1,21 +1,23 @@
-"""Refusals that come before any handler: one shape that every client reads."""
+"""Refusals that come before any handler, told as ``contracts/errors.py`` tells all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from http import HTTPStatus
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
 
-from starlette.responses import JSONResponse, Response
+from rankhouse.app.serve.contracts.errors import error_answer
 
 
-def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a refusal in the shape of the service's errors.
+def refusal(scope: Scope, error: Exception, *, closes: bool = False) -> Response:
+    """Return the answer to a request that is not let in, or that failed.
 
     Args:
-        status: The HTTP status.
-        message: What is wrong and what to do.
-        headers: More headers.
+        scope: Of the request.
+        error: Why.
+        closes: Whether the connection ends with it.
     """
-    code = HTTPStatus(status).phrase.lower().replace(" ", "_").replace("-", "_")
-    error = {"message": message, "type": code, "param": None, "code": code}
-    return JSONResponse({"error": error, "message": message, "detail": message}, status, headers)
+    response = error_answer(Request(scope), error)
+    if closes:
+        response.headers["connection"] = "close"
+    return response

@@ -7,18 +7,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from rankhouse.app.serve.host.journal import Audit, Lines
 from rankhouse.app.serve.host.keys import Keys
-from rankhouse.app.serve.host.metrics import Metrics
+from rankhouse.app.serve.host.metrics import Metrics, Queue, Queues
 from rankhouse.app.serve.host.settings import ServeOptions
 from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.core.corpora import read_queries
+from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run
+
+if TYPE_CHECKING:
+    from rankhouse.app.serve.engine.served import ServedRanker
 
 
 class Phase(StrEnum):
@@ -63,13 +68,49 @@ class Service:
     _tasks: set[asyncio.Task[object]] = field(default_factory=set)
 
     def warm(self) -> None:
-        """Open and warm whatever the first request would otherwise wait for; then the service is ready."""
+        """Open and warm the rankers; then the service is ready.
+
+        Raises:
+            RankhouseError: One of them cannot be opened.
+        """
+        for name, spec in self.options.rankers.items():
+            self.add_ranker(name, spec)
         if self.phase is Phase.STARTING:
             self.phase = Phase.READY
+
+    def add_ranker(self, name: str, spec: str) -> ServedRanker:
+        """Open and warm a ranker and offer it from now on; one of that name is replaced.
+
+        Args:
+            name: What people call it.
+            spec: Its notation or folder.
+
+        Raises:
+            RankhouseError: It cannot be opened.
+        """
+        try:
+            from rankhouse.app.serve.engine.served import open_served
+        except ImportError as error:
+            raise MissingExtra(f"the ranker {spec}", "neural") from error
+        options = self.options
+        ranker = open_served(
+            name, spec, options.compute,
+            split=options.split, pool=options.pool, capacity=options.limits.queue_tokens,
+        )  # fmt: skip
+        ranker.worker.observer = self.metrics.models
+        ranker.warm()
+        self.catalogue.add_ranker(ranker)
+        return ranker
 
     def drain(self) -> None:
         """Take no more work: the service says at once that it is not ready."""
         self.phase = Phase.DRAINING
+
+    def __post_init__(self) -> None:
+        self.metrics.registry.register(Queues(self._workers))
+
+    def _workers(self) -> list[tuple[str, Queue]]:
+        return [(name, ranker.worker) for name, ranker in self.catalogue.rankers.items()]
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -95,6 +136,8 @@ class Service:
 
     def close(self) -> None:
         """Let go of models, files and processes."""
+        for ranker in self.catalogue.rankers.values():
+            ranker.close()
         if self.judgements is not None:
             self.judgements.close()
         self.access_log.close()
