@@ -58,9 +58,18 @@ def test_an_empty_list_has_its_own_kind():
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"nonsense", b'{"query": "q', b"\xff\xfe", b'{"query": "\xed\xa0\x80"}', b'{"query": NaN}',
-     b'{"\\ud800": NaN}', b'{"query": "q", "documents": ["a"], "x": ' + b"[" * 100_000, b"\\ud800" + b"[" * 100_000],
-)  # fmt: skip
+    [
+        b"",
+        b"nonsense",
+        b'{"query": "q',
+        b"\xff\xfe",
+        b'{"query": "\xed\xa0\x80"}',
+        b'{"query": NaN}',
+        b'{"\\ud800": NaN}',
+        b'{"query": "q", "documents": ["a"], "x": ' + b"[" * 100_000,
+        b"\\ud800" + b"[" * 100_000,
+    ],
+)
 def test_what_is_no_json_is_said_to_be_none(body):
     with pytest.raises(Malformed, match="not JSON"):
         decode(body, Body)

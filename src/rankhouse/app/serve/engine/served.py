@@ -6,8 +6,9 @@ Shapes: n pairs or texts, d width of vectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
@@ -16,8 +17,9 @@ import numpy as np
 import torch
 
 from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.app.serve.contracts.errors import DeadlinePassed, NotThisModel, UnknownName
+from rankhouse.app.serve.contracts.errors import NotThisModel
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.app.serve.engine.futures import then, waited
 from rankhouse.app.serve.engine.jobs import Numbers, Outcome, Work
 from rankhouse.app.serve.engine.worker import ModelWorker
 from rankhouse.core import notation
@@ -27,6 +29,7 @@ from rankhouse.models import bundle
 from rankhouse.models.biencoder import BiEncoder, compare
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.pair_encoding import TextIds
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.ranking.pool import POOLS, Pool
 from rankhouse.text.split import SPLITTERS, Splitter
@@ -37,6 +40,7 @@ Side = Literal["query", "passage"]
 LONG_SPLIT: Final = "sentences(10, 5)"
 """How long documents are cut for a model with a limit of tokens, where nobody says otherwise."""
 _CHARACTERS = 4  # of a token, about
+_LONGEST = 32  # of a token with the white space before it, nearly always
 _LOWEST: Final = {"probability": 0.0}
 
 
@@ -101,7 +105,7 @@ class ServedRanker:
         if self.is_encoder:
             return self._read_by_vectors(pairs, deadline)
         outcome = self.worker.submit(self._pairs, pairs, self._sizes(pairs), deadline)
-        return _then(outcome, lambda result: Reading(result.values, result.tokens, result.lost))
+        return then(outcome, lambda result: Reading(result.values, result.tokens, result.lost))
 
     def submit(self, pairs: Sequence[Pair], deadline: Deadline = ENDLESS) -> Future[FloatArray]:
         """Score n pairs: (n,) float32, NaN where the ranker cannot read one.
@@ -113,7 +117,7 @@ class ServedRanker:
         Raises:
             Overloaded: There is too much work already.
         """
-        return _then(self.read(pairs, deadline), lambda reading: reading.scores)
+        return then(self.read(pairs, deadline), lambda reading: reading.scores)
 
     def encode(self, texts: Sequence[str], side: Side, deadline: Deadline = ENDLESS) -> Future[Outcome]:
         """Encode n texts: values (n, d) float32, NaN where the encoder cannot read one.
@@ -160,14 +164,36 @@ class ServedRanker:
             )
         return self.ranker
 
+    @property
+    def text_ids(self) -> TextIds | None:
+        """What cuts its texts into tokens; None for models of words."""
+        match self.ranker.model:
+            case TokenModel() as model:
+                return model.pair_reader.texts
+            case BiEncoder() as encoder:
+                return encoder.text_reader.texts
+            case _:
+                return None
+
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Return how many tokens (words, for a model of words) each text has; safe in any thread."""
-        model: Any = self.ranker.model
-        if isinstance(model, TokenModel):
-            return [len(ids) for ids in model.pair_reader.texts.whole(texts)]
-        if isinstance(model, BiEncoder):
-            return [len(ids) for ids in model.text_reader.texts.whole(texts)]
-        return [len(model.reader.split(text)) for text in texts]
+        if self.text_ids is not None:
+            return [len(ids) for ids in self.text_ids.whole(texts)]
+        split = cast(Any, self.ranker.model).reader.split
+        return [len(split(text)) for text in texts]
+
+    def end_of_tokens(self, text: str, most: int) -> int:
+        """Return where a text's first so many tokens (or words) end; its length if it has no more.
+
+        Args:
+            text: The text.
+            most: How many.
+        """
+        beginning = text[: most * _LONGEST]
+        spans = self._token_spans(beginning)
+        if len(spans) <= most and len(beginning) < len(text):
+            spans = self._token_spans(text)
+        return spans[most - 1][1] if len(spans) > most else len(text)
 
     def warm(self) -> None:
         """Compute something, so that the first request finds everything in place.
@@ -184,6 +210,11 @@ class ServedRanker:
         self.worker.close()
 
     # --- inside --------------------------------------------------------------------------------------
+
+    def _token_spans(self, text: str) -> list[tuple[int, int]]:
+        if self.text_ids is not None:
+            return self.text_ids.spans(text)
+        return [(match.start(), match.end()) for match in re.finditer(r"\S+", text)]
 
     def _size(self, *texts: str) -> int:
         return min(3 + sum(map(len, texts)) // _CHARACTERS, self.ranker.max_length)
@@ -215,7 +246,7 @@ class ServedRanker:
             scores: FloatArray = compare(vectors[left], vectors[right], similarity).numpy()
             return Reading(scores, result.tokens[right], result.lost[left] + result.lost[right])
 
-        return _then(outcome, reading)
+        return then(outcome, reading)
 
 
 class BlockingRanker:
@@ -272,7 +303,7 @@ class Rankers(Mapping[str, ServedRanker]):
     def __getitem__(self, name: str) -> ServedRanker:
         return self._rankers[name]
 
-    def __iter__(self) -> Any:  # noqa: ANN401 - as Mapping has it
+    def __iter__(self) -> Iterator[str]:
         return iter(list(self._rankers))
 
     def __len__(self) -> int:
@@ -284,30 +315,6 @@ class Rankers(Mapping[str, ServedRanker]):
         self._rankers[ranker.name] = ranker
         if before is not None and before is not ranker:
             before.close()
-
-    def choose(self, name: str | None = None, *, encoder: bool = False) -> ServedRanker:
-        """Return the ranker of a name; without one the first, by preference one that reads pairs together.
-
-        Args:
-            name: As a client gave it.
-            encoder: Whether it has to give vectors.
-
-        Raises:
-            UnknownName: There is none of that name, or none at all.
-            NotThisModel: It gives no vectors where they are asked for.
-        """
-        if name:
-            if name not in self._rankers:
-                raise UnknownName("model", name, self._rankers, "model")
-            chosen = self._rankers[name]
-        else:
-            fitting = [one for one in self._rankers.values() if one.is_encoder == encoder]
-            if not fitting and (encoder or not self._rankers):
-                raise UnknownName("model that " + ("gives vectors" if encoder else "ranks"), name or "")
-            chosen = (fitting or list(self._rankers.values()))[0]
-        if encoder:
-            chosen.require_encoder()
-        return chosen
 
     def close(self) -> None:
         """End the threads of all."""
@@ -353,48 +360,9 @@ def open_served(
     )
 
 
-def waited(future: Future[T], deadline: Deadline) -> T:
-    """Wait for a result; free its work where the time is over.
-
-    Args:
-        future: What is waited for.
-        deadline: How long.
-
-    Raises:
-        DeadlinePassed: The time is over.
-    """
-    try:
-        return future.result(deadline.left)
-    except (TimeoutError, CancelledError):
-        future.cancel()
-        raise DeadlinePassed from None
-
-
 def _use(spec: str) -> Mapping[str, str]:
     """Return how a bundle says documents are meant to be passed to it; nothing for a checkpoint."""
     for folder in (Path(spec) / "ranker", Path(spec)):
         if (folder / bundle.MANIFEST).is_file():
             return bundle.read_manifest(folder).use
     return {}
-
-
-def _then(future: Future[Any], change: Callable[[Any], T]) -> Future[T]:
-    """Return what gets the changed result; cancelling it cancels what it waits for."""
-    changed: Future[T] = Future()
-
-    def pass_on(done: Future[Any]) -> None:
-        if changed.done() or not changed.set_running_or_notify_cancel():
-            return
-        if done.cancelled():
-            changed.set_exception(CancelledError())
-        elif (error := done.exception()) is not None:
-            changed.set_exception(error)
-        else:
-            try:
-                changed.set_result(change(done.result()))
-            except Exception as error:  # noqa: BLE001 - whoever waits is told
-                changed.set_exception(error)
-
-    changed.add_done_callback(lambda one: future.cancel() if one.cancelled() else None)
-    future.add_done_callback(pass_on)
-    return changed

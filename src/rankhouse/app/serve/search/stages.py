@@ -178,7 +178,7 @@ class _InTurns:
 
     def score(self, pairs: Sequence[StoredPair]) -> FloatArray:
         """Score n pairs: (n,) float32."""
-        from rankhouse.app.serve.engine.served import waited
+        from rankhouse.app.serve.engine.futures import waited
 
         scores = np.empty(len(pairs), np.float32)
         for start in range(0, len(pairs), _STORED_AT_ONCE):

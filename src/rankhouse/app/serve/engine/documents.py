@@ -1,0 +1,240 @@
+"""Documents of a request, cut into passages, scored and pooled, exactly as ``ranking.rerank`` does it.
+
+A document that cannot be scored, being blank or unreadable for the model, never fails the others: it comes
+last and is named in a warning. Shapes: n documents, p passages of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.app.serve.engine.served import Reading, ServedRanker
+from rankhouse.core.errors import BadModel, name_few
+from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
+from rankhouse.core.scores import PROBABLE, Doubles, probabilities, with_room_below
+from rankhouse.ranking.pool import Pool
+from rankhouse.ranking.walk import pooled_ones, readable
+from rankhouse.text.sentences import Span
+from rankhouse.text.split import LocatingSplitter, Splitter
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class ReadingPlan:
+    """How the documents of a request are read.
+
+    Attributes:
+        split: What cuts them.
+        pool: What makes one score of passages' scores.
+        most_tokens: Tokens of a document that are read; None reads all.
+        most_passages: Passages of a document that are read; None reads all.
+    """
+
+    split: Splitter
+    pool: Pool
+    most_tokens: int | None = None
+    most_passages: int | None = None
+
+
+class PassageSpan(NamedTuple):
+    """A passage of a document, where it stands in the text as given.
+
+    Attributes:
+        start: Its first character, in code points.
+        end: The one behind its last.
+        score: Its relevance.
+    """
+
+    start: int
+    end: int
+    score: float
+
+
+@dataclass
+class DocumentScores:
+    """What became of n documents.
+
+    Attributes:
+        raw: (n,) on the ranker's scale, float32 numbers; those of unreadable documents below all others.
+        relevance: (n,) float64: probabilities where the ranker's scale has them, else as ``raw``.
+        order: Places of the documents, best first; equal raw scores in the order given.
+        tokens: Tokens computed.
+        warnings: What the client should know.
+    """
+
+    raw: FloatArray
+    relevance: Doubles
+    order: list[int]
+    tokens: int
+    warnings: list[str]
+    _spans: Callable[[int], list[PassageSpan]] = field(repr=False)
+
+    def spans(self, document: int, threshold: float = 0.0, most: int | None = None) -> list[PassageSpan]:
+        """Return the best passages of a document, best first, none of which overlaps a better one.
+
+        Args:
+            document: Its place.
+            threshold: Least relevance.
+            most: How many at most.
+        """
+        best: list[PassageSpan] = []
+        for span in sorted(self._spans(document), key=lambda span: -span.score):
+            if span.score < threshold or (most is not None and len(best) >= most):
+                break
+            if all(span.end <= other.start or other.end <= span.start for other in best):
+                best.append(span)
+        return best
+
+
+class DocumentRequest:
+    """A query's documents on their way through a ranker; made in a thread, as it cuts and tokenises them.
+
+    Args:
+        served: The ranker.
+        query: The question.
+        texts: n documents.
+        plan: How they are read.
+        deadline: When nobody waits any more.
+
+    Attributes:
+        future: Gets what the ranker made of the passages; hand that to :meth:`scores`.
+
+    Raises:
+        Overloaded: There is too much work already.
+    """
+
+    def __init__(
+        self,
+        served: ServedRanker,
+        query: str,
+        texts: Sequence[str],
+        plan: ReadingPlan,
+        deadline: Deadline = ENDLESS,
+    ) -> None:
+        self._served, self._texts, self._plan = served, texts, plan
+        self._cut: list[int] = []
+        self._documents = [self._document(place, text) for place, text in enumerate(texts)]
+        self._passages = [self._read(document) for document in self._documents]
+        asked = Query("query", query)
+        pairs = [Pair(asked, passage) for passages in self._passages for passage in passages]
+        self._ends = np.cumsum([len(passages) for passages in self._passages])
+        self.future: Future[Reading] = served.read(pairs, deadline)
+
+    def scores(self, reading: Reading) -> DocumentScores:
+        """Pool the passages' scores.
+
+        Args:
+            reading: What the future gave.
+        """
+        own = np.split(np.arange(len(reading.scores)), self._ends[:-1])
+        pooled = self._pooled(reading.scores)
+        unreadable = np.flatnonzero(np.isnan(pooled))
+        raw, relevance = self._ranked(pooled, unreadable)
+        order = np.argsort(-raw, kind="stable").tolist()
+
+        def spans(place: int) -> list[PassageSpan]:
+            return self._spans(place, reading.scores[own[place]])
+
+        warnings = self._warnings(unreadable.tolist(), [int(reading.lost[rows].sum()) for rows in own])
+        return DocumentScores(raw, relevance, order, int(reading.tokens.sum()), warnings, spans)
+
+    # --- before --------------------------------------------------------------------------------------
+
+    def _document(self, place: int, text: str) -> Document:
+        most = self._plan.most_tokens
+        if most is not None and (end := self._served.end_of_tokens(text, most)) < len(text):
+            self._cut.append(place)
+            text = text[:end]
+        return Document(str(place), text)
+
+    def _read(self, document: Document) -> Sequence[Passage]:
+        passages = pooled_ones(readable(document, self._plan.split), self._plan.pool)
+        return passages[: self._plan.most_passages]
+
+    # --- afterwards ----------------------------------------------------------------------------------
+
+    def _pooled(self, scores: FloatArray) -> FloatArray:
+        """Return the documents' scores (n,), NaN where none of a document's passages could be read."""
+        pool, scale = self._plan.pool, self._served.scale
+        pooled = np.full(len(self._passages), np.nan, np.float64)
+        for place, (end, passages) in enumerate(zip(self._ends.tolist(), self._passages, strict=True)):
+            own = scores[end - len(passages) : end]
+            known = ~np.isnan(own)
+            if known.any():
+                indexes = [p.index for p, is_known in zip(passages, known, strict=True) if is_known]
+                pooled[place] = _pool(pool, own[known], scale, indexes)
+        with np.errstate(over="ignore"):  # as reranking does
+            return pooled.astype(np.float32)
+
+    def _ranked(self, pooled: FloatArray, unreadable: np.ndarray) -> tuple[FloatArray, Doubles]:
+        """Put unreadable documents below the others; return raw scores and relevance, (n,) each."""
+        raw = np.clip(pooled, -_LARGEST, _LARGEST)
+        known = np.flatnonzero(~np.isnan(raw))
+        below = with_room_below(raw[known], len(unreadable)) if len(known) else np.zeros(len(raw), np.float32)
+        raw[known], raw[unreadable] = below[: len(known)], below[len(known) :]
+        relevance = self._relevance(raw, self._pooled_scale)
+        if self._pooled_scale in PROBABLE:
+            relevance[unreadable] = 0.0
+        return raw, relevance
+
+    @property
+    def _pooled_scale(self) -> str:
+        """The scale of pooled scores: sums of probabilities are none."""
+        pool = self._plan.pool
+        if pool.missing_is_zero:
+            return "score"
+        return self._served.scale if pool.scale == "score" else pool.scale
+
+    def _relevance(self, scores: FloatArray, scale: str) -> Doubles:
+        try:
+            return probabilities(scores, scale)
+        except BadModel:  # outside the scale that the ranker declares: they order, no more
+            return scores.astype(np.float64)
+
+    def _spans(self, place: int, scores: FloatArray) -> list[PassageSpan]:
+        split, document = self._plan.split, self._documents[place]
+        places: list[Span] = [(0, len(document.text))]
+        if isinstance(split, LocatingSplitter):
+            places = split.spans(document)
+        relevance = self._relevance(scores, self._served.scale)
+        return [
+            PassageSpan(*places[passage.index], float(score))
+            for passage, score in zip(self._passages[place], relevance, strict=True)
+            if not np.isnan(score)
+        ]
+
+    def _warnings(self, unreadable: Sequence[int], lost: Sequence[int]) -> list[str]:
+        blank = [place for place in unreadable if not self._passages[place]]
+        garbled = [place for place in unreadable if self._passages[place]]
+        short = [place for place, tokens in enumerate(lost) if tokens]
+        seen = self._served.ranker.max_length
+        shortened = (
+            f"passages beyond the {seen} tokens that the model reads at once were shortened, by "
+            f"{sum(lost):,} tokens in all"
+        )
+        return [
+            f"{text}: {name_few((f'documents[{place}]' for place in places), 10)}"
+            for text, places in (
+                ("without text, ranked last", blank),
+                (f'the model "{self._served.name}" cannot read these, ranked last', garbled),
+                (f"cut to {self._plan.most_tokens} tokens (max_tokens_per_doc)", self._cut),
+                (shortened, short),
+            )
+            if places
+        ]
+
+
+def _pool(pool: Pool, scores: FloatArray, scale: str, indexes: Sequence[int]) -> float:
+    if pool.notation == "max":  # by far the most frequent
+        return float(scores.max())
+    try:
+        return pool(scores, scale, indexes)
+    except BadModel:  # a score outside its scale
+        return float("nan")
