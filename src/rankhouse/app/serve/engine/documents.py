@@ -76,17 +76,19 @@ class DocumentScores:
     warnings: list[str]
     _spans: Callable[[int], list[PassageSpan]] = field(repr=False)
 
-    def spans(self, document: int, threshold: float = 0.0, most: int | None = None) -> list[PassageSpan]:
+    def spans(
+        self, document: int, threshold: float | None = None, most: int | None = None
+    ) -> list[PassageSpan]:
         """Return the best passages of a document, best first, none of which overlaps a better one.
 
         Args:
             document: Its place.
-            threshold: Least relevance.
+            threshold: Least relevance; None for any.
             most: How many at most.
         """
         best: list[PassageSpan] = []
         for span in sorted(self._spans(document), key=lambda span: -span.score):
-            if span.score < threshold or (most is not None and len(best) >= most):
+            if (threshold is not None and span.score < threshold) or len(best) == most:
                 break
             if all(span.end <= other.start or other.end <= span.start for other in best):
                 best.append(span)
