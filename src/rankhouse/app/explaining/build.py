@@ -14,11 +14,11 @@ from rankhouse.app.explaining.systems import (
     RunSystem,
     System,
 )
-from rankhouse.app.rankers import ComputeOptions, is_dense
+from rankhouse.app.rankers import ComputeOptions, DenseModel, as_encoder, is_dense, open_ranker
 from rankhouse.app.reranking import RerankOptions, reading_plan
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Document, Ranker
+from rankhouse.core.nouns import Document, Encoder, Ranker
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.reading import family_of
 from rankhouse.index.index import Index
@@ -44,6 +44,7 @@ class SystemOptions:
         rerank: Split, pool and depth.
         explain: How the ranker's scores are explained.
         compute: How dense models compute.
+        encoders: Those of dense models that are open already, by what the models call them.
     """
 
     models: tuple[str, ...] = ()
@@ -57,6 +58,7 @@ class SystemOptions:
     rerank: RerankOptions = field(default_factory=RerankOptions)
     explain: ExplainOptions = field(default_factory=ExplainOptions)
     compute: ComputeOptions = field(default_factory=ComputeOptions)
+    encoders: Mapping[str, Encoder] = field(default_factory=dict)
 
 
 def build_system(index: Index, options: SystemOptions) -> System:
@@ -108,7 +110,9 @@ def _model(index: Index, model: str, options: SystemOptions) -> System:
     if is_dense(model):
         from rankhouse.app.explaining.dense import DenseSystem
 
-        return DenseSystem(index, model, options.compute, options.k)
+        name = DenseModel.parse(model).ranker
+        encoder = options.encoders.get(name) or as_encoder(open_ranker(name, options.compute), name)
+        return DenseSystem(index, model, encoder, options.k)
     return LexicalSystem(index, model, options.feedback, options.k)
 
 

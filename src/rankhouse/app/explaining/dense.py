@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rankhouse.app.explaining.systems import IndexStage
-from rankhouse.app.rankers import ComputeOptions, DenseModel, as_encoder, dense_searcher, open_ranker
-from rankhouse.core.nouns import Query
+from rankhouse.app.rankers import DenseModel, dense_searcher
+from rankhouse.core.nouns import Encoder, Query
 from rankhouse.core.run import Ranking
 from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.dense import explain_dense
@@ -19,21 +19,19 @@ class DenseSystem(IndexStage):
     Args:
         index: The index.
         model: ``dense(RANKER)``.
-        compute: How to compute.
+        encoder: The ranker, opened.
         k: Documents a query.
 
     Raises:
         MissingInput: Nothing was encoded.
-        WrongUse: The ranker encodes no texts.
     """
 
-    def __init__(self, index: Index, model: str, compute: ComputeOptions, k: int) -> None:
+    def __init__(self, index: Index, model: str, encoder: Encoder, k: int) -> None:
         super().__init__(index)
-        self._model, self._k = model, k
+        self._model, self._encoder, self._k = model, encoder, k
         chosen = DenseModel.parse(model)
         self._searcher = dense_searcher(index, chosen)
         self._vectors = Vectors.open(vectors_folder(index.path, chosen.name))
-        self._encoder = as_encoder(open_ranker(chosen.ranker, compute), chosen.ranker)
 
     @property
     def name(self) -> str:
