@@ -16,6 +16,7 @@ from rankhouse.app.precomputed import PrecomputedScorer
 from rankhouse.app.rankers import DenseModel, is_dense
 from rankhouse.app.serve.contracts.errors import DeadlinePassed
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.app.serve.engine.futures import waited
 from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Query, StoredPair, StoredPassage
 from rankhouse.core.run import Ranking, Run
@@ -178,8 +179,6 @@ class _InTurns:
 
     def score(self, pairs: Sequence[StoredPair]) -> FloatArray:
         """Score n pairs: (n,) float32."""
-        from rankhouse.app.serve.engine.futures import waited
-
         scores = np.empty(len(pairs), np.float32)
         for start in range(0, len(pairs), _STORED_AT_ONCE):
             some = pairs[start : start + _STORED_AT_ONCE]

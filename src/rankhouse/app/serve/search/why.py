@@ -19,6 +19,7 @@ from rankhouse.app.explaining.systems import System
 from rankhouse.app.rankers import DenseModel, is_dense
 from rankhouse.app.reranking import RerankOptions
 from rankhouse.app.serve.engine.deadline import Deadline
+from rankhouse.app.serve.engine.futures import waited
 from rankhouse.app.serve.search.answer import Searching
 from rankhouse.app.serve.search.documents import UnknownDocument
 from rankhouse.app.serve.search.stages import reading_plan
@@ -215,8 +216,6 @@ def _in_threads(models: list[ServedRanker], run: Callable[[], T], deadline: Dead
     Raises:
         DeadlinePassed: The time is over.
     """
-    from rankhouse.app.serve.engine.served import waited
-
     if not models:
         return run()
     first, *rest = models
