@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.faults import fault_page
-from rankhouse.app.serve.page.questions import known_questions, question_of
+from rankhouse.app.serve.page.questions import judged, known_questions, question_of, scale
 from rankhouse.app.serve.page.render import address, attachment, page
 from rankhouse.app.serve.search.answer import AnswerHit, SearchAnswer, SearchRequest, search
 from rankhouse.core.errors import RankhouseError
@@ -28,7 +28,6 @@ DEPTHS = (10, 20, 50, 100)
 PATIENCE = 20.0
 """Seconds that a system may take before its first stage's order is shown."""
 _EXAMPLES = 8
-_NO_LABELS: Mapping[int, str] = {}
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def show(service: Service, request: Request) -> Response:
         "depths": [(str(n), str(n)) for n in sorted({*DEPTHS, k})],
         "k": str(k),
         "facts": f"{view.name}: {len(view.index.documents):,} documents",
-        "columns": [], "examples": [], "exports": [], "fault": "", "labels": _labels(service),
+        "columns": [], "examples": [], "exports": [], "fault": "", "labels": scale(service),
     }  # fmt: skip
     if not query:
         content["examples"] = [q for q in known_questions(service) if q.text][:_EXAMPLES]
@@ -118,7 +117,7 @@ def show(service: Service, request: Request) -> Response:
         return page(request, "ask.html.j2", content, failed.status_code)
     if (kind := fields.get("export", "html")) != "html":
         return export(service, query, answers, asked.one_of(fields, "export", ["json", "csv", "run"]), kind)
-    content["columns"] = columns(answers, _grades(service, query))
+    content["columns"] = columns(answers, judged(service).get(question_of(service, query).id, {}))
     content["exports"] = _exports(request, chosen)
     return page(request, "ask.html.j2", content)
 
@@ -182,17 +181,6 @@ def _move(hit: AnswerHit, places: Mapping[str, int], system: str) -> Move:
 def _gone(first: SearchAnswer, answer: SearchAnswer) -> list[AnswerHit]:
     here = {hit.doc_id for hit in answer.hits}
     return [hit for hit in first.hits if hit.doc_id not in here]
-
-
-def _grades(service: Service, query: str) -> dict[str, int]:
-    store = service.judgements
-    if store is None:
-        return {}
-    return dict(store.qrels.get(question_of(service, query).id, {}))
-
-
-def _labels(service: Service) -> Mapping[int, str]:
-    return _NO_LABELS if service.judgements is None else service.judgements.scale
 
 
 def _exports(request: Request, chosen: Sequence[str]) -> list[tuple[str, str]]:

@@ -7,9 +7,9 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rankhouse.app.serve.contracts.errors import UnknownName
+from rankhouse.app.serve.contracts.errors import error_answer
 from rankhouse.app.serve.page.render import page
-from rankhouse.core.errors import BadData, RankhouseError, WrongUse
+from rankhouse.core.errors import RankhouseError
 
 
 def wants_html(request: Request) -> bool:
@@ -24,8 +24,9 @@ def fault_page(request: Request, error: RankhouseError) -> Response:
         request: What was asked.
         error: What is wrong.
     """
-    status = getattr(error, "status", None) or _status(error)
-    return error_page(request, status, str(error), dict(getattr(error, "headers", {})))
+    answer = error_answer(request, error)
+    headers = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
+    return error_page(request, answer.status_code, str(error), headers)
 
 
 def error_page(
@@ -50,9 +51,3 @@ def _own_page(request: Request) -> str:
     """Return where a person came from, if it is a page of this service."""
     came, own = request.headers.get("referer", ""), f"{request.url.scheme}://{request.url.netloc}/"
     return came if came.startswith(own) and came != str(request.url) else ""
-
-
-def _status(error: RankhouseError) -> int:
-    if isinstance(error, UnknownName):
-        return 404
-    return 422 if isinstance(error, WrongUse | BadData) else 503

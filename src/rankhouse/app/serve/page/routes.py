@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute
 
-from rankhouse.app.serve.page import ask
+from rankhouse.app.serve.page import ask, judge, queries
 from rankhouse.app.serve.page.asked import view
 from rankhouse.app.serve.page.render import static_routes
 
@@ -21,4 +21,9 @@ def routes(service: Service) -> list[BaseRoute]:
     Args:
         service: What is served.
     """
-    return [view("/", partial(ask.show, service)), *static_routes()]
+    return [
+        view("/", partial(ask.show, service)),
+        view("/judge", partial(judge.show, service), partial(judge.write, service)),
+        view("/queries", partial(queries.show, service)),
+        *static_routes(),
+    ]

@@ -142,7 +142,7 @@ function judging(form) {
       submit(button, (told) => {
         undo.disabled = !told.can_undo;
         const at = cards.findIndex((c) => c.dataset.doc === told.doc);
-        if (at < 0) return say("There is nothing to undo here.");
+        if (at < 0) return say(told.doc ? `Undone in “${told.query}”.` : "There is nothing to undo.");
         show(cards[at], told.grade);
         walk.go(at);
         say("Undone.");

@@ -1,0 +1,283 @@
+"""Judge: one question, the documents that chosen systems found, one key a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from rankhouse.app.searching import with_snippets
+from rankhouse.app.serve.judging.store import LONGEST_NAME, JudgementStore
+from rankhouse.app.serve.page import asked
+from rankhouse.app.serve.page.faults import wants_html
+from rankhouse.app.serve.page.pools import Pool, pool_of
+from rankhouse.app.serve.page.questions import known_questions, question_of
+from rankhouse.app.serve.page.render import address, page
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Document, Query
+from rankhouse.core.results import Marks
+
+if TYPE_CHECKING:
+    from rankhouse.app.serve.host.service import Service
+
+DEPTHS = (5, 10, 20, 50)
+MOST_SYSTEMS = 12
+LONGEST_TEXT = 20_000
+_COOKIE = "rankhouse-judge"
+_A_YEAR = 365 * 24 * 3600
+_READ_ONLY = (
+    "This service only reads: nothing can be judged. Start it with --judgements FILE to keep judgements."
+)
+
+_READ_KEY = "Your key reads only; judging needs one that writes."
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is judged, by whom, and how.
+
+    Attributes:
+        query: Id or words of the question, as given; "" for none yet.
+        judge: Who judges.
+        index: Name of what is searched.
+        systems: Whose documents are judged.
+        depth: How many of each.
+        blind: Whether systems and ranks are hidden.
+    """
+
+    query: str
+    judge: str
+    index: str
+    systems: tuple[str, ...]
+    depth: int
+    blind: bool
+
+    def address(self, **other: object) -> str:
+        """Return the address of this, with something else in places."""
+        own = {"query": self.query, "judge": self.judge, "index": self.index, "system": self.systems}
+        return address("/judge", **{**own, "depth": self.depth, "blind": self.blind, **other})
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """Return it as fields of a form."""
+        named = [("query", self.query), ("judge", self.judge), ("index", self.index)]
+        rest = [("depth", str(self.depth)), *([("blind", "1")] if self.blind else [])]
+        return [*named, *(("system", name) for name in self.systems), *rest]
+
+
+@dataclass(frozen=True)
+class Card:
+    """A document to judge.
+
+    Attributes:
+        doc_id: Its id.
+        title: Its title, or "".
+        snippet: The stretch of its text that answers best.
+        marks: (start, end) of the words to highlight there.
+        text: The whole text, or what is shown of it.
+        grade: What this judge says of it; None for nothing yet.
+        found: Which systems found it, at which ranks; nothing when judging blind.
+    """
+
+    doc_id: str
+    title: str
+    snippet: str
+    marks: Marks
+    text: str
+    grade: int | None
+    found: Sequence[str] = field(default_factory=tuple)
+
+
+def show(service: Service, request: Request) -> Response:
+    """Return the documents of a question, or the form that chooses one.
+
+    Args:
+        service: What is served.
+        request: Question, judge, systems, depth, blind.
+
+    Raises:
+        RankhouseError: A parameter that is not accepted, or a search that fails.
+    """
+    wanted = _asked(service, request, request.query_params)
+    store = service.judgements
+    if not (wanted.query and wanted.judge) or "change" in request.query_params or store is None:
+        return _choose(service, request, wanted)
+    _check_judge(wanted.judge)
+    query = question_of(service, wanted.query)
+    pool = pool_of(service, query, wanted.index, wanted.systems, wanted.depth, shuffled=wanted.blind)
+    cards = _cards(service, store, query, wanted, pool)
+    may_write = _may_write(request)
+    content: dict[str, object] = {
+        "title": f"Judge: {query.text}",
+        "query": query,
+        "need": "",
+        "pool": cards,
+        "judge": wanted.judge,
+        "labels": store.scale,
+        "done": sum(card.grade is not None for card in cards),
+        "can_undo": may_write and bool(store.qrels_of(wanted.judge)),
+        "may_write": may_write,
+        "summary": _summary(wanted, cards),
+        "notes": (*pool.notes, *(() if may_write else (_READ_KEY,))),
+        "kept": wanted.fields,
+        "change": wanted.address(change=1),
+        "following": _following(service, store, query, wanted),
+        "search": address("/", query=query.text, index=wanted.index, system=wanted.systems[:4]),
+        "exports": [("page", wanted.address(export="html")),
+                    ("qrels", address("/queries", words=query.id, export="qrels"))],
+    }  # fmt: skip
+    return _remembering(page(request, "judge.html.j2", content), wanted.judge)
+
+
+def write(service: Service, request: Request, form: asked.Fields) -> Response:
+    """Keep what a judge said, or take it back; the page's script gets JSON, a form the page again.
+
+    Args:
+        service: What is served.
+        request: Who asks.
+        form: Question, judge, and ``mark`` (grade, place, document) or ``undo``.
+
+    Raises:
+        RankhouseError: A field that is not accepted, or a file that cannot be written.
+    """
+    store = service.judgements
+    if store is None:
+        raise WrongUse(_READ_ONLY)
+    wanted = _asked(service, request, form)
+    who = getattr(getattr(request.state, "caller", None), "name", "anybody")
+    if form.get("undo"):
+        entry = store.undo(wanted.judge)
+        if entry is not None:
+            service.audit.record("undo", who, judge=wanted.judge, query=entry.query_id, document=entry.doc_id)
+        told: dict[str, object] = {"doc": None, "grade": None, "query": ""}
+        if entry is not None:
+            told = {"doc": entry.doc_id, "grade": entry.grade, "query": entry.query}
+            wanted = wanted if _same(service, wanted.query, entry.query_id) else _of(wanted, entry.query)
+        place = 0
+    else:
+        grade, place, doc_id = _mark(form.get("mark", ""))
+        query = question_of(service, wanted.query)
+        if doc_id not in service.catalogue.view(wanted.index).index.documents:
+            raise WrongUse(f'document "{doc_id[:80]}" is not in the index "{wanted.index}"')
+        store.judge(wanted.judge, query.text, doc_id, grade, wanted.systems)
+        service.audit.record("judge", who, judge=wanted.judge, query=query.id, document=doc_id, grade=grade)
+        told = {"doc": doc_id, "grade": grade, "query": query.text}
+    if not wants_html(request):
+        return JSONResponse({**told, "can_undo": bool(store.qrels_of(wanted.judge))})
+    anchor = f"#document-{place + 1}" if place else ""
+    return RedirectResponse(wanted.address() + anchor, 303)
+
+
+def _mark(text: str) -> tuple[int, int, str]:
+    """Return grade, place and document of a button."""
+    pieces = text.split(" ", 2)
+    if len(pieces) != 3 or not (pieces[0].isdigit() and pieces[1].isdigit()) or len(text) > 10_000:
+        raise WrongUse(f'mark="{text[:40]}": write GRADE PLACE DOCUMENT, like "2 1 doc7"')
+    return int(pieces[0][:6]), int(pieces[1][:6]), pieces[2]
+
+
+def _same(service: Service, query: str, query_id: str) -> bool:
+    return question_of(service, query).id == query_id
+
+
+def _of(wanted: Asked, query: str) -> Asked:
+    return Asked(query, wanted.judge, wanted.index, wanted.systems, wanted.depth, wanted.blind)
+
+
+def _asked(service: Service, request: Request, fields: asked.Fields) -> Asked:
+    view = service.catalogue.view(asked.words(fields, "index"))
+    systems = asked.several(fields, "system", MOST_SYSTEMS, "systems")
+    judge = asked.words(fields, "judge", LONGEST_NAME) or unquote(request.cookies.get(_COOKIE, ""))
+    caller = getattr(request.state, "caller", None)
+    if not judge and service.keys is not None and caller is not None:
+        judge = caller.name
+    is_new = "query" not in fields or "depth" not in fields
+    return Asked(
+        asked.words(fields, "query"),
+        judge,
+        view.name,
+        tuple(systems or list(service.catalogue.systems(view.name))[:3]),
+        asked.number(fields, "depth", DEPTHS[1], 1, 100),
+        bool(fields.get("blind")) or is_new,
+    )
+
+
+def _choose(service: Service, request: Request, wanted: Asked) -> Response:
+    """Return the form that chooses question, name and systems."""
+    systems = list(service.catalogue.systems(wanted.index))
+    content: dict[str, object] = {
+        "title": "Judge",
+        "pool": None,
+        "notes": () if service.judgements is not None else (_READ_ONLY,),
+        "asked": question_of(service, wanted.query).text if wanted.query else "",
+        "questions": [query for query in known_questions(service) if query.text][:500],
+        "judge": wanted.judge,
+        "indexes": [(name, name) for name in service.catalogue.indexes],
+        "index": wanted.index,
+        "depth": str(wanted.depth),
+        "depths": [(str(n), f"the first {n}") for n in sorted({*DEPTHS, wanted.depth})],
+        "systems": list(dict.fromkeys([*systems, *wanted.systems])),
+        "chosen": wanted.systems,
+        "blind": wanted.blind,
+        "exports": [],
+    }
+    return page(request, "judge.html.j2", content)
+
+
+def _check_judge(judge: str) -> None:
+    if not judge.isprintable():
+        raise WrongUse(f"judge {judge!r}: give a name of 1 to {LONGEST_NAME} printable characters")
+
+
+def _may_write(request: Request) -> bool:
+    return bool(getattr(getattr(request.state, "caller", None), "may_write", True))
+
+
+def _remembering(response: Response, judge: str) -> Response:
+    """Let the browser remember who judges here."""
+    response.set_cookie(_COOKIE, quote(judge), _A_YEAR, httponly=True, samesite="strict")
+    return response
+
+
+def _summary(wanted: Asked, cards: Sequence[Card]) -> str:
+    systems = ", ".join(wanted.systems)
+    return f"{len(cards):,} documents: the first {wanted.depth} of {systems}" + (
+        ", shuffled" if wanted.blind else ""
+    )
+
+
+def _cards(service: Service, store: JudgementStore, query: Query, wanted: Asked, pool: Pool) -> list[Card]:
+    index = service.catalogue.view(wanted.index).index
+    hits = with_snippets(index, query.text, pool.ranking).hits
+    documents: Sequence[Document] = index.documents.fetch(pool.ranking.doc_ids)
+    mine: Mapping[str, int] = store.qrels_of(wanted.judge).get(query.id, {})
+    return [
+        Card(
+            hit.doc_id, hit.title, hit.text, hit.marks, _whole(document.text, hit.text), mine.get(hit.doc_id),
+            () if wanted.blind else pool.found(hit.doc_id),
+        )
+        for hit, document in zip(hits, documents, strict=True)
+    ]  # fmt: skip
+
+
+def _whole(text: str, snippet: str) -> str:
+    """Return the text below a card, or "" where the snippet says it all."""
+    if " ".join(text.split()) == snippet:
+        return ""
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} …"
+
+
+def _following(service: Service, store: JudgementStore, query: Query, wanted: Asked) -> str:
+    """Return the address of the next question that this judge has not begun; "" where there is none."""
+    mine = store.qrels_of(wanted.judge)
+    known = [one for one in known_questions(service) if one.text]
+    ids = [one.id for one in known]
+    start = ids.index(query.id) + 1 if query.id in ids else 0
+    after = next(
+        (one for one in (*known[start:], *known[:start]) if one.id not in mine and one.id != query.id), None
+    )
+    return wanted.address(query=after.id) if after else ""
