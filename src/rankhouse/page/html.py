@@ -60,7 +60,7 @@ def environment_of(*folders: Path) -> Environment:
     )
 
     def html(table: Table) -> Markup:
-        return Markup(f'<div class="scroll">{table.to_html(styled=False)}</div>')  # noqa: S704 - cells are escaped
+        return Markup(f'<div class="scroll" tabindex="0">{table.to_html(styled=False)}</div>')  # noqa: S704 - cells are escaped
 
     def svg(chart: str) -> Markup:
         return Markup(chart)  # noqa: S704 - the plotting library has escaped the names that it wrote

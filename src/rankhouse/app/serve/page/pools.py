@@ -33,7 +33,7 @@ class Pool:
 
     def found(self, doc_id: str) -> list[str]:
         """Say which systems found a document, at which ranks."""
-        return [f"{system} {rank}" for system, rank in self.ranks[doc_id].items()]
+        return [f"{system} #{rank}" for system, rank in self.ranks[doc_id].items()]
 
 
 def pool_of(

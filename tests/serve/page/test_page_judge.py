@@ -1,0 +1,107 @@
+"""Judging in a real browser: by keys, by forms, after a reload, in two tabs, by two judges."""
+
+from rankhouse.core.trec import read_qrels
+
+ASK = "/judge?query=who+steers+ships%3F&judge=anna&depth=10&system=bm25&system=ql"
+
+
+def test_keys_judge_and_a_reload_keeps_what_was_said(tab, at, served):
+    store = served[0].judgements
+    with tab() as page:
+        page.goto(at + ASK)
+        cards = page.locator(".card")
+        for key in ("2", "0", "1"):
+            with page.expect_response("**/judge"):
+                page.keyboard.press(key)
+        page.wait_for_function("document.querySelector('[data-done]').textContent === '3'")
+        ids = [card.get_attribute("data-doc") for card in cards.all()]
+        assert store.qrels["q1"] == dict(zip(ids[:3], (2, 0, 1), strict=True))
+        assert read_qrels(store.path)["q1"] == store.qrels["q1"]
+        page.reload()
+        assert page.locator("[data-done]").inner_text() == "3"
+        assert cards.nth(1).locator("[aria-pressed=true]").inner_text().startswith("0")
+        assert page.locator(".card.current").get_attribute("data-doc") == ids[3]  # the first that is open
+        page.keyboard.press("k")
+        with page.expect_response("**/judge"):
+            page.keyboard.press("u")
+        page.wait_for_function("document.querySelector('[data-done]').textContent === '2'")
+        assert ids[2] not in store.qrels["q1"]
+        assert page.locator(".card.current").get_attribute("data-doc") == ids[2]
+        page.keyboard.press("?")
+        assert page.locator(".keys dl").is_visible()
+
+
+def test_judging_without_a_script(tab, at, served):
+    store = served[0].judgements
+    with tab(java_script_enabled=False) as page:
+        page.goto(f"{at}/judge")
+        page.get_by_label("Question").fill("harbour")
+        page.get_by_label("Your name").fill("Bea Ü")
+        page.get_by_label("Blind").uncheck()
+        page.get_by_role("button", name="Judge").click()
+        doc = page.locator(".card").nth(1).get_attribute("data-doc")
+        assert "bm25+rm3 #" in page.locator(".card").nth(1).inner_text()
+        page.locator(".card").nth(1).get_by_role("button", name="1").click()
+        assert page.url.endswith("#document-3")
+        assert store.grades("harbour")[doc] == {"Bea Ü": 1}
+        assert page.locator("[data-done]").inner_text() == "1"
+        page.get_by_role("button", name="Undo").click()
+        assert store.grades("harbour") == {}
+        assert page.get_by_role("button", name="Undo").is_disabled()
+        page.goto(f"{at}/judge")  # the browser remembers who judges here
+        assert page.get_by_label("Your name").input_value() == "Bea Ü"
+
+
+def test_judging_blind_names_no_system(tab, at):
+    with tab() as page:
+        page.goto(f"{at}{ASK}&blind=1")
+        assert "bm25" not in page.locator(".pool").inner_text()
+        order = [card.get_attribute("data-doc") for card in page.locator(".card").all()]
+        page.reload()
+        assert order == [card.get_attribute("data-doc") for card in page.locator(".card").all()]
+
+
+def test_two_tabs_lose_nothing(tab, at, served):
+    store = served[0].judgements
+    with tab() as one, tab() as other:
+        for page, judge in ((one, "anna"), (other, "ben")):
+            page.goto(at + ASK.replace("anna", judge))
+        for key in ("2", "1", "0", "2"):
+            for page in (one, other):
+                with page.expect_response("**/judge"):
+                    page.keyboard.press(key)
+        with tab() as same:  # a second tab of the same judge
+            same.goto(at + ASK)
+            with same.expect_response("**/judge"):
+                same.keyboard.press("1")
+    ids = [entry.doc_id for entry in store.entries if entry.judge == "ben"]
+    assert len(ids) == 4
+    assert len(store.qrels_of("anna")["q1"]) == 5
+    with tab() as page:
+        page.goto(f"{at}/queries")
+        text = page.inner_text("main")
+        assert "anna, ben" in text
+        assert "kappa" in text
+
+
+def test_what_cannot_be_kept_is_said(tab, at, served):
+    with tab() as page:
+        page.goto(at + ASK)
+        page.evaluate("document.querySelector('#judging').judge.value = ''")
+        page.evaluate("document.querySelector('.card button').value = '7 1 pilots'")
+        page.locator(".card button").first.click()
+        page.wait_for_function("document.querySelector('.said').textContent.startsWith('Not kept')")
+        assert page.locator("[data-done]").inner_text() == "0"
+    assert served[0].judgements.entries == ()
+
+
+def test_a_service_that_only_reads_says_so(folder, running, browser):
+    from rankhouse.app.serve.host.service import open_service
+    from rankhouse.app.serve.host.settings import ServeOptions
+
+    service = open_service(ServeOptions(indexes={"ships": folder / "index"}, port=0))
+    with running(service) as client:
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{client.port}/judge")
+        assert "--judgements FILE" in page.inner_text("main")
+        page.close()

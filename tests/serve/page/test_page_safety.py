@@ -1,0 +1,124 @@
+"""Every page: hostile texts run nothing, axe-core has no complaint, 320 px and the keyboard suffice."""
+
+from urllib.parse import quote, urlencode
+
+import pytest
+
+HERE = {"index": "ships"}
+BOTH = [("system", "bm25"), ("system", "ql")]
+VIEWS = {
+    "home": "/",
+    "search": "/?" + urlencode([("query", "ship harbour"), *BOTH]),
+    "nothing": "/?query=zzz",
+    "setup": "/judge",
+    "judge": "/judge?" + urlencode([("query", "ship harbour"), ("judge", "anna"), ("depth", 10), *BOTH]),
+    "queries": "/queries",
+    "error": "/queries?page=99",
+}
+COUNT = """() => [...document.querySelectorAll(
+    'a[href], button:not(:disabled), input:not([type=hidden]), select, summary'
+)].filter(e => e.checkVisibility()).length"""
+FOCUS = """() => {
+    const e = document.activeElement;
+    if (e === document.body) return null;
+    window.seen ??= [];
+    if (!window.seen.includes(e)) window.seen.push(e);
+    const styles = [e, e.nextElementSibling].filter(Boolean).map(x => getComputedStyle(x));
+    const outlined = e.matches('[tabindex="-1"]') || styles.some(s => s.outlineStyle !== 'none');
+    return [window.seen.indexOf(e), outlined, e.outerHTML.slice(0, 100)];
+}"""
+
+
+@pytest.fixture(scope="session")
+def axe(request):
+    """The text of axe-core."""
+    from pathlib import Path
+
+    script = Path(__file__).parents[1] / "npm" / "node_modules" / "axe-core" / "axe.min.js"
+    if not script.exists():
+        pytest.skip("axe-core is not installed: make clients")
+    return script.read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_axe_has_no_complaint(name, scheme, tab, at, axe, served):
+    served[0].judgements.judge("anna", "who steers ships?", "pilots", 1)
+    served[0].judgements.judge("ben", "who steers ships?", "pilots", 1)
+    for width in (1280, 320):
+        with tab(axe=True, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
+            page.goto(at + VIEWS[name])
+            page.evaluate(axe)
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            told = [
+                (v["id"], v["nodes"][0]["html"], v["nodes"][0]["failureSummary"]) for v in found["violations"]
+            ]
+            assert told == [], width
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_320_pixels_suffice(name, tab, at):
+    with tab(viewport={"width": 320, "height": 640}) as page:
+        page.goto(at + VIEWS[name])
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(name, tab, at):
+    with tab() as page:
+        page.goto(at + VIEWS[name])
+        page.evaluate("document.activeElement.blur()")
+        wanted = page.evaluate(COUNT)
+        reached = set()
+        for _ in range(wanted + 10):
+            page.keyboard.press("Tab")
+            if (found := page.evaluate(FOCUS)) is not None:
+                number, is_outlined, html = found
+                assert is_outlined, html
+                reached.add(number)
+        assert len(reached) >= wanted
+
+
+def test_hostile_texts_run_nothing(tab, at, attacks, served):
+    store = served[0].judgements
+    for number, attack in enumerate(attacks):
+        store.judge(f"{attack[:60]}".replace("\n", ""), f"{attack} hostile", "pilots", number % 3)
+    with tab() as page:
+        reports = []
+        page.on("console", lambda message: reports.append(message.text))
+        for attack in attacks:
+            safe = quote(attack, safe="")
+            for view in (
+                f"/?query=hostile+{safe}&system=bm25&system=ql",
+                f"/?query=ship&system={safe}",
+                f"/?query=ship&index={safe}",
+                f"/judge?query=hostile+{safe}&judge={safe[:60]}&depth=20",
+                f"/judge?query=hostile&judge=anna&system={safe}&depth=5",
+                f"/queries?words={safe}",
+                f"/queries?order={safe}",
+                f"/{safe}",
+            ):
+                page.goto(at + view)
+                assert page.evaluate("document.querySelectorAll('main img, main script, base').length") == 0
+            page.goto(f"{at}/?query=hostile")
+            page.goto(f"{at}/queries")
+        assert [text for text in reports if not text.startswith("Failed to load")] == []
+
+
+def test_the_policy_forbids_what_is_inline_and_foreign(tab, at):
+    with tab() as page:
+        policy = page.goto(at).headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "'unsafe-inline'" not in policy
+        assert page.evaluate("document.querySelectorAll('[style], style, script:not([src])').length") == 0
+
+
+def test_strange_texts_are_shown_whole_and_stay_in_their_place(tab, at):
+    with tab() as page:
+        page.goto(f"{at}/?query=ship&k=50")
+        for doc in ("cjk", "rtl", "long-title", "no-title", "control"):
+            hit = page.locator(f".hit[data-doc={doc}]")
+            assert hit.count() == 1
+            assert hit.bounding_box()["height"] < 320
+        assert page.locator(".hit[data-doc=rtl] h3").evaluate("e => getComputedStyle(e).direction") == "rtl"
+        assert "\ufffd" in page.inner_text(".hit[data-doc=control] h3")

@@ -1,0 +1,99 @@
+"""Search in a real browser: systems side by side, what moved, keys, files, all of it without a script."""
+
+import json
+
+
+def test_systems_stand_side_by_side_and_say_what_moved(tab, at):
+    with tab() as page:
+        page.goto(at)
+        page.get_by_label("Question").fill("ship harbour")
+        page.get_by_label("ql", exact=True).check(force=True)
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/?query=*")
+        assert page.locator(".columns h2").all_inner_texts() == ["bm25", "ql"]
+        first, second = (page.locator(".columns > section").nth(n).locator(".hit") for n in (0, 1))
+        assert first.count() == second.count() == 10
+        ids = [[hit.get_attribute("data-doc") for hit in column.all()] for column in (first, second)]
+        for place, doc in enumerate(ids[1]):
+            seen = second.nth(place).locator(".move").inner_text()
+            before = ids[0].index(doc) if doc in ids[0] else None
+            step = None if before is None else before - place
+            sign = "new" if step is None else "=" if step == 0 else f"{'↑' if step > 0 else '↓'}{abs(step)}"
+            assert seen.startswith(sign)
+        gone = [doc for doc in ids[0] if doc not in ids[1]]
+        assert page.locator(".gone li").count() == len(gone)
+        assert page.locator(".hit mark").first.inner_text().lower().startswith(("ship", "harbour"))
+
+
+def test_no_more_than_four_systems(tab, at):
+    with tab() as page:
+        answer = page.goto(f"{at}/?query=ship" + "".join(f"&system=s{n}" for n in range(5)))
+        assert answer.status == 422
+        assert "choose at most 4" in page.inner_text("main")
+
+
+def test_an_unknown_system_leaves_the_form_and_names_those_there_are(tab, at):
+    with tab() as page:
+        answer = page.goto(f"{at}/?query=ship&system=bm26")
+        assert answer.status == 404
+        assert 'did you mean "bm25"' in page.inner_text("main")
+        assert page.get_by_label("Question").input_value() == "ship"
+
+
+def test_keys_walk_over_the_hits(tab, at):
+    with tab() as page:
+        page.goto(f"{at}/?query=ship")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        assert page.locator(".hit.here .rank").inner_text() == "2"
+        assert (
+            page.evaluate("document.activeElement.closest('.hit').querySelector('.rank').textContent") == "2"
+        )
+        page.keyboard.press("x")
+        assert page.locator(".hit.here input[name=doc]").is_checked()
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.id") == "query"
+        page.keyboard.type("/j")  # in the box these are letters
+        assert page.get_by_label("Question").input_value() == "/j"
+
+
+def test_search_without_a_script(tab, at):
+    with tab(java_script_enabled=False) as page:
+        page.goto(at)
+        page.get_by_label("Question").fill("who steers ships?")
+        page.get_by_role("button", name="Search").click()
+        assert page.locator(".hit").count() > 1
+        assert page.locator(".hit", has_text="Harbour pilots").locator(".grade").count() == 1  # judged before
+
+
+def test_a_view_is_saved_as_one_file(tab, at, tmp_path):
+    with tab() as page:
+        page.goto(f"{at}/?query=ship&system=bm25&system=ql")
+        with page.expect_download() as saving:
+            page.get_by_role("link", name="page", exact=True).click()
+        saving.value.save_as(tmp_path / "saved.html")
+        text = (tmp_path / "saved.html").read_text()
+        assert "<script" not in text
+        assert "href=" not in text
+        assert "<form" not in text.replace('<form action="/why"', "")
+        assert ".hit {" in text
+        with page.expect_download() as saving:
+            page.get_by_role("link", name="JSON").click()
+        saving.value.save_as(tmp_path / "search.json")
+        first, second = json.loads((tmp_path / "search.json").read_text())
+        assert (first["system"], second["system"]) == ("bm25", "ql")
+        with page.expect_download() as saving:
+            page.get_by_role("link", name="run of ql").click()
+        saving.value.save_as(tmp_path / "ql.run")
+        ids = [line.split()[2] for line in (tmp_path / "ql.run").read_text().splitlines()]
+        assert ids == [hit["doc_id"] for hit in second["hits"]]
+
+
+def test_the_first_page_is_small(at, tab):
+    sizes = []
+    with tab() as page:
+        page.on("response", lambda response: sizes.append(len(response.body())))
+        page.goto(at)
+        page.wait_for_load_state("networkidle")
+    assert len(sizes) >= 3
+    assert sum(sizes) < 100_000
