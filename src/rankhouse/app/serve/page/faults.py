@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from rankhouse.app.serve.contracts.errors import error_answer
 from rankhouse.app.serve.page.render import page
@@ -25,6 +25,8 @@ def fault_page(request: Request, error: RankhouseError) -> Response:
         error: What is wrong.
     """
     answer = error_answer(request, error)
+    if not wants_html(request):
+        return answer
     headers = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
     return error_page(request, answer.status_code, str(error), headers)
 
@@ -40,8 +42,6 @@ def error_page(
         message: What is wrong, and what to do.
         headers: More headers.
     """
-    if not wants_html(request) and "*/*" not in request.headers.get("accept", "*/*"):
-        return JSONResponse({"message": message, "detail": message}, status, headers)
     back = _own_page(request)
     name = HTTPStatus(status).phrase
     return page(request, "error.html.j2", {"title": name, "message": message, "back": back}, status, headers)
