@@ -1,11 +1,13 @@
 """A real service in a thread: uvicorn on a free port, asked through plain sockets and http.client."""
 
 import http.client
+import importlib.util
 import json
 import socket
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -88,3 +90,16 @@ def _running(service):
 def running():
     """From a service to a client of it, for as long as a with-block runs."""
     return _running
+
+
+@pytest.fixture
+def load():
+    """From the name of a file of this folder to its module."""
+
+    def load_one(name):
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load_one

@@ -106,10 +106,8 @@ def ask_later(client, path, answers):
 
 
 @pytest.fixture
-def client_of():
-    from tests.serve.conftest import Client
-
-    return lambda process: Client(process.port())
+def client_of(load):
+    return lambda process: load("conftest").Client(process.port())
 
 
 def test_a_drain_answers_probes_and_what_is_in_progress_and_ends_with_0(serve, index, client_of):
@@ -193,14 +191,12 @@ def test_a_client_that_hung_up_does_not_hold_the_process(serve, index, client_of
     assert time.monotonic() - begun < 5
 
 
-def test_until_its_models_are_warm_a_service_is_not_ready(serve, index, tmp_path):
-    from tests.serve.conftest import Client
-
+def test_until_its_models_are_warm_a_service_is_not_ready(serve, index, load):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     process = serve(index, "--port", port, warming="3")
-    client = Client(port)
+    client = load("conftest").Client(port)
     ends = time.monotonic() + 20
     while time.monotonic() < ends:
         try:

@@ -37,6 +37,7 @@ COMMANDS = {
     "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
     "doctor": ("doctor", "Check data, indexes, rankers and caches before time is spent."),
     "serve": ("serve", "Serve indexes and rankers: an API for every client, and a page."),
+    "up": ("up", "From a folder of your own files to an open search page."),
     "demo": ("demo", "The whole pipeline on Python's own documentation."),
 }
 

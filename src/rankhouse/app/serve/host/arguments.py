@@ -26,7 +26,7 @@ def named_indexes(given: Sequence[str]) -> dict[str, Path]:
     Raises:
         WrongUse: Two have one name.
     """
-    return {name: Path(value) for name, value in _named(given, "index", _stem).items()}
+    return {name: Path(value) for name, value in _named(given, "index", short_name).items()}
 
 
 def named_rankers(given: Sequence[str]) -> dict[str, str]:
@@ -35,7 +35,7 @@ def named_rankers(given: Sequence[str]) -> dict[str, str]:
     Raises:
         WrongUse: Two have one name.
     """
-    return _named(given, "--ranker", lambda spec: _stem(match[1] if (match := _quoted(spec)) else spec))
+    return _named(given, "--ranker", lambda spec: short_name(match[1] if (match := _quoted(spec)) else spec))
 
 
 def named_runs(given: Sequence[str]) -> dict[str, Path]:
@@ -44,7 +44,7 @@ def named_runs(given: Sequence[str]) -> dict[str, Path]:
     Raises:
         WrongUse: Two have one name.
     """
-    return {name: Path(value) for name, value in _named(given, "--run", _stem).items()}
+    return {name: Path(value) for name, value in _named(given, "--run", short_name).items()}
 
 
 def _named(given: Sequence[str], what: str, name_of: Callable[[str], str]) -> dict[str, str]:
@@ -60,7 +60,7 @@ def _named(given: Sequence[str], what: str, name_of: Callable[[str], str]) -> di
     return named
 
 
-def _stem(text: str) -> str:
+def short_name(text: str) -> str:
     """Return a short name for a path; ``demo/index`` and ``mine/tk/training`` are called by their parents."""
     path = Path(text).absolute()
     while path.name in _SHAPES and path.parent.name:

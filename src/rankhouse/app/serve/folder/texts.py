@@ -1,0 +1,77 @@
+"""A file of text as one document: its title is its heading or first line, its id the path in the folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+from rankhouse.core.errors import BadData
+from rankhouse.core.files import COMPRESSIONS, kind_of, read_whole
+from rankhouse.core.nouns import Document
+
+TEXT_KINDS = (".txt", ".text", ".md", ".markdown", ".rst")
+LONGEST_TITLE = 120
+
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_heading = re.compile(r"^#{1,6}[ \t]+(?P<title>.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
+
+
+def is_text(path: Path) -> bool:
+    """Return whether a file is one document."""
+    return kind_of(path) in TEXT_KINDS
+
+
+def text_document(path: Path, doc_id: str) -> Document:
+    """Read a file of text.
+
+    Args:
+        path: The file, which may be compressed.
+        doc_id: The document's id.
+
+    Raises:
+        MissingInput: It cannot be read.
+        BadData: It is no text, or too large.
+    """
+    text = _decoded(read_whole(path), path).strip()
+    title, rest = _split_title(text, kind_of(path))
+    return Document(doc_id, rest, title or _name(path))
+
+
+def id_of(path: Path, folder: Path) -> str:
+    """Return a file's id: its path within the folder, white space and percent signs as %20 and the like.
+
+    Args:
+        path: The file.
+        folder: The folder.
+    """
+    inside = path.relative_to(folder).as_posix()
+    return re.sub(r"[\s%]", lambda sign: quote(sign[0]), inside.encode("utf-8", "replace").decode())
+
+
+def _decoded(raw: bytes, path: Path) -> str:
+    """Decode UTF-8, UTF-16 with its mark, or else Windows' western letters."""
+    coding = _MARKS.get(raw[:2], "utf-8")
+    if coding == "utf-8" and b"\0" in raw:
+        raise BadData("is no text: it holds zero bytes", path)
+    try:
+        return raw.decode(coding)
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", "replace")
+
+
+def _split_title(text: str, kind: str) -> tuple[str, str]:
+    """Return title and text: a heading of Markdown, else a first line of a title's length."""
+    if kind in {".md", ".markdown"} and (match := _heading.search(text[:4_000])):
+        rest = (text[: match.start()] + text[match.end() :]).strip()
+        return match["title"][:LONGEST_TITLE], rest or match["title"]
+    first, _, rest = text.partition("\n")
+    if rest.strip() and 0 < len(first.strip()) <= LONGEST_TITLE:
+        return first.strip(), rest.strip()
+    return "", text
+
+
+def _name(path: Path) -> str:
+    """Return what a file's name says: ``how_to-begin.txt.gz`` is called "how to begin"."""
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    return re.sub(r"[_-]+", " ", name.stem).strip() or path.name

@@ -1,0 +1,263 @@
+"""``rankhouse up``: a folder of files becomes an index with vectors; changes are noticed, nothing is lost."""
+
+import gzip
+import importlib.util
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from rankhouse.app.serve.folder.files import FolderState
+from rankhouse.app.serve.folder.prepare import EncoderAtHand, Place, claimed, encode_folder, index_folder
+from rankhouse.app.serve.folder.texts import text_document
+from rankhouse.core.errors import BadData, MissingInput, WrongUse
+from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.index import Index
+
+_spec = importlib.util.spec_from_file_location("tiny_models", Path(__file__).with_name("tiny_models.py"))
+tiny_models = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(tiny_models)
+
+
+@pytest.fixture
+def place(tmp_path):
+    folder = tmp_path / "my notes"
+    (folder / "deep down").mkdir(parents=True)
+    (folder / "locks.md").write_text(
+        "intro\n\n## How locks lift ships ##\n\nA lock lifts ships between two levels.\n"
+    )
+    (folder / "deep down" / "50% tides.txt").write_text("High water\n\nThe moon pulls the sea twice a day.\n")
+    (folder / "more.jsonl").write_text('{"id": "pilots", "text": "Pilots steer ships."}\n{"id": "bad"}\n')
+    (folder / "package.json").write_text('{\n "name": "no corpus"\n}\n')
+    (folder / "photo.jpg").write_bytes(b"\xff\xd8")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "HEAD.txt").write_text("hidden")
+    with claimed(folder) as held:
+        yield held
+
+
+def ids(place):
+    return sorted(Index.open(place.index).documents)
+
+
+def test_files_become_documents(place, capsys):
+    index_folder(place)
+    assert ids(place) == ["deep%20down/50%25%20tides.txt", "locks.md", "pilots"]
+    documents = Index.open(place.index).documents
+    assert documents["locks.md"].title == "How locks lift ships"
+    assert documents["locks.md"].text == "intro\n\n\n\nA lock lifts ships between two levels."
+    assert documents["deep%20down/50%25%20tides.txt"].title == "High water"
+    said = capsys.readouterr().err
+    assert "3 documents of 3 files indexed" in said
+    assert "more.jsonl, line 2" in said
+    assert "package.json, line 1" in said
+    assert "1 .jpg" in said
+    assert (place.state / ".gitignore").read_text() == "*\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "title", "text"),
+    [
+        ("a.md", b"# One\n\ntwo", "One", "two"),
+        ("a.md", b"# One", "One", "One"),
+        ("a.md", b"first line\nsecond", "first line", "second"),
+        ("to_do-list.txt", b"one line only", "to do list", "one line only"),
+        ("b.txt", b"x" * 130 + b"\nmore", "b", "x" * 130 + "\nmore"),
+        ("c.txt", "\ufeffTitel\nKäse".encode(), "Titel", "Käse"),
+        ("c.txt", "Titel\nKäse".encode("utf-16"), "Titel", "Käse"),
+        ("c.txt", "Titel\nKäse – gut".encode("cp1252"), "Titel", "Käse – gut"),
+        ("d.txt.gz", gzip.compress(b"packed\ntext"), "packed", "text"),
+        ("empty.txt", b"", "empty", ""),
+        (
+            "#.md",
+            b"####### seven is no heading\n#also none\nx",
+            "####### seven is no heading",
+            "#also none\nx",
+        ),
+    ],
+)
+def test_titles_and_texts(tmp_path, name, content, title, text):
+    (tmp_path / name).write_bytes(content)
+    document = text_document(tmp_path / name, "d")
+    assert (document.title, document.text) == (title, text)
+
+
+def test_what_is_no_text_is_said(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"ELF\0\0")
+    with pytest.raises(BadData, match="zero bytes"):
+        text_document(tmp_path / "a.txt", "a")
+
+
+def test_what_changed_is_noticed_and_nothing_is_done_twice(place, capsys):
+    index_folder(place)
+    first = Index.open(place.index)
+    made = (place.index / "manifest.json").stat().st_mtime_ns
+    index_folder(place)
+    assert (place.index / "manifest.json").stat().st_mtime_ns == made
+    os.utime(place.folder / "locks.md", ns=(1, 1))  # touched, not changed
+    index_folder(place)
+    assert (place.index / "manifest.json").stat().st_mtime_ns == made
+    assert FolderState.load(place.files).files["locks.md"].mtime == 1
+
+    (place.folder / "new.txt").write_text("Grain\nShips carried grain.")
+    capsys.readouterr()
+    index_folder(place)
+    assert "1 documents of 1 files added" in capsys.readouterr().err
+    assert "new.txt" in ids(place)
+    assert Index.open(place.index).manifest.began_as(first.fingerprint)
+
+    (place.folder / "new.txt").write_text("Corn\nShips carried corn.")
+    (place.folder / "more.jsonl").unlink()
+    index_folder(place)
+    said = capsys.readouterr().err
+    assert "1 changed, 1 removed; the index is made anew" in said
+    assert "pilots" not in ids(place)
+    assert Index.open(place.index).documents["new.txt"].title == "Corn"
+
+
+def test_an_id_given_twice_is_taken_once(place, capsys):
+    (place.folder / "twice.jsonl").write_text(
+        '{"id": "pilots", "text": "Another."}\n{"id": "x", "text": "y"}\n'
+    )
+    index_folder(place)
+    assert Index.open(place.index).documents["pilots"].text == "Pilots steer ships."
+    (place.folder / "zz.jsonl").write_text('{"id": "pilots", "text": "A third."}\n')
+    index_folder(place)
+    said = capsys.readouterr().err
+    assert said.count("1 documents whose id was given before") == 2
+    assert "0 documents of 0 files added" in said
+    index_folder(place)
+    assert capsys.readouterr().err.count("zz.jsonl") == 0
+
+
+@pytest.mark.parametrize("broken", ["index/manifest.json", "files.json"])
+def test_damaged_state_is_made_anew(place, broken):
+    index_folder(place)
+    (place.state / broken).write_bytes(b"nonsense")
+    index_folder(place)
+    assert len(ids(place)) == 3
+
+
+def test_a_kill_after_appending_loses_nothing(place):
+    index_folder(place)
+    before = place.files.read_bytes()
+    (place.folder / "new.txt").write_text("Grain\nShips carried grain.")
+    index_folder(place)
+    place.files.write_bytes(before)  # as if killed before it was written
+    index_folder(place)
+    assert len(ids(place)) == 4
+
+
+def test_judgements_outlive_every_rebuild(place):
+    index_folder(place)
+    place.judgements.write_text("q1 0 locks.md 2\n")
+    (place.folder / "locks.md").unlink()
+    index_folder(place)
+    assert place.judgements.read_text() == "q1 0 locks.md 2\n"
+
+
+def test_a_folder_without_documents_says_what_is_read(tmp_path):
+    (tmp_path / "photo.jpg").write_bytes(b"")
+    with claimed(tmp_path) as place, pytest.raises(MissingInput, match=r"1 \.jpg.*\.txt"):
+        index_folder(place)
+    with pytest.raises(MissingInput, match="no such folder"), claimed(tmp_path / "absent"):
+        pass
+
+
+def test_two_at_once_are_refused(place, tmp_path):
+    import subprocess
+
+    program = (
+        "import sys; from pathlib import Path; from rankhouse.app.serve.folder.prepare import claimed\n"
+        f"with claimed(Path({str(place.folder)!r})): pass"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ}, check=False
+    )
+    assert WrongUse.__name__ in done.stderr
+    assert "another rankhouse up" in done.stderr
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    pytest.importorskip("torch")
+    return EncoderAtHand(tiny_models.tiny_model("biencoder", tmp_path))
+
+
+def test_vectors_follow_the_files_and_only_new_texts_are_encoded(place, encoder, monkeypatch):
+    from rankhouse.models.dense_ranker import DenseRanker
+
+    texts = []
+    encode = DenseRanker.encode_passages
+    monkeypatch.setattr(
+        DenseRanker, "encode_passages", lambda self, batch: (texts.extend(batch), encode(self, batch))[1]
+    )
+    index_folder(place)
+    encode_folder(place, encoder)
+    assert len(texts) == 3
+    old = Vectors.open(vectors_folder(place.index)).rows.whole().copy()
+
+    texts.clear()
+    encode_folder(place, encoder)
+    assert texts == []
+    (place.folder / "new.txt").write_text("Grain\nShips carried grain.")
+    index_folder(place)
+    encode_folder(place, encoder)
+    assert texts == ["Grain Ships carried grain."]
+
+    texts.clear()
+    (place.folder / "locks.md").write_text("# Locks\nOther words.")
+    index_folder(place)
+    encode_folder(place, encoder)
+    assert texts == ["Locks Other words."]
+    index = Index.open(place.index)
+    vectors = Vectors.open(vectors_folder(place.index)).require(documents=4, collection=index.fingerprint)
+    at = list(index.documents).index("pilots")
+    assert min(abs(vectors.rows[[at]] - row).max() for row in old) < 1e-6
+    assert not place.before.exists()
+
+    texts.clear()
+    encode_folder(place, encoder._replace(version="2"))
+    assert len(texts) == 4
+
+
+def test_an_interrupted_rebuild_still_remembers_the_vectors(place, encoder, monkeypatch):
+    from rankhouse.models.dense_ranker import DenseRanker
+
+    index_folder(place)
+    encode_folder(place, encoder)
+    (place.folder / "locks.md").write_text("# Locks\nOther words.")
+    index_folder(place)  # and killed before it encodes
+    (place.folder / "locks.md").write_text("# Locks\nStill other words.")
+    index_folder(place)
+    texts = []
+    encode = DenseRanker.encode_passages
+    monkeypatch.setattr(
+        DenseRanker, "encode_passages", lambda self, batch: (texts.extend(batch), encode(self, batch))[1]
+    )
+    encode_folder(place, encoder)
+    assert texts == ["Locks Still other words."]
+
+
+def test_from_a_folder_to_the_open_page_and_again(tmp_path, load):
+    """The whole command as a process, twice; the second time judgements and files are as they were."""
+    life = load("test_host_life")
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "locks.md").write_text("# Locks\nA lock lifts ships.")
+    program = "import sys; from rankhouse.app import cli; cli.main()"
+    for round_ in range(2):
+        process = life.Process(tmp_path, "up", "notes", "--port", 0, "--lexical", program=program)
+        try:
+            client = load("conftest").Client(process.port())
+            client.wait(200)
+            assert client.get("/", Accept="text/html").status == 200
+            process.process.send_signal(signal.SIGTERM)
+            assert process.end() == 0
+        finally:
+            process.process.kill()
+            process.process.communicate()
+        assert ("1 documents of 1 files indexed" in process.said) == (round_ == 0)
+    assert Place(folder).index.is_dir()
