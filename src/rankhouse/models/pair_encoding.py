@@ -60,6 +60,22 @@ class PassageTokens(NamedTuple):
         return None if len(self.spans) == self.total else max((end for _, end in self.spans), default=0)
 
 
+class Token(NamedTuple):
+    """A token of a text.
+
+    Attributes:
+        id: Its number.
+        text: As the vocabulary writes it.
+        special: Whether it is one of the model's own.
+        span: (start, end) characters of the text that it spells; None for the model's own.
+    """
+
+    id: int
+    text: str
+    special: bool
+    span: tuple[int, int] | None
+
+
 class TextIds:
     """Tokenises texts without special tokens and remembers the latest.
 
@@ -98,6 +114,17 @@ class TextIds:
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the characters of a text that each of its ids spells, as (start, end)."""
         return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
+
+    def tokens(self, text: str, special: bool) -> list[Token]:
+        """Return a text's tokens one by one.
+
+        Args:
+            text: The text.
+            special: Whether the model's own tokens stand around it.
+        """
+        encoding = self._tokenizer.encode(text, add_special_tokens=special)
+        rows = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
+        return [Token(number, token, bool(own), None if own else span) for number, token, own, span in rows]
 
     def __call__(self, texts: Iterable[str]) -> list[Ids]:
         """Return the ids of texts, in the order given."""

@@ -14,14 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.app.serve.engine.options import ReadingOptions
 from rankhouse.app.serve.engine.served import Reading, ServedRanker
 from rankhouse.core.errors import BadModel, name_few
+from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import PROBABLE, Doubles, probabilities, with_room_below
-from rankhouse.ranking.pool import Pool
+from rankhouse.ranking.pool import POOLS, Pool
 from rankhouse.ranking.walk import pooled_ones, readable
 from rankhouse.text.sentences import Span
-from rankhouse.text.split import LocatingSplitter, Splitter
+from rankhouse.text.split import SPLITTERS, LocatingSplitter, Splitter
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -41,6 +43,23 @@ class ReadingPlan:
     pool: Pool
     most_tokens: int | None = None
     most_passages: int | None = None
+
+
+def reading_plan(served: ServedRanker, options: ReadingOptions) -> ReadingPlan:
+    """Return how documents are read: as a request says, else as the ranker reads them.
+
+    Args:
+        served: The ranker.
+        options: What the request says.
+
+    Raises:
+        WrongUse: An unknown splitter or pool, or a pool on a scale that the ranker's scores cannot be
+            carried to.
+    """
+    split = make(options.split, SPLITTERS, "splitter") if options.split else served.split
+    pool = make(options.pool, POOLS, "pool") if options.pool else served.pool
+    pool.check(served.ranker)
+    return ReadingPlan(split, pool, options.most_tokens, options.most_passages)
 
 
 class PassageSpan(NamedTuple):
@@ -100,7 +119,7 @@ class DocumentRequest:
 
     Args:
         served: The ranker.
-        query: The question.
+        query: The question, or one for each document.
         texts: n documents.
         plan: How they are read.
         deadline: When nobody waits any more.
@@ -115,7 +134,7 @@ class DocumentRequest:
     def __init__(
         self,
         served: ServedRanker,
-        query: str,
+        query: str | Sequence[str],
         texts: Sequence[str],
         plan: ReadingPlan,
         deadline: Deadline = ENDLESS,
@@ -124,8 +143,12 @@ class DocumentRequest:
         self._cut: list[int] = []
         self._documents = [self._document(place, text) for place, text in enumerate(texts)]
         self._passages = [self._read(document) for document in self._documents]
-        asked = Query("query", query)
-        pairs = [Pair(asked, passage) for passages in self._passages for passage in passages]
+        queries = [query] * len(texts) if isinstance(query, str) else query
+        pairs = [
+            Pair(Query("query", asked), passage)
+            for asked, passages in zip(queries, self._passages, strict=True)
+            for passage in passages
+        ]
         self._ends = np.cumsum([len(passages) for passages in self._passages])
         self.future: Future[Reading] = served.read(pairs, deadline)
 

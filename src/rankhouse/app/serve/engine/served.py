@@ -24,7 +24,7 @@ from rankhouse.app.serve.engine.jobs import Numbers, Outcome, Work
 from rankhouse.app.serve.engine.worker import ModelWorker
 from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
-from rankhouse.core.scores import scale_of
+from rankhouse.core.scores import PROBABLE, scale_of
 from rankhouse.models import bundle
 from rankhouse.models.biencoder import BiEncoder, compare
 from rankhouse.models.contract import TokenModel
@@ -86,6 +86,11 @@ class ServedRanker:
     def is_encoder(self) -> bool:
         """Whether it gives vectors of texts."""
         return isinstance(self.ranker, DenseRanker)
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether a score stands for a probability."""
+        return self.scale in PROBABLE
 
     @property
     def fingerprint(self) -> str:

@@ -138,6 +138,11 @@ class ModelWorker:
             return len(self._jobs) + sum(isinstance(turn, _Call) for turn in self._turns)
 
     @property
+    def readers(self) -> int:
+        """Threads that tokenise for it."""
+        return _READERS
+
+    @property
     def rate(self) -> float:
         """Tokens computed a second, lately; 0 before the first batch."""
         return self._rate

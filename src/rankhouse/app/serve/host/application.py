@@ -9,6 +9,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
 from rankhouse.app.serve.contracts import errors
+from rankhouse.app.serve.contracts.routes import routes as contract_routes
 from rankhouse.app.serve.host import login, metrics, probes
 from rankhouse.app.serve.host.gates import HostGate, KeyGate, OriginGate, SecurityHeaders
 from rankhouse.app.serve.host.journal import Journal
@@ -25,7 +26,7 @@ def _own_routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-ROOMS: tuple[Callable[[Service], list[BaseRoute]], ...] = (_own_routes, page_routes)
+ROOMS: tuple[Callable[[Service], list[BaseRoute]], ...] = (_own_routes, contract_routes, page_routes)
 """What each room of the service answers; the first route that fits a path wins."""
 
 

@@ -1,0 +1,97 @@
+"""Vectors of texts: what the contracts of OpenAI and Hugging Face share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from starlette.requests import Request
+
+from rankhouse.app.serve.contracts.errors import Invalid
+from rankhouse.app.serve.contracts.waiting import deadline_of, outcome
+
+if TYPE_CHECKING:
+    from rankhouse.app.serve.engine.served import ServedRanker
+    from rankhouse.core.nouns import FloatArray
+
+Side = Literal["query", "passage"]
+
+
+class VectorOptions(NamedTuple):
+    """What vectors are asked for.
+
+    Attributes:
+        side: "query" or "passage": some encoders read them differently.
+        dimensions: The first so many numbers of each, then given length 1; None for all.
+        normalise: Whether they are given length 1.
+        truncate: Whether what does not fit into the model is cut off; else it is refused.
+        field: What the texts are called, for messages.
+    """
+
+    side: Side = "passage"
+    dimensions: int | None = None
+    normalise: bool = False
+    truncate: bool = True
+    field: str = "input"
+
+
+class Vectors(NamedTuple):
+    """Vectors of n texts.
+
+    Attributes:
+        values: (n, d) float32.
+        tokens: Tokens computed.
+        lost: Tokens that did not fit.
+    """
+
+    values: FloatArray
+    tokens: int
+    lost: int
+
+
+def side_of(name: str | None) -> Side:
+    """Return the side that a prompt's or an input type's name means: "query..." or anything else."""
+    return "query" if name is not None and "query" in name.lower() else "passage"
+
+
+async def vectors_of(
+    request: Request, served: ServedRanker, texts: Sequence[str], options: VectorOptions
+) -> Vectors:
+    """Return the vectors of n texts.
+
+    Args:
+        request: The request; its time and its client's patience bound the work.
+        served: An encoder.
+        texts: The texts.
+        options: What is asked for.
+
+    Raises:
+        Invalid: A text is too long, where nothing may be cut off, or cannot be read; names it. More
+            dimensions than there are.
+    """
+    import numpy as np
+
+    deadline = deadline_of(request)
+    result = await outcome(lambda: served.encode(texts, options.side, deadline))
+    values = result.values
+    if (bad := np.flatnonzero(np.isnan(values.reshape(len(texts), -1)).any(1))).size:
+        place = f"{options.field}[{bad[0]}]"
+        raise Invalid(f'{place}: the model "{served.name}" cannot read it; leave it out', place)
+    if not options.truncate and (cut := np.flatnonzero(result.lost)).size:
+        place = f"{options.field}[{cut[0]}]"
+        raise Invalid(
+            f"{place} has {result.lost[cut[0]]} tokens more than the model reads; cut it, or let it be cut "
+            'with "truncate": true',
+            place,
+        )
+    if options.dimensions is not None:
+        if options.dimensions > values.shape[1]:
+            raise Invalid(
+                f"dimensions={options.dimensions}: the vectors have {values.shape[1]}", "dimensions"
+            )
+        values = values[:, : options.dimensions]
+    is_unit = served.require_encoder().model.policy["normalised"] and options.dimensions is None
+    if (options.normalise and not is_unit) or options.dimensions is not None:
+        length = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
+        values = (values / np.maximum(length, 1e-12)).astype(np.float32)
+    return Vectors(values, int(result.tokens.sum()), int(result.lost.sum()))
