@@ -75,5 +75,6 @@ def test_what_starlette_refuses_has_the_shape_too():
     client = TestClient(app)
     assert client.get("/b").json()["error"]["code"] == "not_found"
     refused = client.post("/a")
-    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+    assert refused.status_code == 405
+    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD"}
     assert json.loads(refused.text)["detail"] == "Method Not Allowed"

@@ -44,21 +44,36 @@ def decode(body: bytes, kind: type[T]) -> T:
     Raises:
         Malformed, Invalid, Empty: As for :func:`read_body`.
     """
+    decoder: msgspec.json.Decoder[T] = _decoder(kind)  # type: ignore[arg-type]  # a type can be hashed
     try:
-        decoder: msgspec.json.Decoder[T] = _decoder(kind)  # type: ignore[arg-type]  # a type can be hashed
-        return decoder.decode(body)
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            if b"\\ud" not in body and b"\\uD" not in body:
+                raise
+            return decoder.decode(_without_halves(body))
     except msgspec.ValidationError as error:
         _refuse(error)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        reason = error
-    if b"\\ud" not in body and b"\\uD" not in body:
-        raise Malformed(f"the body is not JSON ({reason}); send an object as JSON in UTF-8")
-    try:
-        return msgspec.convert(_whole(json.loads(body, parse_constant=_no_number)), kind)
-    except msgspec.ValidationError as error:
-        _refuse(error)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or "nested too deeply"
         raise Malformed(f"the body is not JSON ({reason}); send an object as JSON in UTF-8") from None
+
+
+def given(body: bytes, *names: str) -> dict[str, bytes]:
+    """Return the fields of these names that a body holds and that are not null, as JSON.
+
+    Args:
+        body: JSON in UTF-8.
+        names: Fields.
+
+    Raises:
+        Malformed, Invalid: As for :func:`read_body`.
+    """
+    fields = decode(body, dict[str, msgspec.Raw])
+    known = {name: bytes(fields[name]) for name in names if name in fields}
+    return {name: value for name, value in known.items() if value != b"null"}
 
 
 def answer(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -85,6 +100,10 @@ def _refuse(error: msgspec.ValidationError) -> NoReturn:
         raise Invalid(f"the body: {reason}") from None
     kind = Empty if reason.startswith("expected `array` of length >= 1") else Invalid
     raise kind(f"{place}: {reason}", place) from None
+
+
+def _without_halves(body: bytes) -> bytes:
+    return msgspec.json.encode(_whole(json.loads(body, parse_constant=_no_number)))
 
 
 def _no_number(name: str) -> NoReturn:

@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from rankhouse.app.serve.contracts.bodies import answer, decode
+from rankhouse.app.serve.contracts.bodies import answer, decode, given
 from rankhouse.app.serve.contracts.errors import Invalid, speak_tei
 from rankhouse.app.serve.contracts.openapi import EITHER_REFUSAL, Operation, describe
 from rankhouse.app.serve.contracts.waiting import deadline_of, in_thread, outcome
@@ -109,12 +108,6 @@ class TextsBody(Struct):
     truncation_direction: Direction | None = None
 
 
-class DocumentText(Struct, omit_defaults=True):
-    """A document that is sent back."""
-
-    text: str
-
-
 class RelevantSpan(Struct):
     """A passage of a document as given: code points, half open."""
 
@@ -128,7 +121,7 @@ class RerankResult(Struct, omit_defaults=True):
 
     index: int
     relevance_score: float
-    document: dict[str, Any] | DocumentText | None = None
+    document: dict[str, Any] | None = None
     relevant_spans: list[RelevantSpan] | None = None
 
 
@@ -187,11 +180,6 @@ class TextScore(Struct, omit_defaults=True):
     text: str | None = None
 
 
-class _Kind(Struct):
-    documents: msgspec.Raw | None = None
-    texts: msgspec.Raw | None = None
-
-
 def routes(rankers: Callable[[], Mapping[str, ServedRanker]]) -> list[BaseRoute]:
     """Return the routes of reranking.
 
@@ -218,10 +206,7 @@ def routes(rankers: Callable[[], Mapping[str, ServedRanker]]) -> list[BaseRoute]
 
 def is_texts(body: bytes) -> bool:
     """Return whether a body is one of ``texts`` and not of ``documents``."""
-    if b'"texts"' not in body:
-        return False
-    kind = decode(body, _Kind)
-    return kind.texts is not None and kind.documents is None
+    return b'"texts"' in body and given(body, "texts", "documents").keys() == {"texts"}
 
 
 async def scored(
@@ -315,8 +300,8 @@ def _text_of(place: int, document: str | dict[str, Any], fields: Sequence[str] |
     return "\n".join(texts)
 
 
-def _sent_back(document: str | dict[str, Any], text: str) -> dict[str, Any] | DocumentText:
-    return document if isinstance(document, dict) and "text" in document else DocumentText(text)
+def _sent_back(document: str | dict[str, Any], text: str) -> dict[str, Any]:
+    return document if isinstance(document, dict) and "text" in document else {"text": text}
 
 
 def _told(

@@ -7,13 +7,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from rankhouse.app.serve.contracts.bodies import answer, decode
+from rankhouse.app.serve.contracts.bodies import answer, decode, given
 from rankhouse.app.serve.contracts.errors import Invalid
 from rankhouse.app.serve.contracts.openapi import Operation, describe
 from rankhouse.app.serve.contracts.rerank import Usage, scored
@@ -78,10 +77,6 @@ class ScoreAnswer(Struct):
     object: str = "list"
 
 
-class _Kind(Struct):
-    queries: msgspec.Raw | None = None
-
-
 def routes(rankers: Callable[[], Mapping[str, ServedRanker]]) -> list[BaseRoute]:
     """Return the routes of scoring.
 
@@ -108,7 +103,7 @@ def routes(rankers: Callable[[], Mapping[str, ServedRanker]]) -> list[BaseRoute]
 
 
 def _body(body: bytes) -> ScoreBody:
-    if b'"queries"' in body and decode(body, _Kind).queries is not None:
+    if b'"queries"' in body and given(body, "queries"):
         other = decode(body, ScoreQueriesBody)
         return ScoreBody(other.queries, other.documents, other.model, other.raw_scores)
     return decode(body, ScoreBody)

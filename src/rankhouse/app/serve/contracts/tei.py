@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 import rankhouse
-from rankhouse.app.serve.contracts.bodies import answer, decode, read_body
+from rankhouse.app.serve.contracts.bodies import answer, decode, given, read_body
 from rankhouse.app.serve.contracts.errors import Invalid, NotThisModel
 from rankhouse.app.serve.contracts.openapi import TEI_REFUSALS, Operation, Parameter, describe
 from rankhouse.app.serve.contracts.rerank import (
@@ -140,10 +139,6 @@ class ModelInfo(Struct):
     auto_truncate: bool
     tokenization_workers: int
     version: str
-
-
-class _Kind(Struct):
-    inputs: msgspec.Raw | None = None
 
 
 def routes(rankers: Rankers) -> list[BaseRoute]:
@@ -294,13 +289,12 @@ async def _by_task(request: Request, rankers: Mapping[str, ServedRanker]) -> Res
     body = await request.body()
     if is_texts(body):
         return await rank_texts(request, decode(body, TextsBody), rankers)
-    inputs = decode(body, _Kind).inputs
-    first = bytes(inputs or b"").lstrip()[:1]
-    if first == b"{":
+    inputs = given(body, "inputs").get("inputs", b"")
+    if inputs[:1] == b"{":
         return answer(await similarity(request, decode(body, SimilarityBody), rankers))
-    is_pairs = first == b"[" and bytes(inputs or b"").lstrip()[1:].lstrip()[:1] == b"["
+    is_pairs = inputs[:1] == inputs[1:].lstrip()[:1] == b"["
     has_encoder = any(served.is_encoder for served in rankers.values())
-    if is_pairs or (inputs is not None and not has_encoder):
+    if is_pairs or (inputs and not has_encoder):
         return answer(await predict(request, decode(body, PredictBody), rankers))
     return answer(await embed(request, decode(body, EmbedBody), rankers))
 

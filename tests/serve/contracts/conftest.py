@@ -1,0 +1,47 @@
+"""A running service with tiny rankers of every kind."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+_spec = importlib.util.spec_from_file_location("tiny_models", Path(__file__).parents[1] / "tiny_models.py")
+tiny_models = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(tiny_models)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """The module of tiny models, with a folder."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    tiny_models.folder = tmp_path_factory.mktemp("models")
+    return tiny_models
+
+
+@pytest.fixture(scope="session")
+def service(tiny):
+    """A service of tiny models, opened once."""
+    from rankhouse.app.rankers import ComputeOptions
+    from rankhouse.app.serve.host.service import open_service
+    from rankhouse.app.serve.host.settings import ServeOptions
+
+    specs = {
+        kind: tiny.tiny_model(kind, tiny.folder) for kind in ("crossencoder", "biencoder", "monot5", "tk")
+    }
+    opened = open_service(ServeOptions(rankers=specs, port=0, compute=ComputeOptions("fp32", "cpu", 1)))
+    opened.warm()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def client(service):
+    """Ask the service, through its application."""
+    from starlette.testclient import TestClient
+
+    from rankhouse.app.serve.host.application import build_app
+
+    with TestClient(build_app(service), base_url="http://127.0.0.1", raise_server_exceptions=False) as asked:
+        yield asked
