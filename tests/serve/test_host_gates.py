@@ -5,7 +5,10 @@ import stat
 import pytest
 from starlette.routing import Route
 
-from rankhouse.app.serve.host.gates import CONTENT_POLICY
+from rankhouse.app.serve.contracts.embeddings import EMBEDDING_PATHS
+from rankhouse.app.serve.contracts.rerank import RERANK_PATHS
+from rankhouse.app.serve.contracts.score import SCORE_PATHS
+from rankhouse.app.serve.host.gates import CONTENT_POLICY, READING_POSTS
 from rankhouse.app.serve.host.keys import Keys
 from rankhouse.app.serve.host.service import open_service
 from rankhouse.app.serve.host.serving import check_exposure
@@ -112,8 +115,6 @@ def test_the_key_opens(guarded):
 
 def test_a_reading_key_changes_nothing(guarded):
     """Whatever room adds a route that is posted to: it is shut to readers unless named as a question."""
-    from rankhouse.app.serve.host.gates import READING_POSTS
-
     reader, writer = {"Authorization": f"Bearer {READER}"}, {"Authorization": f"Bearer {KEY}"}
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         answer = guarded.ask(method, "/judge", headers=reader)
@@ -124,6 +125,7 @@ def test_a_reading_key_changes_nothing(guarded):
     changing = {
         r.path for r in app.routes if isinstance(r, Route) and (r.methods or set()) - {"GET", "HEAD"}
     } - READING_POSTS
+    assert not [path for path in changing if path in RERANK_PATHS + SCORE_PATHS + EMBEDDING_PATHS]
     for path in changing:
         assert guarded.ask("POST", path, headers=reader).status == 403, path
 

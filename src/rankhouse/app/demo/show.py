@@ -201,6 +201,8 @@ def _what_next(out: Path, *, has_page: bool) -> None:
     )
     console.say(f"  rankhouse evaluate --qrels {judged} --baseline {old} {new}")
     if out == Path("demo"):
-        console.say("  rankhouse serve            (this collection in the browser: search, compare, why, judge)")
+        console.say(
+            "  rankhouse serve            (this collection in the browser: search, compare, why, judge)"
+        )
     console.say("  rankhouse up FOLDER        (your own files, searched in the browser)")
     console.say("  rankhouse index YOUR.jsonl --out your.index        (your own documents: id, title, text)")

@@ -34,11 +34,10 @@ SECURITY_HEADERS = {
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 LOGIN = "/login"
 READING_POSTS = frozenset(
-    {"/", "/rerank", "/v1/rerank", "/v2/rerank", "/v1/score", "/score", "/predict", "/similarity"}
+    {"/", "/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score", "/predict", "/similarity"}
     | {"/embed", "/embeddings", "/v1/embeddings", "/tokenize", "/search", "/explain", "/login", "/logout"}
 )
 """What may be posted with a key that only reads: questions, which change nothing."""
-_READING_BELOW = ("/models/", "/pipeline/")
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -211,4 +210,4 @@ def _ask_for_key(scope: Scope, headers: Headers) -> Response:
 
 
 def _only_reads(path: str) -> bool:
-    return (path.rstrip("/") or "/") in READING_POSTS or path.startswith(_READING_BELOW)
+    return (path.rstrip("/") or "/") in READING_POSTS

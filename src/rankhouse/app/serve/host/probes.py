@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.responses import Response
+from starlette.routing import BaseRoute
 
+from rankhouse.app.serve.contracts.bodies import answer
+from rankhouse.app.serve.contracts.errors import ErrorBody
+from rankhouse.app.serve.contracts.openapi import Operation, describe
 from rankhouse.app.serve.host.service import Phase, Service
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PATHS = frozenset({"/healthz", "/readyz"})
 """What may be asked without a key, under any name of the host, and while the service drains."""
 
-_UNCACHED: Mapping[str, str] = {"cache-control": "no-store"}
+_UNCACHED = {"cache-control": "no-store"}
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a service stands: "ok", or for readiness "starting", "ready", "draining"."""
+
+    status: str
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -28,11 +33,15 @@ def routes(service: Service) -> list[BaseRoute]:
 
     async def alive(request: Request) -> Response:
         del request
-        return JSONResponse({"status": "ok"}, headers=_UNCACHED)
+        return answer(Standing("ok"), headers=_UNCACHED)
 
     async def ready(request: Request) -> Response:
         del request
         is_ready = service.phase is Phase.READY
-        return JSONResponse({"status": str(service.phase)}, 200 if is_ready else 503, headers=_UNCACHED)
+        return answer(Standing(str(service.phase)), 200 if is_ready else 503, _UNCACHED)
 
-    return [Route("/healthz", alive), Route("/readyz", ready)]
+    lives = Operation("Whether the process lives", answer=Standing, tag="service")
+    takes = Operation(
+        "Whether the service takes work", answer=Standing, refusals=(ErrorBody, Standing), tag="service"
+    )
+    return [describe("/healthz", alive, "GET", lives), describe("/readyz", ready, "GET", takes)]
