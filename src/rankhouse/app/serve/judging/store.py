@@ -63,6 +63,7 @@ class JudgementStore:
         self._lock = threading.RLock()
         self._grades: dict[Pair, dict[str, int]] = {}  # in the order of the first word about a pair
         self._entries: list[Entry] = []
+        self._published: list[Query] | None = None
         self._texts: dict[str, str] = {}
         self._ids: dict[str, str] = {}
         for query in queries:
@@ -266,11 +267,13 @@ class JudgementStore:
             self._ids.setdefault(_words(entry.query), entry.query_id)
 
     def _publish(self) -> None:
-        """Write the qrels and the texts of their queries, each whole or not at all."""
+        """Write the qrels and, where they changed, the texts of their queries; each whole or not at all."""
         write_qrels(self.qrels, self.path)
-        with writing(self.queries_path) as out:
-            for query in filter(lambda one: one.text, self.queries):
-                out.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
+        queries = [query for query in self.queries if query.text]
+        if queries != self._published:
+            with writing(self.queries_path) as out:
+                out.writelines(msgspec.json.encode(one._asdict()).decode() + "\n" for one in queries)
+            self._published = queries
 
     @staticmethod
     def _table(grades: Mapping[Pair, int]) -> dict[str, dict[str, int]]:

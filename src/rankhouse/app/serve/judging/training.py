@@ -1,0 +1,440 @@
+"""Train from the judgements of a service: a ``rankhouse train`` of its own process, watched, ended, taken up.
+
+    FOLDER/NAME/
+        job.json         what was asked, and how it ended
+        queries.jsonl    the questions it learns from; valid.jsonl those it is chosen by, if any
+        qrels.txt        their judgements; valid.txt
+        first.run        what the first stage finds for them; valid.run
+        training/        the folder that ``rankhouse train`` makes; a killed one is gone on with
+        said.txt         what the command said
+
+One training runs at a time. A finished one becomes a ranker of the service, now and after every start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from rankhouse.app.demo.neural import minilm
+from rankhouse.app.serve.contracts.errors import Refusal, UnknownName
+from rankhouse.app.serve.judging.known import Judging, known_qrels, known_queries
+from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.app.serve.search.stages import rank
+from rankhouse.core import notation
+from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.outputs import write_json, writing
+from rankhouse.core.qrels import Qrels, relevant, restrict
+from rankhouse.core.run import Run
+from rankhouse.core.sampling import order
+from rankhouse.core.trec import write_qrels, write_run
+from rankhouse.training.log import Entry, read_log
+
+FRESH: Final = ("knrm", "conv_knrm", "tk")
+"""Families that can be begun anew from the collection's words."""
+HELD_OUT_FROM: Final = 10
+"""Questions with a relevant document from which some are held out to choose the best model by."""
+_HELD_OUT: Final = 5  # every fifth
+_FOUND: Final = 100
+_INPUTS: Final = ("queries.jsonl", "qrels.txt", "first.run", "valid.jsonl", "valid.txt", "valid.run")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TAIL: Final = 4_000
+_MERCY: Final = 10.0
+
+State = Literal["running", "done", "failed", "cancelled"]
+
+
+class Busy(Refusal):
+    """Another training runs."""
+
+    status, code = 409, "busy"
+
+
+class TrainingRequest(msgspec.Struct, frozen=True):
+    """What is to be trained.
+
+    Attributes:
+        name: What the new ranker is called.
+        start: A ranker of the service to go on with, or a family to begin anew: knrm, conv_knrm, tk.
+        index: Name of the index; "" for the default.
+        first_stage: Name of the system that finds what it learns to order.
+        epochs: How often it sees all judgements; None: the family's usual number.
+        rate: Learning rate; None: the family's.
+        seed: Of all that is drawn.
+    """
+
+    name: str
+    start: str = "knrm"
+    index: str = ""
+    first_stage: str = "bm25"
+    epochs: int | None = None
+    rate: float | None = None
+    seed: int = 0
+
+
+class TrainingJob(msgspec.Struct, frozen=True):
+    """A training and where it stands.
+
+    Attributes:
+        request: What was asked.
+        state: "running", "done", "failed" or "cancelled".
+        begun: When, in UTC.
+        queries: Ids of the questions it learned from, and was chosen by: numbers on these flatter it.
+        held_out: How many of them it was chosen by.
+        fault: Why it failed; "" where it did not.
+        log: Lines of its log: losses by step, and validations with what the first stage is worth.
+    """
+
+    request: TrainingRequest
+    state: State
+    begun: str
+    queries: tuple[str, ...] = ()
+    held_out: int = 0
+    fault: str = ""
+    log: tuple[Entry, ...] = ()
+
+
+class TrainingJobs:
+    """The trainings of a service.
+
+    Args:
+        folder: Where they lie; None refuses all.
+        service: What is searched and judged.
+        offer: Opens a ranker and offers it under a name: (name, folder).
+        specs: Name -> notation or folder of the service's own rankers.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        service: Judging,
+        offer: Callable[[str, str], object],
+        specs: Mapping[str, str],
+    ) -> None:
+        self.folder, self._service, self._offer, self._specs = folder, service, offer, specs
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._running = ""
+        self._is_cancelled = False
+        self._watcher: threading.Thread | None = None
+
+    # --- what there is ----------------------------------------------------------------------------
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """What a training can begin with: the service's rankers, those trained here, and fresh families."""
+        return tuple(dict.fromkeys([*self._specs, *self._finished(), *FRESH]))
+
+    def jobs(self) -> list[TrainingJob]:
+        """Return all trainings, the latest first; without their logs."""
+        found = [self._read(path.parent.name) for path in self._files()]
+        return sorted(found, key=lambda job: job.begun, reverse=True)
+
+    def job(self, name: str) -> TrainingJob:
+        """Return a training with its log.
+
+        Raises:
+            UnknownName: There is none of that name.
+        """
+        names = [path.parent.name for path in self._files()]
+        if self.folder is None or name not in names:
+            raise UnknownName("training", name, names, "name")
+        log = self.folder / name / "training" / "log.jsonl"
+        entries = read_log(log) if log.exists() else []
+        return msgspec.structs.replace(self._read(name), log=tuple(entries))
+
+    def take_up(self) -> None:
+        """Offer the rankers that were trained before; one that cannot be opened is passed over."""
+        for name in self._finished():
+            with suppress(RankhouseError):
+                self._offer(name, str(self._place(name) / "training"))
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("*/job.json")) if self.folder is not None else []
+
+    def _finished(self) -> list[str]:
+        return [job.request.name for job in reversed(self.jobs()) if job.state == "done"]
+
+    def _read(self, name: str) -> TrainingJob:
+        path = self._place(name) / "job.json"
+        try:
+            job = msgspec.json.decode(path.read_bytes(), type=TrainingJob)
+        except (OSError, msgspec.DecodeError) as error:
+            return TrainingJob(TrainingRequest(name), "failed", "", fault=f"{path}: cannot be read ({error})")
+        if job.state == "running" and name != self._running:
+            fault = "the service ended before it did; the same request goes on with it"
+            return msgspec.structs.replace(job, state="failed", fault=fault)
+        return job
+
+    def _place(self, name: str) -> Path:
+        if self.folder is None:
+            raise WrongUse(
+                "this service only reads; start it with --judgements FILE to train from judgements"
+            )
+        return self.folder / name
+
+    # --- beginning and ending ---------------------------------------------------------------------
+
+    def begin(self, request: TrainingRequest) -> TrainingJob:
+        """Begin a training, or go on with one that was ended.
+
+        Args:
+            request: What is to be trained.
+
+        Raises:
+            WrongUse: A name that cannot be used, an unknown start, or too little is judged.
+            UnknownName: There is no such index or system.
+            Busy: Another training runs.
+        """
+        self._check(request)
+        with self._lock:
+            if self._running:
+                raise Busy(f'the training "{self._running}" runs; wait for it, or end it first')
+            place = self._place(request.name)
+            split = Lessons.of(self._service, request)
+            place.mkdir(parents=True, exist_ok=True)
+            before = self._inputs(request.name)
+            lessons = split.write(self._service.catalogue, request, place)
+            if (request, *before[1:]) != (before[0], *self._inputs(request.name)[1:]):
+                shutil.rmtree(place / "training", ignore_errors=True)  # another training's, ended early
+            began = datetime.now(UTC).isoformat(timespec="seconds")
+            job = TrainingJob(request, "running", began, split.ids, len(split.held_out))
+            write_json(place / "job.json", job)
+            self._process = _started([*self._command(request, place), *lessons], place)
+            self._running, self._is_cancelled = request.name, False
+            self._watcher = threading.Thread(target=self._watch, args=(job, self._process), daemon=True)
+            self._watcher.start()
+        return job
+
+    def _inputs(self, name: str) -> tuple[object, ...]:
+        """Return what a training was asked for and learned from, as far as it is there."""
+        place = self._place(name)
+        files = (place / file for file in _INPUTS)
+        return (self._read(name).request, *(file.read_bytes() if file.exists() else b"" for file in files))
+
+    def cancel(self, name: str) -> TrainingJob:
+        """End a training that runs; what it has made so far stays.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            UnknownName: There is none of that name.
+            WrongUse: It does not run.
+        """
+        job = self.job(name)
+        with self._lock:
+            if self._running != name:
+                raise WrongUse(f'the training "{name}" does not run: it is {job.state}')
+            self._is_cancelled = True
+            watcher = self._watcher
+            self._end()
+        if watcher is not None:
+            watcher.join(_MERCY)
+        return self.job(name)
+
+    def close(self) -> None:
+        """End what runs, so that no process is left behind."""
+        with self._lock:
+            self._end()
+            watcher = self._watcher
+        if watcher is not None:
+            watcher.join(_MERCY)
+
+    def _end(self) -> None:
+        """Ask the process to end, and end it where it does not; the caller holds the lock."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(_MERCY)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+    def _check(self, request: TrainingRequest) -> None:
+        if not _NAME.fullmatch(request.name):
+            raise WrongUse(
+                f"name={request.name[:80]!r}: give 1 to 64 letters, digits, points, - and _, a letter or "
+                "digit first"
+            )
+        if request.name in self._specs:
+            raise WrongUse(f"name={request.name!r}: is a ranker of the service already; give another one")
+        if request.name in self._finished():
+            raise WrongUse(f"name={request.name!r}: was trained already; give another name to train anew")
+        if request.start not in self.starts:
+            raise UnknownName("ranker or family to begin with", request.start, self.starts, "start")
+        if request.epochs is not None and not 1 <= request.epochs <= 1000:
+            raise WrongUse(f"epochs={request.epochs}: give 1 to 1,000")
+        if request.rate is not None and not 0 < request.rate <= 1:
+            raise WrongUse(f"rate={request.rate}: a learning rate is above 0 and at most 1, like 1e-3")
+        if not 0 <= request.seed < 2**31:
+            raise WrongUse(f"seed={request.seed}: give a whole number of 0 or more")
+
+    def _command(self, request: TrainingRequest, place: Path) -> list[str]:
+        """Return the command without what it learns from."""
+        options = [
+            "--out",
+            str(place / "training"),
+            "--seed",
+            str(request.seed),
+            "--set",
+            "log_every=1",
+            "--json",
+        ]
+        if request.epochs is not None:
+            options += ["--epochs", str(request.epochs)]
+        if request.rate is not None:
+            options += ["--set", f"rate={request.rate!r}"]
+        index = self._service.catalogue.view(request.index).index.path
+        return [
+            sys.executable,
+            "-m",
+            "rankhouse",
+            "train",
+            *self._start(request),
+            "--index",
+            str(index),
+            *options,
+        ]
+
+    def _start(self, request: TrainingRequest) -> list[str]:
+        spec = self._specs.get(request.start, "")
+        if not spec and request.start in self._finished():
+            spec = str(self._place(request.start) / "training")
+        if not spec:
+            folder = minilm()  # its table of token vectors, a far better start than none
+            vectors = {"vectors": str(folder)} if folder is not None else {}
+            return ["--ranker", notation.write(request.start, min_count=2, **vectors)]
+        return ["--init", spec] if Path(spec).is_dir() else ["--ranker", spec]
+
+    def _watch(self, job: TrainingJob, process: subprocess.Popen[bytes]) -> None:
+        """Wait for the end of a training; a finished one is offered."""
+        code, name = process.wait(), job.request.name
+        place, fault = self._place(name), ""
+        state: State = "done" if code == 0 else "cancelled" if self._is_cancelled else "failed"
+        if state == "done":
+            try:
+                self._offer(name, str(place / "training"))
+            except Exception as error:  # noqa: BLE001 - whoever looks at the training is told
+                state, fault = "failed", f"it was trained, but cannot be served: {error}"
+        elif state == "failed":
+            fault = _last_words(place / "said.txt") or f"rankhouse train ended with code {code}"
+        with suppress(RankhouseError):
+            write_json(place / "job.json", msgspec.structs.replace(job, state=state, fault=fault))
+        with self._lock:
+            self._running, self._process = "", None
+
+
+def _started(command: Sequence[str], place: Path) -> subprocess.Popen[bytes]:
+    """Start a training beside the service, behind it in the line for the processor, out of Ctrl-C's reach."""
+    with (place / "said.txt").open("wb") as said:
+        process = subprocess.Popen(  # noqa: S603 - this very program
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
+            env={**os.environ, "COLUMNS": "1000"}, start_new_session=True,
+        )  # fmt: skip
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, process.pid, 10)
+    return process
+
+
+def _last_words(path: Path) -> str:
+    """Return the end of what a command said; its error stands last."""
+    with suppress(OSError):
+        lines = path.read_text("utf-8", "replace")[-_TAIL:].strip().splitlines()
+        found = [number for number, line in enumerate(lines) if line.startswith("rankhouse:")]
+        return "\n".join(lines[found[-1] :] if found else lines[-5:]).removeprefix("rankhouse: ")
+    return ""
+
+
+class Lessons(msgspec.Struct, frozen=True):
+    """Judged questions, to learn from and to choose the best model by.
+
+    Attributes:
+        learned: Those it learns from.
+        held_out: Those it is chosen by; none where there are few.
+        qrels: Judgements of both.
+    """
+
+    learned: tuple[Query, ...]
+    held_out: tuple[Query, ...]
+    qrels: Any
+
+    @classmethod
+    def of(cls, service: Judging, request: TrainingRequest) -> Lessons:
+        """Choose among what is judged; the same judgements and seed give the same choice.
+
+        Args:
+            service: What is judged.
+            request: What is to be trained.
+
+        Raises:
+            WrongUse: No question has a relevant document of the index.
+        """
+        documents = service.catalogue.view(request.index).index.documents
+        known = {query.id: query for query in known_queries(service)}
+        everything = restrict(known_qrels(service), known)
+        qrels = {q: {d: g for d, g in judged.items() if d in documents} for q, judged in everything.items()}
+        useful = sorted((q for q in qrels if relevant(qrels, q)), key=lambda q: order(request.seed, q))
+        if not useful:
+            raise WrongUse(
+                "no question has a document that was judged relevant, so there is nothing to learn; "
+                "judge more"
+            )
+        out = set(useful[::_HELD_OUT]) if len(useful) >= HELD_OUT_FROM else set[str]()
+        both = tuple(known[query_id] for query_id in qrels if query_id in set(useful))
+        return cls(
+            tuple(query for query in both if query.id not in out),
+            tuple(query for query in both if query.id in out),
+            {query.id: qrels[query.id] for query in both},
+        )
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of all its questions."""
+        return tuple(query.id for query in (*self.learned, *self.held_out))
+
+    def write(self, catalogue: Catalogue, request: TrainingRequest, place: Path) -> list[str]:
+        """Write what is learned from; returns the options of the command that name it.
+
+        Args:
+            catalogue: What the first stage searches by.
+            request: The first stage, the index.
+            place: The folder.
+        """
+        view = catalogue.view(request.index)
+        spec = catalogue.system(request.first_stage, view.name)
+        options = []
+        parts = (
+            ("queries", "qrels", "first", "--", self.learned),
+            ("valid", "valid", "valid", "--valid-", self.held_out),
+        )
+        for queries, qrels, run, option, asked in parts:
+            if not asked:
+                continue
+            files = (place / f"{queries}.jsonl", place / f"{qrels}.txt", place / f"{run}.run")
+            _write_queries(asked, files[0])
+            judged: Qrels = restrict(self.qrels, [query.id for query in asked])
+            write_qrels(judged, files[1])
+            rankings = {query.id: rank(catalogue, view, spec, query).ranking for query in asked}
+            write_run(Run.from_rankings(rankings).top(_FOUND), files[2])
+            for name, file in zip(("queries", "qrels", "run"), files, strict=True):
+                options += [f"{option}{name}", str(file)]
+        return options
+
+
+def _write_queries(queries: Sequence[Query], path: Path) -> None:
+    with writing(path) as out:
+        out.writelines(msgspec.json.encode(query._asdict()).decode() + "\n" for query in queries)

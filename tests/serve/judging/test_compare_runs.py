@@ -1,0 +1,138 @@
+"""Runs and systems side by side on judged questions: the numbers of rankhouse evaluate."""
+
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+from rankhouse.app.api.index import Index
+from rankhouse.app.serve.contracts.errors import UnknownName
+from rankhouse.app.serve.judging.compare import CompareRequest, comparable, compare_runs
+from rankhouse.app.serve.judging.known import known_qrels, known_queries
+from rankhouse.app.serve.judging.runs import MOST_QUERIES, SystemRuns
+from rankhouse.app.serve.judging.store import JudgementStore
+from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.run import Run
+from rankhouse.evaluation.compare import compare
+
+DOCUMENTS = [
+    {"id": "d1", "title": "Pilots", "text": "Pilots board ships and steer them into the harbour."},
+    {"id": "d2", "text": "The moon pulls the sea; harbours see high water twice a day."},
+    {"id": "d3", "text": "A lock lifts ships between two levels of water. Ships wait."},
+    {"id": "d4", "text": "Water, water and ships."},
+]
+QUERIES = (Query("q1", "pilots steer ships"), Query("q2", "high water"), Query("q3", "nobody judged"))
+GIVEN = {"q1": {"d1": 2, "d3": 0}, "q2": {"d2": 1}}
+
+
+@dataclass
+class Parts:
+    """The part of a service that comparing needs."""
+
+    catalogue: Catalogue
+    judgements: JudgementStore | None = None
+    queries: tuple = QUERIES
+    qrels: dict = field(default_factory=lambda: dict(GIVEN))
+    runs: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.system_runs = SystemRuns(self.catalogue)
+
+
+@pytest.fixture
+def service(tmp_path):
+    Index.build(DOCUMENTS, tmp_path / "my.index", workers=1)
+    parts = Parts(Catalogue({"harbour": tmp_path / "my.index"}))
+    parts.judgements = JudgementStore(tmp_path / "judged.txt", QUERIES)
+    yield parts
+    parts.system_runs.close()
+    parts.judgements.close()
+
+
+def done(service, request, against=""):
+    """Ask until all runs are made."""
+    until = time.monotonic() + 60
+    while not (told := compare_runs(service, request, against)).is_ready:
+        assert time.monotonic() < until, told
+        assert not told.notes
+        time.sleep(0.01)
+    return told
+
+
+def test_systems_and_runs_have_the_numbers_of_evaluate(service, tmp_path):
+    service.runs["old"] = Run.of({"q1": {"d3": 2.0, "d1": 1.0}, "q2": {"d4": 1.0}})
+    told = done(service, CompareRequest(("old", "bm25", "ql")))
+    index = Index.open(tmp_path / "my.index")
+    judged = [query for query in QUERIES if query.id in GIVEN]
+    runs = {
+        "old": service.runs["old"],
+        "bm25": index.retrieve(judged, "bm25"),
+        "ql": index.retrieve(judged, "ql"),
+    }
+    offline = compare(runs, GIVEN, "nDCG@10 RR@10 AP", "old", "randomization", "holm")
+    assert told.comparison.cells == offline.cells
+    assert told.pair == ("old", "bm25")
+    assert [row.query.text for row in told.rows] == ["high water", "pilots steer ships"]
+    first = told.rows[0]
+    assert first.difference == first.values["bm25"] - first.values["old"] == 1.0
+    assert first.judged == 1
+    assert done(service, CompareRequest(("old", "bm25", "ql")), against="ql").pair == ("old", "ql")
+
+
+def test_the_first_answer_says_how_far_the_runs_are_and_what_was_made_is_kept(service):
+    told = compare_runs(service, CompareRequest(("bm25", "ql")))
+    assert [(one.system, one.total) for one in told.progress] == [("bm25", 2), ("ql", 2)]
+    done(service, CompareRequest(("bm25", "ql")))
+    assert compare_runs(service, CompareRequest(("bm25", "ql"))).is_ready
+
+
+def test_judgements_given_here_count_over_those_given_before_at_once(service):
+    before = done(service, CompareRequest(("bm25",), "AP"))
+    service.judgements.judge("ann", "pilots steer ships", "d1", 0)
+    service.judgements.judge("ann", "pilots steer ships", "d4", 2)
+    service.judgements.judge("ann", "a lock", "d3", 2)
+    assert known_qrels(service)["q1"] == {"d1": 0, "d3": 0, "d4": 2}
+    assert [query.text for query in known_queries(service)] == [*(q.text for q in QUERIES), "a lock"]
+    after = done(service, CompareRequest(("bm25",), "AP"))
+    assert after.comparison.cell("bm25", "AP").mean != before.comparison.cell("bm25", "AP").mean
+    assert len(after.rows) == 3
+
+
+def test_a_grown_index_makes_its_runs_anew(service, tmp_path):
+    before = done(service, CompareRequest(("bm25",), "R@10"))
+    Index.open(tmp_path / "my.index").append([{"id": "d5", "text": "pilots steer"}], workers=1)
+    service.judgements.judge("ann", "pilots steer ships", "d5", 2)
+    after = done(service, CompareRequest(("bm25",), "R@10"))
+    assert before.comparison.cell("bm25", "R@10").mean == after.comparison.cell("bm25", "R@10").mean == 1.0
+
+
+def test_what_fails_is_told_and_tried_again_when_asked_again(service, monkeypatch):
+    from rankhouse.app.serve.judging import runs
+
+    rank = runs.rank
+    monkeypatch.setattr(runs, "rank", lambda *_: 1 / 0)
+    until = time.monotonic() + 30
+    while not (told := compare_runs(service, CompareRequest(("bm25",)))).notes:
+        assert time.monotonic() < until
+    assert told.notes == ("bm25: ZeroDivisionError: division by zero",)
+    assert not told.is_ready
+    monkeypatch.setattr(runs, "rank", rank)
+    while not (told := compare_runs(service, CompareRequest(("bm25",)))).is_ready:
+        assert time.monotonic() < until
+    assert len(told.rows) == 2
+
+
+def test_what_cannot_be_compared_is_refused(service):
+    assert comparable(service) == ("bm25", "bm25+rm3", "ql")
+    with pytest.raises(UnknownName, match='no run or system "bm52"; did you mean "bm25"'):
+        compare_runs(service, CompareRequest(("bm52",)))
+    with pytest.raises(WrongUse, match="0 runs: name 1 to 8"):
+        compare_runs(service, CompareRequest(()))
+    service.qrels = {}
+    with pytest.raises(WrongUse, match="nothing is judged yet"):
+        compare_runs(service, CompareRequest(("bm25",)))
+    many = [Query(f"q{n}", "ships") for n in range(MOST_QUERIES + 1)]
+    with pytest.raises(WrongUse, match="1,001 questions: at most 1,000"):
+        service.system_runs.progress("bm25", many)

@@ -1,0 +1,181 @@
+"""From judgements to a ranker of the service, by real trainings in processes of their own."""
+
+import random
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("blingfire")
+
+from rankhouse.app.api.index import Index
+from rankhouse.app.rankers import ComputeOptions
+from rankhouse.app.serve.contracts.errors import UnknownName
+from rankhouse.app.serve.engine.served import open_served
+from rankhouse.app.serve.judging.store import JudgementStore
+from rankhouse.app.serve.judging.training import Busy, TrainingJobs, TrainingRequest
+from rankhouse.app.serve.search.answer import SearchRequest, search
+from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.trec import read_qrels, read_run
+
+
+@dataclass
+class Parts:
+    """The parts of a service that training needs."""
+
+    catalogue: Catalogue
+    judgements: JudgementStore
+    queries: tuple = ()
+    qrels: dict = field(default_factory=dict)
+
+    def offer(self, name, folder):
+        """Open a ranker and offer it."""
+        self.catalogue.add_ranker(open_served(name, folder, ComputeOptions("fp32", "cpu", 1)))
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    """Notes of which those that hold the whole question are relevant, and what a judge says of them."""
+    draw, words = random.Random(0), [f"word{i}" for i in range(40)]
+    documents, judged = [], []
+    for q in range(15):
+        asked = draw.sample(words, 3)
+        for d in range(6):
+            own = asked if d < 2 else [asked[d % 3], *draw.sample(words, 2)]
+            documents.append({"id": f"q{q}d{d}", "text": " ".join(own + draw.sample(words, 5))})
+            judged.append((" ".join(asked), f"q{q}d{d}", 2 if d < 2 else 0))
+    folder = tmp_path_factory.mktemp("training")
+    Index.build(documents, folder / "i", workers=1)
+    return folder / "i", judged
+
+
+@pytest.fixture
+def service(index, tmp_path):
+    folder, judged = index
+    parts = Parts(Catalogue({"notes": folder}), JudgementStore(tmp_path / "judged.txt"))
+    for query, doc_id, grade in judged:
+        parts.judgements.judge("ann", query, doc_id, grade)
+    yield parts
+    parts.judgements.close()
+    for ranker in parts.catalogue.rankers.values():
+        ranker.close()
+
+
+@pytest.fixture
+def jobs(service, tmp_path):
+    opened = TrainingJobs(tmp_path / "trained", service, service.offer, {})
+    yield opened
+    opened.close()
+
+
+def ended(jobs, name):
+    """Wait for the end of a training."""
+    until = time.monotonic() + 120
+    while (job := jobs.job(name)).state == "running":
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return job
+
+
+def begun(jobs, name):
+    """Wait for the first step of a training."""
+    until = time.monotonic() + 120
+    while True:
+        job = jobs.job(name)
+        if any("loss" in entry for entry in job.log):
+            return
+        assert job.state == "running", job
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, tmp_path):
+    job = jobs.begin(TrainingRequest("mine", epochs=2, rate=0.01))
+    assert (job.state, len(job.queries), job.held_out) == ("running", 15, 3)
+    with pytest.raises(Busy, match='the training "mine" runs'):
+        jobs.begin(TrainingRequest("other"))
+    job = ended(jobs, "mine")
+    assert (job.state, job.fault) == ("done", "")
+    assert any("loss" in entry for entry in job.log)
+    assert all(0 <= entry["value"] <= 1 for entry in job.log if "value" in entry)
+    learned, held_out = (
+        read_qrels(tmp_path / "trained" / "mine" / name) for name in ("qrels.txt", "valid.txt")
+    )
+    assert (len(learned), len(held_out)) == (12, 3)
+    assert not learned.keys() & held_out.keys()
+    assert set(read_run(tmp_path / "trained" / "mine" / "valid.run")) == set(held_out)
+    query = service.judgements.queries[0].text
+    answer = search(service, SearchRequest(query, "mine"))
+    assert (answer.system, answer.degraded) == ("mine", "")
+    assert service.catalogue.ranker("mine").ranker.model.family == "knrm"
+    assert "mine" in jobs.starts
+    with pytest.raises(WrongUse, match="was trained already"):
+        jobs.begin(TrainingRequest("mine"))
+    again = Parts(Catalogue({"notes": service.catalogue.view().index.path}), service.judgements)
+    TrainingJobs(tmp_path / "trained", again, again.offer, {}).take_up()
+    assert search(again, SearchRequest(query, "mine")).hits == answer.hits
+    again.catalogue.ranker("mine").close()
+
+
+def test_a_training_that_is_ended_goes_on_when_asked_for_again(service, jobs):
+    request = TrainingRequest("long", epochs=900)
+    jobs.begin(request)
+    begun(jobs, "long")
+    job = jobs.cancel("long")
+    assert job.state == "cancelled"
+    with pytest.raises(WrongUse, match='the training "long" does not run: it is cancelled'):
+        jobs.cancel("long")
+    assert "long" not in service.catalogue.rankers
+    jobs.begin(request)
+    begun(jobs, "long")
+    assert jobs.job("long").log[: len(job.log) // 2] == job.log[: len(job.log) // 2]
+    jobs.close()
+    assert jobs.job("long").state != "running"
+    fresh = TrainingJobs(jobs.folder, service, service.offer, {})
+    assert [one.request.name for one in fresh.jobs()] == ["long"]
+
+
+def test_what_a_training_says_when_it_fails_is_kept(service, tmp_path):
+    (tmp_path / "broken").mkdir()
+    jobs = TrainingJobs(tmp_path / "trained", service, service.offer, {"old": str(tmp_path / "broken")})
+    jobs.begin(TrainingRequest("next", "old"))
+    job = ended(jobs, "next")
+    assert job.state == "failed"
+    assert "broken" in job.fault
+    assert "Traceback" not in job.fault
+    assert jobs.jobs()[0].fault == job.fault
+
+
+@pytest.mark.parametrize(("request_", "kind", "said"), [
+    (TrainingRequest("../up"), WrongUse, "give 1 to 64 letters"),
+    (TrainingRequest(""), WrongUse, "give 1 to 64 letters"),
+    (TrainingRequest("a", "knrm(vectors='/etc/passwd')"), UnknownName, "no ranker or family to begin with"),
+    (TrainingRequest("a", "/etc"), UnknownName, "no ranker or family to begin with"),
+    (TrainingRequest("old"), WrongUse, "is a ranker of the service already"),
+    (TrainingRequest("a", epochs=0), WrongUse, "epochs=0"),
+    (TrainingRequest("a", rate=2.0), WrongUse, "rate=2.0"),
+    (TrainingRequest("a", seed=-1), WrongUse, "seed=-1"),
+    (TrainingRequest("a", index="none"), UnknownName, 'no index "none"'),
+    (TrainingRequest("a", first_stage="none"), UnknownName, 'no system "none"'),
+])  # fmt: skip
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(
+    service, tmp_path, request_, kind, said
+):
+    jobs = TrainingJobs(tmp_path / "trained", service, service.offer, {"old": "x"})
+    with pytest.raises(kind, match=said):
+        jobs.begin(request_)
+    assert jobs.jobs() == []
+    with pytest.raises(UnknownName, match='no training "mine"'):
+        jobs.job("mine")
+    with pytest.raises(WrongUse, match="only reads"):
+        TrainingJobs(None, service, service.offer, {}).begin(TrainingRequest("a"))
+
+
+def test_without_a_relevant_document_there_is_nothing_to_learn(service, jobs):
+    while service.judgements.undo("ann"):
+        pass
+    service.judgements.judge("ann", "word1", "q0d0", 0)
+    with pytest.raises(WrongUse, match="nothing to learn; judge more"):
+        jobs.begin(TrainingRequest("mine"))
