@@ -234,8 +234,8 @@ def test_no_answered_judgement_is_lost_by_a_kill_at_any_moment(tmp_path):
         child = subprocess.Popen(
             [sys.executable, "-c", OPEN + JUDGING, path], stdout=subprocess.PIPE, text=True
         )
-        lines = [child.stdout.readline()]  # from the first answer on
-        time.sleep(draw.uniform(0, 0.25))
+        lines = [child.stdout.readline() for _ in range(draw.randint(1, 12))]
+        time.sleep(draw.uniform(0, 0.05))
         os.kill(child.pid, signal.SIGKILL)
         lines += child.communicate()[0].splitlines(keepends=True)
         for number, doc_id, grade in (line.split() for line in lines if line.endswith("\n")):
@@ -246,7 +246,7 @@ def test_no_answered_judgement_is_lost_by_a_kill_at_any_moment(tmp_path):
         assert len(entries) <= max(answered) + 2  # what each thread had written and not yet answered
         assert read_qrels(path) == store.qrels
         store.close()
-    assert len(answered) > 50
+    assert len(answered) >= 40
     assert not [*Path(tmp_path).glob(".qrels.txt.*.part")]
 
 

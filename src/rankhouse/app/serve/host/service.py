@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankhouse.app.serve.host.journal import Audit, Lines
 from rankhouse.app.serve.host.keys import Keys
 from rankhouse.app.serve.host.metrics import Metrics, Queue, Queues
 from rankhouse.app.serve.host.settings import ServeOptions
+from rankhouse.app.serve.judging.runs import SystemRuns
 from rankhouse.app.serve.judging.store import JudgementStore
+from rankhouse.app.serve.judging.training import TrainingJobs
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra
@@ -51,6 +54,8 @@ class Service:
         access_log: Gets a line a request.
         phase: Where the service is in its life; ready once its models are warm.
         is_over: Whether even requests in progress have no time left.
+        system_runs: Runs of systems over the questions, made when they are compared.
+        training: Trainings from the judgements.
     """
 
     options: ServeOptions
@@ -65,6 +70,8 @@ class Service:
     access_log: Lines = field(default_factory=lambda: Lines(None))
     phase: Phase = Phase.STARTING
     is_over: bool = False
+    system_runs: SystemRuns = field(init=False)
+    training: TrainingJobs = field(init=False)
     _tasks: set[asyncio.Task[object]] = field(default_factory=set)
 
     def warm(self) -> None:
@@ -75,6 +82,7 @@ class Service:
         """
         for name, spec in self.options.rankers.items():
             self.add_ranker(name, spec)
+        self.training.take_up()
         if self.phase is Phase.STARTING:
             self.phase = Phase.READY
 
@@ -107,6 +115,8 @@ class Service:
         self.phase = Phase.DRAINING
 
     def __post_init__(self) -> None:
+        self.system_runs = SystemRuns(self.catalogue)
+        self.training = TrainingJobs(_trainings(self.options), self, self.add_ranker, self.options.rankers)
         self.metrics.registry.register(Queues(self._workers))
 
     def _workers(self) -> list[tuple[str, Queue]]:
@@ -136,11 +146,19 @@ class Service:
 
     def close(self) -> None:
         """Let go of models, files and processes."""
+        self.training.close()
+        self.system_runs.close()
         for ranker in self.catalogue.rankers.values():
             ranker.close()
         if self.judgements is not None:
             self.judgements.close()
         self.access_log.close()
+
+
+def _trainings(options: ServeOptions) -> Path | None:
+    """Return where trainings lie; None for a service that only reads."""
+    path = options.judgements
+    return None if path is None else options.trainings or path.with_name(f"{path.name}.trained")
 
 
 def open_service(options: ServeOptions) -> Service:

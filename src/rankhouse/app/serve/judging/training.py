@@ -23,31 +23,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from rankhouse.app.demo.neural import minilm
 from rankhouse.app.serve.contracts.errors import Refusal, UnknownName
-from rankhouse.app.serve.judging.known import Judging, known_qrels, known_queries
-from rankhouse.app.serve.search.catalogue import Catalogue
-from rankhouse.app.serve.search.stages import rank
+from rankhouse.app.serve.judging.known import Judging
+from rankhouse.app.serve.judging.lessons import Lessons
 from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.core.nouns import Query
-from rankhouse.core.outputs import write_json, writing
-from rankhouse.core.qrels import Qrels, relevant, restrict
-from rankhouse.core.run import Run
-from rankhouse.core.sampling import order
-from rankhouse.core.trec import write_qrels, write_run
+from rankhouse.core.outputs import write_json
 from rankhouse.training.log import Entry, read_log
 
 FRESH: Final = ("knrm", "conv_knrm", "tk")
 """Families that can be begun anew from the collection's words."""
-HELD_OUT_FROM: Final = 10
-"""Questions with a relevant document from which some are held out to choose the best model by."""
-_HELD_OUT: Final = 5  # every fifth
-_FOUND: Final = 100
 _INPUTS: Final = ("queries.jsonl", "qrels.txt", "first.run", "valid.jsonl", "valid.txt", "valid.run")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TAIL: Final = 4_000
@@ -157,7 +147,7 @@ class TrainingJobs:
 
     def take_up(self) -> None:
         """Offer the rankers that were trained before; one that cannot be opened is passed over."""
-        for name in self._finished():
+        for name in reversed(self._finished()):
             with suppress(RankhouseError):
                 self._offer(name, str(self._place(name) / "training"))
 
@@ -203,10 +193,10 @@ class TrainingJobs:
             if self._running:
                 raise Busy(f'the training "{self._running}" runs; wait for it, or end it first')
             place = self._place(request.name)
-            split = Lessons.of(self._service, request)
+            split = Lessons.of(self._service, request.index, request.seed)
             place.mkdir(parents=True, exist_ok=True)
             before = self._inputs(request.name)
-            lessons = split.write(self._service.catalogue, request, place)
+            lessons = split.write(self._service.catalogue, request.index, request.first_stage, place)
             if (request, *before[1:]) != (before[0], *self._inputs(request.name)[1:]):
                 shutil.rmtree(place / "training", ignore_errors=True)  # another training's, ended early
             began = datetime.now(UTC).isoformat(timespec="seconds")
@@ -357,84 +347,3 @@ def _last_words(path: Path) -> str:
         found = [number for number, line in enumerate(lines) if line.startswith("rankhouse:")]
         return "\n".join(lines[found[-1] :] if found else lines[-5:]).removeprefix("rankhouse: ")
     return ""
-
-
-class Lessons(msgspec.Struct, frozen=True):
-    """Judged questions, to learn from and to choose the best model by.
-
-    Attributes:
-        learned: Those it learns from.
-        held_out: Those it is chosen by; none where there are few.
-        qrels: Judgements of both.
-    """
-
-    learned: tuple[Query, ...]
-    held_out: tuple[Query, ...]
-    qrels: Any
-
-    @classmethod
-    def of(cls, service: Judging, request: TrainingRequest) -> Lessons:
-        """Choose among what is judged; the same judgements and seed give the same choice.
-
-        Args:
-            service: What is judged.
-            request: What is to be trained.
-
-        Raises:
-            WrongUse: No question has a relevant document of the index.
-        """
-        documents = service.catalogue.view(request.index).index.documents
-        known = {query.id: query for query in known_queries(service)}
-        everything = restrict(known_qrels(service), known)
-        qrels = {q: {d: g for d, g in judged.items() if d in documents} for q, judged in everything.items()}
-        useful = sorted((q for q in qrels if relevant(qrels, q)), key=lambda q: order(request.seed, q))
-        if not useful:
-            raise WrongUse(
-                "no question has a document that was judged relevant, so there is nothing to learn; "
-                "judge more"
-            )
-        out = set(useful[::_HELD_OUT]) if len(useful) >= HELD_OUT_FROM else set[str]()
-        both = tuple(known[query_id] for query_id in qrels if query_id in set(useful))
-        return cls(
-            tuple(query for query in both if query.id not in out),
-            tuple(query for query in both if query.id in out),
-            {query.id: qrels[query.id] for query in both},
-        )
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Ids of all its questions."""
-        return tuple(query.id for query in (*self.learned, *self.held_out))
-
-    def write(self, catalogue: Catalogue, request: TrainingRequest, place: Path) -> list[str]:
-        """Write what is learned from; returns the options of the command that name it.
-
-        Args:
-            catalogue: What the first stage searches by.
-            request: The first stage, the index.
-            place: The folder.
-        """
-        view = catalogue.view(request.index)
-        spec = catalogue.system(request.first_stage, view.name)
-        options = []
-        parts = (
-            ("queries", "qrels", "first", "--", self.learned),
-            ("valid", "valid", "valid", "--valid-", self.held_out),
-        )
-        for queries, qrels, run, option, asked in parts:
-            if not asked:
-                continue
-            files = (place / f"{queries}.jsonl", place / f"{qrels}.txt", place / f"{run}.run")
-            _write_queries(asked, files[0])
-            judged: Qrels = restrict(self.qrels, [query.id for query in asked])
-            write_qrels(judged, files[1])
-            rankings = {query.id: rank(catalogue, view, spec, query).ranking for query in asked}
-            write_run(Run.from_rankings(rankings).top(_FOUND), files[2])
-            for name, file in zip(("queries", "qrels", "run"), files, strict=True):
-                options += [f"{option}{name}", str(file)]
-        return options
-
-
-def _write_queries(queries: Sequence[Query], path: Path) -> None:
-    with writing(path) as out:
-        out.writelines(msgspec.json.encode(query._asdict()).decode() + "\n" for query in queries)
