@@ -44,8 +44,13 @@ def write(answer: Answer, path: Path | str) -> None:
         with writing(path) as out:
             out.write(to_markdown(answer))
         return
+    write_page(_TEMPLATE, content_of(answer), path)
+
+
+def content_of(answer: Answer) -> dict[str, object]:
+    """Return what the templates ``why.html.j2`` and ``answer.html.j2`` show of an answer."""
     sections, table = _sections(answer)
-    content = {
+    return {
         "title": title_of(answer),
         "query": answer.query,
         "sentence": answer.sentence(),
@@ -53,7 +58,6 @@ def write(answer: Answer, path: Path | str) -> None:
         "table": table,
         "notes": _notes(answer),
     }
-    write_page(_TEMPLATE, content, path)
 
 
 def title_of(answer: Answer) -> str:

@@ -21,7 +21,7 @@ def test_systems_stand_side_by_side_and_say_what_moved(tab, at):
             sign = "new" if step is None else "=" if step == 0 else f"{'↑' if step > 0 else '↓'}{abs(step)}"
             assert seen.startswith(sign)
         gone = [doc for doc in ids[0] if doc not in ids[1]]
-        assert page.locator(".gone li").count() == len(gone)
+        assert page.locator(".absent li").count() == len(gone)
         assert page.locator(".hit mark").first.inner_text().lower().startswith(("ship", "harbour"))
 
 

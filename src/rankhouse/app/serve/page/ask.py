@@ -47,7 +47,7 @@ class Move:
 
 @dataclass(frozen=True)
 class ShownHit:
-    """A document of a column: as in the answer, with its movement and what judges say of it."""
+    """A document of a column: as in the answer, with its movement, its grade and its neighbours."""
 
     rank: int
     doc_id: str
@@ -57,6 +57,7 @@ class ShownHit:
     marks: Marks
     move: Move | None
     grade: int | None
+    beside: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -146,18 +147,20 @@ def columns(answers: Sequence[SearchAnswer], grades: Mapping[str, int]) -> list[
         Column(
             answer.system,
             _summary(answer),
-            [
-                ShownHit(
-                    hit.rank, hit.doc_id, f"{hit.score:.4f}", hit.title, hit.snippet, hit.marks,
-                    None if answer is first else _move(hit, places, first.system), grades.get(hit.doc_id),
-                )
-                for hit in answer.hits
-            ],
+            [_shown(hit, answer, None if answer is first else _move(hit, places, first.system), grades)
+             for hit in answer.hits],
             () if answer is first else _gone(first, answer),
             tuple(filter(None, (answer.degraded, *answer.warnings))),
         )
         for answer in answers
     ]  # fmt: skip
+
+
+def _shown(hit: AnswerHit, answer: SearchAnswer, move: Move | None, grades: Mapping[str, int]) -> ShownHit:
+    near = answer.hits[max(0, hit.rank - 2) : hit.rank + 1]
+    beside = tuple(other.doc_id for other in near if other is not hit)
+    score, grade = f"{hit.score:.4f}", grades.get(hit.doc_id)
+    return ShownHit(hit.rank, hit.doc_id, score, hit.title, hit.snippet, hit.marks, move, grade, beside)
 
 
 def _summary(answer: SearchAnswer) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute
 
-from rankhouse.app.serve.page import ask, judge, queries
+from rankhouse.app.serve.page import ask, document, judge, queries, why
 from rankhouse.app.serve.page.asked import view
 from rankhouse.app.serve.page.render import static_routes
 
@@ -23,6 +23,8 @@ def routes(service: Service) -> list[BaseRoute]:
     """
     return [
         view("/", partial(ask.show, service)),
+        view("/why", partial(why.show, service)),
+        view("/document", partial(document.show, service)),
         view("/judge", partial(judge.show, service), partial(judge.write, service)),
         view("/queries", partial(queries.show, service)),
         *static_routes(),
