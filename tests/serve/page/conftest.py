@@ -60,10 +60,15 @@ def documents():
     for number in range(8):
         text = f"Ship number {number} of the fleet is a ship. It sails to the harbour. " * (number + 1)
         yield {"id": f"fleet-{number}", "title": f"Fleet {number}", "text": text}
+    text = (
+        "The crew came aboard. They stowed bread and water. The ship left the harbour at dawn. A harbour "
+        "number was painted on her bow. Gulls followed. Night fell over the sea. Nobody slept."
+    )
+    yield {"id": "voyage", "title": "A voyage", "text": text}
     for doc_id, title, text in STRANGE:
         yield {"id": doc_id, "title": title, "text": text}
     for number, attack in enumerate(XSS):
-        doc_id = f"x{number}{''.join(attack.split())}"
+        doc_id = f"x{number}-{''.join(attack.split())}"
         yield {"id": doc_id, "title": attack, "text": f"hostile {attack} text"}
 
 

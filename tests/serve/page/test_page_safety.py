@@ -13,10 +13,16 @@ VIEWS = {
     "setup": "/judge",
     "judge": "/judge?" + urlencode([("query", "ship harbour"), ("judge", "anna"), ("depth", 10), *BOTH]),
     "queries": "/queries",
+    "why": "/why?query=ship+harbour&system=bm25&doc=fleet-1",
+    "above": "/why?query=ship+harbour&system=bm25%2Brm3&doc=fleet-1&doc=pilots",
+    "order": "/why?query=ship+harbour&system=ql&top=3",
+    "moved": "/why?query=ship+harbour&system=ql&before=bm25&doc=pilots",
+    "document": "/document?doc=voyage",
+    "passages": "/document?query=ship+harbour&system=bm25&doc=voyage",
     "error": "/queries?page=99",
 }
 COUNT = """() => [...document.querySelectorAll(
-    'a[href], button:not(:disabled), input:not([type=hidden]), select, summary'
+    'a[href], button:not(:disabled), input:not([type=hidden], [type=radio]), input:checked, select, summary'
 )].filter(e => e.checkVisibility()).length"""
 FOCUS = """() => {
     const e = document.activeElement;
@@ -80,13 +86,13 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(name, tab, at):
 
 
 def test_hostile_texts_run_nothing(tab, at, attacks, served):
-    store = served[0].judgements
+    store, index = served[0].judgements, served[0].catalogue.view().index
     for number, attack in enumerate(attacks):
         store.judge(f"{attack[:60]}".replace("\n", ""), f"{attack} hostile", "pilots", number % 3)
     with tab() as page:
         reports = []
         page.on("console", lambda message: reports.append(message.text))
-        for attack in attacks:
+        for number, attack in enumerate(attacks):
             safe = quote(attack, safe="")
             for view in (
                 f"/?query=hostile+{safe}&system=bm25&system=ql",
@@ -95,12 +101,20 @@ def test_hostile_texts_run_nothing(tab, at, attacks, served):
                 f"/judge?query=hostile+{safe}&judge={safe[:60]}&depth=20",
                 f"/judge?query=hostile&judge=anna&system={safe}&depth=5",
                 f"/queries?words={safe}",
+                f"/why?query={safe}+ship&doc={safe}&system=bm25",
+                f"/why?query=ship&doc=pilots&system={safe}",
+                f"/document?query={safe}+ship&doc=pilots&system=bm25",
+                f"/document?doc={safe}",
                 f"/queries?order={safe}",
                 f"/{safe}",
             ):
                 page.goto(at + view)
                 assert page.evaluate("document.querySelectorAll('main img, main script, base').length") == 0
             page.goto(f"{at}/?query=hostile")
+            doc = next(one for one in index.documents if one.startswith(f"x{number}-"))
+            for view in ("document?", "document?query=hostile&", "why?query=hostile&"):
+                page.goto(f"{at}/{view}doc={quote(doc, safe='')}")
+                assert page.evaluate("document.querySelectorAll('main img, main script, base').length") == 0
             page.goto(f"{at}/queries")
         assert [text for text in reports if not text.startswith("Failed to load")] == []
 
