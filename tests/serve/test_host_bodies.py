@@ -1,6 +1,7 @@
 """What a client may not do to the service: send too much, send too slowly, hang up and be worked for."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from rankhouse.app.serve.host import application
+from rankhouse.app.serve.host import application, connection
 from rankhouse.app.serve.host.service import open_service
 from rankhouse.app.serve.host.settings import Limits, ServeOptions
 
@@ -178,6 +179,37 @@ def test_a_head_that_does_not_come_is_ended(client, begin):
             assert line.recv(10) == b""
             raise ConnectionResetError
         assert time.monotonic() - begun < 3
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"GET /echo HTTP/1.1\r\nHost: localhost\r\nX: ",
+        b"GET /",
+        b"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX: ",
+    ],
+)
+def test_a_head_without_end_is_refused(client, begin):
+    """Also of what follows a body: otherwise memory would fill as fast as the network is."""
+    with client.connect() as line:
+        line.sendall(begin)
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 50_000_000:
+                line.sendall(b"x" * 10_000)
+                sent += 10_000
+        assert sent < 10_000_000
+
+
+def test_idle_connections_do_not_shut_others_out(client, monkeypatch):
+    monkeypatch.setattr(connection, "MOST_WAITING", 20)
+    idle = [client.connect() for _ in range(50)]
+    try:
+        assert client.get("/healthz").status == 200
+        assert len(client.server.server_state.connections) <= 25
+    finally:
+        for line in idle:
+            line.close()
 
 
 def test_an_answer_that_nobody_takes_is_ended(client):

@@ -38,7 +38,7 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
               help="The largest request.")  # fmt: skip
 @click.option("--queue", "queue_tokens", type=FROM_ZERO, default=0, metavar="TOKENS",
               help="Work that may wait for a model; 0 for the usual bound.")  # fmt: skip
-@click.option("--timeout", type=_SECONDS, default=300, show_default=True, metavar="SECONDS",
+@click.option("--timeout", type=_SECONDS, default=3600, show_default=True, metavar="SECONDS",
               help="The longest that a request may take.")  # fmt: skip
 @click.option("--grace", type=_SECONDS, default=30, show_default=True, metavar="SECONDS",
               help="How long requests may go on after SIGTERM.")  # fmt: skip

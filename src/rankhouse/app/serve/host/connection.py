@@ -1,10 +1,17 @@
-"""Connections that stand still are closed: heads that do not come, answers that are not taken."""
+"""Connections that stand still are closed: heads that do not come, or do not end, and answers not taken."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+LARGEST_HEAD = 64 << 10
+MOST_WAITING = 500
+"""Connections on which nothing was asked yet; one more, and the oldest of them is closed."""
+
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -12,11 +19,15 @@ class PatientProtocol(HttpToolsProtocol):
 
     Attributes:
         patience: Seconds in which a head must have come, or some of a waiting answer be taken.
+        waiting: Connections whose head has not come, the oldest first.
     """
 
     patience = 20.0
+    waiting: ClassVar[dict[PatientProtocol, None]] = {}
     _head: asyncio.TimerHandle | None = None
     _answer: asyncio.TimerHandle | None = None
+    _moves = False  # whether the bytes at hand belong to a body, or end a head
+    _standing = 0  # bytes that came since something moved
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
@@ -27,12 +38,23 @@ class PatientProtocol(HttpToolsProtocol):
         """Take bytes; the first of a further request begin the wait for the rest of its head."""
         if self._head is None and (self.cycle is None or self.cycle.response_complete):
             self._await_head()
+        self._moves = False
         super().data_received(data)
+        self._standing = 0 if self._moves else self._standing + len(data)
+        if self._standing > LARGEST_HEAD and not self.transport.is_closing():
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
 
     def on_headers_complete(self) -> None:
         """The head is there."""
+        self._moves = True
         self._stop_waiting()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._moves = True
+        super().on_body(body)
 
     def pause_writing(self) -> None:
         """The client takes its answer more slowly than it comes."""
@@ -54,12 +76,15 @@ class PatientProtocol(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         self._head = self.loop.call_later(self.patience, self._abort)
+        self.waiting[self] = None
+        if len(self.waiting) > MOST_WAITING:
+            next(iter(self.waiting)).transport.abort()
 
     def _stop_waiting(self) -> None:
         if self._head is not None:
             self._head.cancel()
             self._head = None
+            self.waiting.pop(self, None)
 
     def _abort(self) -> None:
-        if not self.transport.is_closing() or self.flow.write_paused:
-            self.transport.abort()
+        self.transport.abort()

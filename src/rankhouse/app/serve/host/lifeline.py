@@ -80,10 +80,10 @@ class Lifelines:
                         await refusal(scope, over, closes=True)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
-        state, body = scope.setdefault("state", {}), bytearray()
+        state, body = scope.setdefault("state", {}), _Body()
         try:
             await self._read(Headers(scope=scope), receive, body)
-            state["bytes_in"], exchange.body = len(body), bytes(body)
+            state["bytes_in"], exchange.body = len(body), body.taken()
             await self._run(scope, receive, exchange)
         except (TooLarge, SlowClient, Overloaded) as error:
             await _refuse_unread(refusal(scope, error, closes=True), scope, receive, exchange.send)
@@ -92,8 +92,8 @@ class Lifelines:
         finally:
             self._held -= len(body)
 
-    async def _read(self, headers: Headers, receive: Receive, body: bytearray) -> None:
-        """Read a body into an array whose bytes count as held.
+    async def _read(self, headers: Headers, receive: Receive, body: _Body) -> None:
+        """Read a body, whose bytes count as held.
 
         Args:
             headers: Of the request.
@@ -121,7 +121,7 @@ class Lifelines:
                 raise _HungUp
             chunk, more = message.get("body", b""), message.get("more_body", False)
             self._admit(len(body), len(chunk))
-            body += chunk
+            body.add(chunk)
             self._held += len(chunk)
 
     def _admit(self, before: int, more: int) -> None:
@@ -158,6 +158,28 @@ class Lifelines:
             await refusal(scope, late)(scope, receive, exchange.send)
         else:
             scope["state"]["hung_up"] = True
+
+
+class _Body:
+    """A body as it comes."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add(self, part: bytes) -> None:
+        """Take a part."""
+        self._parts.append(part)
+        self._length += len(part)
+
+    def taken(self) -> bytes:
+        """Return the whole, of which nothing is held any more here."""
+        whole = b"".join(self._parts)
+        self._parts.clear()
+        return whole
 
 
 class _Exchange:

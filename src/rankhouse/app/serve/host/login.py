@@ -56,6 +56,7 @@ def routes(keys: Keys | None, audit: Audit) -> list[BaseRoute]:
         keys: The keys; without any, signing in leads straight to the page.
         audit: Told of every key that was given.
     """
+    wrong = asyncio.Lock()  # one guess at a time
 
     async def sign_in(request: Request) -> Response:
         if keys is None:
@@ -66,8 +67,9 @@ def routes(keys: Keys | None, audit: Audit) -> list[BaseRoute]:
         there, caller = _inside(given.get("next", "")), keys.caller(given.get("key", "").strip())
         client = request.client.host if request.client else ""
         if caller is None:
+            async with wrong:
+                await asyncio.sleep(_WAIT)
             audit.record("refused", "nobody", client=client)
-            await asyncio.sleep(_WAIT)
             return _form(there, is_wrong=True)
         audit.record("sign in", caller.name, client=client)
         response = RedirectResponse(there, 303)

@@ -11,7 +11,7 @@ import threading
 import time
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import uvicorn
@@ -95,6 +95,7 @@ def start(options: ServeOptions, *, opens: bool = False) -> None:
         RankhouseError: Something cannot be opened, or nothing can listen there.
     """
     check_exposure(options)
+    _allow_many_files()
     listener = bind(options.host, options.port)
     address = address_of(options.host, listener)
 
@@ -117,6 +118,17 @@ def start(options: ServeOptions, *, opens: bool = False) -> None:
     server.end()
 
 
+def _allow_many_files(wanted: int = 16_384) -> None:
+    """Let the process have as many connections as the system lets it."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def _counted(options: ServeOptions) -> str:
     counts = ((len(options.indexes), "index", "indexes"), (len(options.rankers), "ranker", "rankers"))
     return " and ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n) or "nothing"
@@ -134,7 +146,7 @@ def make_server(service: Service, when_ready: Callable[[], None] = lambda: None)
     config = uvicorn.Config(
         build_app(service),
         loop="auto",
-        http=type("Protocol", (PatientProtocol,), {"patience": limits.patience}),
+        http=type("Protocol", (PatientProtocol,), {"patience": limits.patience, "waiting": {}}),
         ws="none",
         lifespan="off",
         log_config=None,

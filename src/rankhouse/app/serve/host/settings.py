@@ -26,7 +26,7 @@ class Limits:
     body: int = 64 << 20
     patience: float = 20.0
     slowest: int = 16 << 10
-    request: float = 300.0
+    request: float = 3600.0
     grace: float = 30.0
     queue_tokens: int = 0
 
