@@ -2,6 +2,7 @@
 
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ pytest.importorskip("uvicorn")
 
 import rankhouse as rh  # noqa: E402 - after what may skip
 
+AXE = Path(__file__).parents[1] / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM = shutil.which("chromium")
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
@@ -118,6 +120,14 @@ def served(options, running):
 def at(served):
     """The address of the service."""
     return served[1]
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The text of axe-core."""
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: make clients")
+    return AXE.read_text()
 
 
 @pytest.fixture(scope="session")

@@ -35,17 +35,6 @@ FOCUS = """() => {
 }"""
 
 
-@pytest.fixture(scope="session")
-def axe(request):
-    """The text of axe-core."""
-    from pathlib import Path
-
-    script = Path(__file__).parents[1] / "npm" / "node_modules" / "axe-core" / "axe.min.js"
-    if not script.exists():
-        pytest.skip("axe-core is not installed: make clients")
-    return script.read_text()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", VIEWS)
 def test_axe_has_no_complaint(name, scheme, tab, at, axe, served):

@@ -15,6 +15,7 @@ from rankhouse.app.serve.host.gates import HostGate, KeyGate, OriginGate, Securi
 from rankhouse.app.serve.host.journal import Journal
 from rankhouse.app.serve.host.lifeline import Lifelines
 from rankhouse.app.serve.host.service import Service
+from rankhouse.app.serve.page.faults import handlers
 from rankhouse.app.serve.page.routes import routes as page_routes
 
 
@@ -46,6 +47,6 @@ def build_app(service: Service) -> Starlette:
         Middleware(Lifelines, service),
     ]
     routes = [route for room in ROOMS for route in room(service)]
-    app = Starlette(routes=routes, middleware=layers, exception_handlers=errors.handlers())
+    app = Starlette(routes=routes, middleware=layers, exception_handlers=handlers(errors.handlers()))
     app.state.service = service
     return app

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import html
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
@@ -15,38 +12,9 @@ from starlette.routing import BaseRoute, Route
 from rankhouse.app.serve.host.gates import CONTENT_POLICY, LOGIN
 from rankhouse.app.serve.host.journal import Audit
 from rankhouse.app.serve.host.keys import SESSION_SECONDS, Keys
+from rankhouse.app.serve.page.sign_in import sign_in_page
 
 _WAIT = 0.5  # seconds before a wrong key is answered
-_STYLE = (
-    ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;margin:0;padding:1rem;"
-    "min-height:90vh;display:grid;place-content:center}form{display:grid;gap:.75rem;width:min(22rem,90vw)}"
-    "h1{font-size:1.4rem;margin:0}input,button{font:inherit;padding:.5rem;min-width:0}"
-)
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Sign in · rankhouse</title>
-<style>{style}</style>
-</head>
-<body>
-<main>
-<form method="post" action="{action}">
-<h1>rankhouse</h1>
-{fault}<label for="key">Key</label>
-<input id="key" name="key" type="password" autocomplete="current-password" required autofocus>
-<input type="hidden" name="next" value="{there}">
-<button>Sign in</button>
-</form>
-</main>
-</body>
-</html>
-"""
-_POLICY = CONTENT_POLICY.replace(
-    "style-src 'self'",
-    f"style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'",
-)
 
 
 def routes(keys: Keys | None, audit: Audit) -> list[BaseRoute]:
@@ -100,7 +68,4 @@ def _inside(there: str) -> str:
 
 
 def _form(there: str, *, is_wrong: bool = False) -> Response:
-    fault = '<p role="alert">This is not one of the keys.</p>\n' if is_wrong else ""
-    content = _PAGE.format(style=_STYLE, action=LOGIN, fault=fault, there=html.escape(there))
-    headers = {"content-security-policy": _POLICY, "cache-control": "no-store"}
-    return Response(content, 401 if is_wrong else 200, headers, "text/html; charset=utf-8")
+    return sign_in_page(LOGIN, there, CONTENT_POLICY, "This is not one of the keys." if is_wrong else "")

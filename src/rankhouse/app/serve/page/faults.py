@@ -1,15 +1,20 @@
-"""What went wrong, as a page for people and as JSON for the page's script."""
+"""What went wrong, as a page for people; programs and the page's script get JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.app.serve.contracts.errors import error_answer
 from rankhouse.app.serve.page.render import page
 from rankhouse.core.errors import RankhouseError
+
+Handler = Callable[[Request, Exception], Any]
 
 
 def wants_html(request: Request) -> bool:
@@ -45,6 +50,32 @@ def error_page(
     back = _own_page(request)
     name = HTTPStatus(status).phrase
     return page(request, "error.html.j2", {"title": name, "message": message, "back": back}, status, headers)
+
+
+def handlers(known: Mapping[Any, Handler]) -> dict[Any, Handler]:
+    """Return handlers of errors that tell people on a page what they tell programs in JSON.
+
+    Args:
+        known: Those for programs.
+    """
+
+    def shown(handler: Handler) -> Handler:
+        async def answer(request: Request, error: Exception) -> Response:
+            told: Response = await handler(request, error)
+            if request.method != "GET" or not wants_html(request):
+                return told
+            headers = {name: value for name, value in told.headers.items() if not name.startswith("content-")}
+            return error_page(request, told.status_code, _message(told), headers)
+
+        return answer
+
+    return {kind: shown(handler) for kind, handler in known.items()}
+
+
+def _message(told: Response) -> str:
+    """Return what an answer for programs says."""
+    body = msgspec.json.decode(bytes(told.body))
+    return str(body.get("message") or body.get("error") or "")
 
 
 def _own_page(request: Request) -> str:

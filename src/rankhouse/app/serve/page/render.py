@@ -60,11 +60,21 @@ def page(
     """
     saved = request.query_params.get("export") == "html" and request.method == "GET"
     here = {"path": request.url.path, "asked": request.query_params.multi_items()}
-    text = _environment().get_template(template).render({"saved": saved, "here": here, **content})
+    text = filled(template, {"saved": saved, "here": here, **content})
     sent = {**_UNCACHED, **(headers or {})}
     if saved:
         sent["content-disposition"] = attachment(f"{request.url.path.strip('/') or 'search'}.html")
     return Response(text.encode("utf-8", "replace"), status, sent, "text/html; charset=utf-8")
+
+
+def filled(template: str, content: Mapping[str, object]) -> str:
+    """Return a template of this room, filled.
+
+    Args:
+        template: Its name.
+        content: What it shows; ``saved`` for a page that stands alone, ``here`` for where it is.
+    """
+    return _environment().get_template(template).render(content)
 
 
 def attachment(name: str) -> str:
