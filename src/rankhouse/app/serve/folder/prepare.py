@@ -255,11 +255,3 @@ def _cover(folder: Path, index: Index) -> bool:
     except RankhouseError:
         return False
     return True
-
-
-def trained_rankers(trainings: Path) -> dict[str, str]:
-    """Return the rankers that were trained into a folder, by name."""
-    return {
-        path.parent.parent.name: str(path.parent.parent)
-        for path in sorted(trainings.glob("*/ranker/manifest.json"))
-    }

@@ -54,9 +54,9 @@ def bind(host: str, port: int) -> socket.socket:
     """
     listener = None
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # localhost is 127.0.0.1 to most clients, whichever comes first here
+        family, kind, protocol, _, address = min(places, key=lambda place: place[0] != socket.AF_INET)
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
