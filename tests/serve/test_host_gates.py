@@ -158,6 +158,12 @@ def test_a_browser_is_led_to_the_form_and_back(guarded, tmp_path):
     assert stat.S_IMODE((tmp_path / "audit.jsonl").stat().st_mode) == 0o600
 
 
+def test_who_has_no_key_sends_no_large_bodies(guarded):
+    assert guarded.post("/login", b"key=" + b"x" * 8_000).status == 401
+    assert guarded.post("/login", b"key=" + b"x" * 9_000).status == 413
+    assert guarded.post("/rerank", b"x" * 1_000_000).status == 401
+
+
 @pytest.mark.parametrize(
     "there", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:x", "a\nb"]
 )

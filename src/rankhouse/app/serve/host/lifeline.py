@@ -19,11 +19,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rankhouse.app.serve.contracts.errors import DeadlinePassed, Overloaded, SlowClient, TooLarge, Unready
 from rankhouse.app.serve.host import probes
+from rankhouse.app.serve.host.gates import LOGIN
 from rankhouse.app.serve.host.refusals import refusal
 from rankhouse.app.serve.host.service import Phase, Service
 
 BODIES_AT_ONCE = 4
 """So many bodies of the largest size may be held at once."""
+_LARGEST_FORM = 8 << 10  # of the one form that is taken without a key
 _LINGER = 2.0  # seconds in which a refused body is still taken in, so that its sender reads the refusal
 _NOT_READY = {
     Phase.STARTING: "the service has begun and still opens its models; ask again in a moment",
@@ -82,7 +84,7 @@ class Lifelines:
     async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         state, body = scope.setdefault("state", {}), _Body()
         try:
-            await self._read(Headers(scope=scope), receive, body)
+            await self._read(scope, receive, body)
             state["bytes_in"], exchange.body = len(body), body.taken()
             await self._run(scope, receive, exchange)
         except (TooLarge, SlowClient, Overloaded) as error:
@@ -92,11 +94,11 @@ class Lifelines:
         finally:
             self._held -= len(body)
 
-    async def _read(self, headers: Headers, receive: Receive, body: _Body) -> None:
+    async def _read(self, scope: Scope, receive: Receive, body: _Body) -> None:
         """Read a body, whose bytes count as held.
 
         Args:
-            headers: Of the request.
+            scope: Of the request.
             receive: Where the body comes from.
             body: Filled, also when an exception ends the reading.
 
@@ -106,8 +108,9 @@ class Lifelines:
             Overloaded: Too many bytes of other requests are held.
             _HungUp: The client went away.
         """
-        declared = headers.get("content-length", "")
-        self._admit(int(declared) if declared.isdigit() else 0, 0)
+        most = min(self._limits.body, _LARGEST_FORM) if scope["path"] == LOGIN else self._limits.body
+        declared = Headers(scope=scope).get("content-length", "")
+        self._admit(most, int(declared) if declared.isdigit() else 0, 0)
         begun, more = time.monotonic(), True
         while more:
             ends = begun + self._limits.patience + len(body) / self._limits.slowest
@@ -120,16 +123,15 @@ class Lifelines:
             if message["type"] == "http.disconnect":
                 raise _HungUp
             chunk, more = message.get("body", b""), message.get("more_body", False)
-            self._admit(len(body), len(chunk))
+            self._admit(most, len(body), len(chunk))
             body.add(chunk)
             self._held += len(chunk)
 
-    def _admit(self, before: int, more: int) -> None:
-        """Refuse a body of so many bytes, and so many more."""
-        most = self._limits.body
+    def _admit(self, most: int, before: int, more: int) -> None:
+        """Refuse a body of so many bytes, and so many more, where the most is less."""
         if before + more > most:
             raise TooLarge(f"the body is larger than {most:,} bytes, the most that is taken at once")
-        if self._held + (more or before) > BODIES_AT_ONCE * most:
+        if self._held + (more or before) > BODIES_AT_ONCE * self._limits.body:
             raise Overloaded(1.0)
 
     async def _run(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:

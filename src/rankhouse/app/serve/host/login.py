@@ -37,9 +37,9 @@ def routes(keys: Keys | None, audit: Audit) -> list[BaseRoute]:
         if caller is None:
             async with wrong:
                 await asyncio.sleep(_WAIT)
-            audit.record("refused", "nobody", client=client)
+            await asyncio.to_thread(audit.record, "refused", "nobody", client=client)
             return _form(there, is_wrong=True)
-        audit.record("sign in", caller.name, client=client)
+        await asyncio.to_thread(audit.record, "sign in", caller.name, client=client)
         response = RedirectResponse(there, 303)
         response.set_cookie(
             keys.cookie, keys.session(caller), SESSION_SECONDS,
