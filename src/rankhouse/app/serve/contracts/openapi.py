@@ -25,7 +25,7 @@ from rankhouse.app.serve.contracts.errors import ErrorBody, TeiError
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 
-_REFUSALS: Final = (400, 401, 403, 404, 408, 413, 422, 429, 500, 503, 504)
+_REFUSALS: Final = (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503, 504)
 _PLACE: Final = re.compile(r"{(\w+)(?::\w+)?}")
 _REFS: Final = "#/components/schemas/{name}"
 

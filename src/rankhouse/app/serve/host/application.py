@@ -15,8 +15,10 @@ from rankhouse.app.serve.host.gates import HostGate, KeyGate, OriginGate, Securi
 from rankhouse.app.serve.host.journal import Journal
 from rankhouse.app.serve.host.lifeline import Lifelines
 from rankhouse.app.serve.host.service import Service
+from rankhouse.app.serve.judging.routes import routes as judging_routes
 from rankhouse.app.serve.page.faults import handlers
 from rankhouse.app.serve.page.routes import routes as page_routes
+from rankhouse.app.serve.search.routes import routes as search_routes
 
 
 def _own_routes(service: Service) -> list[BaseRoute]:
@@ -27,7 +29,13 @@ def _own_routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-ROOMS: tuple[Callable[[Service], list[BaseRoute]], ...] = (_own_routes, contract_routes, page_routes)
+ROOMS: tuple[Callable[[Service], list[BaseRoute]], ...] = (
+    _own_routes,
+    contract_routes,
+    search_routes,
+    judging_routes,
+    page_routes,
+)
 """What each room of the service answers; the first route that fits a path wins."""
 
 

@@ -101,12 +101,13 @@ class SearchAnswer:
     found: int = 0
 
 
-def search(service: Searching, request: SearchRequest) -> SearchAnswer:
+def search(service: Searching, request: SearchRequest, deadline: Deadline | None = None) -> SearchAnswer:
     """Answer a question; called in a thread, as it waits for models.
 
     Args:
         service: What is searched, and by what.
         request: The question.
+        deadline: When the first stage's order is good enough; None: as the request says.
 
     Raises:
         UnknownName: There is no such index, system or ranker.
@@ -122,8 +123,8 @@ def search(service: Searching, request: SearchRequest) -> SearchAnswer:
     view = service.catalogue.view(request.index)
     spec = request.spec or service.catalogue.system(request.system, view.name)
     spec = replace(spec, k=max(spec.k, request.k))
-    deadline = Deadline.after(request.deadline_s)
-    ranked = rank(service.catalogue, view, spec, Query("query", request.query), deadline)
+    until = deadline or Deadline.after(request.deadline_s)
+    ranked = rank(service.catalogue, view, spec, Query("query", request.query), until)
     return SearchAnswer(
         view.name,
         spec.name,

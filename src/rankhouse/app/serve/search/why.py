@@ -78,12 +78,13 @@ class ExplainRequest:
     spec: SystemSpec | None = None
 
 
-def explain(service: Searching, request: ExplainRequest) -> Answer:
+def explain(service: Searching, request: ExplainRequest, deadline: Deadline | None = None) -> Answer:
     """Say why; called in a thread, as it waits for models.
 
     Args:
         service: What is searched, and by what.
         request: The question.
+        deadline: When nobody waits any more; None: as the request says.
 
     Raises:
         UnknownName: There is no such index, system, ranker or document.
@@ -95,9 +96,7 @@ def explain(service: Searching, request: ExplainRequest) -> Answer:
     for doc_id in filter(None, (request.doc_id, request.against)):
         if doc_id not in view.index.documents:
             raise UnknownDocument(doc_id, view)
-    deadline = Deadline.after(request.deadline_s)
-    explainer = _Explainer(service, view, request, deadline)
-    return explainer.answer()
+    return _Explainer(service, view, request, deadline or Deadline.after(request.deadline_s)).answer()
 
 
 def _check(request: ExplainRequest) -> None:
