@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from rankhouse.app.given import idle
 from rankhouse.app.options import COUNT, FROM_ZERO, PATH, computing
 from rankhouse.app.rankers import ComputeOptions
 from rankhouse.core.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from rankhouse.app.serve.host.settings import ServeOptions
 
 _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
 
@@ -46,6 +51,7 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
               help="A line of JSON a request; - for standard error.")  # fmt: skip
 @click.option("--audit", type=PATH, metavar="FILE",
               help="Who judged, trained, tried keys.  [default: JUDGEMENTS.audit.jsonl]")  # fmt: skip
+@click.option("--mcp", is_flag=True, help="Be an assistant's tools on standard input and output instead.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 @computing
 def command(
@@ -67,6 +73,7 @@ def command(
     grace: float,
     access_log: Path | None,
     audit: Path | None,
+    mcp: bool,
     opens: bool,
     precision: str,
     device: str,
@@ -103,4 +110,20 @@ def command(
         compute=ComputeOptions(precision, device, threads),
         limits=Limits(max_body << 20, request=timeout, grace=grace, queue_tokens=queue_tokens),
     )
-    serving.start(options, opens=opens)
+    if mcp:
+        _serve_assistant(options)
+    else:
+        serving.start(options, opens=opens)
+
+
+def _serve_assistant(options: ServeOptions) -> None:
+    """Talk to the assistant that started the program, until it hangs up."""
+    reason = "--mcp talks on standard input and output, to whoever started it"
+    idle(reason, "host", "port", "key_file", "allow_hosts", "max_body", "grace", "access_log", "opens")
+    try:
+        from rankhouse.app.serve import mcp
+    except ImportError as error:
+        raise MissingExtra("rankhouse serve --mcp", "mcp") from error
+    from rankhouse.app.serve.host.service import open_service
+
+    mcp.run(open_service(options))
