@@ -182,7 +182,7 @@ def test_names(served):
         choose(rankers, "mono-t5")
     with pytest.raises(NotThisModel):
         choose(rankers, "monot5", encoder=True)
-    with pytest.raises(UnknownName, match="bi-encoder"):
+    with pytest.raises(NotThisModel, match="no model that gives vectors"):
         choose({"monot5": served("monot5")}, encoder=True)
 
 

@@ -149,7 +149,7 @@ class DocumentRequest:
             for asked, passages in zip(queries, self._passages, strict=True)
             for passage in passages
         ]
-        self._ends = np.cumsum([len(passages) for passages in self._passages])
+        self._bounds = np.cumsum([0, *(len(passages) for passages in self._passages)])
         self.future: Future[Reading] = served.read(pairs, deadline)
 
     def scores(self, reading: Reading) -> DocumentScores:
@@ -158,16 +158,16 @@ class DocumentRequest:
         Args:
             reading: What the future gave.
         """
-        own = np.split(np.arange(len(reading.scores)), self._ends[:-1])
         pooled = self._pooled(reading.scores)
         unreadable = np.flatnonzero(np.isnan(pooled))
         raw, relevance = self._ranked(pooled, unreadable)
         order = np.argsort(-raw, kind="stable").tolist()
 
         def spans(place: int) -> list[PassageSpan]:
-            return self._spans(place, reading.scores[own[place]])
+            return self._spans(place, reading.scores[self._bounds[place] : self._bounds[place + 1]])
 
-        warnings = self._warnings(unreadable.tolist(), [int(reading.lost[rows].sum()) for rows in own])
+        lost = np.diff(np.concatenate([[0], np.cumsum(reading.lost)])[self._bounds])
+        warnings = self._warnings(unreadable.tolist(), lost.tolist())
         return DocumentScores(raw, relevance, order, int(reading.tokens.sum()), warnings, spans)
 
     # --- before --------------------------------------------------------------------------------------
@@ -189,11 +189,15 @@ class DocumentRequest:
         """Return the documents' scores (n,), NaN where none of a document's passages could be read."""
         pool, scale = self._plan.pool, self._served.scale
         pooled = np.full(len(self._passages), np.nan, np.float64)
-        for place, (end, passages) in enumerate(zip(self._ends.tolist(), self._passages, strict=True)):
-            own = scores[end - len(passages) : end]
-            known = ~np.isnan(own)
-            if known.any():
-                indexes = [p.index for p, is_known in zip(passages, known, strict=True) if is_known]
+        some = np.flatnonzero(np.diff(self._bounds))  # documents with passages
+        if pool.notation == "max":  # by far the most frequent
+            pooled[some] = np.fmax.reduceat(scores, self._bounds[some]) if len(some) else ()
+            return pooled.astype(np.float32)
+        for place in some.tolist():
+            own = scores[self._bounds[place] : self._bounds[place + 1]]
+            known = np.flatnonzero(~np.isnan(own)).tolist()
+            if known:
+                indexes = [self._passages[place][i].index for i in known]
                 pooled[place] = _pool(pool, own[known], scale, indexes)
         with np.errstate(over="ignore"):  # as reranking does
             return pooled.astype(np.float32)
@@ -257,8 +261,6 @@ class DocumentRequest:
 
 
 def _pool(pool: Pool, scores: FloatArray, scale: str, indexes: Sequence[int]) -> float:
-    if pool.notation == "max":  # by far the most frequent
-        return float(scores.max())
     try:
         return pool(scores, scale, indexes)
     except BadModel:  # a score outside its scale

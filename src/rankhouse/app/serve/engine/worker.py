@@ -1,7 +1,7 @@
 """One thread a model, the only one that touches it: the work of all requests is joined into its batches.
 
 Requests take turns, portion by portion, so that one of a thousand passages delays one of five by no more than
-a batch. A batch holds about as many tokens as are computed in a tenth of a second. Between two batches, work
+a batch, which holds about as many tokens as are computed in a quarter of a second. Between two batches, work
 that nobody waits for any more is dropped. What waits is bounded in tokens: what does not fit is refused at
 once, and was not begun.
 """
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-TURN_SECONDS: Final = 0.1
+TURN_SECONDS: Final = 0.25
 LEAST_BATCH, LARGEST_BATCH = 1_024, 65_536
 QUEUE_TOKENS: Final = 262_144
 _READERS = 4
@@ -212,7 +212,7 @@ class ModelWorker:
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of the next batch: as many as are computed in a tenth of a second."""
+        """Tokens of the next batch: as many as are computed in a quarter of a second."""
         return int(min(max(self._rate * TURN_SECONDS, LEAST_BATCH), LARGEST_BATCH))
 
     # --- computing: the model's thread ------------------------------------------------------------
