@@ -171,11 +171,29 @@ def test_a_second_signal_ends_at_once(serve, index, client_of):
         line.sendall(b"GET /stuck?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(0.3)
         process.process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        time.sleep(1)
         begun = time.monotonic()
         process.process.send_signal(signal.SIGINT)
         assert process.end() == 130
     assert time.monotonic() - begun < 5
+    assert "Traceback" not in process.said
+
+
+def test_a_signal_that_comes_twice_is_one(serve, index, client_of):
+    """As timeout(1) sends it: to the process and to its group."""
+    process = serve(index, "--port", 0)
+    client = client_of(process)
+    client.wait(200)
+    answers = []
+    thread = ask_later(client, "/slow?seconds=2", answers)
+    process.process.send_signal(signal.SIGTERM)
+    process.process.send_signal(signal.SIGTERM)
+    thread.join(10)
+    assert answers[0].status == 200
+    for _ in range(20):
+        process.process.send_signal(signal.SIGTERM)
+        time.sleep(0.01)
+    assert process.end() == 0
     assert "Traceback" not in process.said
 
 

@@ -26,6 +26,7 @@ from rankhouse.app.serve.host.settings import ServeOptions
 from rankhouse.core.errors import WrongUse
 
 KEEP_ALIVE = 75  # seconds that an idle connection stays open, longer than the minute of usual proxies
+_TWICE = 0.5  # seconds within which a second signal is the first one again
 _LAST_WORDS = 2  # seconds in which answers that were cut off are tidied up
 
 
@@ -85,7 +86,9 @@ def address_of(host: str, listener: socket.socket) -> str:
 
 
 def start(options: ServeOptions, *, opens: bool = False) -> None:
-    """Serve until SIGTERM or Ctrl-C; requests in progress then have the grace time to end.
+    """Serve until SIGTERM or Ctrl-C; requests in progress then have the grace time, and the process ends.
+
+    The exit code is 0 after a drain, and tells the signal where a second one came.
 
     Args:
         options: What is served, to whom.
@@ -115,7 +118,9 @@ def start(options: ServeOptions, *, opens: bool = False) -> None:
         listener.close()
     if server.fault is not None:
         raise server.fault
-    server.end()
+    # Not by returning: a thread that still computes for nobody would hold the process, or break in it.
+    sys.stderr.flush()
+    os._exit(server.code)
 
 
 def _allow_many_files(wanted: int = 16_384) -> None:
@@ -172,7 +177,8 @@ class Server(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._service, self._when_ready = service, when_ready
-        self._signals: list[int] = []
+        self._begun = 0.0
+        self.code = 0
         self._ends = 0.0  # when the grace is over
         self.fault: BaseException | None = None
 
@@ -191,28 +197,28 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Drain on the first signal; unlike uvicorn's, let the process end with code 0."""
+        """Drain on the first signal. What comes after the drain changes nothing any more: the end is near."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {
-            number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.handle_exit)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain; a second signal ends at once."""
+        """Drain; a second signal ends at once, unless it is the first one again (to process and group)."""
         del frame
-        self._signals.append(sig)
+        now = time.monotonic()
         if self._service.phase is Phase.DRAINING:
-            self._ends = 0.0
+            if self._service.in_progress and now > self._begun + _TWICE:
+                self._ends, self.code = 0.0, 128 + sig
             return
         self._service.drain()
-        self._ends = time.monotonic() + self._service.options.limits.grace
+        self._begun, self._ends = now, now + self._service.options.limits.grace
         if waiting := self._service.in_progress:
             console.say(
                 f"{signal.Signals(sig).name}: {waiting} requests in progress have "
@@ -229,14 +235,3 @@ class Server(uvicorn.Server):
             else:
                 self.should_exit = not waiting or self._service.is_over
         return await super().on_tick(counter)
-
-    def end(self) -> None:
-        """End the process where a thread still computes for nobody, which would keep it alive.
-
-        The code is 0 after a drain, and tells the signal where a second one came.
-        """
-        code = 128 + self._signals[-1] if len(self._signals) > 1 else 0
-        others = [t for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
-        if code or others:
-            sys.stderr.flush()
-            os._exit(code)
