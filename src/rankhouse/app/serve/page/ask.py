@@ -12,9 +12,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rankhouse.app.serve.judging.known import known_qrels, known_queries
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.faults import fault_page
-from rankhouse.app.serve.page.questions import judged, known_questions, question_of, scale
+from rankhouse.app.serve.page.questions import question_of, scale
 from rankhouse.app.serve.page.render import address, attachment, page
 from rankhouse.app.serve.search.answer import AnswerHit, SearchAnswer, SearchRequest, search
 from rankhouse.core.errors import RankhouseError
@@ -108,7 +109,7 @@ def show(service: Service, request: Request) -> Response:
         "columns": [], "examples": [], "exports": [], "fault": "", "labels": scale(service),
     }  # fmt: skip
     if not query:
-        content["examples"] = [q for q in known_questions(service) if q.text][:_EXAMPLES]
+        content["examples"] = known_queries(service)[:_EXAMPLES]
         return page(request, "ask.html.j2", content)
     try:
         answers = [search(service, _asked(query, name, view.name, k)) for name in chosen]
@@ -118,7 +119,7 @@ def show(service: Service, request: Request) -> Response:
         return page(request, "ask.html.j2", content, failed.status_code)
     if (kind := fields.get("export", "html")) != "html":
         return export(service, query, answers, asked.one_of(fields, "export", ["json", "csv", "run"]), kind)
-    content["columns"] = columns(answers, judged(service).get(question_of(service, query).id, {}))
+    content["columns"] = columns(answers, known_qrels(service).get(question_of(service, query).id, {}))
     content["exports"] = _exports(request, chosen)
     return page(request, "ask.html.j2", content)
 

@@ -81,4 +81,5 @@ def _message(told: Response) -> str:
 def _own_page(request: Request) -> str:
     """Return where a person came from, if it is a page of this service."""
     came, own = request.headers.get("referer", ""), f"{request.url.scheme}://{request.url.netloc}/"
-    return came if came.startswith(own) and came != str(request.url) else ""
+    is_elsewhere = came != str(request.url) or request.method == "POST"
+    return came if came.startswith(own) and is_elsewhere else ""

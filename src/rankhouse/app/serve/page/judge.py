@@ -11,11 +11,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from rankhouse.app.searching import with_snippets
+from rankhouse.app.serve.judging.known import known_queries
 from rankhouse.app.serve.judging.store import LONGEST_NAME, JudgementStore
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.faults import wants_html
 from rankhouse.app.serve.page.pools import Pool, pool_of
-from rankhouse.app.serve.page.questions import known_questions, question_of
+from rankhouse.app.serve.page.questions import question_of
 from rankhouse.app.serve.page.render import address, page
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
@@ -214,7 +215,7 @@ def _choose(service: Service, request: Request, wanted: Asked) -> Response:
         "pool": None,
         "notes": () if service.judgements is not None else (_READ_ONLY,),
         "asked": question_of(service, wanted.query).text if wanted.query else "",
-        "questions": [query for query in known_questions(service) if query.text][:500],
+        "questions": known_queries(service)[:500],
         "judge": wanted.judge,
         "indexes": [(name, name) for name in service.catalogue.indexes],
         "index": wanted.index,
@@ -274,7 +275,7 @@ def _whole(text: str, snippet: str) -> str:
 def _following(service: Service, store: JudgementStore, query: Query, wanted: Asked) -> str:
     """Return the address of the next question that this judge has not begun; "" where there is none."""
     mine = store.qrels_of(wanted.judge)
-    known = [one for one in known_questions(service) if one.text]
+    known = known_queries(service)
     ids = [one.id for one in known]
     start = ids.index(query.id) + 1 if query.id in ids else 0
     after = next(

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.app.serve.judging.agreement import agreements
+from rankhouse.app.serve.judging.known import known_qrels, known_queries
 from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.page import asked
-from rankhouse.app.serve.page.questions import judged, known_questions
 from rankhouse.app.serve.page.render import address, attachment, page
 from rankhouse.page.tables import Table
 
@@ -94,11 +94,11 @@ def rows_of(service: Service) -> list[Row]:
     Args:
         service: What is served.
     """
-    grades, judges = judged(service), dict[str, dict[str, None]]()
+    grades, judges = known_qrels(service), dict[str, dict[str, None]]()
     for entry in service.judgements.entries if service.judgements is not None else ():
         if not entry.judge.startswith("("):  # what a file brought has no judge
             judges.setdefault(entry.query_id, {})[entry.judge] = None
-    texts = {query.id: query.text for query in known_questions(service)}
+    texts = {query.id: query.text for query in known_queries(service)}
     ids = dict.fromkeys([*texts, *grades])
     return [
         Row(
@@ -183,7 +183,7 @@ def export(service: Service, rows: Sequence[Row], kind: str) -> Response:
     """
     text = io.StringIO()
     if kind == "qrels":
-        grades = judged(service)
+        grades = known_qrels(service)
         for row in rows:
             text.writelines(f"{row.id} 0 {doc} {grade}\n" for doc, grade in grades.get(row.id, {}).items())
     elif kind == "csv":

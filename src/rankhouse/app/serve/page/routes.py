@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute
 
-from rankhouse.app.serve.page import ask, document, judge, queries, why
+from rankhouse.app.serve.page import ask, document, judge, queries, runs, train, why
 from rankhouse.app.serve.page.asked import view
 from rankhouse.app.serve.page.render import static_routes
 
@@ -27,5 +27,7 @@ def routes(service: Service) -> list[BaseRoute]:
         view("/document", partial(document.show, service)),
         view("/judge", partial(judge.show, service), partial(judge.write, service)),
         view("/queries", partial(queries.show, service)),
+        view("/runs", partial(runs.show, service)),
+        view("/train", partial(train.show, service), partial(train.write, service)),
         *static_routes(),
     ]

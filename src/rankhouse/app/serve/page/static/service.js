@@ -180,11 +180,11 @@ function follow(place) {
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" } });
       const fresh = one("#live", new DOMParser().parseFromString(await answer.text(), "text/html"));
+      if (answer.ok && !fresh?.dataset.live) return location.reload(); // it is there: show all of it
       if (!answer.ok || !fresh) throw new Error();
       const open = all("details", place).map((d) => d.open);
       place.replaceChildren(...fresh.childNodes);
       all("details", place).forEach((d, i) => (d.open = open[i] ?? false));
-      if (!("live" in fresh.dataset)) return say("The training has ended.");
     } catch {
       say("The service does not answer; trying again.");
     }

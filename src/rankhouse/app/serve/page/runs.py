@@ -1,0 +1,230 @@
+"""Runs: systems and runs compared on judged questions, with significance, and where they differ most."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rankhouse.app.serve.judging.compare import (
+    MEASURES,
+    MOST_COMPARED,
+    ComparedRuns,
+    CompareRequest,
+    comparable,
+    compare_runs,
+)
+from rankhouse.app.serve.judging.known import known_qrels, known_queries
+from rankhouse.app.serve.page import asked
+from rankhouse.app.serve.page.faults import fault_page
+from rankhouse.app.serve.page.render import address, attachment, page
+from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.run import Run
+from rankhouse.evaluation.measure_notation import parse
+from rankhouse.evaluation.significance import CORRECTIONS, TESTS
+from rankhouse.evaluation.tables import differences_table, means_table, records
+
+if TYPE_CHECKING:
+    from rankhouse.app.serve.host.service import Service
+
+_ROWS = 100
+_TYPES = {"csv": "text/csv", "json": "application/json", "run": "text/plain"}
+_CORRECTIONS = ("holm", *(name for name in CORRECTIONS if name != "holm"))
+_TESTS = ("randomization", *(name for name in TESTS if name != "randomization"))
+
+
+class ShownQuery(NamedTuple):
+    """A question and what separates two systems on it.
+
+    Attributes:
+        id: Its id.
+        text: Its words, or the id where they are not known.
+        values: Both values, for people.
+        difference: With its sign.
+        share: Of the largest difference, -100 to 100.
+    """
+
+    id: str
+    text: str
+    values: str
+    difference: str
+    share: int
+
+
+def show(service: Service, request: Request) -> Response:
+    """Return the comparison of chosen runs, or how far it is.
+
+    Args:
+        service: What is served.
+        request: Names, baseline, measures, test, correction.
+
+    Raises:
+        RankhouseError: A parameter that is not accepted.
+    """
+    fields = request.query_params
+    view = service.catalogue.view(asked.words(fields, "index"))
+    known = comparable(service, view.name)
+    chosen = asked.several(fields, "system", MOST_COMPARED, "runs")
+    baseline = asked.words(fields, "baseline")
+    if baseline in chosen:
+        chosen = [baseline, *(name for name in chosen if name != baseline)]
+    wanted = CompareRequest(
+        tuple(chosen),
+        asked.words(fields, "measures", 200) or MEASURES,
+        asked.one_of(fields, "test", _TESTS),
+        asked.one_of(fields, "correction", _CORRECTIONS),
+        view.name,
+    )
+    if fields.get("export") == "run":
+        return export_run(service, wanted)
+    content = _form(service, wanted, known)
+    if not chosen:
+        return page(request, "runs.html.j2", content)
+    try:
+        parse(wanted.measures)  # before systems are asked for nothing
+        compared = compare_runs(service, wanted, asked.words(fields, "versus"))
+    except RankhouseError as error:  # the form stays, with what is wrong
+        failed = fault_page(request, error)
+        return page(request, "runs.html.j2", content | {"notes": (str(error),)}, failed.status_code)
+    if fields.get("export", "html") != "html":
+        return export(compared, asked.one_of(fields, "export", _TYPES))
+    return page(request, "runs.html.j2", content | _shown(service, request, compared))
+
+
+def _form(service: Service, wanted: CompareRequest, known: Sequence[str]) -> dict[str, object]:
+    judged = sum(1 for said in known_qrels(service).values() if said)
+    return {
+        "title": "Runs",
+        "systems": list(dict.fromkeys([*known, *wanted.names])),
+        "chosen": wanted.names,
+        "index": wanted.index,
+        "measures": wanted.measures,
+        "baseline": wanted.names[0] if wanted.names else "",
+        "baselines": [("", "the first chosen"), *((name, name) for name in known)],
+        "test": wanted.test,
+        "tests": [(name, {"t": "paired t-test"}.get(name, name)) for name in _TESTS],
+        "correction": wanted.correction,
+        "corrections": [(name, name.capitalize()) for name in _CORRECTIONS],
+        "empty": f"Choose two or more; they are compared on {judged:,} judged questions."
+                 if judged else "Nothing is judged yet: judge some documents first.",
+        "notes": (), "comparison": None, "progress": (), "exports": [],
+    }  # fmt: skip
+
+
+def _shown(service: Service, request: Request, compared: ComparedRuns) -> dict[str, object]:
+    if (comparison := compared.comparison) is None:
+        return {"notes": compared.notes, "progress": compared.progress, "is_going": not compared.notes}
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "export"]
+    exports = [(name, address("/runs", *kept, export=kind)) for name, kind in
+               (("page", "html"), ("CSV", "csv"), ("JSON", "json"))]  # fmt: skip
+    shared = {"index": compared.request.index, "export": "run"}
+    exports += [
+        (f"run of {name}", address("/runs", system=name, **shared)) for name in compared.request.names
+    ]
+    rest = [(name, value) for name, value in kept if name != "versus"]
+    return {
+        "comparison": comparison,
+        "means": means_table(comparison),
+        "differences": differences_table(comparison) if comparison.challengers else None,
+        "pair": compared.pair,
+        "versus": [(name, address("/runs", *rest, versus=name)) for name in comparison.challengers],
+        "rows": rows_of(compared)[:_ROWS],
+        "more": max(0, len(compared.rows) - _ROWS),
+        "counts": _counts(compared),
+        "columns": [
+            name for name in compared.pair if name in service.catalogue.systems(compared.request.index)
+        ],
+        "notes": compared.notes,
+        "exports": exports,
+    }
+
+
+def rows_of(compared: ComparedRuns) -> list[ShownQuery]:
+    """Return the questions, those that differ most first.
+
+    Args:
+        compared: What came out.
+    """
+    largest = max((abs(row.difference) for row in compared.rows), default=0.0) or 1.0
+    first, second = compared.pair
+    return [
+        ShownQuery(
+            row.query.id,
+            row.query.text or row.query.id,
+            f"{row.values[first]:.4f} → {row.values[second]:.4f}, {row.judged:,} judged",
+            f"{row.difference:+.4f}" if row.difference else "0",
+            round(100 * row.difference / largest),
+        )
+        for row in compared.rows
+    ]
+
+
+def _counts(compared: ComparedRuns) -> str:
+    better = sum(row.difference > 0 for row in compared.rows)
+    worse = sum(row.difference < 0 for row in compared.rows)
+    return f"{better:,} better, {worse:,} worse, {len(compared.rows) - better - worse:,} equal"
+
+
+def export(compared: ComparedRuns, kind: str) -> Response:
+    """Return a comparison as a file.
+
+    Args:
+        compared: What came out.
+        kind: "csv" or "json".
+
+    Raises:
+        WrongUse: It has not come out yet.
+    """
+    if compared.comparison is None:
+        raise WrongUse("the runs are still being made; look again in a moment")
+    text = io.StringIO()
+    if kind == "json":
+        rows = [{"query": row.query.id, "text": row.query.text, "judged": row.judged, **row.values}
+                for row in compared.rows]  # fmt: skip
+        text.write(msgspec.json.encode({**compared.comparison.to_dict(), "queries": rows}).decode())
+    else:
+        cells = records(compared.comparison)
+        writer = csv.DictWriter(
+            text, list(dict.fromkeys(k for cell in cells for k in cell)), lineterminator="\n"
+        )
+        writer.writeheader()
+        writer.writerows(cells)
+    return _file(text, f"runs.{kind}", kind)
+
+
+def export_run(service: Service, wanted: CompareRequest) -> Response:
+    """Return the run of one system over the judged questions.
+
+    Args:
+        service: What is served.
+        wanted: Names it.
+
+    Raises:
+        WrongUse: More than one, or it is still being made.
+    """
+    if len(wanted.names) != 1:
+        raise WrongUse("a run is of one system: name one")
+    name = wanted.names[0]
+    run: Run | None = service.runs.get(name)
+    if run is None:
+        judged = [query for query in known_queries(service) if known_qrels(service).get(query.id)]
+        run = service.system_runs.finished(name, judged, wanted.index, patience=60.0).run
+    if run is None:
+        raise WrongUse(f'the run of "{name}" is still being made; look again in a moment')
+    text, tag = io.StringIO(), "-".join(name.split())
+    for query_id, ranking in run.items():
+        rows = enumerate(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True), 1)
+        text.writelines(f"{query_id} Q0 {doc} {rank} {score!r} {tag}\n" for rank, (doc, score) in rows)
+    return _file(text, f"{tag}.run", "run")
+
+
+def _file(text: io.StringIO, name: str, kind: str) -> Response:
+    headers = {"content-disposition": attachment(name), "cache-control": "no-store"}
+    return Response(
+        text.getvalue().encode("utf-8", "replace"), 200, headers, f"{_TYPES[kind]}; charset=utf-8"
+    )
