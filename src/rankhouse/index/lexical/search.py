@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -141,15 +142,25 @@ def retrieve(
     answers: list[Hits] = []
     processors = os.cpu_count() or 1
     threads = min(search.threads or processors, processors, max(1, len(queries)))
-    pool = ThreadPoolExecutor(threads)
-    try:
-        for hits in pool.map(engine.search, queries):
+    with _mapping(threads) as mapped:
+        for hits in mapped(engine.search, queries):
             answers.append(hits)
             if progress is not None:
                 progress(len(answers))
+    return _assemble(index, queries, answers)
+
+
+@contextmanager
+def _mapping(threads: int) -> Iterator[Callable[..., Iterable[Hits]]]:
+    """Yield what maps with so many threads; a single one is the caller's own, which needs no start."""
+    if threads == 1:
+        yield map
+        return
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield pool.map
     finally:  # who interrupts does not wait for the queries to come
         pool.shutdown(cancel_futures=True)
-    return _assemble(index, queries, answers)
 
 
 def _assemble(index: Index, queries: list[Query], answers: list[Hits]) -> Run:

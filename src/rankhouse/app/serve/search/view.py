@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rankhouse.app.serve.engine.served import ServedRanker
 
 
+_SPLITS = 64
+"""Rankers and splits for which it is known what is stored."""
+
+
 class FoundVectors(NamedTuple):
     """Vectors of an index, ready to be searched.
 
@@ -128,4 +132,6 @@ class IndexView:
                     self._stored[key] = open_precomputed(self.index, ranker.ranker, split)
                 except BadIndex:  # of other documents: texts are read instead
                     self._stored[key] = None
+                if len(self._stored) > _SPLITS:  # requests name splits of their own
+                    del self._stored[next(iter(self._stored))]
             return self._stored[key]

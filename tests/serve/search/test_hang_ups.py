@@ -1,0 +1,66 @@
+"""A client that hangs up: its search is not computed any more; others' are."""
+
+import json
+import time
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from rankhouse.app.serve.host.service import Service
+from rankhouse.app.serve.host.settings import ServeOptions
+from rankhouse.app.serve.search.catalogue import Catalogue
+
+
+class Counting:
+    """Counts what a model computes."""
+
+    def __init__(self):
+        self.rows = 0
+
+    def batch(self, model, rows, tokens, lost, seconds):
+        self.rows += rows
+
+    def job(self, model, times):
+        pass
+
+
+def asking(client, body):
+    """Send a question and do not read the answer."""
+    content = json.dumps(body).encode()
+    head = f"POST /search HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(content)}\r\n\r\n".encode()
+    connection = client.connect()
+    connection.sendall(head + content)
+    return connection
+
+
+def until(condition):
+    """Wait for something."""
+    ends = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("system", ["cross", "cross+bm25"])
+def test_who_hangs_up_frees_the_model(world, rankers, running, busy, monkeypatch, system):
+    catalogue = Catalogue({"harbour": world.index}, rankers)
+    service, ranker, counts = Service(ServeOptions(port=0), catalogue), rankers["cross"], Counting()
+    monkeypatch.setattr(ranker.worker, "observer", counts)
+    monkeypatch.setattr(Service, "close", lambda _: None)  # other tests go on with these rankers
+    with running(service) as client:
+        client.wait(200)
+        with busy(ranker):
+            connections = [
+                asking(client, {"query": "pilots steer ships", "system": system}) for _ in range(3)
+            ]
+            until(lambda: ranker.worker.waiting_jobs == 3)
+            for connection in connections:
+                connection.close()
+            until(lambda: service.in_progress == 0)
+            assert counts.rows == 0
+        until(lambda: ranker.worker.waiting_jobs == 0)
+        assert counts.rows == 0
+        told = client.post("/search", {"query": "pilots steer ships", "system": system})
+        assert (told.status, told.json["degraded"]) == (200, "")
+    assert counts.rows > 0
