@@ -32,6 +32,12 @@ def test_half_a_surrogate_pair_becomes_a_sign_and_moves_nothing():
     )
 
 
+def test_a_whole_number_may_have_a_point():
+    assert decode(b'{"query": "q", "documents": ["a"], "top_n": 3.0, "other": 0.5}', Body).top_n == 3
+    with pytest.raises(Invalid, match="top_n"):
+        decode(b'{"query": "q", "documents": ["a"], "top_n": 3.5}', Body)
+
+
 @pytest.mark.parametrize(
     ("body", "param", "said"),
     [

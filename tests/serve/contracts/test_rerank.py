@@ -86,6 +86,8 @@ def test_documents_may_be_objects_and_come_back(ask):
     assert back == {0: {"text": "storm"}, 1: {"text": "grain", "id": 7}}
     answer = ask(query="storm", documents=documents[2:], rank_fields=["title", "body"], return_documents=True)
     assert answer["results"][0]["document"] == {"text": "milk\nbread"}
+    answer = ask(query="storm", documents=documents[:2], rank_fields=["title"], return_documents=True)
+    assert {result["index"]: result["document"] for result in answer["results"]} == back
     refused = ask(status=422, query="storm", documents=documents)
     assert refused["error"]["param"] == "documents[2]"
     assert "it has 'body', 'n', 'title'" in refused["detail"]

@@ -35,7 +35,7 @@ async def read_body(request: Request, kind: type[T]) -> T:
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """Turn JSON into a type. Halves of surrogate pairs, which no encoding knows, become U+FFFD.
+    """Turn JSON into a type. Halves of surrogate pairs, which no encoding knows, become U+FFFD; 3.0 is 3.
 
     Args:
         body: JSON in UTF-8.
@@ -48,12 +48,13 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         try:
             return decoder.decode(body)
-        except msgspec.ValidationError:
-            raise
+        except msgspec.ValidationError as error:
+            if "got `float`" not in str(error):
+                raise
         except msgspec.DecodeError:
             if b"\\ud" not in body and b"\\uD" not in body:
                 raise
-            return decoder.decode(_without_halves(body))
+        return decoder.decode(_amended(body))
     except msgspec.ValidationError as error:
         _refuse(error)
     except (ValueError, RecursionError) as error:
@@ -102,8 +103,15 @@ def _refuse(error: msgspec.ValidationError) -> NoReturn:
     raise kind(f"{place}: {reason}", place) from None
 
 
-def _without_halves(body: bytes) -> bytes:
-    return msgspec.json.encode(_whole(json.loads(body, parse_constant=_no_number)))
+def _amended(body: bytes) -> bytes:
+    """Return JSON without halves of surrogate pairs, and with 3 for 3.0: JSON knows no difference."""
+    value = json.loads(body, parse_constant=_no_number, parse_float=_number)
+    return msgspec.json.encode(_whole(value))
+
+
+def _number(text: str) -> float | int:
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def _no_number(name: str) -> NoReturn:

@@ -38,6 +38,10 @@ Positive = Annotated[int, Meta(ge=1)]
 Direction = Literal["left", "right", "Left", "Right"]
 
 
+_TEXT = {"properties": {"text": {"type": "string"}}, "required": ["text"]}
+DocumentObject = Annotated[dict[str, Any], Meta(extra_json_schema=_TEXT)]
+
+
 class SpanOptions(Struct):
     """Which passages of a document are told.
 
@@ -57,7 +61,7 @@ class RerankBody(Struct):
 
     Attributes:
         query: The question.
-        documents: Texts, or objects whose "text" (or whose ``rank_fields``) is read.
+        documents: Texts, or objects whose ``rank_fields`` are read, or "text" where they have none of them.
         model: Name of a ranker of this service.
         top_n: How many of the best are told; 0 for all.
         top_k: The same.
@@ -72,7 +76,7 @@ class RerankBody(Struct):
     """
 
     query: str
-    documents: Annotated[list[str | dict[str, Any]], Meta(min_length=1)]
+    documents: Annotated[list[str | DocumentObject], Meta(min_length=1)]
     model: str | None = None
     top_n: Count | None = None
     top_k: Count | None = None
@@ -289,15 +293,16 @@ def _text_of(place: int, document: str | dict[str, Any], fields: Sequence[str] |
     """
     if isinstance(document, str):
         return document
-    texts = [document[name] for name in fields or ("text",) if document.get(name) is not None]
-    if not texts or not all(isinstance(text, str) for text in texts):
-        wanted = " or ".join(f'"{name}"' for name in fields or ("text",))
-        raise Invalid(
-            f"documents[{place}]: expected a text, or an object with {wanted} as a text; it has "
-            f"{', '.join(sorted(map(repr, document)))[:200] or 'nothing'}",
-            f"documents[{place}]",
-        )
-    return "\n".join(texts)
+    for names in (fields or (), ("text",)):
+        texts = [document[name] for name in names if document.get(name) is not None]
+        if texts and all(isinstance(text, str) for text in texts):
+            return "\n".join(texts)
+    wanted = " or ".join(f'"{name}"' for name in dict.fromkeys((*(fields or ()), "text")))
+    raise Invalid(
+        f"documents[{place}]: expected a text, or an object with {wanted} as a text; it has "
+        f"{', '.join(sorted(map(repr, document)))[:200] or 'nothing'}",
+        f"documents[{place}]",
+    )
 
 
 def _sent_back(document: str | dict[str, Any], text: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 _WANTED = 'a ranker reads pairs; give ["query", "text"] here'
 Rankers = Callable[[], Mapping[str, "ServedRanker"]]
 Texts = str | Annotated[list[str], Meta(min_length=1)]
-Pair = Annotated[list[str], Meta(min_length=1, max_length=2)]
+_PAIR = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
+Pairs = Annotated[
+    Any, Meta(extra_json_schema={"anyOf": [_PAIR, {"type": "array", "items": _PAIR, "minItems": 1}]})
+]
 
 
 class EmbedBody(Struct):
@@ -67,7 +70,7 @@ class PredictBody(Struct):
         truncate: Not needed: long texts are cut into passages.
     """
 
-    inputs: str | list[str | Pair]
+    inputs: Pairs
     model: str | None = None
     raw_scores: bool | None = None
     truncate: bool | None = None
@@ -271,17 +274,20 @@ def _tokens(served: ServedRanker, text: str, special: bool) -> list[TokenPlace]:
     ]
 
 
-def _pairs(inputs: str | Sequence[str | Sequence[str]]) -> tuple[list[tuple[str, str]], bool]:
+def _pairs(inputs: object) -> tuple[list[tuple[str, str]], bool]:
     """Return pairs, and whether it was a single one: ["q", "d"], or [["q", "d"], ...]."""
-    if isinstance(inputs, str) or not inputs:
+    if not isinstance(inputs, list) or not inputs:
         raise Invalid(f"inputs: {_WANTED}, or a list of such pairs", "inputs")
     is_single = isinstance(inputs[0], str)
-    pairs = [inputs] if is_single else inputs
-    for place, pair in enumerate(pairs):
-        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-            name = "inputs" if is_single else f"inputs[{place}]"
-            raise Invalid(f"{name}: {_WANTED}", name)
-    return [(str(pair[0]), str(pair[1])) for pair in pairs], is_single
+    pairs = []
+    for place, pair in enumerate([inputs] if is_single else inputs):
+        match pair:
+            case [str(query), str(text)]:
+                pairs.append((query, text))
+            case _:
+                name = "inputs" if is_single else f"inputs[{place}]"
+                raise Invalid(f"{name}: {_WANTED}", name)
+    return pairs, is_single
 
 
 async def _by_task(request: Request, rankers: Mapping[str, ServedRanker]) -> Response:
