@@ -17,6 +17,7 @@ def test_keys_judge_and_a_reload_keeps_what_was_said(tab, at, served):
         ids = [card.get_attribute("data-doc") for card in cards.all()]
         assert store.qrels["q1"] == dict(zip(ids[:3], (2, 0, 1), strict=True))
         assert read_qrels(store.path)["q1"] == store.qrels["q1"]
+        assert {entry.systems for entry in store.entries} <= {("bm25", "ql"), ("bm25",), ("ql",)}
         page.reload()
         assert page.locator("[data-done]").inner_text() == "3"
         assert cards.nth(1).locator("[aria-pressed=true]").inner_text().startswith("0")

@@ -18,6 +18,7 @@ from rankhouse.app.serve.page.faults import fault_page
 from rankhouse.app.serve.page.questions import question_of, scale
 from rankhouse.app.serve.page.render import address, attachment, page
 from rankhouse.app.serve.search.answer import AnswerHit, SearchAnswer, SearchRequest, search
+from rankhouse.app.serve.search.asking import client_deadline
 from rankhouse.core.errors import RankhouseError
 from rankhouse.core.results import Marks
 
@@ -112,7 +113,8 @@ def show(service: Service, request: Request) -> Response:
         content["examples"] = known_queries(service)[:_EXAMPLES]
         return page(request, "ask.html.j2", content)
     try:
-        answers = [search(service, _asked(query, name, view.name, k)) for name in chosen]
+        asked_of = [SearchRequest(query, name, view.name, k) for name in chosen]
+        answers = [search(service, one, client_deadline(request, PATIENCE)) for one in asked_of]
     except RankhouseError as error:  # the form stays, with what is wrong
         failed = fault_page(request, error)
         content["fault"] = str(error)
@@ -122,10 +124,6 @@ def show(service: Service, request: Request) -> Response:
     content["columns"] = columns(answers, known_qrels(service).get(question_of(service, query).id, {}))
     content["exports"] = _exports(request, chosen)
     return page(request, "ask.html.j2", content)
-
-
-def _asked(query: str, system: str, index: str, k: int) -> SearchRequest:
-    return SearchRequest(query, system, index, k, deadline_s=PATIENCE)
 
 
 def _usual(systems: Mapping[str, object]) -> list[str]:

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from urllib.parse import parse_qsl
 
-from anyio import to_thread
 from starlette.datastructures import MultiDict, QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from rankhouse.app.serve.page.faults import fault_page
+from rankhouse.app.serve.search.asking import Threads
 from rankhouse.core.errors import RankhouseError, WrongUse
 
 Fields = QueryParams | MultiDict
@@ -23,11 +23,12 @@ MOST_FIELDS = 200
 LONGEST_QUERY = 2_000
 
 
-def view(path: str, show: Show, write: Write | None = None) -> Route:
+def view(path: str, threads: Threads, show: Show, write: Write | None = None) -> Route:
     """Return the route of a view; what people got wrong is told on a page.
 
     Args:
         path: Its address.
+        threads: Where it works.
         show: Makes the page; runs in a thread, as it waits for indexes and models.
         write: Does what a form of the page asks for, likewise in a thread.
     """
@@ -36,7 +37,7 @@ def view(path: str, show: Show, write: Write | None = None) -> Route:
         work: Callable[[], Response] = partial(show, request)
         if request.method == "POST" and write is not None:
             work = partial(write, request, await _form(request))
-        return await told(request, partial(to_thread.run_sync, work))
+        return await told(request, partial(threads.call, work))
 
     return Route(path, answer, methods=["GET", "POST"] if write else ["GET"])
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rankhouse.app.serve.engine.deadline import Deadline
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.render import address, page
+from rankhouse.app.serve.search.asking import client_deadline
 from rankhouse.app.serve.search.documents import ShadedDocument, passages_with_scores, read_document
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def show(service: Service, request: Request) -> Response:
     }  # fmt: skip
     if query:
         system = asked.words(fields, "system")
-        shaded = passages_with_scores(service, view.name, doc_id, query, system, Deadline.after(PATIENCE))
+        shaded = passages_with_scores(
+            service, view.name, doc_id, query, system, client_deadline(request, PATIENCE)
+        )
         own = {"index": view.name, "query": query, "system": shaded.system}
         content |= {
             "passages": list(_passages(shaded)),

@@ -15,9 +15,10 @@ from rankhouse.app.serve.judging.known import known_queries
 from rankhouse.app.serve.judging.store import LONGEST_NAME, JudgementStore
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.faults import wants_html
-from rankhouse.app.serve.page.pools import Pool, pool_of
+from rankhouse.app.serve.page.pools import Pool, Pools
 from rankhouse.app.serve.page.questions import question_of
 from rankhouse.app.serve.page.render import address, page
+from rankhouse.app.serve.search.asking import client_deadline
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.results import Marks
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 DEPTHS = (5, 10, 20, 50)
 MOST_SYSTEMS = 12
 LONGEST_TEXT = 20_000
+PATIENCE = 60.0
+"""Seconds for all systems together."""
 _COOKIE = "rankhouse-judge"
 _A_YEAR = 365 * 24 * 3600
 _READ_ONLY = (
@@ -93,11 +96,12 @@ class Card:
     found: Sequence[str] = field(default_factory=tuple)
 
 
-def show(service: Service, request: Request) -> Response:
+def show(service: Service, pools: Pools, request: Request) -> Response:
     """Return the documents of a question, or the form that chooses one.
 
     Args:
         service: What is served.
+        pools: What systems found.
         request: Question, judge, systems, depth, blind.
 
     Raises:
@@ -109,7 +113,8 @@ def show(service: Service, request: Request) -> Response:
         return _choose(service, request, wanted)
     _check_judge(wanted.judge)
     query = question_of(service, wanted.query)
-    pool = pool_of(service, query, wanted.index, wanted.systems, wanted.depth, shuffled=wanted.blind)
+    deadline = client_deadline(request, PATIENCE)
+    pool = pools.of(query, wanted.index, wanted.systems, wanted.depth, deadline)
     cards = _cards(service, store, query, wanted, pool)
     may_write = _may_write(request)
     content: dict[str, object] = {
@@ -134,11 +139,12 @@ def show(service: Service, request: Request) -> Response:
     return _remembering(page(request, "judge.html.j2", content), wanted.judge)
 
 
-def write(service: Service, request: Request, form: asked.Fields) -> Response:
+def write(service: Service, pools: Pools, request: Request, form: asked.Fields) -> Response:
     """Keep what a judge said, or take it back; the page's script gets JSON, a form the page again.
 
     Args:
         service: What is served.
+        pools: What systems found.
         request: Who asks.
         form: Question, judge, and ``mark`` (grade, place, document) or ``undo``.
 
@@ -164,7 +170,9 @@ def write(service: Service, request: Request, form: asked.Fields) -> Response:
         query = question_of(service, wanted.query)
         if doc_id not in service.catalogue.view(wanted.index).index.documents:
             raise WrongUse(f'document "{doc_id[:80]}" is not in the index "{wanted.index}"')
-        store.judge(wanted.judge, query.text, doc_id, grade, wanted.systems)
+        pool = pools.kept(query, wanted.index, wanted.systems, wanted.depth)  # no word waits for a model
+        showed = list(pool.ranks.get(doc_id, ())) if pool else []
+        store.judge(wanted.judge, query.text, doc_id, grade, showed)
         service.audit.record("judge", who, judge=wanted.judge, query=query.id, document=doc_id, grade=grade)
         told = {"doc": doc_id, "grade": grade, "query": query.text}
     if not wants_html(request):
@@ -253,8 +261,9 @@ def _summary(wanted: Asked, cards: Sequence[Card]) -> str:
 
 def _cards(service: Service, store: JudgementStore, query: Query, wanted: Asked, pool: Pool) -> list[Card]:
     index = service.catalogue.view(wanted.index).index
-    hits = with_snippets(index, query.text, pool.ranking).hits
-    documents: Sequence[Document] = index.documents.fetch(pool.ranking.doc_ids)
+    ranking = pool.ranking(query, is_blind=wanted.blind)
+    hits = with_snippets(index, query.text, ranking).hits
+    documents: Sequence[Document] = index.documents.fetch(ranking.doc_ids)
     mine: Mapping[str, int] = store.qrels_of(wanted.judge).get(query.id, {})
     return [
         Card(

@@ -5,11 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from rankhouse.app.serve.page import ask, document, judge, queries, runs, train, why
-from rankhouse.app.serve.page.asked import view
-from rankhouse.app.serve.page.render import static_routes
+from rankhouse.app.serve.page.asked import Show, Write, view
+from rankhouse.app.serve.page.pools import Pools
+from rankhouse.app.serve.page.render import page, static_routes
+from rankhouse.app.serve.search.asking import Threads
 
 if TYPE_CHECKING:
     from rankhouse.app.serve.host.service import Service
@@ -21,13 +25,27 @@ def routes(service: Service) -> list[BaseRoute]:
     Args:
         service: What is served.
     """
+    pools, threads = Pools(service), Threads()
+
+    def at(path: str, show: Show, write: Write | None = None) -> BaseRoute:
+        return view(path, threads, partial(_if_searchable, service, show), write)
+
     return [
-        view("/", partial(ask.show, service)),
-        view("/why", partial(why.show, service)),
-        view("/document", partial(document.show, service)),
-        view("/judge", partial(judge.show, service), partial(judge.write, service)),
-        view("/queries", partial(queries.show, service)),
-        view("/runs", partial(runs.show, service)),
-        view("/train", partial(train.show, service), partial(train.write, service)),
+        at("/", partial(ask.show, service)),
+        at("/why", partial(why.show, service)),
+        at("/document", partial(document.show, service)),
+        at("/judge", partial(judge.show, service, pools), partial(judge.write, service, pools)),
+        at("/queries", partial(queries.show, service)),
+        at("/runs", partial(runs.show, service)),
+        at("/train", partial(train.show, service), partial(train.write, service)),
         *static_routes(),
     ]
+
+
+def _if_searchable(service: Service, show: Show, request: Request) -> Response:
+    """Return a page, or where there is no index what there is instead."""
+    if service.catalogue.indexes:
+        return show(request)
+    return page(
+        request, "rerank_only.html.j2", {"title": "Reranking", "rankers": list(service.catalogue.rankers)}
+    )

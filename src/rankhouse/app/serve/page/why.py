@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.render import address, attachment, page
+from rankhouse.app.serve.search.asking import client_deadline
 from rankhouse.app.serve.search.why import ExplainRequest, explain
 from rankhouse.core.errors import WrongUse
 from rankhouse.explanation.rankings import Answer
@@ -36,7 +37,7 @@ def show(service: Service, request: Request) -> Response:
         RankhouseError: A parameter that is not accepted, or an unknown name.
     """
     wanted = _asked(service, request)
-    answer = explain(service, wanted)
+    answer = explain(service, wanted, client_deadline(request, PATIENCE))
     if request.query_params.get("export", "html") != "html":
         return export(answer, asked.one_of(request.query_params, "export", _KINDS))
     ids = [one for one in (wanted.doc_id, wanted.against) if one]
@@ -73,7 +74,6 @@ def _asked(service: Service, request: Request) -> ExplainRequest:
         ids[1] if len(ids) == 2 else against,
         asked.words(fields, "before"),
         top or None,
-        deadline_s=PATIENCE,
     )
 
 

@@ -1,0 +1,17 @@
+"""A service that only reranks has a page that says so."""
+
+from starlette.testclient import TestClient
+
+
+def test_a_service_without_an_index_says_what_it_does():
+    from rankhouse.app.serve.host.application import build_app
+    from rankhouse.app.serve.host.service import Phase, Service
+    from rankhouse.app.serve.host.settings import ServeOptions
+
+    service = Service(ServeOptions(), phase=Phase.READY)
+    with TestClient(build_app(service), base_url="http://127.0.0.1") as client:
+        for path in ("/", "/judge", "/runs", "/train", "/queries", "/why", "/document"):
+            answer = client.get(path, headers={"accept": "text/html"})
+            assert answer.status_code == 200
+            assert "rankhouse serve my.index" in answer.text
+    service.close()
