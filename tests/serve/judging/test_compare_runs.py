@@ -11,6 +11,7 @@ from rankhouse.app.serve.judging.compare import CompareRequest, comparable, comp
 from rankhouse.app.serve.judging.known import known_qrels, known_queries
 from rankhouse.app.serve.judging.runs import MOST_QUERIES, SystemRuns
 from rankhouse.app.serve.judging.store import JudgementStore
+from rankhouse.app.serve.judging.training import TrainingJobs
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
@@ -39,6 +40,7 @@ class Parts:
 
     def __post_init__(self):
         self.system_runs = SystemRuns(self.catalogue)
+        self.training = TrainingJobs(None, self, None, {})
 
 
 @pytest.fixture

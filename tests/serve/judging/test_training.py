@@ -13,6 +13,8 @@ from rankhouse.app.api.index import Index
 from rankhouse.app.rankers import ComputeOptions
 from rankhouse.app.serve.contracts.errors import UnknownName
 from rankhouse.app.serve.engine.served import open_served
+from rankhouse.app.serve.judging.compare import CompareRequest, compare_runs
+from rankhouse.app.serve.judging.runs import SystemRuns
 from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.judging.training import Busy, TrainingJobs, TrainingRequest
 from rankhouse.app.serve.search.answer import SearchRequest, search
@@ -91,6 +93,16 @@ def begun(jobs, name):
         time.sleep(0.05)
 
 
+def compared(service, jobs, request):
+    """Compare systems, the trained one among them."""
+    service.runs, service.training, service.system_runs = {}, jobs, SystemRuns(service.catalogue)
+    while not (told := compare_runs(service, request)).is_ready:
+        assert not told.notes
+        time.sleep(0.02)
+    service.system_runs.close()
+    return told
+
+
 def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, tmp_path):
     job = jobs.begin(TrainingRequest("mine", epochs=2, rate=0.01))
     assert (job.state, len(job.queries), job.held_out) == ("running", 15, 3)
@@ -111,6 +123,11 @@ def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, t
     assert (answer.system, answer.degraded) == ("mine", "")
     assert service.catalogue.ranker("mine").ranker.model.family == "knrm"
     assert "mine" in jobs.starts
+    told = compared(service, jobs, CompareRequest(("bm25", "mine", "mine+bm25"), "RR@10"))
+    assert [note for note in told.notes if "trained" in note] == [
+        f"{name}: was trained on 12 of these 15 questions; its numbers on them flatter it"
+        for name in ("mine", "mine+bm25")
+    ]
     with pytest.raises(WrongUse, match="was trained already"):
         jobs.begin(TrainingRequest("mine"))
     again = Parts(Catalogue({"notes": service.catalogue.view().index.path}), service.judgements)

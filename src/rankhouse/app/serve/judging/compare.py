@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from rankhouse.app.serve.contracts.errors import UnknownName
 from rankhouse.app.serve.judging.known import Judging, known_qrels, known_queries
 from rankhouse.app.serve.judging.runs import RunProgress, SystemRuns
+from rankhouse.app.serve.judging.training import TrainingJobs
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels, restrict
@@ -30,6 +31,11 @@ class Comparing(Judging, Protocol):
     @property
     def system_runs(self) -> SystemRuns:
         """Runs of systems."""
+        ...
+
+    @property
+    def training(self) -> TrainingJobs:
+        """Rankers that were trained from the judgements."""
         ...
 
 
@@ -143,8 +149,27 @@ def compare_runs(service: Comparing, request: CompareRequest, against: str = "")
     pair = (names[0], against or names[min(1, len(names) - 1)])
     rows = _rows(comparison, pair, qrels, queries)
     return ComparedRuns(
-        request, tuple(progress.values()), comparison, comparison.measures[0], pair, rows, comparison.remarks
+        request,
+        tuple(progress.values()),
+        comparison,
+        comparison.measures[0],
+        pair,
+        rows,
+        (*comparison.remarks, *_learned(service, names, comparison.query_ids, request.index)),
     )
+
+
+def _learned(service: Comparing, names: Sequence[str], query_ids: Sequence[str], index: str) -> Iterator[str]:
+    """Say which systems were trained on some of the questions that they are measured on."""
+    taught = {job.request.name: job.learned for job in service.training.jobs()}
+    systems = service.catalogue.systems(index)
+    for name in names:
+        ranker = systems[name].ranker if name in systems and name not in service.runs else ""
+        if both := set(taught.get(ranker, ())).intersection(query_ids):
+            yield (
+                f"{name}: was trained on {len(both):,} of these {len(query_ids):,} questions; its numbers on "
+                "them flatter it"
+            )
 
 
 def _needs_texts(service: Comparing, names: Sequence[str]) -> bool:

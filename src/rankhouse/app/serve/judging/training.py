@@ -95,6 +95,11 @@ class TrainingJob(msgspec.Struct, frozen=True):
     fault: str = ""
     log: tuple[Entry, ...] = ()
 
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """Ids of the questions it learned from."""
+        return self.queries[: len(self.queries) - self.held_out]
+
 
 class TrainingJobs:
     """The trainings of a service.
