@@ -26,6 +26,7 @@ from rankhouse.app.serve.host.settings import ServeOptions
 from rankhouse.core.errors import WrongUse
 
 KEEP_ALIVE = 75  # seconds that an idle connection stays open, longer than the minute of usual proxies
+_TURN = 0.001  # seconds until a thread that cuts or tokenises texts lets the one that answers go on
 _TWICE = 0.5  # seconds within which a second signal is the first one again
 _LAST_WORDS = 2  # seconds in which answers that were cut off are tidied up
 
@@ -99,6 +100,7 @@ def start(options: ServeOptions, *, opens: bool = False) -> None:
     """
     check_exposure(options)
     _allow_many_files()
+    sys.setswitchinterval(_TURN)
     listener = bind(options.host, options.port)
     address = address_of(options.host, listener)
 
