@@ -20,6 +20,10 @@ _spec = importlib.util.spec_from_file_location("tiny_models", Path(__file__).wit
 tiny_models = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(tiny_models)
 
+PAGE = b"""<!doctype html><head><title>Sea &amp;
+ land</title><style>p{}</style></head><body><h1>Tides</h1>
+<p>The <b>mo</b>on<br>pulls &lt;all&gt;.<script>var x = '<p>no</p>'</script><ul><li>one<li>two</ul>"""
+
 
 @pytest.fixture
 def place(tmp_path):
@@ -69,6 +73,9 @@ def test_files_become_documents(place, capsys):
         ("c.txt", "Titel\nKäse".encode("utf-16"), "Titel", "Käse"),
         ("c.txt", "Titel\nKäse – gut".encode("cp1252"), "Titel", "Käse – gut"),
         ("d.txt.gz", gzip.compress(b"packed\ntext"), "packed", "text"),
+        ("e.html", PAGE, "Sea & land", "Tides\nThe moon\npulls <all>.\none\ntwo"),
+        ("f.htm", b"<h1>A <i>big</i> one</h1><p>and text</p>", "A big one", "A big one\nand text"),
+        ("g.html", b"no markup at all", "g", "no markup at all"),
         ("empty.txt", b"", "empty", ""),
         (
             "#.md",

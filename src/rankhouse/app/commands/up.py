@@ -33,8 +33,8 @@ def command(
 ) -> None:
     """Index FOLDER's files, encode them with the encoder at hand, and serve them with a page.
 
-    Files of text and Markdown are a document each; .jsonl, .tsv and TREC files hold many. All state is kept
-    in FOLDER/.rankhouse. The second time it starts at once, and takes in what has changed.
+    Files of text, Markdown and HTML are a document each; .jsonl, .tsv and TREC files hold many. All state is
+    kept in FOLDER/.rankhouse. The second time it starts at once, and takes in what has changed.
     """
     try:
         from rankhouse.app.serve.folder import prepare

@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
+from rankhouse.app.serve.folder.html import html_text
 from rankhouse.core.errors import BadData
 from rankhouse.core.files import COMPRESSIONS, kind_of, read_whole
 from rankhouse.core.nouns import Document
 
-TEXT_KINDS = (".txt", ".text", ".md", ".markdown", ".rst")
+TEXT_KINDS = (".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm")
 LONGEST_TITLE = 120
 
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -34,8 +35,9 @@ def text_document(path: Path, doc_id: str) -> Document:
         BadData: It is no text, or too large.
     """
     text = _decoded(read_whole(path), path).strip()
-    title, rest = _split_title(text, kind_of(path))
-    return Document(doc_id, rest, title or _name(path))
+    kind = kind_of(path)
+    title, rest = html_text(text) if kind in {".html", ".htm"} else _split_title(text, kind)
+    return Document(doc_id, rest, title[:LONGEST_TITLE] or _name(path))
 
 
 def id_of(path: Path, folder: Path) -> str:
@@ -64,7 +66,7 @@ def _split_title(text: str, kind: str) -> tuple[str, str]:
     """Return title and text: a heading of Markdown, else a first line of a title's length."""
     if kind in {".md", ".markdown"} and (match := _heading.search(text[:4_000])):
         rest = (text[: match.start()] + text[match.end() :]).strip()
-        return match["title"][:LONGEST_TITLE], rest or match["title"]
+        return match["title"], rest or match["title"]
     first, _, rest = text.partition("\n")
     if rest.strip() and 0 < len(first.strip()) <= LONGEST_TITLE:
         return first.strip(), rest.strip()
