@@ -48,6 +48,17 @@ def test_a_foreign_host_is_refused(open_to_all, host):
     assert ("--allow-host" if host[:1] not in ("", "[") else "one Host header") in answer.json["message"]
 
 
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example@127.0.0.1", "127.0.0.1/evil", "127.0.0.1#evil", "127.0.0.1?evil", "local\thost",
+     "127.0.0.1:abc", "127.0.0.1:80\xe9"],
+)  # fmt: skip
+def test_what_is_no_host_is_refused(open_to_all, host):
+    with open_to_all.connect() as line:
+        line.sendall(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1"))
+        assert line.recv(100).startswith((b"HTTP/1.1 403", b"HTTP/1.1 400"))
+
+
 @pytest.mark.parametrize("host", ["localhost:8080", "127.0.0.1", "[::1]:80", "RANK.example.org"])
 def test_own_names_pass(open_to_all, host):
     assert open_to_all.get("/metrics", Host=host).status == 200
@@ -68,6 +79,7 @@ def test_two_hosts_are_refused(open_to_all):
         {"Origin": "http://[evil"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:99"},
+        {"Referer": "http://evil.example/form.html"},
     ],
 )
 def test_writes_from_other_pages_are_refused(open_to_all, headers):
@@ -84,6 +96,7 @@ def test_writes_from_own_pages_and_programs_pass(open_to_all):
         {"Origin": "https://rank.example.org"},
         {"Sec-Fetch-Site": "same-origin", "Origin": f"http://{own}"},
         {"Sec-Fetch-Site": "none"},
+        {"Referer": f"http://{own}/judge?query=x"},
     ):
         assert open_to_all.post("/logout", b"", headers).status == 303, headers
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
 from urllib.parse import quote, urlsplit
@@ -38,6 +39,8 @@ READING_POSTS = frozenset(
     | {"/embed", "/embeddings", "/v1/embeddings", "/tokenize", "/search", "/explain", "/login", "/logout"}
 )
 """What may be posted with a key that only reads: questions, which change nothing."""
+
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[\w.-]+))(?::[0-9]{1,5})?", re.ASCII | re.I)
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -110,10 +113,8 @@ class HostGate:
 
 def host_of(netloc: str) -> str:
     """Return the host of ``HOST[:PORT]`` in lower case, without brackets; "" where it is none."""
-    try:
-        return urlsplit(f"//{netloc}").hostname or ""
-    except ValueError:
-        return ""
+    match = _HOST.fullmatch(netloc)
+    return (match["address"] or match["name"]).lower() if match else ""
 
 
 def _is_address(host: str) -> bool:
@@ -126,6 +127,8 @@ def _is_address(host: str) -> bool:
 
 class OriginGate:
     """Refuses writes that a page of another site makes a browser send; programs send no ``Origin``.
+
+    Browsers from before 2020 send no ``Origin`` with a form either: their ``Referer`` counts then.
 
     Args:
         app: What is behind it.
@@ -147,7 +150,7 @@ class OriginGate:
         """Return whether a write comes from a page of this service, or from no page."""
         if site := headers.get("sec-fetch-site"):
             return site in {"same-origin", "none"}
-        if (origin := headers.get("origin")) is None:
+        if (origin := headers.get("origin", headers.get("referer"))) is None:
             return True
         try:
             parts = urlsplit(origin)
