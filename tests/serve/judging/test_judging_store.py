@@ -273,3 +273,52 @@ def test_only_judges_with_pairs_in_common_are_compared(store):
     (told,) = agreements(store)
     assert (told.first, told.second, told.pairs, told.same) == ("ann", "ben", 1, 0.0)
     assert store.grades("high water") == {"d1": {"ann": 2, "ben": 0}, "d9": {"cas": 0}}
+
+
+def test_what_a_hand_writes_into_the_file_while_it_is_judged_is_kept(store):
+    store.judge("ann", "high water", "d1", 2)
+    store.path.write_text("q2 0 d1 2\nq2 0 d9 1\nq7 0 d3 2\n")
+    store.judge("ann", "high water", "d2", 0)
+    assert read_qrels(store.path) == {"q2": {"d1": 2, "d9": 1, "d2": 0}, "q7": {"d3": 2}}
+    store.path.write_text("q2 0 d1 0\n")
+    with pytest.warns(RankhouseWarning, match="1 grades are not those of"):
+        store.undo("ann")
+    assert read_qrels(store.path) == {"q2": {"d1": 2, "d9": 1}, "q7": {"d3": 2}}
+    assert again(store).qrels == read_qrels(store.path)
+
+
+def test_a_file_that_a_hand_broke_is_not_overwritten(store):
+    store.judge("ann", "high water", "d1", 2)
+    store.path.write_text("q2 0 d1\n")
+    with pytest.raises(BadData, match="3 columns"):
+        store.judge("ann", "high water", "d2", 0)
+    assert store.path.read_text() == "q2 0 d1\n"
+    assert [entry.doc_id for entry in store.entries] == ["d1"]
+
+
+def test_nobody_takes_back_what_the_file_brought(tmp_path):
+    path = tmp_path / "qrels.txt"
+    path.write_text("q1 0 d1 2\n")
+    store = JudgementStore(path, QUERIES)
+    assert store.undo(IMPORTED) is None
+    assert read_qrels(path) == {"q1": {"d1": 2}}
+    store.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a disk that is always full")
+def test_a_word_that_is_in_the_log_is_said_although_the_files_cannot_be_made(store):
+    """Else a client that tries again would undo twice."""
+    store.judge("ann", "high water", "d1", 2)
+    store.queries_path.unlink()
+    store.queries_path.symlink_to("/dev/full")
+    with pytest.warns(RankhouseWarning, match="disk is full.*stands in"):
+        store.judge("ann", "who steers ships", "d2", 2)
+    assert store.undo("ann").doc_id == "d2"
+    store.queries_path.unlink()
+    assert again(store).qrels == {"q2": {"d1": 2}}
+
+
+@pytest.mark.parametrize("systems", [["bm25"] * 21, ["x" * 201]])
+def test_names_of_systems_have_an_end(store, systems):
+    with pytest.raises(WrongUse, match="at most 20 names"):
+        store.judge("ann", "high water", "d1", 2, systems)

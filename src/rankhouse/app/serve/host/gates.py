@@ -40,7 +40,7 @@ READING_POSTS = frozenset(
 )
 """What may be posted with a key that only reads: questions, which change nothing."""
 
-_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[\w.-]+))(?::[0-9]{1,5})?", re.ASCII | re.I)
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-fA-F:.]+)\]|(?P<name>[\w.-]+))(?::[0-9]{1,5})?", re.ASCII)
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 

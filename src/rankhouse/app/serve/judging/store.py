@@ -5,7 +5,8 @@ FILE.log.jsonl        every word of every judge, in order (``log.py``)
 FILE.queries.jsonl    the texts of the judged queries, so that FILE can be used without the service
 
 What the qrels hold of a pair is the lower median of its judges' grades: at least half of them find the
-document that good. What stood in FILE before anybody judged counts where no judge has spoken since.
+document that good. What stood in FILE before anybody judged, or was written into it since, counts where no
+judge has spoken.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Final
 import msgspec
 
 from rankhouse.app.serve.judging.log import IMPORTED, Entry, JudgementLog
-from rankhouse.core.errors import RankhouseWarning, WrongUse
+from rankhouse.core.errors import OutputFailed, RankhouseWarning, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Query
 from rankhouse.core.outputs import writing
@@ -37,6 +38,8 @@ SCALE: Final[Mapping[int, str]] = MappingProxyType(
 )
 """The grades that judges give, and what they are called, where nothing else is said."""
 LONGEST_NAME: Final = 64
+MOST_SYSTEMS: Final = 20
+LONGEST_SYSTEM: Final = 200
 
 Pair = tuple[str, str]
 """(query id, document id)."""
@@ -64,6 +67,7 @@ class JudgementStore:
         self._grades: dict[Pair, dict[str, int]] = {}  # in the order of the first word about a pair
         self._entries: list[Entry] = []
         self._published: list[Query] | None = None
+        self._left: object = None  # how the qrels file was left
         self._texts: dict[str, str] = {}
         self._ids: dict[str, str] = {}
         for query in queries:
@@ -95,10 +99,16 @@ class JudgementStore:
 
         Raises:
             WrongUse: A name, query, document or grade that cannot be written down.
+            BadData: The qrels file was changed by somebody else and cannot be read; nothing was written down.
             OutputFailed: Disk full or the like; nothing was written down.
         """
         self._check(judge, query, doc_id, grade)
+        if len(systems) > MOST_SYSTEMS or any(len(name) > LONGEST_SYSTEM for name in systems):
+            raise WrongUse(
+                f"systems: give at most {MOST_SYSTEMS} names of at most {LONGEST_SYSTEM} characters"
+            )
         with self._lock:
+            self._take_in()
             query_id = self.query_id(query)
             return self._write(self._entry(judge, query_id, query, doc_id, grade, systems=systems))
 
@@ -113,10 +123,11 @@ class JudgementStore:
             left to take back.
 
         Raises:
-            OutputFailed: As for judging.
+            BadData, OutputFailed: As for judging.
         """
         with self._lock:
-            mine = [entry for entry in self._entries if entry.judge == judge]
+            self._take_in()
+            mine = [entry for entry in self._entries if entry.judge == judge != IMPORTED]
             undone = {entry.undoes for entry in mine}
             last = next((e for e in reversed(mine) if not e.undoes and e.number not in undone), None)
             if last is None:
@@ -164,7 +175,12 @@ class JudgementStore:
     def _write(self, entry: Entry) -> Entry:
         self._log.append(entry)
         self._apply(entry)
-        self._publish()
+        try:
+            self._publish()
+        except OutputFailed as error:  # the log has it; the next word or start makes the file anew
+            warnings.warn(
+                f"{error}; the judgement stands in {self.log_path.name}", RankhouseWarning, stacklevel=3
+            )
         return entry
 
     # --- what was said --------------------------------------------------------------------------------------
@@ -226,13 +242,23 @@ class JudgementStore:
             tidy_beside(path)
         for entry in self._log.entries():
             self._apply(entry)
-        before = read_qrels(self.path) if self.path.exists() and self.path.stat().st_size else {}
+        self._take_in(spared=1)
+
+    def _take_in(self, spared: int = 0) -> None:
+        """Take from the qrels file, where it is not as it was left, what the log does not know of.
+
+        Args:
+            spared: Grades that may differ without a word: a kill keeps one line from the file.
+        """
+        if (now := _state_of(self.path)) == self._left is not None:
+            return
+        before = read_qrels(self.path) if now is not None and self.path.stat().st_size else {}
         known = {(entry.query_id, entry.doc_id) for entry in self._entries}
         fresh = [(q, d, g) for q, judged in before.items() for d, g in judged.items() if (q, d) not in known]
         number = len(self._entries)
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
         imported = [
-            Entry(number + place, now, IMPORTED, query_id, doc_id, grade, self._texts.get(query_id, ""))
+            Entry(number + place, time, IMPORTED, query_id, doc_id, grade, self._texts.get(query_id, ""))
             for place, (query_id, doc_id, grade) in enumerate(fresh, 1)
         ]
         if imported:
@@ -240,19 +266,20 @@ class JudgementStore:
             for entry in imported:
                 self._apply(entry)
         if before != self.qrels:
-            self._warn_of_changes(before)
+            self._warn_of_changes(before, spared)
             self._publish()
+        self._left = _state_of(self.path)
 
-    def _warn_of_changes(self, before: Qrels) -> None:
-        """Say that somebody changed the file beside the log; one line may be what a kill kept from it."""
+    def _warn_of_changes(self, before: Qrels, spared: int) -> None:
+        """Say that somebody changed the file beside the log."""
         now = self.qrels
         changed = sum(1 for q, said in before.items() for d, g in said.items() if now.get(q, {}).get(d) != g)
-        if changed > 1:
+        if changed > spared:
             warnings.warn(
                 f"{self.path}: {changed:,} grades are not those of {self.log_path.name}, which count; the "
                 "file is written anew. To judge by the file alone, move the log away",
                 RankhouseWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _apply(self, entry: Entry) -> None:
@@ -269,6 +296,7 @@ class JudgementStore:
     def _publish(self) -> None:
         """Write the qrels and, where they changed, the texts of their queries; each whole or not at all."""
         write_qrels(self.qrels, self.path)
+        self._left = _state_of(self.path)
         queries = [query for query in self.queries if query.text]
         if queries != self._published:
             with writing(self.queries_path) as out:
@@ -291,6 +319,15 @@ def merged(grades: Mapping[str, int]) -> int:
     """
     people = sorted(grade for judge, grade in grades.items() if judge != IMPORTED)
     return people[(len(people) - 1) // 2] if people else grades[IMPORTED]
+
+
+def _state_of(path: Path) -> tuple[int, ...] | None:
+    """Return what changes with a file; None where there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size, state.st_ino
 
 
 def _words(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.faults import fault_page
 from rankhouse.app.serve.page.questions import question_of, scale
 from rankhouse.app.serve.page.render import address, attachment, page
+from rankhouse.app.serve.page.sheets import csv_of
 from rankhouse.app.serve.search.answer import AnswerHit, SearchAnswer, SearchRequest, search
 from rankhouse.app.serve.search.asking import client_deadline
 from rankhouse.core.errors import RankhouseError
@@ -207,15 +207,17 @@ def export(service: Service, query: str, answers: Sequence[SearchAnswer], kind: 
     if kind == "json":
         return Response(msgspec.json.encode([msgspec.to_builtins(one) for one in answers]), 200, headers,
                         "application/json")  # fmt: skip
-    text = io.StringIO()
     if kind == "run":
+        text = io.StringIO()
         query_id = question_of(service, query).id
         for answer in answers:
             tag = "-".join(answer.system.split())
             text.writelines(f"{query_id} Q0 {h.doc_id} {h.rank} {h.score!r} {tag}\n" for h in answer.hits)
         return Response(text.getvalue().encode("utf-8", "replace"), 200, headers, "text/plain; charset=utf-8")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["system", "rank", "id", "score", "title", "snippet"])
-    for answer in answers:
-        writer.writerows([answer.system, h.rank, h.doc_id, h.score, h.title, h.snippet] for h in answer.hits)
-    return Response(text.getvalue().encode("utf-8", "replace"), 200, headers, "text/csv; charset=utf-8")
+    rows = [
+        (answer.system, h.rank, h.doc_id, h.score, h.title, h.snippet)
+        for answer in answers
+        for h in answer.hits
+    ]
+    table = csv_of(("system", "rank", "id", "score", "title", "snippet"), rows)
+    return Response(table.encode("utf-8", "replace"), 200, headers, "text/csv; charset=utf-8")

@@ -184,7 +184,12 @@ def write(service: Service, pools: Pools, request: Request, form: asked.Fields) 
 def _mark(text: str) -> tuple[int, int, str]:
     """Return grade, place and document of a button."""
     pieces = text.split(" ", 2)
-    if len(pieces) != 3 or not (pieces[0].isdigit() and pieces[1].isdigit()) or len(text) > 10_000:
+    numbers = "".join(pieces[:2])
+    if (
+        len(pieces) != 3
+        or not (numbers.isascii() and all(map(str.isdigit, pieces[:2])))
+        or len(text) > 10_000
+    ):
         raise WrongUse(f'mark="{text[:40]}": write GRADE PLACE DOCUMENT, like "2 1 doc7"')
     return int(pieces[0][:6]), int(pieces[1][:6]), pieces[2]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from rankhouse.app.serve.judging.known import known_qrels, known_queries
 from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.render import address, attachment, page
+from rankhouse.app.serve.page.sheets import csv_of
 from rankhouse.page.tables import Table
 
 if TYPE_CHECKING:
@@ -187,9 +187,7 @@ def export(service: Service, rows: Sequence[Row], kind: str) -> Response:
         for row in rows:
             text.writelines(f"{row.id} 0 {doc} {grade}\n" for doc, grade in grades.get(row.id, {}).items())
     elif kind == "csv":
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(Row._fields)
-        writer.writerows([*row[:4], " ".join(row.judges)] for row in rows)
+        text.write(csv_of(Row._fields, ([*row[:4], " ".join(row.judges)] for row in rows)))
     else:
         text.write(msgspec.json.encode([row._asdict() for row in rows]).decode())
     headers = {"content-disposition": attachment(f"queries.{kind}"), "cache-control": "no-store"}
