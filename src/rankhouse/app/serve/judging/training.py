@@ -13,13 +13,11 @@ One training runs at a time. A finished one becomes a ranker of the service, now
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +29,7 @@ from rankhouse.app.demo.neural import minilm
 from rankhouse.app.serve.contracts.errors import Refusal, UnknownName
 from rankhouse.app.serve.judging.known import Judging
 from rankhouse.app.serve.judging.lessons import Lessons
+from rankhouse.app.serve.judging.process import last_words, started
 from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.outputs import write_json
@@ -38,9 +37,9 @@ from rankhouse.training.log import Entry, read_log
 
 FRESH: Final = ("knrm", "conv_knrm", "tk")
 """Families that can be begun anew from the collection's words."""
+_FRESH_EPOCHS, _FRESH_RATE, _FRESH_BATCH = 10, 1e-2, 16
 _INPUTS: Final = ("queries.jsonl", "qrels.txt", "first.run", "valid.jsonl", "valid.txt", "valid.run")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_TAIL: Final = 4_000
 _MERCY: Final = 10.0
 
 State = Literal["running", "done", "failed", "cancelled"]
@@ -194,6 +193,8 @@ class TrainingJobs:
             Busy: Another training runs.
         """
         self._check(request)
+        if self._watcher is not None and self._process is not None and self._process.poll() is not None:
+            self._watcher.join(_MERCY)  # it has ended, and is just being put down
         with self._lock:
             if self._running:
                 raise Busy(f'the training "{self._running}" runs; wait for it, or end it first')
@@ -207,7 +208,7 @@ class TrainingJobs:
             began = datetime.now(UTC).isoformat(timespec="seconds")
             job = TrainingJob(request, "running", began, split.ids, len(split.held_out))
             write_json(place / "job.json", job)
-            self._process = _started([*self._command(request, place), *lessons], place)
+            self._process = started([*self._command(request, place), *lessons], place / "said.txt")
             self._running, self._is_cancelled = request.name, False
             self._watcher = threading.Thread(target=self._watch, args=(job, self._process), daemon=True)
             self._watcher.start()
@@ -279,31 +280,19 @@ class TrainingJobs:
             raise WrongUse(f"seed={request.seed}: give a whole number of 0 or more")
 
     def _command(self, request: TrainingRequest, place: Path) -> list[str]:
-        """Return the command without what it learns from."""
-        options = [
-            "--out",
-            str(place / "training"),
-            "--seed",
-            str(request.seed),
-            "--set",
-            "log_every=1",
-            "--json",
-        ]
-        if request.epochs is not None:
-            options += ["--epochs", str(request.epochs)]
-        if request.rate is not None:
-            options += ["--set", f"rate={request.rate!r}"]
+        """Return the arguments of the program, but for what it learns from."""
+        out, seed = str(place / "training"), str(request.seed)
+        options = ["--out", out, "--seed", seed, "--set", "log_every=1", "--json"]
+        epochs, rate = request.epochs, request.rate
+        if request.start in FRESH:  # few judgements: many small steps, large ones for what begins at nothing
+            epochs, rate = epochs or _FRESH_EPOCHS, rate or _FRESH_RATE
+            options += ["--set", f"batch={_FRESH_BATCH}", "--set", f"validate_every={_FRESH_BATCH}"]
+        if epochs is not None:
+            options += ["--epochs", str(epochs)]
+        if rate is not None:
+            options += ["--set", f"rate={rate!r}"]
         index = self._service.catalogue.view(request.index).index.path
-        return [
-            sys.executable,
-            "-m",
-            "rankhouse",
-            "train",
-            *self._start(request),
-            "--index",
-            str(index),
-            *options,
-        ]
+        return ["train", *self._start(request), "--index", str(index), *options]
 
     def _start(self, request: TrainingRequest) -> list[str]:
         spec = self._specs.get(request.start, "")
@@ -326,29 +315,8 @@ class TrainingJobs:
             except Exception as error:  # noqa: BLE001 - whoever looks at the training is told
                 state, fault = "failed", f"it was trained, but cannot be served: {error}"
         elif state == "failed":
-            fault = _last_words(place / "said.txt") or f"rankhouse train ended with code {code}"
+            fault = last_words(place / "said.txt") or f"rankhouse train ended with code {code}"
         with suppress(RankhouseError):
             write_json(place / "job.json", msgspec.structs.replace(job, state=state, fault=fault))
         with self._lock:
             self._running, self._process = "", None
-
-
-def _started(command: Sequence[str], place: Path) -> subprocess.Popen[bytes]:
-    """Start a training beside the service, behind it in the line for the processor, out of Ctrl-C's reach."""
-    with (place / "said.txt").open("wb") as said:
-        process = subprocess.Popen(  # noqa: S603 - this very program
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
-            env={**os.environ, "COLUMNS": "1000"}, start_new_session=True,
-        )  # fmt: skip
-    with suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, process.pid, 10)
-    return process
-
-
-def _last_words(path: Path) -> str:
-    """Return the end of what a command said; its error stands last."""
-    with suppress(OSError):
-        lines = path.read_text("utf-8", "replace")[-_TAIL:].strip().splitlines()
-        found = [number for number, line in enumerate(lines) if line.startswith("rankhouse:")]
-        return "\n".join(lines[found[-1] :] if found else lines[-5:]).removeprefix("rankhouse: ")
-    return ""
