@@ -254,10 +254,14 @@ def test_a_warm_up_that_fails_ends_the_service_and_says_why(serve, index):
         (["my.index", "--key-file", "open.txt"], 2, "chmod 600"),
         (["my.index", "--key-file", "absent.txt"], 1, "make a key file"),
         (["my.index", "--queries", "absent.tsv"], 1, "absent.tsv"),
+        (["my.index", "--run", "other.run"], 1, 'no document "foreign"'),
+        (["my.index", "--pool", "max"], 2, "no ranker is served"),
+        (["--ranker", "ce=absent", "--qrels", "other.run"], 2, "belongs to an index"),
         (["my.index", "--port", "70000"], 2, "70000"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(serve, index, tmp_path, arguments, code, message):
+    (tmp_path / "other.run").write_text("q1 Q0 foreign 1 2.5 tag\n")
     (tmp_path / "keys.txt").write_text("ann 0123456789abcdef\n")
     (tmp_path / "keys.txt").chmod(0o600)
     (tmp_path / "open.txt").write_text("ann 0123456789abcdef\n")

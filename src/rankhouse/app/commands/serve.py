@@ -110,10 +110,19 @@ def command(
         compute=ComputeOptions(precision, device, threads),
         limits=Limits(max_body << 20, request=timeout, grace=grace, queue_tokens=queue_tokens),
     )
+    _refuse_idle(options)
     if mcp:
         _serve_assistant(options)
     else:
         serving.start(options, opens=opens)
+
+
+def _refuse_idle(options: ServeOptions) -> None:
+    """Refuse what would change nothing in this service."""
+    if not options.indexes:
+        idle("it belongs to an index, and none is served", "queries", "qrels", "runs", "judgements")
+    if not options.rankers and options.judgements is None:
+        idle("no ranker is served", "split", "pool", "queue_tokens", "precision", "device", "threads")
 
 
 def _serve_assistant(options: ServeOptions) -> None:

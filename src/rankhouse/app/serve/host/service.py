@@ -175,6 +175,8 @@ def open_service(options: ServeOptions) -> Service:
     catalogue = Catalogue(options.indexes)
     qrels = {} if options.qrels is None else read_qrels(options.qrels)
     runs = {name: read_run(path) for name, path in options.runs.items()}
+    for run in runs.values():
+        catalogue.view().index.require(run[next(iter(run))].doc_ids if len(run) else ())
     store = None if options.judgements is None else JudgementStore(options.judgements, queries)
     try:
         audit, access_log = Audit(options.audit), Lines(options.access_log)
