@@ -5,12 +5,14 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from rankhouse.app.api.index import Index
 from rankhouse.app.precomputed import PrecomputedScorer
 from rankhouse.app.serve.contracts.errors import UnknownName
+from rankhouse.app.serve.search import catalogue
 from rankhouse.app.serve.search.answer import SearchRequest, search
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.app.serve.search.stages import reading_plan
@@ -85,6 +87,17 @@ def test_an_index_that_is_gone_or_broken_goes_on_as_it_was(own, tmp_path):
     assert ask(own, "pilots", "bm25")[0] == before
     Index.build([{"id": "other", "text": "other pilots"}], tmp_path / "my.index", workers=1)
     assert ask(own, "pilots", "bm25") == (["other"], ())
+
+
+def test_what_could_not_be_opened_for_a_moment_is_tried_again(own, tmp_path, monkeypatch):
+    monkeypatch.setattr(catalogue, "_PAUSE", 0.0)
+    Index.open(tmp_path / "my.index").append([{"id": "new", "text": "Tugs tow ships."}], workers=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(catalogue.IndexView, "open", lambda *_: Path("absent").read_bytes())
+        found, warnings = ask(own, "tugs", "bm25")
+    assert "new" not in found
+    assert "cannot be opened" in warnings[0]
+    assert ask(own, "tugs", "bm25") == (["new"], ())
 
 
 def test_an_encoder_without_vectors_reads_documents_and_gets_its_systems_once_it_has_them(

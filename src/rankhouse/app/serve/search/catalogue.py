@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rankhouse.app.serve.contracts.errors import UnknownName
 from rankhouse.app.serve.search.systems import SystemSpec, usual_systems
@@ -15,6 +16,10 @@ from rankhouse.index.lexical import manifest
 
 if TYPE_CHECKING:
     from rankhouse.app.serve.engine.served import ServedRanker
+
+
+_PAUSE: Final = 2.0
+"""Seconds after which what could not be opened is tried again."""
 
 
 class ServedIndex:
@@ -33,22 +38,24 @@ class ServedIndex:
         self.name, self.path = name, path
         self._lock = threading.Lock()
         self._seen = _state_of(path)
+        self._tried: tuple[tuple[object, ...], float] = ((), 0.0)  # what could not be opened, and when
         self._view = IndexView.open(name, path)
 
     def view(self) -> IndexView:
         """Return the index as it is now; whoever holds an earlier view goes on with it undisturbed."""
         if (now := _state_of(self.path)) != self._seen:
             with self._lock:
-                if now != self._seen:
+                state, moment = self._tried
+                if now != self._seen and (now != state or time.monotonic() > moment + _PAUSE):
                     self._reopen(now)
         return self._view
 
     def _reopen(self, now: tuple[object, ...]) -> None:
         try:
-            self._view = IndexView.open(self.name, self.path)
+            self._view, self._seen = IndexView.open(self.name, self.path), now
         except (RankhouseError, OSError) as error:  # gone, or being replaced: what is open stays readable
             self._view = self._view.noting(f"{self.path} changed and cannot be opened: {error}")
-        self._seen = now
+            self._tried = now, time.monotonic()
 
 
 def _state_of(path: Path) -> tuple[object, ...]:
