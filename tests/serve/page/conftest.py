@@ -160,7 +160,8 @@ def tab(browser, at):
         page.on("pageerror", lambda error: wrong.append(f"error {error}"))
         page.on("console", lambda m: wrong.append(f"console {m.text}") if _is_fault(m) else None)
         page.on(
-            "request", lambda r: None if r.url.startswith((at, "data:", "blob:")) else wrong.append(r.url)
+            "request",
+            lambda r: None if r.url.startswith((at, "data:", "blob:", "file:")) else wrong.append(r.url),
         )
         try:
             yield page

@@ -63,7 +63,7 @@ def test_a_page_that_is_not_there_is_told_to_people_and_to_programs(tab, at, ser
     with tab() as page:
         sign_in(page, at, KEY)
         assert page.goto(f"{at}/nothing<script>").status == 404
-        assert page.locator("h1").inner_text() == "Not Found"
+        assert page.locator("h1").inner_text() == "Not found"
     connection = http.client.HTTPConnection(at.removeprefix("http://"))
     connection.request("GET", "/nothing", headers={"Authorization": f"Bearer {KEY}"})
     answer = connection.getresponse()

@@ -24,6 +24,11 @@ VIEWS = {
     "passages": "/document?query=ship+harbour&system=bm25&doc=voyage",
     "error": "/queries?page=99",
 }
+RUN_AXE = """() => axe.run({resultTypes: ['violations'], runOnly: [
+    'wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'
+]})"""
+UNSAVED = {"home", "nothing", "setup", "runs", "train", "error"}
+LIVE = "form, button, input:not(.pick), select, script, link, iframe, img, [href]:not([href^='#'])"
 COUNT = """() => [...document.querySelectorAll(
     'a[href], button:not(:disabled), input:not([type=hidden], [type=radio]), input:checked, select, summary'
 )].filter(e => e.checkVisibility()).length"""
@@ -47,7 +52,7 @@ def test_axe_has_no_complaint(name, scheme, tab, at, axe, served):
         with tab(axe=True, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
             page.goto(at + VIEWS[name])
             page.evaluate(axe)
-            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            found = page.evaluate(RUN_AXE)
             told = [
                 (v["id"], v["nodes"][0]["html"], v["nodes"][0]["failureSummary"]) for v in found["violations"]
             ]
@@ -132,3 +137,20 @@ def test_strange_texts_are_shown_whole_and_stay_in_their_place(tab, at):
             assert hit.bounding_box()["height"] < 320
         assert page.locator(".hit[data-doc=rtl] h3").evaluate("e => getComputedStyle(e).direction") == "rtl"
         assert "\ufffd" in page.inner_text(".hit[data-doc=control] h3")
+
+
+@pytest.mark.parametrize("name", [name for name in VIEWS if name not in UNSAVED])
+def test_a_saved_view_stands_alone(name, tab, at, tmp_path):
+    with tab() as page:
+        page.goto(at + VIEWS[name])
+        if name == "compared":
+            page.wait_for_selector("table")
+        heading = page.locator("h1").inner_text()
+        with page.expect_download() as saving:
+            page.get_by_role("link", name="page", exact=True).click()
+        saving.value.save_as(tmp_path / "saved.html")
+    with tab(offline=True) as page:
+        page.goto((tmp_path / "saved.html").as_uri())
+        assert page.locator("h1").inner_text() == heading
+        assert page.locator(LIVE).count() == 0
+        assert page.evaluate("getComputedStyle(document.querySelector('main')).maxWidth") != "none"

@@ -48,8 +48,8 @@ def error_page(
         headers: More headers.
     """
     back = _own_page(request)
-    name = HTTPStatus(status).phrase
-    return page(request, "error.html.j2", {"title": name, "message": message, "back": back}, status, headers)
+    content = {"title": HTTPStatus(status).phrase.capitalize(), "message": message, "back": back}
+    return page(request, "error.html.j2", content, status, headers)
 
 
 def handlers(known: Mapping[Any, Handler]) -> dict[Any, Handler]:
