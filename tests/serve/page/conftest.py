@@ -170,3 +170,14 @@ def tab(browser, at):
         assert wrong == []
 
     return opened
+
+
+@pytest.fixture
+def follow():
+    """Press a link or a button, and wait for the page it leads to."""
+
+    def press(page, target):
+        with page.expect_navigation():
+            target.click()
+
+    return press

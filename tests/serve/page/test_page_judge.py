@@ -32,21 +32,21 @@ def test_keys_judge_and_a_reload_keeps_what_was_said(tab, at, served):
         assert page.locator(".keys dl").is_visible()
 
 
-def test_judging_without_a_script(tab, at, served):
+def test_judging_without_a_script(tab, at, served, follow):
     store = served[0].judgements
     with tab(java_script_enabled=False) as page:
         page.goto(f"{at}/judge")
         page.get_by_label("Question").fill("harbour")
         page.get_by_label("Your name").fill("Bea Ü")
         page.get_by_label("Blind").uncheck()
-        page.get_by_role("button", name="Judge").click()
+        follow(page, page.get_by_role("button", name="Judge"))
         doc = page.locator(".card").nth(1).get_attribute("data-doc")
         assert "bm25+rm3 #" in page.locator(".card").nth(1).inner_text()
-        page.locator(".card").nth(1).get_by_role("button", name="1").click()
+        follow(page, page.locator(".card").nth(1).get_by_role("button", name="1"))
         assert page.url.endswith("#document-3")
         assert store.grades("harbour")[doc] == {"Bea Ü": 1}
         assert page.locator("[data-done]").inner_text() == "1"
-        page.get_by_role("button", name="Undo").click()
+        follow(page, page.get_by_role("button", name="Undo"))
         assert store.grades("harbour") == {}
         assert page.get_by_role("button", name="Undo").is_disabled()
         page.goto(f"{at}/judge")  # the browser remembers who judges here

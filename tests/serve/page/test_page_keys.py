@@ -18,29 +18,29 @@ def options(folder, tmp_path):
     )
 
 
-def sign_in(page, at, key):
+def sign_in(page, at, key, follow):
     page.goto(f"{at}/?query=ship")
     page.get_by_label("Key").fill(key)
-    page.get_by_role("button", name="Sign in").click()
+    follow(page, page.get_by_role("button", name="Sign in"))
 
 
-def test_a_key_opens_the_page_and_names_the_judge(tab, at, served):
+def test_a_key_opens_the_page_and_names_the_judge(tab, at, served, follow):
     with tab() as page:
-        sign_in(page, at, "wrong-wrong-wrong-wrong")
+        sign_in(page, at, "wrong-wrong-wrong-wrong", follow)
         assert "not one of the keys" in page.inner_text("[role=alert]")
         box = page.get_by_label("Key")
         assert box.evaluate("e => getComputedStyle(e).borderRadius") != "0px"  # the style sheet came along
         box.fill(KEY)
-        page.get_by_role("button", name="Sign in").click()
+        follow(page, page.get_by_role("button", name="Sign in"))
         assert page.locator(".hit").count() > 1
         page.goto(f"{at}/judge")
         assert page.get_by_label("Your name").input_value() == "anna"
 
 
 @pytest.mark.parametrize("script", [True, False])
-def test_a_reading_key_sees_everything_and_judges_nothing(script, tab, at, served):
+def test_a_reading_key_sees_everything_and_judges_nothing(script, tab, at, served, follow):
     with tab(java_script_enabled=script) as page:
-        sign_in(page, at, READER)
+        sign_in(page, at, READER, follow)
         page.goto(f"{at}/judge?query=ship&judge=robot&depth=5&system=bm25")
         assert page.locator(".card").count() == 5
         assert page.locator(".scale button:not(:disabled)").count() == 0
@@ -57,11 +57,11 @@ def test_the_sign_in_page_is_accessible(tab, at, axe):
             assert page.evaluate("document.documentElement.scrollWidth") <= 320
 
 
-def test_a_page_that_is_not_there_is_told_to_people_and_to_programs(tab, at, served):
+def test_a_page_that_is_not_there_is_told_to_people_and_to_programs(tab, at, served, follow):
     import http.client
 
     with tab() as page:
-        sign_in(page, at, KEY)
+        sign_in(page, at, KEY, follow)
         assert page.goto(f"{at}/nothing<script>").status == 404
         assert page.locator("h1").inner_text() == "Not found"
     connection = http.client.HTTPConnection(at.removeprefix("http://"))

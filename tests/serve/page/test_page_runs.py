@@ -7,13 +7,13 @@ import pytest
 from rankhouse.core.trec import read_run
 
 
-def test_systems_are_compared_and_lead_to_the_questions(tab, at, tmp_path):
+def test_systems_are_compared_and_lead_to_the_questions(tab, at, tmp_path, follow):
     with tab() as page:
         page.goto(f"{at}/runs")
         for name in ("bm25", "ql"):
             page.get_by_label(name, exact=True).check(force=True)
         page.get_by_label("Measures").fill("AP nDCG@10")
-        page.get_by_role("button", name="Compare").click()
+        follow(page, page.get_by_role("button", name="Compare"))
         page.wait_for_selector("table")  # the systems' runs are made, then all is shown
         assert page.locator("table").first.locator("tbody tr").count() == 2
         assert "randomization" in page.inner_text("main")
@@ -27,16 +27,16 @@ def test_systems_are_compared_and_lead_to_the_questions(tab, at, tmp_path):
             page.get_by_role("link", name="run of ql").click()
         saving.value.save_as(tmp_path / "ql.run")
         assert set(read_run(tmp_path / "ql.run")) == {"q1", "q2"}
-        page.locator(".differences a").first.click()
+        follow(page, page.locator(".differences a").first)
         assert page.locator(".columns h2").all_inner_texts() == ["bm25", "ql"]
 
 
-def test_another_baseline_and_three_systems(tab, at):
+def test_another_baseline_and_three_systems(tab, at, follow):
     with tab() as page:
         page.goto(f"{at}/runs?system=bm25&system=ql&system=bm25%2Brm3&baseline=ql")
         page.wait_for_selector("table")
         assert "against ql" in " ".join(page.locator("h2").all_inner_texts())
-        page.locator(".crumbs").get_by_role("link").last.click()
+        follow(page, page.locator(".crumbs").get_by_role("link").last)
         page.wait_for_selector("table")
         assert "bm25+rm3 against ql" in " ".join(page.locator("h2").all_inner_texts())
 
@@ -61,38 +61,38 @@ def test_what_cannot_be_compared_is_told(asked, said, tab, at):
         assert said in page.inner_text("main")
 
 
-def test_a_ranker_is_trained_and_becomes_a_column(tab, at):
+def test_a_ranker_is_trained_and_becomes_a_column(tab, at, follow):
     pytest.importorskip("torch")
     with tab() as page:
         page.goto(f"{at}/train")
         page.get_by_label("Name of the new ranker").fill("mine")
         page.get_by_label("Begin with").select_option("knrm")
         page.get_by_label("Epochs").fill("2")
-        page.get_by_role("button", name="Train").click()
+        follow(page, page.get_by_role("button", name="Train"))
         assert page.locator("h2 .state").inner_text() == "running"
         page.locator("h2 .state.done").wait_for(timeout=120_000)  # followed by the page itself
         assert page.locator(".curve svg polyline").count() >= 1
-        page.get_by_role("link", name="Search with it").click()
+        follow(page, page.get_by_role("link", name="Search with it"))
         page.get_by_label("Question").fill("ship")
         page.keyboard.press("Enter")
         page.wait_for_selector(".hit")
         assert page.locator(".columns h2").all_inner_texts() == ["bm25", "mine"]
 
 
-def test_a_training_is_ended_without_a_script(tab, at):
+def test_a_training_is_ended_without_a_script(tab, at, follow):
     pytest.importorskip("torch")
     with tab(java_script_enabled=False) as page:
         page.goto(f"{at}/train")
         page.get_by_label("Epochs").fill("1000")
-        page.get_by_role("button", name="Train").click()
-        page.get_by_role("button", name="Cancel").click()
+        follow(page, page.get_by_role("button", name="Train"))
+        follow(page, page.get_by_role("button", name="Cancel"))
         assert page.locator("h2 .state").inner_text() == "cancelled"
 
 
-def test_what_cannot_be_trained_is_told(tab, at):
+def test_what_cannot_be_trained_is_told(tab, at, follow):
     with tab() as page:
         page.goto(f"{at}/train")
         page.get_by_label("Name of the new ranker").fill("a b/..")
-        page.get_by_role("button", name="Train").click()
+        follow(page, page.get_by_role("button", name="Train"))
         assert "letters" in page.inner_text("main")
         assert page.get_by_role("link", name="← Back").count() == 1

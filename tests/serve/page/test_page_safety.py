@@ -48,7 +48,7 @@ FOCUS = """() => {
 def test_axe_has_no_complaint(name, scheme, tab, at, axe, served):
     served[0].judgements.judge("anna", "who steers ships?", "pilots", 1)
     served[0].judgements.judge("ben", "who steers ships?", "pilots", 1)
-    for width in (1280, 320):
+    for width in (1280, 320) if scheme == "light" else (1280,):
         with tab(axe=True, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
             page.goto(at + VIEWS[name])
             page.evaluate(axe)

@@ -8,61 +8,61 @@ VOYAGE = (
 )
 
 
-def test_why_leads_from_a_hit_to_its_parts_and_back(tab, at):
+def test_why_leads_from_a_hit_to_its_parts_and_back(tab, at, follow):
     with tab() as page:
         page.goto(f"{at}/?query=who+steers+ships&system=bm25")
         hit = page.locator(".hit[data-doc=pilots]")
         score = hit.locator(".facts span").first.inner_text()
-        hit.get_by_role("link", name="Why is").click()
+        follow(page, hit.get_by_role("link", name="Why is"))
         assert page.locator("h1").inner_text() == f"Why pilots scores {float(score):g}"
         shown = [float(n.replace("−", "-")) for n in page.locator(".bars > li > * .number").all_inner_texts()]
         assert abs(sum(shown[:2]) - float(score)) < 1e-3
-        page.get_by_role("link", name="← Results").click()
+        follow(page, page.get_by_role("link", name="← Results"))
         assert page.locator(".hit[data-doc=pilots]").count() == 1
 
 
-def test_two_ticked_hits_are_compared(tab, at):
+def test_two_ticked_hits_are_compared(tab, at, follow):
     with tab() as page:
         page.goto(f"{at}/?query=harbour+ship&system=bm25&system=ql")
         page.locator(".hit[data-doc=pilots] input").nth(1).check()
         page.locator(".hit[data-doc=fleet-1] input").nth(1).check()
         assert page.locator(".picks select").input_value() == "ql"  # where they were ticked
-        page.get_by_role("button", name="Compare 2").click()
+        follow(page, page.get_by_role("button", name="Compare 2"))
         assert "system=ql" in page.url
         first = page.locator("h1").inner_text()
         assert {"pilots", "fleet-1"} <= set(first.split())
-        page.get_by_role("link", name="The other way round").click()
+        follow(page, page.get_by_role("link", name="The other way round"))
         assert page.locator("h1").inner_text() != first
         page.go_back()
-        page.get_by_role("link", name="Only pilots").click()
+        follow(page, page.get_by_role("link", name="Only pilots"))
         assert "Why pilots scores" in page.locator("h1").inner_text()
 
 
-def test_two_hits_are_compared_without_a_script(tab, at):
+def test_two_hits_are_compared_without_a_script(tab, at, follow):
     with tab(java_script_enabled=False) as page:
         page.goto(f"{at}/?query=harbour+ship")
         page.locator(".hit input").nth(0).check()
         page.locator(".hit input").nth(2).check()
-        page.get_by_role("button", name="Compare").click()
+        follow(page, page.get_by_role("button", name="Compare"))
         assert "What separates them" in page.inner_text("main")
         page.go_back()
         page.locator(".hit input").nth(1).check()
-        page.get_by_role("button", name="Compare").click()
+        follow(page, page.get_by_role("button", name="Compare"))
         assert "tick two" in page.inner_text("main")
 
 
-def test_a_movement_is_explained(tab, at):
+def test_a_movement_is_explained(tab, at, follow):
     with tab() as page:
         page.goto(f"{at}/?query=harbour+ship&system=bm25&system=ql&k=20")
-        page.locator("a.move").first.click()
+        follow(page, page.locator("a.move").first)
         assert page.locator("h1").inner_text().endswith("moved")
         assert "bm25" in page.inner_text(".answer")
 
 
-def test_a_ranking_is_explained_and_saved(tab, at, tmp_path):
+def test_a_ranking_is_explained_and_saved(tab, at, tmp_path, follow):
     with tab() as page:
         page.goto(f"{at}/?query=harbour+ship")
-        page.get_by_role("link", name="Why this order").click()
+        follow(page, page.get_by_role("link", name="Why this order"))
         assert page.locator("table tbody tr").count() == 5
         for name in ("page", "Markdown", "JSON"):
             with page.expect_download() as saving:
@@ -72,10 +72,10 @@ def test_a_ranking_is_explained_and_saved(tab, at, tmp_path):
         assert len(json.loads((tmp_path / "JSON").read_text())["documents"]) == 5
 
 
-def test_a_document_has_its_passages_shaded_with_numbers(tab, at):
+def test_a_document_has_its_passages_shaded_with_numbers(tab, at, follow):
     with tab() as page:
         page.goto(f"{at}/?query=harbour+number")
-        page.locator(".hit[data-doc=voyage] h3 a").click()
+        follow(page, page.locator(".hit[data-doc=voyage] h3 a"))
         numbers = page.locator(".passage .number").all_inner_texts()
         assert len(numbers) > 2
         assert sum("best" in number for number in numbers) >= 1
