@@ -201,12 +201,20 @@ def test_a_head_without_end_is_refused(client, begin):
         assert sent < 10_000_000
 
 
-def test_idle_connections_do_not_shut_others_out(client, monkeypatch):
-    monkeypatch.setattr(connection, "MOST_WAITING", 20)
-    idle = [client.connect() for _ in range(50)]
+@pytest.mark.parametrize("asked", [b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_idle_connections_do_not_shut_others_out(client, monkeypatch, asked):
+    monkeypatch.setattr(connection, "MOST_IDLE", 20)
+    idle = []
     try:
+        for _ in range(50):
+            idle.append(client.connect())
+            idle[-1].sendall(asked)
+            assert not asked or idle[-1].recv(1000).startswith(b"HTTP/1.1 200")
         assert client.get("/healthz").status == 200
         assert len(client.server.server_state.connections) <= 25
+        if asked:
+            idle[-1].sendall(asked)  # the youngest were left alone
+            assert idle[-1].recv(1000).startswith(b"HTTP/1.1 200")
     finally:
         for line in idle:
             line.close()

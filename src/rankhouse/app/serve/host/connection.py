@@ -8,8 +8,8 @@ from typing import ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 LARGEST_HEAD = 64 << 10
-MOST_WAITING = 500
-"""Connections on which nothing was asked yet; one more, and the oldest of them is closed."""
+MOST_IDLE = 1_000
+"""Connections on which nothing is being asked; one more, and the one that rests longest is closed."""
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -19,11 +19,11 @@ class PatientProtocol(HttpToolsProtocol):
 
     Attributes:
         patience: Seconds in which a head must have come, or some of a waiting answer be taken.
-        waiting: Connections whose head has not come, the oldest first.
+        idle: Connections on which nothing is being asked, the one that rests longest first.
     """
 
     patience = 20.0
-    waiting: ClassVar[dict[PatientProtocol, None]] = {}
+    idle: ClassVar[dict[PatientProtocol, None]] = {}
     _head: asyncio.TimerHandle | None = None
     _answer: asyncio.TimerHandle | None = None
     _moves = False  # whether the bytes at hand belong to a body, or end a head
@@ -56,6 +56,12 @@ class PatientProtocol(HttpToolsProtocol):
         self._moves = True
         super().on_body(body)
 
+    def on_response_complete(self) -> None:
+        """Rest until the next request, unless it is there already."""
+        super().on_response_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self._rest()
+
     def pause_writing(self) -> None:
         """The client takes its answer more slowly than it comes."""
         super().pause_writing()
@@ -76,15 +82,18 @@ class PatientProtocol(HttpToolsProtocol):
 
     def _await_head(self) -> None:
         self._head = self.loop.call_later(self.patience, self._abort)
-        self.waiting[self] = None
-        if len(self.waiting) > MOST_WAITING:
-            next(iter(self.waiting)).transport.abort()
+        self._rest()
+
+    def _rest(self) -> None:
+        self.idle.setdefault(self)
+        if len(self.idle) > MOST_IDLE:
+            next(iter(self.idle)).transport.abort()
 
     def _stop_waiting(self) -> None:
+        self.idle.pop(self, None)
         if self._head is not None:
             self._head.cancel()
             self._head = None
-            self.waiting.pop(self, None)
 
     def _abort(self) -> None:
         self.transport.abort()

@@ -153,7 +153,7 @@ def make_server(service: Service, when_ready: Callable[[], None] = lambda: None)
     config = uvicorn.Config(
         build_app(service),
         loop="auto",
-        http=type("Protocol", (PatientProtocol,), {"patience": limits.patience, "waiting": {}}),
+        http=type("Protocol", (PatientProtocol,), {"patience": limits.patience, "idle": {}}),
         ws="none",
         lifespan="off",
         log_config=None,
