@@ -211,7 +211,9 @@ def test_a_client_that_hung_up_does_not_hold_the_process(serve, index, client_of
     assert time.monotonic() - begun < 5
 
 
-def test_until_its_models_are_warm_a_service_is_not_ready(serve, index, load):
+@pytest.fixture
+def starting(serve, index, load):
+    """A service that needs some seconds to warm up, and a client that has seen it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -224,11 +226,25 @@ def test_until_its_models_are_warm_a_service_is_not_ready(serve, index, load):
             break
         except ConnectionRefusedError:
             time.sleep(0.02)
+    return process, client
+
+
+def test_until_its_models_are_warm_a_service_is_not_ready(starting):
+    process, client = starting
     early = client.get("/metrics")
     assert (early.status, early.headers["retry-after"]) == (503, "1")
     client.wait(200)
-    assert process.port() == port
+    assert process.port() == client.port
     assert client.get("/metrics").status == 200
+
+
+def test_a_signal_during_the_warm_up_ends_it(starting):
+    process, _ = starting
+    begun = time.monotonic()
+    process.process.send_signal(signal.SIGTERM)
+    assert process.end() == 0
+    assert time.monotonic() - begun < 2
+    assert "Traceback" not in process.said
 
 
 def test_a_warm_up_that_fails_ends_the_service_and_says_why(serve, index):
