@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankhouse.app.serve.judging.agreement import agreement, agreements
@@ -105,6 +105,44 @@ def test_at_least_half_of_the_judges_find_it_that_good(grades):
     value = merged(grades)
     assert 2 * sum(grade >= value for grade in grades.values()) >= len(grades)
     assert 2 * sum(grade <= value for grade in grades.values()) >= len(grades)
+
+
+DEEDS = st.tuples(
+    st.sampled_from(["ann", "ben"]),
+    st.sampled_from(["high water", "own words"]),
+    st.sampled_from(["d1", "d2"]),
+    st.sampled_from([None, 0, 1, 2, "undo"]),
+)
+
+
+@settings(max_examples=25)
+@given(st.lists(DEEDS, max_size=12))
+def test_whatever_is_said_and_taken_back_the_file_is_what_the_judges_last_said(tmp_path_factory, deeds):
+    """Beside a model of it that keeps every state of every judge and goes back through them."""
+    store = JudgementStore(tmp_path_factory.mktemp("deeds") / "qrels.txt", QUERIES)
+    said, past = {}, {"ann": [], "ben": []}
+    for judge, query, doc_id, grade in deeds:
+        if grade == "undo":
+            undone = store.undo(judge)
+            assert (undone is None) == (not past[judge])
+            if past[judge]:
+                place, before = past[judge].pop()
+                said[place] = before
+            continue
+        place = (judge, query, doc_id)
+        past[judge].append((place, said.get(place)))
+        said[place] = grade
+        store.judge(judge, query, doc_id, grade)
+    wanted = {}
+    for (_, query, doc_id), grade in said.items():
+        if grade is not None:
+            wanted.setdefault((store.query_id(query), doc_id), []).append(grade)
+    pairs = {(q, d): grade for q, judged in store.qrels.items() for d, grade in judged.items()}
+    assert pairs == {pair: min(grades) for pair, grades in wanted.items()}  # of two the lower
+    assert read_qrels(store.path) == store.qrels if deeds else not store.path.exists()
+    opened = again(store)
+    assert opened.qrels == store.qrels
+    opened.close()
 
 
 def test_judgements_that_were_there_before_are_taken_up_and_corrected(tmp_path):

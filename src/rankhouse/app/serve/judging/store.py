@@ -65,6 +65,7 @@ class JudgementStore:
         self.queries_path = path.with_name(f"{path.name}.queries.jsonl")
         self._lock = threading.RLock()
         self._grades: dict[Pair, dict[str, int]] = {}  # in the order of the first word about a pair
+        self._merged: dict[str, dict[str, int]] = {}  # what the qrels hold
         self._entries: list[Entry] = []
         self._published: list[Query] | None = None
         self._left: object = None  # how the qrels file was left
@@ -201,7 +202,7 @@ class JudgementStore:
     def qrels(self) -> Qrels:
         """The judges' grades, merged."""
         with self._lock:
-            return self._table({pair: merged(grades) for pair, grades in self._grades.items() if grades})
+            return {query_id: dict(grades) for query_id, grades in self._merged.items()}
 
     def qrels_of(self, judge: str) -> Qrels:
         """Return what one judge says."""
@@ -222,7 +223,7 @@ class JudgementStore:
     def queries(self) -> list[Query]:
         """The queries that have judgements, with their texts."""
         with self._lock:
-            return [Query(query_id, self._texts.get(query_id, "")) for query_id in self.qrels]
+            return [Query(query_id, self._texts.get(query_id, "")) for query_id in self._merged]
 
     def query_id(self, text: str) -> str:
         """Return the id of a query: the one it has, or one made of its words."""
@@ -265,7 +266,7 @@ class JudgementStore:
             self._log.append(*imported)
             for entry in imported:
                 self._apply(entry)
-        if before != self.qrels:
+        if before != self._merged:
             self._warn_of_changes(before, spared)
             self._publish()
         self._left = _state_of(self.path)
@@ -289,13 +290,23 @@ class JudgementStore:
             said.pop(entry.judge, None)
         else:
             said[entry.judge] = entry.grade
+        self._merge(entry.query_id, entry.doc_id, said)
         if entry.query:
             self._texts.setdefault(entry.query_id, entry.query)
             self._ids.setdefault(_words(entry.query), entry.query_id)
 
+    def _merge(self, query_id: str, doc_id: str, said: Mapping[str, int]) -> None:
+        """Keep what the qrels hold of a pair, or take it out."""
+        if said:
+            self._merged.setdefault(query_id, {})[doc_id] = merged(said)
+        elif query_id in self._merged:
+            self._merged[query_id].pop(doc_id, None)
+            if not self._merged[query_id]:
+                del self._merged[query_id]
+
     def _publish(self) -> None:
         """Write the qrels and, where they changed, the texts of their queries; each whole or not at all."""
-        write_qrels(self.qrels, self.path)
+        write_qrels(self._merged, self.path)
         self._left = _state_of(self.path)
         queries = [query for query in self.queries if query.text]
         if queries != self._published:
