@@ -155,20 +155,23 @@ def running(server: Server, threads: int) -> Iterator[str]:
 
 
 def asked(server: Server, address: str, clients: int, seconds: float, file: Path) -> dict[str, Any]:
-    """Run the clients; give what they saw."""
-    command = [sys.executable, str(HERE / "serve_load.py"), str(file), "--url", address + server.path]
-    said = subprocess.run(
-        [*command, "--clients", str(clients), "--seconds", str(seconds)], check=True, capture_output=True
-    )
-    return json.loads(said.stdout)
+    """Run the clients, and one that looks at the probe meanwhile; give what they saw."""
+    load = [sys.executable, str(HERE / "serve_load.py"), "--seconds", str(seconds), "--url"]
+    looking = [*load, address + server.probe, "--probe"]
+    asking = [*load, address + server.path, "--clients", str(clients), str(file)]
+    with subprocess.Popen(looking, stdout=subprocess.PIPE) as looker:
+        said = subprocess.run(asking, check=True, capture_output=True).stdout
+        seen = looker.communicate()[0]
+    return {**json.loads(said), "probe": json.loads(seen)["p99"]}
 
 
 def measure(found: Sequence[Server], kind: str, file: Path, given: argparse.Namespace) -> None:
     """Measure one kind of documents at each number of clients, and print its table."""
     used = [server for server in found if kind in server.kinds]
     print(f"\n## {kind} documents\n")
-    print("| server | clients | documents/s | ratio | p50 s | p99 s | p99's ratio | sent again | errors |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    heads = "server clients documents/s ratio p50_s p99_s p99's_ratio probe_p99_ms sent_again errors"
+    print("| " + " | ".join(heads.split()).replace("_", " ") + " |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     with ExitStack() as stack:
         at = {server: stack.enter_context(running(server, given.threads)) for server in used}
         for server in used:
@@ -189,7 +192,7 @@ def row(name: str, clients: int, ours: list[dict[str, Any]], first: list[dict[st
         return f"{statistics.median(a[what] / b[what] for a, b in zip(ours, first, strict=True)):.2f}"
 
     rates = sorted(seen["rate"] for seen in ours)
-    p50, p99 = (statistics.median(seen[what] for seen in ours) for what in ("p50", "p99"))
+    p50, p99, probe = (statistics.median(seen[what] for seen in ours) for what in ("p50", "p99", "probe"))
     again, errors = (
         sum(seen["refused"] for seen in ours),
         sum(sum(seen["errors"].values()) for seen in ours),
@@ -197,7 +200,7 @@ def row(name: str, clients: int, ours: list[dict[str, Any]], first: list[dict[st
     rate = f"{statistics.median(rates):.1f} ({rates[0]:.1f}–{rates[-1]:.1f})"
     return (
         f"| {name} | {clients} | {rate} | {beside('rate')} | {p50:.3f} | {p99:.3f} | {beside('p99')} "
-        f"| {again} | {errors} |"
+        f"| {probe * 1000:.0f} | {again} | {errors} |"
     )
 
 

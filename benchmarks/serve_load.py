@@ -5,6 +5,7 @@
 Every client keeps one connection open and sends its next request when the last is answered. After the seconds
 nothing new is sent, and what is under way is waited for. A request that is answered 429 or 503 is sent again
 after the time the server names, and its waiting counts; any other answer but 200 is an error.
+With ``--probe`` it is one client that only looks, 50 times a second, and no file is needed.
 """
 
 from __future__ import annotations
@@ -54,16 +55,15 @@ class Connection:
     reader: asyncio.StreamReader | None = None
     writer: asyncio.StreamWriter | None = None
 
-    async def post(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Send a body; give status, headers and the answer's body."""
+    async def ask(self, body: bytes | None) -> tuple[int, dict[str, str], bytes]:
+        """Send a body, or look; give status, headers and the answer's body."""
         if self.reader is None or self.writer is None:
             self.reader, self.writer = await asyncio.open_connection(self.host, self.port)
         key = f"authorization: Bearer {self.key}\r\n" if self.key else ""
-        head = (
-            f"POST {self.path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\n"
-            f"content-type: application/json\r\n{key}content-length: {len(body)}\r\n\r\n"
-        )
-        self.writer.write(head.encode() + body)
+        sent = f"content-type: application/json\r\ncontent-length: {len(body or b'')}\r\n" if body else ""
+        method = "POST" if body else "GET"
+        head = f"{method} {self.path} HTTP/1.1\r\nhost: {self.host}:{self.port}\r\n{sent}{key}\r\n"
+        self.writer.write(head.encode() + (body or b""))
         status = int((await self.reader.readuntil(b"\r\n")).split()[1])
         lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines if line)}
@@ -84,11 +84,11 @@ async def client(link: Connection, bodies: Iterator[bytes], until: float, seen: 
     while time.perf_counter() < until:
         body, start = next(bodies), time.perf_counter()
         try:
-            status, headers, answer = await link.post(body)
+            status, headers, answer = await link.ask(body)
             while status in (429, 503):
                 seen.refused += 1
                 await asyncio.sleep(float(headers.get("retry-after", 1)))
-                status, headers, answer = await link.post(body)
+                status, headers, answer = await link.ask(body)
         except (OSError, asyncio.IncompleteReadError) as error:
             seen.fault(type(error).__name__)
             link.close()
@@ -101,12 +101,26 @@ async def client(link: Connection, bodies: Iterator[bytes], until: float, seen: 
     link.close()
 
 
+async def probe(link: Connection, until: float, seen: Seen) -> None:
+    """Look again and again until the time is over."""
+    while (start := time.perf_counter()) < until:
+        status, _, _ = await link.ask(None)
+        seen.seconds.append(time.perf_counter() - start)
+        if status != 200:
+            seen.fault(str(status))
+        await asyncio.sleep(0.02)
+    link.close()
+
+
 async def load(url: str, key: str, clients: int, seconds: float, bodies: list[bytes]) -> dict[str, object]:
     """Ask with so many clients at once; give what a row of the table needs."""
     parts, stream, seen = urlsplit(url), cycle(bodies), Seen()
     start = time.perf_counter()
     links = [Connection(parts.hostname or "", parts.port or 80, parts.path, key) for _ in range(clients)]
-    await asyncio.gather(*(client(link, stream, start + seconds, seen) for link in links))
+    if bodies:
+        await asyncio.gather(*(client(link, stream, start + seconds, seen) for link in links))
+    else:
+        await probe(links[0], start + seconds, seen)
     taken = time.perf_counter() - start
     p50, p99 = np.quantile(seen.seconds, [0.5, 0.99]) if seen.seconds else (np.nan, np.nan)
     return {
@@ -121,13 +135,14 @@ async def load(url: str, key: str, clients: int, seconds: float, bodies: list[by
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("requests", type=Path)
+    parser.add_argument("requests", type=Path, nargs="?")
     parser.add_argument("--url", required=True)
     parser.add_argument("--key", default="")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--probe", action="store_true")
     given = parser.parse_args()
-    bodies = given.requests.read_bytes().splitlines()
+    bodies = [] if given.probe else given.requests.read_bytes().splitlines()
     print(json.dumps(asyncio.run(load(given.url, given.key, given.clients, given.seconds, bodies))))
 
 
