@@ -6,6 +6,7 @@ are built where a C compiler is found. Without them PyTorch computes the same.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,11 @@ else:
     TRAIN_LOOPS = _train.supported()
 
 NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
+
+# oneDNN and PyTorch each keep what they compiled for the last 1,024 shapes. Here a shape is a number of
+# tokens, which is hardly met again but by the other layers of its batch: that would be 700 MB, and no faster.
+for _capacity in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_capacity, "64")
 
 _FAST_BF16 = ("avx512_bf16", "amx_bf16")
 
