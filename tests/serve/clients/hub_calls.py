@@ -34,7 +34,9 @@ def similar():
 
 @call
 def classifies():
-    return [[found.label, found.score] for found in ranker.text_classification(TEXTS[0])]
+    """A pair: a reranker classifies nothing else."""
+    [found] = ranker.text_classification([[SETUP["query"], SETUP["documents"][0]]])
+    return [found.label, found.score]
 
 
 @call
@@ -45,16 +47,6 @@ def wrong_key():
 @call
 def too_large():
     return client.feature_extraction("word " * (SETUP["huge"] // 5)).tolist()
-
-
-@call
-def health():
-    return client.health_check() if hasattr(client, "health_check") else True
-
-
-@call
-def info():
-    return client.get_endpoint_info() if hasattr(client, "get_endpoint_info") else {}
 
 
 run("huggingface_hub")
