@@ -67,8 +67,8 @@ def test_two_tabs_lose_nothing(tab, at, served):
     with tab() as one, tab() as other:
         for page, judge in ((one, "anna"), (other, "ben")):
             page.goto(at + ASK.replace("anna", judge))
-        for key in ("2", "1", "0", "2"):
-            for page in (one, other):
+        for keys in ("22", "11", "01", "22"):
+            for page, key in zip((one, other), keys, strict=True):
                 with page.expect_response("**/judge"):
                     page.keyboard.press(key)
         with tab() as same:  # a second tab of the same judge
@@ -83,6 +83,8 @@ def test_two_tabs_lose_nothing(tab, at, served):
         text = page.inner_text("main")
         assert "anna, ben" in text
         assert "kappa" in text
+        page.get_by_text("Where they differ").click()
+        assert "anna 0" in page.inner_text("main details")
 
 
 def test_what_cannot_be_kept_is_said(tab, at, served):

@@ -35,6 +35,9 @@ def test_a_key_opens_the_page_and_names_the_judge(tab, at, served, follow):
         assert page.locator(".hit").count() > 1
         page.goto(f"{at}/judge")
         assert page.get_by_label("Your name").input_value() == "anna"
+        follow(page, page.get_by_role("button", name="Sign out"))
+        page.goto(f"{at}/judge")
+        assert page.get_by_label("Key").count() == 1
 
 
 @pytest.mark.parametrize("script", [True, False])

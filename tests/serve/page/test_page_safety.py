@@ -4,6 +4,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from rankhouse.app.serve.search.systems import SystemSpec
+
 HERE = {"index": "ships"}
 BOTH = [("system", "bm25"), ("system", "ql")]
 VIEWS = {
@@ -86,6 +88,7 @@ def test_hostile_texts_run_nothing(tab, at, attacks, served):
     store, index = served[0].judgements, served[0].catalogue.view().index
     for number, attack in enumerate(attacks):
         store.judge(f"{attack[:60]}".replace("\n", ""), f"{attack} hostile", "pilots", number % 3)
+        served[0].catalogue.add_system(SystemSpec(attack))  # what models are called is text too
     with tab() as page:
         reports = []
         page.on("console", lambda message: reports.append(message.text))
@@ -93,7 +96,6 @@ def test_hostile_texts_run_nothing(tab, at, attacks, served):
             safe = quote(attack, safe="")
             for view in (
                 f"/?query=hostile+{safe}&system=bm25&system=ql",
-                f"/?query=ship&system={safe}",
                 f"/?query=ship&index={safe}",
                 f"/judge?query=hostile+{safe}&judge={safe[:60]}&depth=20",
                 f"/judge?query=hostile&judge=anna&system={safe}&depth=5",
@@ -105,8 +107,10 @@ def test_hostile_texts_run_nothing(tab, at, attacks, served):
                 f"/runs?system=bm25&system={safe}",
                 f"/runs?system=bm25&system=ql&measures={safe}",
                 "/runs?system=bm25&system=ql",
+                f"/?query=ship&system=bm25&system={safe}",
+                f"/why?query=ship&doc=pilots&system={safe}",
                 "/train",
-                f"/queries?order={safe}",
+                "/judge",
                 f"/{safe}",
             ):
                 page.goto(at + view)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rankhouse.app.serve.host.service import Service
 
 _A_PAGE = 100
+_DIFFERENCES = 50
 _SHOWS = {"all": "all", "judged": "judged", "open": "not judged"}
 _TYPES = {"csv": "text/csv", "json": "application/json", "qrels": "text/plain"}
 
@@ -82,6 +83,7 @@ def show(service: Service, request: Request) -> Response:
                      "There are no questions yet: judge one, or start the service with --queries FILE.",
             "judges": judges_table(store) if store is not None and store.judges else None,
             "agreement": agreement_table(store) if store is not None else None,
+            "differing": differing_table(store) if store is not None else None,
             "exports": [(name, address("/queries", **kept, export=kind)) for name, kind in
                         (("page", "html"), ("CSV", "csv"), ("JSON", "json"), ("qrels", "qrels"))],
         },
@@ -167,6 +169,26 @@ def agreement_table(store: JudgementStore) -> Table | None:
         "beyond chance (1 is perfect, 0 is chance); weighted: by the square of the distance."
     )
     return Table(("judges", "documents", "same", "kappa", "weighted"), rows, legend=legend) if rows else None
+
+
+def differing_table(store: JudgementStore) -> Table | None:
+    """Return the documents that judges grade differently, the furthest apart first; None without any.
+
+    Args:
+        store: The judgements.
+    """
+    texts = {query.id: query.text for query in store.queries}
+    rows = [
+        (
+            texts.get(row.query_id) or row.query_id,
+            row.doc_id,
+            f"{one.first} {row.first}",
+            f"{one.second} {row.second}",
+        )
+        for one in agreements(store)
+        for row in one.differences[:_DIFFERENCES]
+    ]
+    return Table(("question", "document", "one says", "the other says"), tuple(rows)) if rows else None
 
 
 def _kappa(value: float) -> str:

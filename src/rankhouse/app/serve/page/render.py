@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 import rankhouse.explanation
+from rankhouse.app.serve.host.keys import ANYBODY
 from rankhouse.core.results import Marks
 from rankhouse.page.html import environment_of
 
@@ -59,7 +60,8 @@ def page(
         headers: More of them.
     """
     saved = request.query_params.get("export") == "html" and request.method == "GET"
-    here = {"path": request.url.path, "asked": request.query_params.multi_items()}
+    caller = getattr(request.state, "caller", ANYBODY)
+    here = {"path": request.url.path, "caller": "" if caller is ANYBODY else caller.name}
     text = filled(template, {"saved": saved, "here": here, **content})
     sent = {**_UNCACHED, **(headers or {})}
     if saved:

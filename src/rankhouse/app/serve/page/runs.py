@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,6 +22,7 @@ from rankhouse.app.serve.judging.known import known_qrels, known_queries
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.faults import fault_page
 from rankhouse.app.serve.page.render import address, attachment, page
+from rankhouse.app.serve.page.sheets import csv_of
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measure_notation import parse
@@ -189,11 +189,8 @@ def export(compared: ComparedRuns, kind: str) -> Response:
         text.write(msgspec.json.encode({**compared.comparison.to_dict(), "queries": rows}).decode())
     else:
         cells = records(compared.comparison)
-        writer = csv.DictWriter(
-            text, list(dict.fromkeys(k for cell in cells for k in cell)), lineterminator="\n"
-        )
-        writer.writeheader()
-        writer.writerows(cells)
+        head = list(dict.fromkeys(name for cell in cells for name in cell))
+        text.write(csv_of(head, ([cell.get(name, "") for name in head] for cell in cells)))
     return _file(text, f"runs.{kind}", kind)
 
 

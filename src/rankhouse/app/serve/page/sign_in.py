@@ -24,7 +24,7 @@ def sign_in_page(action: str, there: str, policy: str, fault: str = "") -> Respo
         fault: What was wrong with the last one; "" for nothing.
     """
     content = {"title": "Sign in", "action": action, "there": there, "fault": fault}
-    text = filled("sign_in.html.j2", {"saved": True, "here": {"path": action, "asked": ()}, **content})
+    text = filled("sign_in.html.j2", {"saved": True, "here": {"path": action, "caller": ""}, **content})
     own = policy.replace("style-src 'self'", f"style-src 'sha256-{_digest()}'")
     headers = {"content-security-policy": own, "cache-control": "no-store"}
     return Response(
@@ -37,7 +37,7 @@ def _digest() -> str:
     """Return the hash of the style sheet as it stands in the page."""
     blank = {
         "saved": True,
-        "here": {"path": "", "asked": ()},
+        "here": {"path": "", "caller": ""},
         "title": "",
         "action": "",
         "there": "",
