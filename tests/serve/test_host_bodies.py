@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -39,6 +40,13 @@ class Worker:
         self.ended += 1
         return PlainTextResponse("done")
 
+    async def tidying(self, request: Request) -> Response:
+        async def tidy():
+            await asyncio.sleep(0.2)
+            self.ended += 1
+
+        return PlainTextResponse("done", background=BackgroundTask(tidy))
+
     async def large(self, request: Request) -> Response:
         del request
         return Response(b"x" * 50_000_000)
@@ -52,6 +60,7 @@ class Worker:
             Route("/echo", self.echo, methods=["POST"]),
             Route("/slow", self.slow, methods=["GET", "POST"]),
             Route("/large", self.large),
+            Route("/tidying", self.tidying),
             Route("/faulty", self.faulty),
         ]
 
@@ -242,6 +251,12 @@ def test_who_hangs_up_frees_the_work(client, worker):
     assert logged(client, 1)[0]["status"] == 499
     assert (worker.cancelled, worker.ended) == (1, 0)
     assert b'status="499"' in client.get("/metrics").body
+
+
+def test_what_follows_an_answer_is_done_and_nobody_hung_up(client, worker):
+    assert client.get("/tidying").body == b"done"
+    assert logged(client, 1)[0]["status"] == 200
+    assert worker.ended == 1
 
 
 def test_a_request_that_takes_too_long_is_a_504(client, worker):

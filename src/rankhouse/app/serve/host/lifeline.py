@@ -147,7 +147,7 @@ class Lifelines:
             )
             if not done and exchange.is_answering:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
+            if work.done() or exchange.is_complete:  # what a handler does after its answer is no one's wait
                 await work
                 return
         finally:
@@ -155,7 +155,7 @@ class Lifelines:
             for task in both:
                 task.cancel()
             await asyncio.gather(*both, return_exceptions=True)
-        if watch.cancelled():
+        if watch.cancelled() and not exchange.is_answering:
             late = DeadlinePassed(f"no answer within {self._limits.request:g} s, the most for a request")
             await refusal(scope, late)(scope, receive, exchange.send)
         else:
@@ -194,7 +194,7 @@ class _Exchange:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.body: bytes | None = None
-        self.is_answering = False
+        self.is_answering = self.is_complete = False
 
     async def receive(self) -> Message:
         """Return the body, once; who asks again waits for a hang-up, which cancels the handler."""
@@ -206,6 +206,7 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         """Send a part of the answer."""
         self.is_answering = True
+        self.is_complete = message["type"] == "http.response.body" and not message.get("more_body")
         await self._send(message)
 
 
