@@ -1,12 +1,17 @@
 """Documents of a request get the scores of ``rankhouse rerank``, and none of them can fail the others."""
 
 import random
+import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.app.serve.contracts.errors import Invalid, TooLarge
+from rankhouse.app.serve.engine import documents
 from rankhouse.app.serve.engine.documents import DocumentRequest, ReadingPlan
+from rankhouse.app.serve.engine.options import asked_split
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
@@ -123,6 +128,33 @@ def test_spans_are_the_best_passages_in_the_text_as_given(tiny, served, kind):
         assert alone.relevance[0] == pytest.approx(score, rel=1e-6)
     assert len(scores.spans(0, most=2)) == 2
     assert scores.spans(0, threshold=spans[0].score + 1) == []
+
+
+def test_spans_of_a_very_long_document_are_found_at_once(served):
+    text = "Storm here. " * 20_000
+    scores = scores_of(served("tk"), "storm", [text], plan("sentences(1, 1)"))
+    began = time.perf_counter()
+    spans = scores.spans(0)
+    assert time.perf_counter() - began < 5  # squared, it were a minute
+    assert len(spans) == 20_000
+    places = sorted((span.start, span.end) for span in spans)
+    assert all(before[1] <= after[0] for before, after in pairwise(places))
+
+
+@pytest.mark.parametrize("split", ["windows(1000, 1, limit=None)", "sentences(100, 1)"])
+def test_a_split_that_holds_a_text_over_and_over_is_refused(split):
+    with pytest.raises(Invalid, match="in more than 64 passages; choose a stride of at least (2|16)"):
+        asked_split(split)
+    for fine in ("windows(150, 75)", "windows(1000, 1)", "words(1)", "whole", "sentences(64, 1)"):
+        asked_split(fine)
+
+
+def test_passages_of_a_request_have_an_end(served, monkeypatch):
+    monkeypatch.setattr(documents, "MOST_PASSAGES", 100)
+    for texts in (["Storm. "] * 101, ["Storm. " * 101], ["Storm. " * 60, "Storm. " * 60]):
+        with pytest.raises(TooLarge, match="more than 100 passages"):
+            scores_of(served("tk"), "storm", texts, plan("sentences(1, 1)"))
+    assert scores_of(served("tk"), "storm", ["Storm. " * 100], plan("sentences(1, 1)")).tokens
 
 
 def test_ties_of_probability_are_ordered_by_the_raw_score(served, monkeypatch):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 _SPAN_THRESHOLD = 0.1
 READ_AS_USUAL = ReadingOptions()
-_MANY = 200  # documents whose scores are pooled in a thread
+_MANY = 200  # documents whose scores are pooled, and told, in a thread
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -267,11 +267,22 @@ async def _rank_documents(
         body.split or "", body.pool or "", body.max_tokens_per_doc, body.max_chunks_per_doc
     )
     scores = await scored(request, served, body.query, texts, options)
+
+    def ranked() -> Response:
+        results = _results(served, body, texts, scores)
+        return answer(_enveloped(served.name, request.url.path, results, scores, len(texts)))
+
+    return await in_thread(ranked) if body.relevant_spans or len(texts) > _MANY else ranked()
+
+
+def _results(
+    served: ServedRanker, body: RerankBody, texts: Sequence[str], scores: DocumentScores
+) -> list[RerankResult]:
     top = body.top_n or body.top_k or len(texts)
     values = (scores.raw if body.raw_scores else scores.relevance).tolist()
     spans = body.relevant_spans
     with_spans = spans is not None and (spans.mode or "enabled").lower() == "enabled"
-    results = [
+    return [
         RerankResult(
             place,
             values[place],
@@ -280,7 +291,6 @@ async def _rank_documents(
         )
         for place in scores.order[:top]
     ]
-    return answer(_enveloped(served.name, request.url.path, results, scores, len(texts)))
 
 
 def _text_of(place: int, document: str | dict[str, Any], fields: Sequence[str] | None) -> str:

@@ -6,15 +6,17 @@ last and is named in a warning. Shapes: n documents, p passages of all of them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from rankhouse.app.serve.contracts.errors import TooLarge
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
-from rankhouse.app.serve.engine.options import ReadingOptions
+from rankhouse.app.serve.engine.options import ReadingOptions, asked_split
 from rankhouse.app.serve.engine.served import Reading, ServedRanker
 from rankhouse.core.errors import BadModel, name_few
 from rankhouse.core.notation import make
@@ -23,8 +25,10 @@ from rankhouse.core.scores import PROBABLE, Doubles, probabilities, with_room_be
 from rankhouse.ranking.pool import POOLS, Pool
 from rankhouse.ranking.walk import pooled_ones, readable
 from rankhouse.text.sentences import Span
-from rankhouse.text.split import SPLITTERS, LocatingSplitter, Splitter
+from rankhouse.text.split import LocatingSplitter, Splitter
 
+MOST_PASSAGES: Final = 1_000_000
+"""Of all documents of a request; half a kilobyte of memory each, and their texts."""
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -56,7 +60,7 @@ def reading_plan(served: ServedRanker, options: ReadingOptions) -> ReadingPlan:
         WrongUse: An unknown splitter or pool, or a pool on a scale that the ranker's scores cannot be
             carried to.
     """
-    split = make(options.split, SPLITTERS, "splitter") if options.split else served.split
+    split = asked_split(options.split) if options.split else served.split
     pool = make(options.pool, POOLS, "pool") if options.pool else served.pool
     pool.check(served.ranker)
     return ReadingPlan(split, pool, options.most_tokens, options.most_passages)
@@ -106,11 +110,15 @@ class DocumentScores:
             most: How many at most.
         """
         best: list[PassageSpan] = []
+        placed: list[PassageSpan] = []  # the same in the order of the text
         for span in sorted(self._spans(document), key=lambda span: -span.score):
             if (threshold is not None and span.score < threshold) or len(best) == most:
                 break
-            if all(span.end <= other.start or other.end <= span.start for other in best):
+            place = bisect_left(placed, span.start, key=lambda one: one.start)
+            beside = placed[max(0, place - 1) : place + 1]
+            if all(span.end <= other.start or other.end <= span.start for other in beside):
                 best.append(span)
+                placed.insert(place, span)
         return best
 
 
@@ -128,6 +136,7 @@ class DocumentRequest:
         future: Gets what the ranker made of the passages; hand that to :meth:`scores`.
 
     Raises:
+        TooLarge: There are too many passages.
         Overloaded: There is too much work already.
     """
 
@@ -141,8 +150,14 @@ class DocumentRequest:
     ) -> None:
         self._served, self._texts, self._plan = served, texts, plan
         self._cut: list[int] = []
+        _refuse_more(len(texts))
         self._documents = [self._document(place, text) for place, text in enumerate(texts)]
-        self._passages = [self._read(document) for document in self._documents]
+        self._passages: list[Sequence[Passage]] = []
+        passages = 0
+        for document in self._documents:
+            self._passages.append(self._read(document))
+            passages += len(self._passages[-1])
+            _refuse_more(passages)
         queries = [query] * len(texts) if isinstance(query, str) else query
         pairs = [
             Pair(Query("query", asked), passage)
@@ -258,6 +273,15 @@ class DocumentRequest:
             )
             if places
         ]
+
+
+def _refuse_more(passages: int) -> None:
+    if passages > MOST_PASSAGES:
+        raise TooLarge(
+            f"documents: they make more than {MOST_PASSAGES:,} passages, the most that is read at once; send "
+            "fewer, or cut them into longer passages",
+            "documents",
+        )
 
 
 def _pool(pool: Pool, scores: FloatArray, scale: str, indexes: Sequence[int]) -> float:

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+from rankhouse.app.serve.contracts.errors import Invalid
+from rankhouse.core.notation import make
+from rankhouse.text.split import SPLITTERS, Splitter
+
+MOST_OVERLAP: Final = 64
+"""Passages that a word may be in, where a request says how documents are cut."""
 
 
 @dataclass(frozen=True)
@@ -20,3 +28,24 @@ class ReadingOptions:
     pool: str = ""
     most_tokens: int | None = None
     most_passages: int | None = None
+
+
+def asked_split(notation: str) -> Splitter:
+    """Return what cuts documents as a request says.
+
+    Args:
+        notation: In rankhouse's notation.
+
+    Raises:
+        WrongUse: An unknown splitter.
+        Invalid: So little lies between its passages that they would hold a text over and over.
+    """
+    split = make(notation, SPLITTERS, "splitter")
+    size, stride, most = (getattr(split, name, None) for name in ("size", "stride", "limit"))
+    if size and stride and min(size // stride, most or size) > MOST_OVERLAP:
+        raise Invalid(
+            f"split={notation[:80]}: a word would be in more than {MOST_OVERLAP} passages; choose a stride "
+            f"of at least {-(-size // MOST_OVERLAP)}",
+            "split",
+        )
+    return split

@@ -17,6 +17,7 @@ from rankhouse.app.rankers import DenseModel, is_dense
 from rankhouse.app.serve.contracts.errors import DeadlinePassed
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
 from rankhouse.app.serve.engine.futures import waited
+from rankhouse.app.serve.engine.options import asked_split
 from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Query, StoredPair, StoredPassage
 from rankhouse.core.run import Ranking, Run
@@ -149,7 +150,7 @@ def reading_plan(
     Raises:
         WrongUse: An unknown splitter or pool.
     """
-    cut = str(notation.make(spec.split, SPLITTERS, "splitter")) if spec.split else ""
+    cut = str(asked_split(spec.split)) if spec.split else ""
     scorer = view.stored(ranker, cut)
     state = scorer.store.state if scorer else None
     split, pool = cut or (state.split if state else ""), spec.pool or (state.pool if state else "")
