@@ -138,3 +138,9 @@ def test_the_service_describes_itself(client):
     assert {"/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/embeddings", "/embed", "/"} <= made[
         "paths"
     ].keys()
+
+
+@pytest.mark.parametrize(("path", "field"), [("/v1/embeddings", "input"), ("/embed", "inputs")])
+def test_vectors_of_a_request_have_an_end(ask, path, field):
+    answer = ask(path, 413, **{field: ["a"] * 50_001})
+    assert f"{field}: has 50,001 texts; at most 50,000" in str(answer["error"])

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from starlette.requests import Request
 
-from rankhouse.app.serve.contracts.errors import Invalid
+from rankhouse.app.serve.contracts.errors import Invalid, TooLarge
 from rankhouse.app.serve.contracts.waiting import deadline_of, outcome
 
 if TYPE_CHECKING:
     from rankhouse.app.serve.engine.served import ServedRanker
     from rankhouse.core.nouns import FloatArray
 
+MOST_TEXTS: Final = 50_000
+"""Of one request: their vectors are all held at once, and written as text."""
 Side = Literal["query", "passage"]
 
 
@@ -66,11 +68,17 @@ async def vectors_of(
         options: What is asked for.
 
     Raises:
+        TooLarge: There are too many texts.
         Invalid: A text is too long, where nothing may be cut off, or cannot be read; names it. More
             dimensions than there are.
     """
     import numpy as np
 
+    if len(texts) > MOST_TEXTS:
+        raise TooLarge(
+            f"{options.field}: has {len(texts):,} texts; at most {MOST_TEXTS:,} are encoded at once",
+            options.field,
+        )
     deadline = deadline_of(request)
     result = await outcome(lambda: served.encode(texts, options.side, deadline))
     values = result.values
