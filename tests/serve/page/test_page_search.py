@@ -55,6 +55,15 @@ def test_keys_walk_over_the_hits(tab, at):
         assert page.evaluate("document.activeElement.id") == "query"
         page.keyboard.type("/j")  # in the box these are letters
         assert page.get_by_label("Question").input_value() == "/j"
+        page.locator(".hit h3 a").first.focus()
+        page.keyboard.press("?")
+        assert page.locator(".keys dl").is_visible()
+        page.get_by_role("button", name="Turn keys off").click()
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.id") != "query"
+        page.reload()
+        page.keyboard.press("j")
+        assert page.locator(".hit.here").count() == 0  # they stay off
 
 
 def test_search_without_a_script(tab, at, follow):

@@ -124,6 +124,7 @@ def show(service: Service, pools: Pools, request: Request) -> Response:
         "pool": cards,
         "judge": wanted.judge,
         "labels": store.scale,
+        "grade_keys": [(str(value), label) for value, label in store.scale.items()],
         "done": sum(card.grade is not None for card in cards),
         "can_undo": may_write and bool(store.qrels_of(wanted.judge)),
         "may_write": may_write,

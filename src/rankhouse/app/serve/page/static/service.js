@@ -12,8 +12,17 @@ function say(text) {
   say.timer = setTimeout(() => (place.textContent = ""), 4000);
 }
 
+const store = (() => {
+  try {
+    return window.localStorage;
+  } catch {
+    return { getItem: () => null, setItem: () => {} }; // a browser that keeps nothing
+  }
+})();
+const areKeysOff = () => store.getItem("rankhouse-keys") === "off";
+
 const typing = (event) =>
-  event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), textarea, select");
+  areKeysOff() || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), textarea, select");
 
 /** Move a mark among items, and the focus with it. */
 function walker(items, mark, target) {
@@ -34,6 +43,24 @@ function walker(items, mark, target) {
     }),
   );
   return { go, by: (step) => go(at < 0 ? 0 : at + step), get item() { return items[at]; }, get at() { return at; } };
+}
+
+// --- keys ----------------------------------------------------------------------------------------------
+
+function showKeys() {
+  const keys = one(".keys");
+  keys.open = !keys.open;
+  if (keys.open) one("summary", keys).focus();
+}
+
+function keySwitch(button) {
+  const tell = () => (button.textContent = areKeysOff() ? "Turn keys on" : "Turn keys off");
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    store.setItem("rankhouse-keys", areKeysOff() ? "on" : "off");
+    tell();
+  });
+  tell();
 }
 
 // --- search --------------------------------------------------------------------------------------------
@@ -78,6 +105,7 @@ function search() {
       k: () => hits.by(-1),
       w: () => hits.item && one("a.why", hits.item)?.click(),
       x: () => hits.item && one("input[name=doc]", hits.item)?.click(),
+      "?": showKeys,
     }[event.key];
     if (act) {
       event.preventDefault();
@@ -91,7 +119,6 @@ function search() {
 function judging(form) {
   const cards = all(".card", form);
   const walk = walker(cards, "current", (card) => card);
-  const keys = one(".keys", form);
   const undo = one("button[name=undo]", form);
   let last = Promise.resolve();
 
@@ -161,7 +188,7 @@ function judging(form) {
       u: () => undo.click(),
       o: () => card && one("details summary", card)?.click(),
       n: () => one("a[data-next]")?.click(),
-      "?": () => (keys.open = !keys.open),
+      "?": showKeys,
     }[event.key];
     const button = card && !act && /^\d$/.test(event.key) ? one(`[data-grade="${event.key}"]`, card) : null;
     if (act || button) event.preventDefault();
@@ -193,6 +220,7 @@ function follow(place) {
   setTimeout(look, 1500);
 }
 
+all("[data-keys]").forEach(keySwitch);
 if (one(".ask")) search();
 const form = one("#judging");
 if (form) judging(form);
