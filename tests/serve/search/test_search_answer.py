@@ -64,3 +64,10 @@ def test_documents_added_while_serving_are_found_by_the_next_question(service, t
     assert [hit.doc_id for hit in search(service, SearchRequest("tugs", "bm25")).hits] == ["d5"]
     assert len(held.index) == 4
     assert len(service.catalogue.view().index) == 5
+
+
+def test_why_nothing_was_found_is_said(service):
+    (said,) = search(service, SearchRequest("Zeppelins, the airships", "bm25")).warnings
+    assert said == "nothing was found; the question's words as they were looked for: zeppelin, airship"
+    (said,) = search(service, SearchRequest("the of", "bm25")).warnings
+    assert said.endswith("none, only stop words or punctuation")

@@ -132,9 +132,17 @@ def search(service: Searching, request: SearchRequest, deadline: Deadline | None
         _hits(view, request, ranked),
         time.monotonic() - started,
         ranked.degraded,
-        (*ranked.warnings, *filter(None, [view.problem])),
+        (*ranked.warnings, *filter(None, [view.problem, _nothing(view, request.query, ranked)])),
         len(ranked.ranking.doc_ids),
     )
+
+
+def _nothing(view: IndexView, query: str, ranked: Ranked) -> str:
+    """Say why nothing was found; "" where something was."""
+    if ranked.ranking.doc_ids:
+        return ""
+    kept = ", ".join(dict.fromkeys(view.index.analyzer(query))) or "none, only stop words or punctuation"
+    return f"nothing was found; the question's words as they were looked for: {kept}"
 
 
 def _hits(view: IndexView, request: SearchRequest, ranked: Ranked) -> tuple[AnswerHit, ...]:
