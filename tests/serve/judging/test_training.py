@@ -20,6 +20,7 @@ from rankhouse.app.serve.judging.training import Busy, TrainingJobs, TrainingReq
 from rankhouse.app.serve.search.answer import SearchRequest, search
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query
 from rankhouse.core.trec import read_qrels, read_run
 
 
@@ -39,28 +40,30 @@ class Parts:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    """Notes of which those that hold the whole question are relevant, and what a judge says of them."""
+    """Notes of which those that hold the whole question are relevant; with the questions and their qrels."""
     draw, words = random.Random(0), [f"word{i}" for i in range(40)]
-    documents, judged = [], []
+    documents, queries, qrels = [], [], {}
     for q in range(15):
         asked = draw.sample(words, 3)
+        queries.append(Query(f"q{q}", " ".join(asked)))
         for d in range(6):
             own = asked if d < 2 else [asked[d % 3], *draw.sample(words, 2)]
             documents.append({"id": f"q{q}d{d}", "text": " ".join(own + draw.sample(words, 5))})
-            judged.append((" ".join(asked), f"q{q}d{d}", 2 if d < 2 else 0))
+            qrels.setdefault(f"q{q}", {})[f"q{q}d{d}"] = 2 if d < 2 else 0
     folder = tmp_path_factory.mktemp("training")
     Index.build(documents, folder / "i", workers=1)
-    return folder / "i", judged
+    return folder / "i", tuple(queries), qrels
 
 
 @pytest.fixture
 def service(index, tmp_path):
-    folder, judged = index
-    parts = Parts(Catalogue({"notes": folder}), JudgementStore(tmp_path / "judged.txt"))
-    for query, doc_id, grade in judged:
-        parts.judgements.judge("ann", query, doc_id, grade)
+    """A service of them; one judgement was made there, over a given one."""
+    folder, queries, qrels = index
+    store = JudgementStore(tmp_path / "judged.txt", queries)
+    parts = Parts(Catalogue({"notes": folder}), store, queries, qrels)
+    store.judge("ann", queries[0].text, "q0d5", 1)
     yield parts
-    parts.judgements.close()
+    store.close()
     for ranker in parts.catalogue.rankers.values():
         ranker.close()
 
@@ -118,7 +121,7 @@ def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, t
     assert (len(learned), len(held_out)) == (12, 3)
     assert not learned.keys() & held_out.keys()
     assert set(read_run(tmp_path / "trained" / "mine" / "valid.run")) == set(held_out)
-    query = service.judgements.queries[0].text
+    query = service.queries[0].text
     answer = search(service, SearchRequest(query, "mine"))
     assert (answer.system, answer.degraded) == ("mine", "")
     assert service.catalogue.ranker("mine").ranker.model.family == "knrm"
@@ -130,6 +133,7 @@ def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, t
     ]
     with pytest.raises(WrongUse, match="was trained already"):
         jobs.begin(TrainingRequest("mine"))
+    assert learned.get("q0", held_out.get("q0"))["q0d5"] == 1
     again = Parts(Catalogue({"notes": service.catalogue.view().index.path}), service.judgements)
     TrainingJobs(tmp_path / "trained", again, again.offer, {}).take_up()
     assert search(again, SearchRequest(query, "mine")).hits == answer.hits
@@ -191,8 +195,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
 
 
 def test_without_a_relevant_document_there_is_nothing_to_learn(service, jobs):
-    while service.judgements.undo("ann"):
-        pass
-    service.judgements.judge("ann", "word1", "q0d0", 0)
+    service.qrels = {"q1": {"q1d1": 0}, "q2": {"elsewhere": 2}, "unknown": {"q1d1": 2}}
+    service.judgements.undo("ann")
     with pytest.raises(WrongUse, match="nothing to learn; judge more"):
         jobs.begin(TrainingRequest("mine"))
