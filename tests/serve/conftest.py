@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-pytest.importorskip("uvicorn")
-pytest.importorskip("prometheus_client")
+NEEDED = ("starlette", "uvicorn", "httptools", "prometheus_client", "jinja2")
+collect_ignore_glob = [] if all(map(importlib.util.find_spec, NEEDED)) else ["*"]
+"""Where the extra ``serve`` is not installed, there is nothing to test."""
 
 
 class Answer(NamedTuple):
