@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from rankhouse.app.explaining.names import unknown
 from rankhouse.app.explaining.systems import RecordedSystem, RunOnRecord, System, agrees, disagreement
@@ -54,6 +55,15 @@ class RerankSystem:
         if query not in self._rankings:
             self._rankings[query] = self._reranked(query, self.first.ranking(query))
         return self._rankings[query]
+
+    def knowing(self, query: Query, ranking: Ranking) -> Self:
+        """Return it with a ranking that it made before, so that it need not be made again.
+
+        Args:
+            query: The question.
+            ranking: What it made of it.
+        """
+        return replace(self, _rankings={**self._rankings, query: ranking})
 
     def _reranked(self, query: Query, ranking: Ranking) -> Ranking:
         run = Run.from_rankings({query.id: ranking})

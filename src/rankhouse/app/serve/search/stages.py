@@ -18,6 +18,7 @@ from rankhouse.app.serve.contracts.errors import DeadlinePassed
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
 from rankhouse.app.serve.engine.futures import waited
 from rankhouse.app.serve.engine.options import asked_split
+from rankhouse.app.serve.search.recent import ReadBy
 from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Query, StoredPair, StoredPassage
 from rankhouse.core.run import Ranking, Run
@@ -104,13 +105,18 @@ def rank(
         )
     if ranker is None:
         return Ranked(first[query.id], runs[0][query.id] if len(runs) > 1 else None, "", warnings)
-    try:
-        read = rerank(ranker.blocking(deadline), first, [query], view.index.documents, plan)
-    except DeadlinePassed:
-        late_one = f"{ranker.name} {_LATE}: this is the first stage's order"
-        return Ranked(first[query.id], None, late_one, warnings)
-    joined = fusion([*runs, read], spec.weights) if spec.fusion else read
-    return Ranked(joined[query.id], first[query.id], "", warnings)
+    key = ReadBy.of(spec, ranker.fingerprint, query.text)
+    ranking = view.recent.get(key)
+    if ranking is None:
+        try:
+            ranking = rerank(ranker.blocking(deadline), first, [query], view.index.documents, plan)[query.id]
+        except DeadlinePassed:
+            late_one = f"{ranker.name} {_LATE}: this is the first stage's order"
+            return Ranked(first[query.id], None, late_one, warnings)
+        view.recent.put(key, ranking)
+    if spec.fusion:
+        ranking = fusion([*runs, Run.from_rankings({query.id: ranking})], spec.weights)[query.id]
+    return Ranked(ranking, first[query.id], "", warnings)
 
 
 def _found(

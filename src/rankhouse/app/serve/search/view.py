@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from rankhouse.app.precomputed import PrecomputedScorer, open_precomputed
 from rankhouse.app.rankers import DenseModel
+from rankhouse.app.serve.search.recent import RecentRankings
 from rankhouse.core.errors import BadIndex, RankhouseError
 from rankhouse.index.dense.exact import ExactSearcher, Searcher
 from rankhouse.index.dense.faiss import FaissSearcher
@@ -44,10 +45,12 @@ class IndexView:
 
     Attributes:
         problem: Why a newer state of it could not be opened; "" where all is well.
+        recent: What rankers made of the latest questions.
     """
 
     def __init__(self, name: str, index: Index) -> None:
         self.name, self.index, self.problem = name, index, ""
+        self.recent = RecentRankings()
         self._lock = threading.Lock()
         self._encoded: dict[str, str] = {}
         self._searchers: dict[tuple[str, str], FoundVectors] = {}

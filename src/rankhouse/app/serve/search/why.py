@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rankhouse.app.explaining.answers import why_documents, why_moved, why_ranking
 from rankhouse.app.explaining.build import SystemOptions, build_system, first_stage_of
 from rankhouse.app.explaining.reranker import RerankSystem
-from rankhouse.app.explaining.systems import System
+from rankhouse.app.explaining.systems import FusedSystem, System
 from rankhouse.app.rankers import DenseModel, is_dense
 from rankhouse.app.reranking import RerankOptions
 from rankhouse.app.serve.engine.deadline import Deadline
 from rankhouse.app.serve.engine.futures import waited
 from rankhouse.app.serve.search.answer import Searching
 from rankhouse.app.serve.search.documents import UnknownDocument
+from rankhouse.app.serve.search.recent import ReadBy
 from rankhouse.app.serve.search.stages import reading_plan
 from rankhouse.app.serve.search.systems import SystemSpec
 from rankhouse.app.serve.search.view import IndexView
@@ -154,19 +155,35 @@ class _Explainer:
         request, query = self.request, Query("query", self.request.query)
         spec = specs[0]
         options = self._options(spec, opened, stored=stored)
+        system = self._system(spec, options, query)
         if request.top is not None:
-            return why_ranking(build_system(self.view.index, options), query, request.top)
+            return why_ranking(system, query, request.top)
         if request.before:
-            now = build_system(self.view.index, options)
-            then = build_system(self.view.index, self._options(specs[1], opened, stored=stored))
-            return why_moved(now, then, query, request.doc_id, request.against)
+            then = self._system(specs[1], self._options(specs[1], opened, stored=stored), query)
+            return why_moved(system, then, query, request.doc_id, request.against)
         ranked = not spec.ranker or spec.joins_ranker
-        system = build_system(self.view.index, options) if ranked else self._reader(options, query)
+        if not ranked:
+            system = self._reader(system, options, query)
         return why_documents(system, query, (request.doc_id,), request.against, ranked=ranked)
 
-    def _reader(self, options: SystemOptions, query: Query) -> System:
-        """Return a reranking system; where it read the documents asked about, it need not read all others."""
+    def _system(self, spec: SystemSpec, options: SystemOptions, query: Query) -> System:
+        """Put a system together; what its ranker made of the question lately is not made again."""
         system = build_system(self.view.index, options)
+        if not spec.ranker:
+            return system
+        mark = self.service.catalogue.ranker(spec.ranker).fingerprint
+        known = self.view.recent.get(ReadBy.of(spec, mark, query.text))
+        if known is None:
+            return system
+        if isinstance(system, FusedSystem):
+            *others, reader = system.systems
+            assert isinstance(reader, RerankSystem)
+            return replace(system, systems=[*others, reader.knowing(query, known)])
+        assert isinstance(system, RerankSystem)
+        return system.knowing(query, known)
+
+    def _reader(self, system: System, options: SystemOptions, query: Query) -> System:
+        """Return a reranking system; where it read the documents asked about, it need not read all others."""
         assert isinstance(system, RerankSystem)
         found = first_stage_of(self.view.index, options).ranking(query).doc_ids
         named = {self.request.doc_id, self.request.against} - {""}

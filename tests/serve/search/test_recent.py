@@ -1,0 +1,79 @@
+"""What a ranker made of a question serves columns, pages and explanations, and is forgotten in time."""
+
+import numpy as np
+import pytest
+
+from rankhouse.app.serve.search.answer import SearchRequest, search
+from rankhouse.app.serve.search.recent import KEPT, ReadBy, RecentRankings
+from rankhouse.app.serve.search.systems import SystemSpec
+from rankhouse.app.serve.search.why import ExplainRequest, explain
+from rankhouse.core.run import Ranking
+
+ASKED = "pilots steer ships"
+
+
+class Counting:
+    """Counts what a model computes."""
+
+    def __init__(self):
+        self.rows = 0
+
+    def batch(self, model, rows, tokens, lost, seconds):
+        self.rows += rows
+
+    def job(self, model, times):
+        pass
+
+
+@pytest.fixture
+def rows(service, monkeypatch):
+    """From a block of work to the passages that the cross-encoder computed for it."""
+    counts = Counting()
+    monkeypatch.setattr(service.catalogue.ranker("cross").worker, "observer", counts)
+
+    def computed(work):
+        before = counts.rows
+        work()
+        return counts.rows - before
+
+    return computed
+
+
+def test_columns_and_explanations_read_the_documents_once(service, rows):
+    read = rows(lambda: search(service, SearchRequest(ASKED, "cross")))
+    assert read > 40
+    assert rows(lambda: search(service, SearchRequest(ASKED, "cross+bm25", k=100))) == 0
+    assert rows(lambda: search(service, SearchRequest(ASKED, "cross", deadline_s=1e-9))) == 0
+    best = search(service, SearchRequest(ASKED, "cross+bm25")).hits[0].doc_id
+    why = ExplainRequest(ASKED, best, "cross+bm25", passes=2)
+    assert 0 < rows(lambda: explain(service, why)) < read / 2
+    assert rows(lambda: search(service, SearchRequest("grain prices", "cross"))) > 10
+
+
+def test_an_explanation_says_the_same_whether_or_not_it_was_searched_for(service, world, rankers):
+    fresh = type(service)(type(service.catalogue)({"harbour": world.index}, rankers))
+    search(service, SearchRequest(ASKED, "cross+bm25"))
+    best = search(service, SearchRequest(ASKED, "cross+bm25")).hits[0].doc_id
+    for system in ("cross", "cross+bm25", "tk+bm25"):
+        why = ExplainRequest(ASKED, best, system, against="d00" if best != "d00" else "d01", passes=4)
+        assert explain(service, why).to_dict() == explain(fresh, why).to_dict()
+
+
+def test_another_depth_split_or_pool_is_read_anew(service, rows):
+    search(service, SearchRequest(ASKED, "cross"))
+    for change in ({"depth": 3}, {"split": "words(9)"}, {"pool": "mean"}, {"models": ("ql",)}):
+        spec = SystemSpec("own", ranker="cross", **change)
+        assert rows(lambda spec=spec: search(service, SearchRequest(ASKED, spec=spec))) > 0
+        assert rows(lambda spec=spec: search(service, SearchRequest(ASKED, spec=spec))) == 0
+
+
+def test_only_the_latest_are_kept():
+    recent, ranking = RecentRankings(), Ranking(("d1",), np.ones(1, np.float32))
+    keys = [ReadBy.of(SystemSpec("a", ranker="cross"), "mark", str(number)) for number in range(KEPT + 1)]
+    for key in keys[:-1]:
+        recent.put(key, ranking)
+    assert recent.get(keys[0]) is ranking
+    recent.put(keys[-1], ranking)
+    assert recent.get(keys[1]) is None
+    assert recent.get(keys[0]) is ranking
+    assert ReadBy.of(SystemSpec("b", ranker="cross", fusion="rrf"), "mark", "0") == keys[0]
