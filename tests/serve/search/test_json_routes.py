@@ -146,6 +146,7 @@ def test_judging_undoing_and_agreeing(ask, served, tmp_path):
     told = fine(ask.get("/api/judgements", params={"query": "q1"}))
     assert told["grades"] == {"d01": {"ann": 2, "ben": 0}, "d02": {"anybody": 1}}
     assert told["merged"] == {"d01": 0, "d02": 1}
+    assert fine(ask.get("/api/judgements"), 422)["error"]["param"] == "query"
     (both,) = fine(ask.get("/api/judgements/agreement"))
     assert (both["first"], both["second"], both["pairs"], both["same"]) == ("ann", "ben", 1, 0.0)
     text = ask.get("/api/judgements/qrels").text

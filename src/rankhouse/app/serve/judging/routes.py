@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
 
 from rankhouse.app.serve.contracts.bodies import answer, read_body
-from rankhouse.app.serve.contracts.errors import Forbidden, Unready
+from rankhouse.app.serve.contracts.errors import Forbidden, Invalid, Unready
 from rankhouse.app.serve.contracts.openapi import Operation, Parameter, describe
 from rankhouse.app.serve.judging.agreement import agreements
 from rankhouse.app.serve.judging.compare import MOST_COMPARED, CompareRequest, compare_runs
@@ -70,6 +70,8 @@ def _judging(service: Service) -> list[BaseRoute]:
 
     async def judgements(request: Request) -> Response:
         asked = request.query_params.get("query", "")
+        if not asked.strip():
+            raise Invalid("query: is missing or empty; give a question's text or its id", "query")
         return answer(await threads.call(_judged, service, asked))
 
     async def judge(request: Request) -> Response:
