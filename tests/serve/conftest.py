@@ -87,7 +87,7 @@ def _running(service):
         assert not thread.is_alive()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def running():
     """From a service to a client of it, for as long as a with-block runs."""
     return _running

@@ -92,18 +92,27 @@ def folder(tmp_path_factory):
     return place
 
 
-@pytest.fixture
-def options(folder, tmp_path):
-    """What a service of the index is told."""
+@pytest.fixture(scope="session")
+def options_for(folder):
+    """From a folder for judgements to what a service of the index is told."""
     from rankhouse.app.serve.host.settings import ServeOptions
 
-    return ServeOptions(
-        indexes={"ships": folder / "index"},
-        queries=folder / "queries.jsonl",
-        qrels=folder / "qrels.txt",
-        judgements=tmp_path / "judged.txt",
-        port=0,
-    )
+    def options(place):
+        return ServeOptions(
+            indexes={"ships": folder / "index"},
+            queries=folder / "queries.jsonl",
+            qrels=folder / "qrels.txt",
+            judgements=place / "judged.txt",
+            port=0,
+        )
+
+    return options
+
+
+@pytest.fixture
+def options(options_for, tmp_path):
+    """What a service of the index is told."""
+    return options_for(tmp_path)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ def test_keys_judge_and_a_reload_keeps_what_was_said(tab, at, served):
         for key in ("2", "0", "1"):
             with page.expect_response("**/judge"):
                 page.keyboard.press(key)
-        page.wait_for_function("document.querySelector('[data-done]').textContent === '3'")
+        page.locator("[data-done]", has_text="3").wait_for()
         ids = [card.get_attribute("data-doc") for card in cards.all()]
         assert store.qrels["q1"] == dict(zip(ids[:3], (2, 0, 1), strict=True))
         assert read_qrels(store.path)["q1"] == store.qrels["q1"]
@@ -25,7 +25,7 @@ def test_keys_judge_and_a_reload_keeps_what_was_said(tab, at, served):
         page.keyboard.press("k")
         with page.expect_response("**/judge"):
             page.keyboard.press("u")
-        page.wait_for_function("document.querySelector('[data-done]').textContent === '2'")
+        page.locator("[data-done]", has_text="2").wait_for()
         assert ids[2] not in store.qrels["q1"]
         assert page.locator(".card.current").get_attribute("data-doc") == ids[2]
         page.keyboard.press("?")
@@ -93,7 +93,7 @@ def test_what_cannot_be_kept_is_said(tab, at, served):
         page.evaluate("document.querySelector('#judging').judge.value = ''")
         page.evaluate("document.querySelector('.card button').value = '7 1 pilots'")
         page.locator(".card button").first.click()
-        page.wait_for_function("document.querySelector('.said').textContent.startsWith('Not kept')")
+        page.locator(".said", has_text="Not kept").wait_for()
         assert page.locator("[data-done]").inner_text() == "0"
     assert served[0].judgements.entries == ()
 

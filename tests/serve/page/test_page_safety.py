@@ -45,11 +45,27 @@ FOCUS = """() => {
 }"""
 
 
+@pytest.fixture(scope="module")
+def served(options_for, running, tmp_path_factory):
+    """One service for all that only looks; two judges have been there."""
+    from rankhouse.app.serve.host.service import open_service
+
+    service = open_service(options_for(tmp_path_factory.mktemp("judged")))
+    service.judgements.judge("anna", "who steers ships?", "pilots", 1)
+    service.judgements.judge("ben", "who steers ships?", "pilots", 2)
+    with running(service) as client:
+        yield service, f"http://127.0.0.1:{client.port}"
+
+
+@pytest.fixture(scope="module")
+def at(served):
+    """The address of the service."""
+    return served[1]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", VIEWS)
-def test_axe_has_no_complaint(name, scheme, tab, at, axe, served):
-    served[0].judgements.judge("anna", "who steers ships?", "pilots", 1)
-    served[0].judgements.judge("ben", "who steers ships?", "pilots", 1)
+def test_axe_has_no_complaint(name, scheme, tab, at, axe):
     for width in (1280, 320) if scheme == "light" else (1280,):
         with tab(axe=True, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
             page.goto(at + VIEWS[name])
