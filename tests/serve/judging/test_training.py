@@ -1,8 +1,13 @@
 """From judgements to a ranker of the service, by real trainings in processes of their own."""
 
+import os
 import random
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -156,6 +161,47 @@ def test_a_training_that_is_ended_goes_on_when_asked_for_again(service, jobs):
     assert jobs.job("long").state != "running"
     fresh = TrainingJobs(jobs.folder, service, service.offer, {})
     assert [one.request.name for one in fresh.jobs()] == ["long"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a kill that nobody can heed is POSIX's")
+def test_a_training_does_not_outlive_a_service_that_is_killed(index, tmp_path):
+    """Else the same request could not go on with it."""
+    script = tmp_path / "starts.py"
+    script.write_text(
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from rankhouse.app.serve.judging.process import started\n"
+        "print(started(sys.argv[2:], Path(sys.argv[1])).pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    queries, qrels, run = (tmp_path / name for name in ("queries.jsonl", "qrels.txt", "first.run"))
+    queries.write_text('{"id": "q", "text": "word1 word2"}\n')
+    qrels.write_text("q 0 q0d0 1\nq 0 q0d3 0\n")
+    run.write_text("q Q0 q0d0 1 2 x\nq Q0 q0d3 2 1 x\n")
+    arguments = ["train", "--ranker", "knrm(min_count=1)", "--index", index[0], "--out", tmp_path / "out",
+                 "--queries", queries, "--qrels", qrels, "--run", run, "--epochs", "100000"]  # fmt: skip
+    service = subprocess.Popen(
+        [sys.executable, script, tmp_path / "said.txt", *arguments], stdout=subprocess.PIPE
+    )
+    with service:
+        number = int(service.stdout.readline())
+        until = time.monotonic() + 60
+        while not (tmp_path / "out" / "log.jsonl").exists():
+            assert time.monotonic() < until, (tmp_path / "said.txt").read_text()
+            time.sleep(0.05)
+        service.kill()
+    while _lives(number):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _lives(number):
+    """Whether there is such a process."""
+    with suppress(ProcessLookupError, FileNotFoundError):
+        os.kill(number, 0)
+        stat = Path(f"/proc/{number}/stat")  # where nobody asks how it ended, it stays there as a zombie
+        return not Path("/proc/self").exists() or ") Z " not in stat.read_text()
+    return False
 
 
 def test_what_a_training_says_when_it_fails_is_kept(service, tmp_path):

@@ -1,10 +1,16 @@
-"""A command of this program in a process of its own, beside the service."""
+"""A command of this program in a process of its own, beside the service, which it does not outlive.
+
+The service holds one end of a pipe, the command the other: however the service ends, the pipe does too.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,11 +26,19 @@ def started(arguments: Sequence[str], said: Path) -> subprocess.Popen[bytes]:
         arguments: As they are typed after ``rankhouse``.
         said: The file that gets what it says.
     """
-    with said.open("wb") as out:
-        process = subprocess.Popen(  # noqa: S603 - this very program
-            [sys.executable, "-m", "rankhouse", *arguments], env={**os.environ, "COLUMNS": "1000"},
-            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+    theirs, ours = os.pipe()
+    try:
+        with said.open("wb") as out:
+            process = subprocess.Popen(  # noqa: S603 - this very program
+                [sys.executable, "-m", __name__, *arguments], env={**os.environ, "COLUMNS": "1000"},
+                stdin=theirs, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    weakref.finalize(process, os.close, ours)
     with suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, process.pid, 10)
     return process
@@ -37,3 +51,15 @@ def last_words(said: Path) -> str:
         found = [number for number, line in enumerate(lines) if line.startswith("rankhouse:")]
         return "\n".join(lines[found[-1] :] if found else lines[-5:]).removeprefix("rankhouse: ")
     return ""
+
+
+def _end_with_the_service() -> None:
+    os.read(0, 1)  # nothing is ever written
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    from rankhouse.app.cli import main
+
+    threading.Thread(target=_end_with_the_service, daemon=True).start()
+    main()
