@@ -19,7 +19,7 @@ def test_a_late_ranker_leaves_the_first_stage(service, busy, system):
     with busy(ranker):
         started = time.monotonic()
         answer = search(service, SearchRequest(asked, system, deadline_s=0.2))
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20  # far from the thirty seconds that the ranker is busy
     assert answer.degraded == "cross did not answer in time: this is the first stage's order"
     assert ids(answer) == ids(search(service, SearchRequest(asked, "bm25")))
     assert {hit.before for hit in answer.hits} == {None}

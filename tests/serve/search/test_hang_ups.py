@@ -36,7 +36,7 @@ def asking(client, body):
 
 def until(condition):
     """Wait for something."""
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < ends
         time.sleep(0.01)
