@@ -17,6 +17,9 @@ from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.text.snippets import snippet
 
+LOOKED_AT = 100_000
+"""Characters of a document, from its beginning, among which the stretch to show is chosen."""
+
 
 @dataclass(frozen=True)
 class SearchOptions:
@@ -77,4 +80,5 @@ def with_snippets(index: Index, question: str, ranking: Ranking) -> SearchResult
     """
     weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in dict.fromkeys(index.analyzer(question))}
     documents = index.documents.fetch(ranking.doc_ids)
-    return SearchResult(ranking, [(d.title, *snippet(d.text, weights, index.analyzer)) for d in documents])
+    shown = ((d.title, *snippet(d.text[:LOOKED_AT], weights, index.analyzer)) for d in documents)
+    return SearchResult(ranking, list(shown))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from rankhouse.app.api.index import Index
+from rankhouse.app.searching import LOOKED_AT
 from rankhouse.app.serve.contracts.errors import UnknownName
 from rankhouse.app.serve.search.answer import SearchRequest, search
 from rankhouse.app.serve.search.catalogue import Catalogue
@@ -71,3 +72,17 @@ def test_why_nothing_was_found_is_said(service):
     assert said == "nothing was found; the question's words as they were looked for: zeppelin, airship"
     (said,) = search(service, SearchRequest("the of", "bm25")).warnings
     assert said.endswith("none, only stop words or punctuation")
+
+
+def test_of_a_very_long_document_the_beginning_is_looked_at_for_a_stretch_to_show(tmp_path):
+    words = "one more line of a log " * (LOOKED_AT // 20)
+    Index.build(
+        [{"id": "log", "text": f"It begins with tugs. {words} It ends with pilots."}],
+        tmp_path / "i",
+        workers=1,
+    )
+    service = Parts(Catalogue({"logs": tmp_path / "i"}))
+    (hit,) = search(service, SearchRequest("tugs pilots", "bm25")).hits
+    assert hit.snippet.startswith("It begins with tugs.")
+    (hit,) = search(service, SearchRequest("pilots", "bm25")).hits
+    assert (hit.snippet[:9], hit.marks) == ("It begins", ())

@@ -169,7 +169,7 @@ def _explain(service: Service, asked: ExplainArguments) -> ToolAnswer:
         asked.query, asked.document, asked.system or "", asked.index or "", asked.against or ""
     )
     told = explain(service, request, Deadline.after(PATIENCE))
-    return ToolAnswer(f"{told.sentence()}\n\n{to_markdown(told)}", {"sentence": told.sentence()})
+    return ToolAnswer(to_markdown(told), {"sentence": told.sentence()})
 
 
 TOOLS: Final[Mapping[str, Tool]] = {
