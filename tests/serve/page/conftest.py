@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api")
-pytest.importorskip("uvicorn")
-
-import rankhouse as rh  # noqa: E402 - after what may skip
+import rankhouse as rh
 
 AXE = Path(__file__).parents[1] / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM = shutil.which("chromium")
@@ -142,6 +139,7 @@ def axe():
 @pytest.fixture(scope="session")
 def browser():
     """Debian's chromium."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: extra dev")
     if CHROMIUM is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
