@@ -85,10 +85,14 @@ class TextIds:
     Args:
         tokenizer: Its truncation and padding are switched off.
         keep: Most ids of one text that can be of use.
+
+    Attributes:
+        room: Bytes of texts and ids that are remembered.
     """
 
     def __init__(self, tokenizer: Tokenizer, keep: int) -> None:
         self._tokenizer, self._keep = plain(tokenizer), keep
+        self.room = _REMEMBERED
         self._known: dict[str, Ids] = {}
         self._bytes = 0
         self._lock = Lock()  # several threads may encode
@@ -150,7 +154,7 @@ class TextIds:
                 if ids is not None and text not in self._known:
                     self._known[text] = ids
                     self._bytes += _cost(text, ids)
-            while self._bytes > _REMEMBERED:
+            while self._bytes > self.room:
                 for text in list(islice(self._known, 1 + len(self._known) // 8)):
                     self._bytes -= _cost(text, self._known.pop(text))
 

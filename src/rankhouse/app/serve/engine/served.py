@@ -6,6 +6,7 @@ Shapes: n pairs or texts, d width of vectors.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -40,6 +41,7 @@ Side = Literal["query", "passage"]
 LONG_SPLIT: Final = "sentences(10, 5)"
 """How long documents are cut for a model with a limit of tokens, where nobody says otherwise."""
 _CHARACTERS = 4  # of a token, about
+_REMEMBERED = 16 * 2**20  # bytes of texts and their ids
 _LONGEST = 32  # of a token with the white space before it, nearly always
 _LOWEST: Final = {"probability": 0.0}
 
@@ -78,6 +80,8 @@ class ServedRanker:
         self.scale = pool.check(ranker)
         self._pairs = Work(ranker.model.encode, ranker.score_encoded)
         self._texts = Work(self._encode_texts, self._vectors)
+        if self.text_ids is not None:
+            self.text_ids.room = _REMEMBERED
 
     def __repr__(self) -> str:
         return f"<served {self.name}: {self.ranker!r}, {self.split}, {self.pool}>"
@@ -350,6 +354,8 @@ def open_served(
     Raises:
         RankhouseError: It cannot be opened, or the split or pool is not known.
     """
+    # oneDNN keeps what it compiles for each number of rows, by default a thousand of them: up to 500 MB
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     threads = compute.threads or torch.get_num_threads()
     ranker = open_ranker(spec, ComputeOptions(compute.precision, compute.device, threads))
     use = _use(spec)

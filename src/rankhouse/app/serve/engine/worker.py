@@ -129,7 +129,7 @@ class ModelWorker:
     def waiting_tokens(self) -> int:
         """Tokens, as estimated, that were admitted and not begun."""
         with self._changed:
-            return sum(job.waiting for job in self._jobs)
+            return sum(job.waiting for job in self._jobs if not job.future.done())
 
     @property
     def waiting_jobs(self) -> int:
@@ -174,9 +174,10 @@ class ModelWorker:
         """Let a job in, or not. A large one counts for half the room only, so that it shuts nobody out."""
         self._refuse_if_closed()
         most = self.capacity // 2
-        waiting = sum(min(other.waiting, most) for other in self._jobs)
-        if waiting and waiting + min(job.waiting, most) > self.capacity:
-            raise Overloaded(sum(other.waiting for other in self._jobs) / (self._rate or _FIRST_RATE))
+        waiting = [other.waiting for other in self._jobs if not other.future.done()]
+        room = self.capacity - min(job.waiting, most)
+        if any(waiting) and sum(min(tokens, most) for tokens in waiting) > room:
+            raise Overloaded(sum(waiting) / (self._rate or _FIRST_RATE))
 
     # --- reading: any thread ----------------------------------------------------------------------
 
