@@ -173,16 +173,16 @@ def measure(found: Sequence[Server], kind: str, file: Path, given: argparse.Name
     print("| " + " | ".join(heads.split()).replace("_", " ") + " |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     with ExitStack() as stack:
-        at = {server: stack.enter_context(running(server, given.threads)) for server in used}
+        at = {server.name: stack.enter_context(running(server, given.threads)) for server in used}
         for server in used:
-            asked(server, at[server], 2, 2, file)  # what is made on first use
+            asked(server, at[server.name], 2, 2, file)  # what is made on first use
         for clients in given.clients:
-            seen: dict[Server, list[dict[str, Any]]] = {server: [] for server in used}
+            seen: dict[str, list[dict[str, Any]]] = {server.name: [] for server in used}
             for _ in range(given.rounds):
                 for server in used:
-                    seen[server].append(asked(server, at[server], clients, given.seconds, file))
+                    seen[server.name].append(asked(server, at[server.name], clients, given.seconds, file))
             for server in used:
-                print(row(server.name, clients, seen[server], seen[used[0]]), flush=True)
+                print(row(server.name, clients, seen[server.name], seen[used[0].name]), flush=True)
 
 
 def row(name: str, clients: int, ours: list[dict[str, Any]], first: list[dict[str, Any]]) -> str:
