@@ -169,6 +169,9 @@ def test_a_folder_without_documents_says_what_is_read(tmp_path):
     (tmp_path / "photo.jpg").write_bytes(b"")
     with claimed(tmp_path) as place, pytest.raises(MissingInput, match=r"1 \.jpg.*\.txt"):
         index_folder(place)
+    (tmp_path / "notes.jsonl").write_text("{}\n")
+    with pytest.raises(MissingInput, match="is a file, not a folder"), claimed(tmp_path / "notes.jsonl"):
+        pass
     with pytest.raises(MissingInput, match="no such folder"), claimed(tmp_path / "absent"):
         pass
 

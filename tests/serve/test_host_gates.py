@@ -117,6 +117,11 @@ def test_every_path_but_the_probes_needs_the_key(guarded):
                     assert status == 401, (method, path, headers)
 
 
+def test_a_wrong_key_is_told_from_none(guarded):
+    assert b"a key is needed" in guarded.get("/metrics").body
+    assert b"not in the service's key file" in guarded.get("/metrics", Authorization="Bearer wrong").body
+
+
 def test_the_key_opens(guarded):
     for headers in (
         {"Authorization": f"Bearer {KEY}"},

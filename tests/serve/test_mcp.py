@@ -75,6 +75,7 @@ def test_an_assistant_searches_reads_and_asks_why(index):
             "explain", {"query": "who steers ships?", "document": "d1", "against": "d3"}
         )
         assert "d1" in text(why)
+        assert text(why).count(" above ") == 1, "the sentence is said once"
         assert "steer" in text(why)
 
         first = await client.call_tool("read_document", {"document": "long"})

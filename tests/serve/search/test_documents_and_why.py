@@ -116,8 +116,8 @@ def test_a_document_below_the_depth_is_told_as_not_read(service):
 
 @pytest.mark.parametrize(("request_", "said"), [
     (ExplainRequest("", "d00"), "query is empty"),
-    (ExplainRequest("ships"), "give either a document"),
-    (ExplainRequest("ships", "d00", top=2), "give either a document"),
+    (ExplainRequest("ships"), "give document"),
+    (ExplainRequest("ships", "d00", top=2), "give document"),
     (ExplainRequest("ships", top=50), "ask for 1 to 20"),
     (ExplainRequest("ships", top=2, against="d00"), "leave out against"),
     (ExplainRequest("ships", "d00", passes=1), "passes=1: give 2 to 1,024"),

@@ -76,6 +76,20 @@ class Changes(NamedTuple):
         return ", ".join(f"{len(paths):,} {what}" for paths, what in parts if paths) or "nothing changed"
 
 
+def check_folder(folder: Path) -> None:
+    """Raise what is wrong with a path that is to be a folder of files.
+
+    Args:
+        folder: The path.
+
+    Raises:
+        MissingInput: It is no folder.
+    """
+    if not folder.is_dir():
+        what = "is a file, not a folder" if folder.exists() else "there is no such folder"
+        raise MissingInput(f"{folder}: {what}; name the one that holds your files")
+
+
 def look(folder: Path, before: Mapping[str, FileState]) -> tuple[dict[str, FileState], Counter[str]]:
     """Look at a folder's files; only those whose size or time is another are read.
 
@@ -89,12 +103,11 @@ def look(folder: Path, before: Mapping[str, FileState]) -> tuple[dict[str, FileS
     Raises:
         MissingInput: There is no such folder.
     """
-    if not folder.is_dir():
-        raise MissingInput(f"{folder}: there is no such folder; name the one that holds your files")
+    check_folder(folder)
     files, others = dict[str, FileState](), Counter[str]()
     for path in _walk(folder):
         if kind_of(path) not in KINDS:
-            others[path.suffix.lower() or "no ending"] += 1
+            others[path.suffix.lower() or "without an ending"] += 1
             continue
         name = path.relative_to(folder).as_posix()
         try:

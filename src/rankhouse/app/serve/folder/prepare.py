@@ -27,7 +27,16 @@ from typing import Any, NamedTuple
 from rankhouse.app import console
 from rankhouse.app.demo.neural import PASSAGE_WORDS, minilm
 from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.app.serve.folder.files import KINDS, STATE, FileState, FolderState, Reading, compare, look
+from rankhouse.app.serve.folder.files import (
+    KINDS,
+    STATE,
+    FileState,
+    FolderState,
+    Reading,
+    check_folder,
+    compare,
+    look,
+)
 from rankhouse.app.serve.folder.remember import RememberingEncoder
 from rankhouse.core.errors import MissingInput, RankhouseError, WrongUse
 from rankhouse.core.outputs import writing_failures
@@ -93,8 +102,7 @@ def claimed(folder: Path) -> Iterator[Place]:
         WrongUse: Another process holds it.
         OutputFailed: Nothing may be written there.
     """
-    if not folder.is_dir():
-        raise MissingInput(f"{folder}: there is no such folder; name the one that holds your files")
+    check_folder(folder)
     place = Place(folder)
     with writing_failures(place.state):
         place.state.mkdir(exist_ok=True)

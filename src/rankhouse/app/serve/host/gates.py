@@ -208,7 +208,10 @@ def _ask_for_key(scope: Scope, headers: Headers) -> Response:
         query = scope["query_string"].decode("latin-1")
         there = scope["path"] + (f"?{query}" if query else "")
         return RedirectResponse(f"{LOGIN}?next={quote(there, safe='')}", 303)
-    message = "a key is needed: send  Authorization: Bearer KEY  with one of the service's key file"
+    given = "authorization" in headers or "x-api-key" in headers
+    message = (
+        "this key is not in the service's key file" if given else "a key is needed"
+    ) + ": send  Authorization: Bearer KEY  with one of the service's key file"
     return refusal(scope, Unauthorized(message))
 
 

@@ -60,7 +60,7 @@ def show(service: Service, request: Request) -> Response:
     content = {
         "title": "Train",
         "summary": f"A ranker of your own from {len(pairs):,} judged documents, {relevant:,} of them "
-                   "relevant. When it is done, it is one system more to search with and to compare.",
+                   "relevant. When it is done, it is one more system to search with and to compare.",
         "notes": () if is_open else (_ADVICE,),
         "may_train": is_open and bool(getattr(caller, "may_write", True)) and bool(relevant),
         "starts": [(name, _named(service, name)) for name in starts],

@@ -133,7 +133,7 @@ class Catalogue:
         self._rankers.add(ranker)
 
     def add_system(self, spec: SystemSpec) -> None:
-        """Offer one system more, from now on, before the usual one of that name."""
+        """Offer one more system, from now on, before the usual one of that name."""
         self._systems = {**self._systems, spec.name: spec}
 
     def systems(self, index: str = "") -> dict[str, SystemSpec]:

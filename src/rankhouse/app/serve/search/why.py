@@ -104,7 +104,9 @@ def _check(request: ExplainRequest) -> None:
     if not request.query.strip():
         raise WrongUse("query is empty: say what was looked for")
     if bool(request.doc_id) == (request.top is not None):
-        raise WrongUse("give either a document, with another to hold it against, or top, the first so many")
+        raise WrongUse(
+            "give document (and against, another to hold it against), or top, how many of the first"
+        )
     if request.top is not None and not 1 <= request.top <= MOST_TOP:
         raise WrongUse(f"top={request.top}: ask for 1 to {MOST_TOP} documents")
     if request.top is not None and (request.against or request.before):
