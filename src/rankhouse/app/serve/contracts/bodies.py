@@ -99,8 +99,9 @@ def _refuse(error: msgspec.ValidationError) -> NoReturn:
     reason = reason[:1].lower() + reason[1:]
     if place is None:
         raise Invalid(f"the body: {reason}") from None
-    kind = Empty if reason.startswith("expected `array` of length >= 1") else Invalid
-    raise kind(f"{place}: {reason}", place) from None
+    if reason.startswith("expected `array` of length >= 1"):
+        raise Empty(f"{place} is empty; give at least one", place) from None
+    raise Invalid(f"{place}: {reason}", place) from None
 
 
 def _amended(body: bytes) -> bytes:
