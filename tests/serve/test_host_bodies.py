@@ -179,6 +179,18 @@ def test_a_body_that_drips_is_ended(client, worker):
     assert worker.bodies == 0
 
 
+def test_a_body_has_no_credit_for_what_came_early(client, worker):
+    """Else a large body without its last byte would be held for as long as all of it could have taken."""
+    with client.connect() as line:
+        line.sendall(
+            b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99000\r\n\r\n" + b"x" * 90_000
+        )
+        begun = time.monotonic()
+        assert line.recv(10_000).startswith(b"HTTP/1.1 408 ")
+        assert time.monotonic() - begun < 3
+    assert worker.bodies == 0
+
+
 @pytest.mark.parametrize("begin", [b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: "])
 def test_a_head_that_does_not_come_is_ended(client, begin):
     with client.connect() as line:

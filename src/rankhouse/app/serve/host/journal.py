@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rankhouse.app.console import visible
 from rankhouse.app.serve.host.metrics import HttpMetrics
 from rankhouse.app.serve.host.refusals import refusal
+from rankhouse.core.errors import OutputFailed
 from rankhouse.core.outputs import writing_failures
 
 _HUNG_UP = 499  # as nginx counts clients that went away
@@ -102,6 +103,16 @@ class Audit:
                 os.fsync(number)
             finally:
                 os.close(number)
+
+    def note(self, deed: str, who: str, **facts: object) -> None:
+        """Write one line of what is done and kept elsewhere; a full disk is told the operator, not the doer.
+
+        Args: as for :meth:`record`.
+        """
+        try:
+            self.record(deed, who, **facts)
+        except OutputFailed as error:
+            sys.stderr.write(f"no audit line of {deed} by {who}: {error}\n")
 
 
 class Journal:

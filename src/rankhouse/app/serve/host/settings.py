@@ -17,7 +17,7 @@ class Limits:
         body: Bytes of a request's body; more is refused before it is read.
         patience: Seconds in which the head of a request, the first bytes of its body, or the next bytes of
             an answer must get across.
-        slowest: Bytes a second that a body must arrive with once the patience is over.
+        slowest: Bytes a second that a body must arrive with over each stretch of the patience.
         request: Seconds until a request that has not begun to be answered ends with 504.
         grace: Seconds that requests have to finish after SIGTERM.
         queue_tokens: Tokens of work that wait for a model at most; 0 for the engine's own bound.

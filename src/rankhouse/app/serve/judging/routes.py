@@ -204,7 +204,7 @@ def _judge(service: Service, body: JudgementBody, who: str) -> JudgementInfo:
     _, document = read_document(service, body.index or "", body.document)
     entry = store.judge(judge, _text(service, body.query), document.id, body.grade, body.systems or ())
     facts = {"judge": judge, "query": entry.query_id, "document": entry.doc_id, "grade": entry.grade}
-    service.audit.record("judge", who, **facts)
+    service.audit.note("judge", who, **facts)
     return JudgementInfo.of(entry)
 
 
@@ -213,7 +213,7 @@ def _undo(service: Service, body: UndoBody, who: str) -> UndoneResponse:
     entry = _store(service).undo(judge)
     if entry is None:
         return UndoneResponse(None)
-    service.audit.record("undo", who, judge=judge, query=entry.query_id, document=entry.doc_id)
+    service.audit.note("undo", who, judge=judge, query=entry.query_id, document=entry.doc_id)
     return UndoneResponse(JudgementInfo.of(entry))
 
 

@@ -160,7 +160,7 @@ def write(service: Service, pools: Pools, request: Request, form: asked.Fields) 
     if form.get("undo"):
         entry = store.undo(wanted.judge)
         if entry is not None:
-            service.audit.record("undo", who, judge=wanted.judge, query=entry.query_id, document=entry.doc_id)
+            service.audit.note("undo", who, judge=wanted.judge, query=entry.query_id, document=entry.doc_id)
         told: dict[str, object] = {"doc": None, "grade": None, "query": ""}
         if entry is not None:
             told = {"doc": entry.doc_id, "grade": entry.grade, "query": entry.query}
@@ -174,7 +174,7 @@ def write(service: Service, pools: Pools, request: Request, form: asked.Fields) 
         pool = pools.kept(query, wanted.index, wanted.systems, wanted.depth)  # no word waits for a model
         showed = list(pool.ranks.get(doc_id, ())) if pool else []
         store.judge(wanted.judge, query.text, doc_id, grade, showed)
-        service.audit.record("judge", who, judge=wanted.judge, query=query.id, document=doc_id, grade=grade)
+        service.audit.note("judge", who, judge=wanted.judge, query=query.id, document=doc_id, grade=grade)
         told = {"doc": doc_id, "grade": grade, "query": query.text}
     if not wants_html(request):
         return JSONResponse({**told, "can_undo": bool(store.qrels_of(wanted.judge))})
