@@ -86,10 +86,10 @@ def demo_options(folder: Path) -> ServeOptions:
     rankers = {}
     encoder = minilm()
     if encoder is not None:
-        if (folder / "tk" / "training").is_dir():
-            rankers["tk"] = str(folder / "tk" / "training")
         if (folder / "index" / "vectors" / "default").is_dir():
             rankers[ENCODER] = f"biencoder({str(encoder)!r})"
+        if (folder / "tk" / "training").is_dir():
+            rankers["tk"] = str(folder / "tk" / "training")
     return ServeOptions(
         {"demo": folder / "index"},
         rankers,

@@ -158,7 +158,8 @@ class Catalogue:
         """Return a system.
 
         Args:
-            name: Its name; "" for the default: the first ranker's, else the hybrid one, else bm25.
+            name: Its name; "" for the default, which the first ranker decides: its own where it reads
+                documents, the hybrid one where it is an encoder; bm25 where there is none.
             index: Of which index; "" for the default.
 
         Raises:
@@ -166,7 +167,10 @@ class Catalogue:
         """
         systems = self.systems(index)
         if not name:
-            return max(systems.values(), key=lambda spec: (bool(spec.ranker), len(spec.models)))
+            first_stages = [spec for spec in systems.values() if not spec.ranker]
+            return systems.get(next(iter(self._rankers), "")) or max(
+                first_stages, key=lambda spec: len(spec.models)
+            )
         if name not in systems:
             raise UnknownName("system", name, systems, "system")
         return systems[name]
