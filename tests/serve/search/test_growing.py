@@ -106,6 +106,8 @@ def test_an_encoder_without_vectors_reads_documents_and_gets_its_systems_once_it
     shutil.rmtree(tmp_path / "my.index" / "vectors")
     assert "dense" not in own.catalogue.systems()
     assert "bi" in own.catalogue.systems()
+    readers = [name for name, one in own.catalogue.systems().items() if one.ranker]
+    assert own.catalogue.system().name == readers[0]
     with pytest.raises(UnknownName):
         ask(own, "high water", "dense")
     command("encode", "--index", "my.index", "--ranker", world.specs["bi"], *world.cpu)

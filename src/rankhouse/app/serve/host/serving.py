@@ -109,6 +109,8 @@ def start(options: ServeOptions, *, opens: bool = False) -> None:
         if opens:
             webbrowser.open(address)
 
+    if options.rankers:  # the longest wait of a start
+        console.say(f"opening {', '.join(options.rankers)} ...")
     try:
         service = open_service(options)
         try:

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from rankhouse.app.rankers import is_dense
 from rankhouse.app.searching import with_snippets
 from rankhouse.app.serve.judging.known import known_queries
 from rankhouse.app.serve.judging.store import LONGEST_NAME, JudgementStore
@@ -25,6 +26,7 @@ from rankhouse.core.results import Marks
 
 if TYPE_CHECKING:
     from rankhouse.app.serve.host.service import Service
+    from rankhouse.app.serve.search.systems import SystemSpec
 
 DEPTHS = (5, 10, 20, 50)
 MOST_SYSTEMS = 12
@@ -215,10 +217,16 @@ def _asked(service: Service, request: Request, fields: asked.Fields) -> Asked:
         asked.words(fields, "query"),
         judge,
         view.name,
-        tuple(systems or list(service.catalogue.systems(view.name))[:3]),
+        tuple(systems or _usual_pool(service.catalogue.systems(view.name))),
         asked.number(fields, "depth", DEPTHS[1], 1, 100),
         bool(fields.get("blind")) or is_new,
     )
+
+
+def _usual_pool(systems: Mapping[str, SystemSpec]) -> list[str]:
+    """Return the first model of words and two that read or encode: a pool gains where systems differ."""
+    others = [name for name, one in systems.items() if one.ranker or any(map(is_dense, one.models))]
+    return list(dict.fromkeys([*[*systems][:1], *others, *systems]))[:3]
 
 
 def _choose(service: Service, request: Request, wanted: Asked) -> Response:
