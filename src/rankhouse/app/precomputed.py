@@ -271,7 +271,7 @@ class _TokenScores:
 
     def _encode(self, pairs: Sequence[StoredPair]) -> Packed:
         """Put stored ids of passages beside those of their queries; safe in a thread."""
-        from rankhouse.models.pair_encoding import Ids
+        from rankhouse.models.text_ids import Ids
 
         rows = np.array([pair.passage.row for pair in pairs], np.int64)
         totals = self._store.lengths(rows).tolist()

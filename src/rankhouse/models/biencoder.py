@@ -34,8 +34,9 @@ from rankhouse.models.checkpoint import (
     read_config,
 )
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import TextIds, TextReader, plain, text_layout
+from rankhouse.models.pair_encoding import TextReader, text_layout
 from rankhouse.models.sentence_transformers import Pooling, Settings, read_dense, read_settings
+from rankhouse.models.text_ids import TextIds, plain
 from rankhouse.models.text_vectors import Finish, VectorScorer
 from rankhouse.models.transformer_encoders import encoder_of, length_limit, padded
 from rankhouse.nn.compute import Compute

@@ -32,7 +32,8 @@ from rankhouse.models.checkpoint import (
     read_config,
 )
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import PairReader, TextIds, pair_layout, plain
+from rankhouse.models.pair_encoding import PairReader, pair_layout
+from rankhouse.models.text_ids import TextIds, plain
 from rankhouse.models.transformer_encoders import (
     by_length,
     encoder_of,

@@ -34,7 +34,8 @@ from rankhouse.models.checkpoint import (
     read_tensor,
 )
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import Layout, PairReader, TextIds, plain
+from rankhouse.models.pair_encoding import Layout, PairReader
+from rankhouse.models.text_ids import TextIds, plain
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.layers.t5 import T5FirstStep, T5Sizes

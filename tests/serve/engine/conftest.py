@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rankhouse.app.rankers import ComputeOptions
-from rankhouse.app.serve.engine.served import open_served
+from rankhouse.app.serve.engine.rankers import open_served
 
 _spec = importlib.util.spec_from_file_location("tiny_models", Path(__file__).parents[1] / "tiny_models.py")
 tiny_models = importlib.util.module_from_spec(_spec)

@@ -12,7 +12,7 @@ from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.serve.contracts.errors import DeadlinePassed, NotThisModel, UnknownName
 from rankhouse.app.serve.engine.choice import choose
 from rankhouse.app.serve.engine.deadline import Deadline
-from rankhouse.app.serve.engine.served import open_served
+from rankhouse.app.serve.engine.rankers import open_served
 from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.ranking.rerank import rerank

@@ -17,7 +17,7 @@ pytest.importorskip("blingfire")
 from rankhouse.app.api.index import Index
 from rankhouse.app.rankers import ComputeOptions
 from rankhouse.app.serve.contracts.errors import UnknownName
-from rankhouse.app.serve.engine.served import open_served
+from rankhouse.app.serve.engine.rankers import open_served
 from rankhouse.app.serve.judging.compare import CompareRequest, compare_runs
 from rankhouse.app.serve.judging.runs import SystemRuns
 from rankhouse.app.serve.judging.store import JudgementStore

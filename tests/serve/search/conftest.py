@@ -21,7 +21,7 @@ from transformers.utils import logging
 from rankhouse.app.api.index import Index
 from rankhouse.app.cli import main
 from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.app.serve.engine.served import Rankers, open_served
+from rankhouse.app.serve.engine.rankers import Rankers, open_served
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import Query

@@ -6,40 +6,33 @@ Shapes: n pairs or texts, d width of vectors.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
 
-from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.serve.contracts.errors import NotThisModel
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
 from rankhouse.app.serve.engine.futures import then, waited
 from rankhouse.app.serve.engine.jobs import Numbers, Outcome, Work
 from rankhouse.app.serve.engine.worker import ModelWorker
-from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import PROBABLE, scale_of
-from rankhouse.models import bundle
 from rankhouse.models.biencoder import BiEncoder, compare
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.dense_ranker import DenseRanker
-from rankhouse.models.pair_encoding import TextIds
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.ranking.pool import POOLS, Pool
-from rankhouse.text.split import SPLITTERS, Splitter
+from rankhouse.models.text_ids import TextIds
+from rankhouse.ranking.pool import Pool
+from rankhouse.text.split import Splitter
 
 T = TypeVar("T")
 Side = Literal["query", "passage"]
 
-LONG_SPLIT: Final = "sentences(10, 5)"
-"""How long documents are cut for a model with a limit of tokens, where nobody says otherwise."""
 _CHARACTERS = 4  # of a token, about
 _REMEMBERED = 16 * 2**20  # bytes of texts and their ids
 _LONGEST = 32  # of a token with the white space before it, nearly always
@@ -301,79 +294,3 @@ class BlockingRanker:
     def _encode(self, texts: Sequence[str], side: Side) -> FloatArray:
         outcome = waited(self._served.encode(texts, side, self._deadline), self._deadline)
         return np.nan_to_num(outcome.values)
-
-
-class Rankers(Mapping[str, ServedRanker]):
-    """The rankers of a service by name, the first of them the default."""
-
-    def __init__(self, rankers: Iterable[ServedRanker] = ()) -> None:
-        self._rankers = {ranker.name: ranker for ranker in rankers}
-
-    def __getitem__(self, name: str) -> ServedRanker:
-        return self._rankers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._rankers))
-
-    def __len__(self) -> int:
-        return len(self._rankers)
-
-    def add(self, ranker: ServedRanker) -> None:
-        """Serve one more; one of that name is replaced and closed."""
-        before = self._rankers.get(ranker.name)
-        self._rankers[ranker.name] = ranker
-        if before is not None and before is not ranker:
-            before.close()
-
-    def close(self) -> None:
-        """End the threads of all."""
-        for ranker in self._rankers.values():
-            ranker.close()
-
-
-def open_served(
-    name: str,
-    spec: str,
-    compute: ComputeOptions,
-    *,
-    split: str = "",
-    pool: str = "",
-    capacity: int = 0,
-) -> ServedRanker:
-    """Open a ranker to be served.
-
-    Args:
-        name: What requests call it.
-        spec: A bundle's folder, a training's, or a checkpoint by its family.
-        compute: Precision, device and threads.
-        split: How documents are cut, in notation; "" as its bundle says, else windows of sentences for models
-            with a limit of tokens, whole for models of words.
-        pool: How passages' scores become a document's; "" as its bundle says, else max.
-        capacity: Tokens of work that may wait for it; 0 for the usual bound.
-
-    Raises:
-        RankhouseError: It cannot be opened, or the split or pool is not known.
-    """
-    # oneDNN keeps what it compiles for each number of rows, by default a thousand of them: up to 500 MB
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-    threads = compute.threads or torch.get_num_threads()
-    ranker = open_ranker(spec, ComputeOptions(compute.precision, compute.device, threads))
-    use = _use(spec)
-    by_tokens = isinstance(ranker.model, TokenModel | BiEncoder)
-    cut = split or use.get("split") or (LONG_SPLIT if by_tokens else "whole")
-    return ServedRanker(
-        name,
-        spec,
-        ranker,
-        ModelWorker(name, capacity),
-        split=notation.make(cut, SPLITTERS, "splitter"),
-        pool=notation.make(pool or use.get("pool") or "max", POOLS, "pool"),
-    )
-
-
-def _use(spec: str) -> Mapping[str, str]:
-    """Return how a bundle says documents are meant to be passed to it; nothing for a checkpoint."""
-    for folder in (Path(spec) / "ranker", Path(spec)):
-        if (folder / bundle.MANIFEST).is_file():
-            return bundle.read_manifest(folder).use
-    return {}

@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-disable_created_metrics()  # when each counter began: half of the page, and nobody asks
+# When each counter began is half of the page, and nobody asks.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client has no type for it
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 

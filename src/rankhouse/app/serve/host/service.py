@@ -97,7 +97,7 @@ class Service:
             RankhouseError: It cannot be opened.
         """
         try:
-            from rankhouse.app.serve.engine.served import open_served
+            from rankhouse.app.serve.engine.rankers import open_served
         except ImportError as error:
             raise MissingExtra(f"the ranker {spec}", "neural") from error
         options = self.options

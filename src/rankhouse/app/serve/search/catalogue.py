@@ -126,7 +126,7 @@ class Catalogue:
 
     def add_ranker(self, ranker: ServedRanker) -> None:
         """Offer one ranker more, from now on; one of that name is replaced."""
-        from rankhouse.app.serve.engine.served import Rankers
+        from rankhouse.app.serve.engine.rankers import Rankers
 
         if not isinstance(self._rankers, Rankers):
             self._rankers = Rankers(self._rankers.values())
