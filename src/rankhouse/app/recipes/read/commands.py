@@ -18,7 +18,7 @@ from rankhouse.core.errors import WrongUse
 NEUTRAL = frozenset({"threads", "device", "cache", "workers", "processes"})
 """Options that change how fast, not what; the key of a step leaves them out."""
 
-_NOT_STEPS = frozenset({"run", "serve", "doctor"})
+_NOT_STEPS = frozenset({"run", "serve", "up", "doctor"})
 CACHE = "cache"
 """The one option that names a folder several steps may write into."""
 _RUNNERS_OWN = frozenset({"out", "json", "help"})
