@@ -118,7 +118,20 @@ def dense_searcher(index: Index, model: DenseModel) -> Searcher:
     """
     vectors = Vectors.open(vectors_folder(index.path, model.name))
     vectors.require(documents=len(index), collection=index.fingerprint)
-    return ExactSearcher(vectors) if model.vectors == "exact" else FaissSearcher.open(vectors, model.vectors)
+    return searcher_of(vectors, model.vectors)
+
+
+def searcher_of(vectors: Vectors, structure: str) -> Searcher:
+    """Return what searches vectors.
+
+    Args:
+        vectors: Of an index.
+        structure: "exact", or the name of one that was built for them.
+
+    Raises:
+        MissingInput: There is no such structure.
+    """
+    return ExactSearcher(vectors) if structure == "exact" else FaissSearcher.open(vectors, structure)
 
 
 def dense_run(

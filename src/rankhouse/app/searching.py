@@ -64,10 +64,25 @@ def search_with(
             dense = DenseModel.parse(model)
             runs.append(dense_run(index, dense, queries, options.k, options.compute, show(model)))
         else:
-            notation.choose(notation.parse(model).name, {**WEIGHTINGS, "dense": DenseModel}, "model")
-            lexical = LexicalOptions(model, options.feedback, options.k, options.compute.threads)
+            lexical = lexical_options(model, options.feedback, options.k, options.compute.threads)
             runs.append(retrieve(index, queries, lexical, show(model)))
     return runs[0] if len(runs) == 1 else fusion(runs).top(options.k)
+
+
+def lexical_options(model: str, feedback: str, k: int, threads: int) -> LexicalOptions:
+    """Return how to search with a model that is not dense.
+
+    Args:
+        model: In notation.
+        feedback: In notation; "" for none.
+        k: Documents a query.
+        threads: Queries at a time; 0 for the processor's number.
+
+    Raises:
+        WrongUse: There is no such model; names dense ones too.
+    """
+    notation.choose(notation.parse(model).name, {**WEIGHTINGS, "dense": DenseModel}, "model")
+    return LexicalOptions(model, feedback, k, threads)
 
 
 def with_snippets(index: Index, question: str, ranking: Ranking) -> SearchResult:

@@ -126,13 +126,24 @@ def write_run(run: Run, path: Path | str, tag: str = "rankhouse") -> None:
     if not tag.isprintable():
         raise WrongUse(f"the tag {tag!a} holds a control character or is not UTF-8; use plain letters")
     with writing(Path(path)) as out:
-        for query_id in run:
-            doc_ids, scores = run[query_id]
-            _check_columns(query_id, doc_ids)
-            out.writelines(
-                f"{query_id} Q0 {doc_id} {rank} {score} {tag}\n"
-                for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.astype(str), strict=True), 1)
-            )
+        out.writelines(run_rows(run, tag))
+
+
+def run_rows(run: Run, tag: str) -> Iterator[str]:
+    """Stream the lines of a TREC run, as :func:`write_run` writes them.
+
+    Args:
+        run: The run.
+        tag: The last column; whoever calls sees that it can be one.
+
+    Raises:
+        WrongUse: An id has white space in it.
+    """
+    for query_id in run:
+        doc_ids, scores = run[query_id]
+        _check_columns(query_id, doc_ids)
+        for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.astype(str), strict=True), 1):
+            yield f"{query_id} Q0 {doc_id} {rank} {score} {tag}\n"
 
 
 def _check_columns(query_id: str, doc_ids: Iterable[str]) -> None:
@@ -220,6 +231,19 @@ def write_qrels(qrels: Qrels, path: Path | str) -> None:
         OutputFailed: The file cannot be written; whatever stood there before still does.
     """
     with writing(Path(path)) as out:
-        for query_id, judged in qrels.items():
-            _check_columns(query_id, judged)
-            out.writelines(f"{query_id} 0 {doc_id} {grade}\n" for doc_id, grade in judged.items())
+        out.writelines(qrels_rows(qrels))
+
+
+def qrels_rows(qrels: Qrels) -> Iterator[str]:
+    """Stream the lines of TREC qrels, as :func:`write_qrels` writes them.
+
+    Args:
+        qrels: The judgements.
+
+    Raises:
+        WrongUse: An id is empty or has white space in it.
+    """
+    for query_id, judged in qrels.items():
+        _check_columns(query_id, judged)
+        for doc_id, grade in judged.items():
+            yield f"{query_id} 0 {doc_id} {grade}\n"

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rankhouse.labels.kappa import cohens_kappa
 from rankhouse.labels.votes import ASKED, JUDGE, TEACHER, TRUTH, YES, Counts, Panel
 
 
@@ -48,11 +49,8 @@ class Confusion(NamedTuple):
     @property
     def kappa(self) -> float:
         """Cohen's kappa; NaN where chance alone agrees fully, as when both always say yes."""
-        n, yes_1, yes_2 = self.pairs, self.both + self.only_first, self.both + self.only_second
-        chance = yes_1 * yes_2 + (n - yes_1) * (n - yes_2)  # times n squared, to stay with whole numbers
-        if not n or chance == n * n:
-            return math.nan
-        return ((self.both + self.neither) * n - chance) / (n * n - chance)
+        answers = ((1, 1), (1, 0), (0, 1), (0, 0))
+        return cohens_kappa(dict(zip(answers, self[2:], strict=True)))
 
     @property
     def precision(self) -> float:

@@ -102,6 +102,14 @@ def test_judgements_given_here_count_over_those_given_before_at_once(service):
     assert len(after.rows) == 3
 
 
+def test_few_judged_questions_are_warned_of_and_many_are_not(service):
+    told = done(service, CompareRequest(("bm25", "ql")))
+    assert told.notes[-1] == ("only 2 judged questions: what systems differ by may be luck; judge 10 or more")
+    for number in range(8):
+        service.judgements.judge("ann", f"ships {number}", "d3", 2)
+    assert not any("may be luck" in note for note in done(service, CompareRequest(("bm25", "ql"))).notes)
+
+
 def test_a_grown_index_makes_its_runs_anew(service, tmp_path):
     before = done(service, CompareRequest(("bm25",), "R@10"))
     Index.open(tmp_path / "my.index").append([{"id": "d5", "text": "pilots steer"}], workers=1)
@@ -132,6 +140,8 @@ def test_what_cannot_be_compared_is_refused(service):
         compare_runs(service, CompareRequest(("bm52",)))
     with pytest.raises(WrongUse, match="0 runs: name 1 to 8"):
         compare_runs(service, CompareRequest(()))
+    with pytest.raises(UnknownName, match='no run among those compared "ql"'):
+        compare_runs(service, CompareRequest(("bm25", "bm25+rm3")), against="ql")
     service.qrels = {}
     with pytest.raises(WrongUse, match="nothing is judged yet"):
         compare_runs(service, CompareRequest(("bm25",)))

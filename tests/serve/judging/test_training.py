@@ -113,7 +113,7 @@ def compared(service, jobs, request):
 
 def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, tmp_path):
     job = jobs.begin(TrainingRequest("mine", epochs=2, rate=0.01))
-    assert (job.state, len(job.queries), job.held_out) == ("running", 15, 3)
+    assert (job.state, len(job.queries), job.held_out, job.warnings) == ("running", 15, 3, ())
     with pytest.raises(Busy, match='the training "mine" runs'):
         jobs.begin(TrainingRequest("other"))
     job = ended(jobs, "mine")
@@ -238,6 +238,14 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
         jobs.job("mine")
     with pytest.raises(WrongUse, match="only reads"):
         TrainingJobs(None, service, service.offer, {}).begin(TrainingRequest("a"))
+
+
+def test_few_judged_questions_are_warned_of(service, jobs):
+    service.qrels = {query_id: service.qrels[query_id] for query_id in ("q1", "q2")}
+    job = jobs.begin(TrainingRequest("few", epochs=900))
+    said = "only 3 questions with a relevant document: none were held out to choose the best step by"
+    assert (job.held_out, job.warnings) == (0, (f"{said}; judge 10 or more",))
+    assert jobs.cancel("few").warnings == job.warnings
 
 
 def test_without_a_relevant_document_there_is_nothing_to_learn(service, jobs):

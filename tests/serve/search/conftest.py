@@ -172,3 +172,24 @@ def busy():
         waiting.result()
 
     return held
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    """From a ranker to the count of what its model computes from now on."""
+
+    class Counts:
+        rows = 0
+
+        def batch(self, model, rows, tokens, lost, seconds):
+            self.rows += rows
+
+        def job(self, model, times):
+            pass
+
+    def counted(ranker):
+        counts = Counts()
+        monkeypatch.setattr(ranker.worker, "observer", counts)
+        return counts
+
+    return counted

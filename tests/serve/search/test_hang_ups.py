@@ -12,19 +12,6 @@ from rankhouse.app.serve.host.settings import ServeOptions
 from rankhouse.app.serve.search.catalogue import Catalogue
 
 
-class Counting:
-    """Counts what a model computes."""
-
-    def __init__(self):
-        self.rows = 0
-
-    def batch(self, model, rows, tokens, lost, seconds):
-        self.rows += rows
-
-    def job(self, model, times):
-        pass
-
-
 def asking(client, body):
     """Send a question and do not read the answer."""
     content = json.dumps(body).encode()
@@ -43,10 +30,10 @@ def until(condition):
 
 
 @pytest.mark.parametrize("system", ["cross", "cross+bm25"])
-def test_who_hangs_up_frees_the_model(world, rankers, running, busy, monkeypatch, system):
+def test_who_hangs_up_frees_the_model(world, rankers, running, busy, counting, monkeypatch, system):
     catalogue = Catalogue({"harbour": world.index}, rankers)
-    service, ranker, counts = Service(ServeOptions(port=0), catalogue), rankers["cross"], Counting()
-    monkeypatch.setattr(ranker.worker, "observer", counts)
+    service, ranker = Service(ServeOptions(port=0), catalogue), rankers["cross"]
+    counts = counting(ranker)
     monkeypatch.setattr(Service, "close", lambda _: None)  # other tests go on with these rankers
     with running(service) as client:
         client.wait(200)

@@ -12,24 +12,10 @@ from rankhouse.core.run import Ranking
 ASKED = "pilots steer ships"
 
 
-class Counting:
-    """Counts what a model computes."""
-
-    def __init__(self):
-        self.rows = 0
-
-    def batch(self, model, rows, tokens, lost, seconds):
-        self.rows += rows
-
-    def job(self, model, times):
-        pass
-
-
 @pytest.fixture
-def rows(service, monkeypatch):
+def rows(service, counting):
     """From a block of work to the passages that the cross-encoder computed for it."""
-    counts = Counting()
-    monkeypatch.setattr(service.catalogue.ranker("cross").worker, "observer", counts)
+    counts = counting(service.catalogue.ranker("cross"))
 
     def computed(work):
         before = counts.rows

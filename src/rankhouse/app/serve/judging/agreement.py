@@ -1,13 +1,4 @@
-"""How far two judges agree: shares, Cohen's kappa, and the pairs they see differently.
-
-With n pairs graded by both, p_ij the share graded i by the first and j by the second, and w_ij how much such
-a pair counts as disagreement:
-
-    kappa = 1 - sum(w_ij p_ij) / sum(w_ij p_i. p_.j)
-
-w_ij = 1 for i != j gives Cohen's kappa (1960), w_ij = (i - j)^2 the weighted one (Cohen 1968), in which the
-next grade is a small disagreement. Where chance leaves no disagreement there is no kappa: NaN.
-"""
+"""How far two judges agree: shares, Cohen's kappa, and the pairs they see differently."""
 
 from __future__ import annotations
 
@@ -18,6 +9,7 @@ from typing import NamedTuple
 
 from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.core.qrels import Qrels
+from rankhouse.labels.kappa import cohens_kappa
 
 
 class Difference(NamedTuple):
@@ -83,19 +75,7 @@ def agreement(first: str, second: str, mine: Qrels, theirs: Qrels) -> JudgeAgree
         second,
         len(common),
         same / len(common) if common else math.nan,
-        _kappa(counts, 0),
-        _kappa(counts, 2),
+        cohens_kappa(counts),
+        cohens_kappa(counts, 2),
         tuple(differing),
     )
-
-
-def _kappa(counts: Counter[tuple[int, int]], power: int) -> float:
-    """Return kappa of counted pairs of grades; disagreement counts its distance to some power."""
-    n = sum(counts.values())
-    rows, columns = Counter[int](), Counter[int]()
-    for (a, b), count in counts.items():
-        rows[a] += count
-        columns[b] += count
-    seen = sum(abs(a - b) ** power * count for (a, b), count in counts.items() if a != b)
-    chance = sum(abs(a - b) ** power * x * y for a, x in rows.items() for b, y in columns.items() if a != b)
-    return 1 - seen * n / chance if chance else math.nan

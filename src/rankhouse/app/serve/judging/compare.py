@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from rankhouse.app.serve.contracts.errors import UnknownName
-from rankhouse.app.serve.judging.known import Judging, known_qrels, known_queries
+from rankhouse.app.serve.judging.known import Judging, few_questions, known_qrels, known_queries
 from rankhouse.app.serve.judging.runs import RunProgress, SystemRuns
 from rankhouse.app.serve.judging.training import TrainingJobs
 from rankhouse.core.errors import WrongUse
@@ -122,7 +122,7 @@ def compare_runs(service: Comparing, request: CompareRequest, against: str = "")
         against: The run that is held against the baseline query by query; "" for the second.
 
     Raises:
-        UnknownName: There is no such run or system.
+        UnknownName: There is no such run or system, or ``against`` is none of those compared.
         WrongUse: Fewer than one run or more than eight, nothing is judged, or an unknown measure or test.
         BadData: A run has nothing for any judged question.
     """
@@ -130,9 +130,11 @@ def compare_runs(service: Comparing, request: CompareRequest, against: str = "")
     if not 1 <= len(names) <= MOST_COMPARED:
         raise WrongUse(f"{len(names)} runs: name 1 to {MOST_COMPARED}, the baseline first")
     known = comparable(service, request.index)
-    for name in (*names, *filter(None, [against])):
+    for name in names:
         if name not in known:
             raise UnknownName("run or system", name, known, "names")
+    if against and against not in names:
+        raise UnknownName("run among those compared", against, names, "against")
     queries = {query.id: query for query in known_queries(service)}
     qrels = restrict(known_qrels(service), queries) if _needs_texts(service, names) else known_qrels(service)
     if not any(qrels.values()):
@@ -147,15 +149,19 @@ def compare_runs(service: Comparing, request: CompareRequest, against: str = "")
     baseline = names[0] if len(names) > 1 else None
     comparison = compare(runs, qrels, request.measures, baseline, request.test, request.correction)
     pair = (names[0], against or names[min(1, len(names) - 1)])
-    rows = _rows(comparison, pair, qrels, queries)
+    notes = (
+        *comparison.remarks,
+        *few_questions(len(comparison.query_ids), "judged questions", "what systems differ by may be luck"),
+        *_learned(service, names, comparison.query_ids, request.index),
+    )
     return ComparedRuns(
         request,
         tuple(progress.values()),
         comparison,
         comparison.measures[0],
         pair,
-        rows,
-        (*comparison.remarks, *_learned(service, names, comparison.query_ids, request.index)),
+        _rows(comparison, pair, qrels, queries),
+        notes,
     )
 
 
@@ -189,9 +195,11 @@ def _rows(
 ) -> tuple[QueryRow, ...]:
     measure, scores = comparison.measures[0], comparison.scores
     columns = {name: scores[name].of(measure).tolist() for name in scores}
+    gains = comparison.differences(pair[1], measure) if comparison.challengers else ()
+    gain = {row.query_id: row.difference for row in gains}
     rows = []
     for place, query_id in enumerate(comparison.query_ids):
         values = {name: column[place] for name, column in columns.items()}
         query = queries.get(query_id, Query(query_id, ""))
-        rows.append(QueryRow(query, len(qrels[query_id]), values, values[pair[1]] - values[pair[0]]))
+        rows.append(QueryRow(query, len(qrels[query_id]), values, gain.get(query_id, 0.0)))
     return tuple(sorted(rows, key=lambda row: (-abs(row.difference), row.query.id)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
+
+FEW: Final = 10
+"""Fewer judged questions than this show little: answers warn, and none are held out of a training."""
 
 
 class Judging(Protocol):
@@ -59,3 +62,14 @@ def known_qrels(service: Judging) -> Qrels:
         for query_id, said in service.judgements.qrels.items():
             grades.setdefault(query_id, {}).update(said)
     return grades
+
+
+def few_questions(count: int, kind: str, what: str) -> tuple[str, ...]:
+    """Return a warning where there are few questions; none where there are enough.
+
+    Args:
+        count: How many there are.
+        kind: What they are, in the plural.
+        what: What follows from there being so few.
+    """
+    return (f"only {count} {kind}: {what}; judge {FEW} or more",) if count < FEW else ()

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
-from rankhouse.app.serve.judging.known import Judging, known_qrels, known_queries
+from rankhouse.app.serve.judging.known import FEW, Judging, known_qrels, known_queries
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.app.serve.search.stages import rank
+from rankhouse.core.corpora import write_queries
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels, relevant, restrict
 from rankhouse.core.run import Run
 from rankhouse.core.sampling import order
 from rankhouse.core.trec import write_qrels, write_run
 
-HELD_OUT_FROM: Final = 10
-"""Questions with a relevant document from which some are held out to choose the best model by."""
 _HELD_OUT: Final = 5  # every fifth
 _FOUND: Final = 100
 
@@ -60,7 +55,7 @@ class Lessons(NamedTuple):
                 "no question has a document that was judged relevant, so there is nothing to learn; "
                 "judge more"
             )
-        out = set(useful[::_HELD_OUT]) if len(useful) >= HELD_OUT_FROM else set[str]()
+        out = set(useful[::_HELD_OUT]) if len(useful) >= FEW else set[str]()
         both = tuple(known[query_id] for query_id in qrels if query_id in set(useful))
         return cls(
             tuple(query for query in both if query.id not in out),
@@ -93,7 +88,7 @@ class Lessons(NamedTuple):
             if not asked:
                 continue
             files = (place / f"{queries}.jsonl", place / f"{qrels}.txt", place / f"{run}.run")
-            _write_queries(asked, files[0])
+            write_queries(asked, files[0])
             judged: Qrels = restrict(self.qrels, [query.id for query in asked])
             write_qrels(judged, files[1])
             rankings = {query.id: rank(catalogue, view, spec, query).ranking for query in asked}
@@ -101,8 +96,3 @@ class Lessons(NamedTuple):
             for name, file in zip(("queries", "qrels", "run"), files, strict=True):
                 options += [f"{option}{name}", str(file)]
         return options
-
-
-def _write_queries(queries: Sequence[Query], path: Path) -> None:
-    with writing(path) as out:
-        out.writelines(msgspec.json.encode(query._asdict()).decode() + "\n" for query in queries)

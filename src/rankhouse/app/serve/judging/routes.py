@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import msgspec
@@ -34,8 +33,8 @@ from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.judging.training import TrainingJob
 from rankhouse.app.serve.search.asking import Threads, client_deadline, from_query
 from rankhouse.app.serve.search.documents import read_document
-from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
+from rankhouse.core.trec import qrels_rows, run_rows
 
 if TYPE_CHECKING:
     from rankhouse.app.serve.host.service import Service
@@ -218,9 +217,7 @@ def _undo(service: Service, body: UndoBody, who: str) -> UndoneResponse:
 
 
 def _qrels(service: Service, judge: str) -> str:
-    said: Qrels = _store(service).qrels_of(judge) if judge else known_qrels(service)
-    rows = (f"{q} 0 {d} {grade}\n" for q, judged in said.items() for d, grade in judged.items())
-    return "".join(rows)
+    return "".join(qrels_rows(_store(service).qrels_of(judge) if judge else known_qrels(service)))
 
 
 def _run(service: Service, name: str, index: str, patience: float) -> str:
@@ -241,21 +238,17 @@ def trec_run(run: Run, name: str) -> str:
     Args:
         run: The run.
         name: Its name, for the last column; what a column cannot hold becomes "_".
+
+    Raises:
+        WrongUse: An id has white space in it.
     """
     tag = "".join(c if c.isprintable() and not c.isspace() else "_" for c in name) or "rankhouse"
-    out = io.StringIO()
-    for query_id in run:
-        doc_ids, scores = run[query_id]
-        rows = zip(doc_ids, scores.astype(str), strict=True)
-        out.writelines(
-            f"{query_id} Q0 {doc} {rank} {score} {tag}\n" for rank, (doc, score) in enumerate(rows, 1)
-        )
-    return out.getvalue()
+    return "".join(run_rows(run, tag))
 
 
 def _info(job: TrainingJob) -> TrainingInfo:
     asked = job.request
     return TrainingInfo(
         asked.name, asked.start, job.state, job.begun, len(job.queries), job.held_out, job.fault,
-        [msgspec.to_builtins(entry) for entry in job.log],
+        [msgspec.to_builtins(entry) for entry in job.log], list(job.warnings),
     )  # fmt: skip

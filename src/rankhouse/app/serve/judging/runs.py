@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rankhouse.app.rankers import DenseModel, is_dense
 from rankhouse.app.serve.contracts.errors import Overloaded
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.app.serve.search.stages import rank
@@ -101,7 +100,7 @@ class SystemRuns:
             )
         view = self._catalogue.view(index)
         spec = self._catalogue.system(system, view.name)
-        marks = self._marks(spec)
+        marks = tuple(self._catalogue.ranker(name).fingerprint for name in spec.rankers)
         keys = [_Key(view.index.fingerprint, spec, marks, query.text) for query in queries]
         with self._changed:
             fault = self._faults.pop((view.name, spec), "")
@@ -142,11 +141,6 @@ class SystemRuns:
             self._closed = True
             self._waiting.clear()
             self._changed.notify_all()
-
-    def _marks(self, spec: SystemSpec) -> tuple[str, ...]:
-        """Return the fingerprints of the rankers that a system names."""
-        names = [DenseModel.parse(model).ranker for model in spec.models if is_dense(model)]
-        return tuple(self._catalogue.ranker(name).fingerprint for name in (*names, spec.ranker) if name)
 
     def _ask(self, tasks: Sequence[_Task]) -> None:
         """Put questions at the end of the line; the caller holds the lock."""

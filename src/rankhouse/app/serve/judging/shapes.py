@@ -10,10 +10,11 @@ from msgspec import Meta, Struct
 from rankhouse.app.serve.judging.agreement import JudgeAgreement
 from rankhouse.app.serve.judging.compare import MEASURES, MOST_COMPARED, ComparedRuns
 from rankhouse.app.serve.judging.log import Entry
+from rankhouse.app.serve.judging.store import LONGEST_NAME, MOST_SYSTEMS
 from rankhouse.app.serve.judging.training import TrainingRequest
+from rankhouse.app.serve.search.shapes import Words
 
-Words = Annotated[str, Meta(min_length=1, max_length=10_000)]
-Name = Annotated[str, Meta(min_length=1, max_length=64)]
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
 Id = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 
@@ -50,7 +51,7 @@ class JudgementBody(Struct):
     grade: Annotated[int, Meta(ge=-100, le=100)] | None
     judge: Name | None = None
     index: str | None = None
-    systems: Annotated[list[str], Meta(max_length=20)] | None = None
+    systems: Annotated[list[str], Meta(max_length=MOST_SYSTEMS)] | None = None
 
 
 class UndoBody(Struct):
@@ -273,6 +274,7 @@ class TrainingInfo(Struct):
         held_out: Questions it was chosen by.
         fault: Why it failed.
         log: Losses by step, and validations.
+        warnings: What whoever uses the ranker should know.
     """
 
     name: str
@@ -283,3 +285,4 @@ class TrainingInfo(Struct):
     held_out: int
     fault: str
     log: list[dict[str, Any]]
+    warnings: list[str]

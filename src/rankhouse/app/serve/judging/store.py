@@ -21,13 +21,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
-
 from rankhouse.app.serve.judging.log import IMPORTED, Entry, JudgementLog
+from rankhouse.core.corpora import write_queries
 from rankhouse.core.errors import OutputFailed, RankhouseWarning, WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Query
-from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.sameness import normalised
 from rankhouse.core.scratch import tidy_beside
@@ -207,7 +205,11 @@ class JudgementStore:
     def qrels_of(self, judge: str) -> Qrels:
         """Return what one judge says."""
         with self._lock:
-            return self._table({pair: said[judge] for pair, said in self._grades.items() if judge in said})
+            table: dict[str, dict[str, int]] = {}
+            for (query_id, doc_id), said in self._grades.items():
+                if judge in said:
+                    table.setdefault(query_id, {})[doc_id] = said[judge]
+            return table
 
     def grades(self, query: str) -> dict[str, dict[str, int]]:
         """Return of every judged document of a query what each judge says.
@@ -310,16 +312,8 @@ class JudgementStore:
         self._left = _state_of(self.path)
         queries = [query for query in self.queries if query.text]
         if queries != self._published:
-            with writing(self.queries_path) as out:
-                out.writelines(msgspec.json.encode(one._asdict()).decode() + "\n" for one in queries)
+            write_queries(queries, self.queries_path)
             self._published = queries
-
-    @staticmethod
-    def _table(grades: Mapping[Pair, int]) -> dict[str, dict[str, int]]:
-        table: dict[str, dict[str, int]] = {}
-        for (query_id, doc_id), grade in grades.items():
-            table.setdefault(query_id, {})[doc_id] = grade
-        return table
 
 
 def merged(grades: Mapping[str, int]) -> int:

@@ -27,7 +27,7 @@ import msgspec
 
 from rankhouse.app.demo.neural import minilm
 from rankhouse.app.serve.contracts.errors import Refusal, UnknownName
-from rankhouse.app.serve.judging.known import Judging
+from rankhouse.app.serve.judging.known import Judging, few_questions
 from rankhouse.app.serve.judging.lessons import Lessons
 from rankhouse.app.serve.judging.process import last_words, started
 from rankhouse.core import notation
@@ -98,6 +98,12 @@ class TrainingJob(msgspec.Struct, frozen=True):
     def learned(self) -> tuple[str, ...]:
         """Ids of the questions it learned from."""
         return self.queries[: len(self.queries) - self.held_out]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What whoever uses the ranker should know."""
+        none_held_out = "none were held out to choose the best step by"
+        return few_questions(len(self.queries), "questions with a relevant document", none_held_out)
 
 
 class TrainingJobs:

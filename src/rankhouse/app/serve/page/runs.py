@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +18,7 @@ from rankhouse.app.serve.judging.compare import (
     compare_runs,
 )
 from rankhouse.app.serve.judging.known import known_qrels, known_queries
+from rankhouse.app.serve.judging.routes import trec_run
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.faults import fault_page
 from rankhouse.app.serve.page.render import address, attachment, page
@@ -182,15 +182,14 @@ def export(compared: ComparedRuns, kind: str) -> Response:
     """
     if compared.comparison is None:
         raise WrongUse("the runs are still being made; look again in a moment")
-    text = io.StringIO()
     if kind == "json":
         rows = [{"query": row.query.id, "text": row.query.text, "judged": row.judged, **row.values}
                 for row in compared.rows]  # fmt: skip
-        text.write(msgspec.json.encode({**compared.comparison.to_dict(), "queries": rows}).decode())
+        text = msgspec.json.encode({**compared.comparison.to_dict(), "queries": rows}).decode()
     else:
         cells = records(compared.comparison)
         head = list(dict.fromkeys(name for cell in cells for name in cell))
-        text.write(csv_of(head, ([cell.get(name, "") for name in head] for cell in cells)))
+        text = csv_of(head, ([cell.get(name, "") for name in head] for cell in cells))
     return _file(text, f"runs.{kind}", kind)
 
 
@@ -213,15 +212,9 @@ def export_run(service: Service, wanted: CompareRequest) -> Response:
         run = service.system_runs.finished(name, judged, wanted.index, patience=60.0).run
     if run is None:
         raise WrongUse(f'the run of "{name}" is still being made; look again in a moment')
-    text, tag = io.StringIO(), "-".join(name.split())
-    for query_id, ranking in run.items():
-        rows = enumerate(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True), 1)
-        text.writelines(f"{query_id} Q0 {doc} {rank} {score!r} {tag}\n" for rank, (doc, score) in rows)
-    return _file(text, f"{tag}.run", "run")
+    return _file(trec_run(run, name), f"{'-'.join(name.split())}.run", "run")
 
 
-def _file(text: io.StringIO, name: str, kind: str) -> Response:
+def _file(text: str, name: str, kind: str) -> Response:
     headers = {"content-disposition": attachment(name), "cache-control": "no-store"}
-    return Response(
-        text.getvalue().encode("utf-8", "replace"), 200, headers, f"{_TYPES[kind]}; charset=utf-8"
-    )
+    return Response(text.encode("utf-8", "replace"), 200, headers, f"{_TYPES[kind]}; charset=utf-8")

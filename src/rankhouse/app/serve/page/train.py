@@ -31,6 +31,7 @@ class ShownTraining(NamedTuple):
         name: Of the new ranker.
         state: Where it stands.
         sentence: What it learned from, and how far it is.
+        notes: What whoever uses it should know.
         curve: Its curve; None before there is one.
         fault: Why it failed; "" where it did not.
         columns: Systems to look at beside each other once it is done.
@@ -39,6 +40,7 @@ class ShownTraining(NamedTuple):
     name: str
     state: str
     sentence: str
+    notes: tuple[str, ...]
     curve: Curve | None
     fault: str
     columns: tuple[str, ...]
@@ -116,11 +118,10 @@ def _free_name(taken: Sequence[str]) -> str:
 
 def _shown(service: Service, job: TrainingJob) -> ShownTraining:
     name, curve = job.request.name, curve_of(job.log)
-    learned = len(job.queries) - job.held_out
-    told = [f"{job.request.start} from {learned:,} questions"]
+    told = [f"{job.request.start} from {len(job.learned):,} questions"]
     if job.held_out:
         told.append(f"{job.held_out:,} held out to choose the best step by")
     told.append(f"ordering what {job.request.first_stage} finds")
     is_ready = job.state == "done" and name in service.catalogue.rankers
     columns = (job.request.first_stage, name, f"{name}+bm25") if is_ready else ()
-    return ShownTraining(name, job.state, f"{', '.join(told)}.", curve, job.fault, columns)
+    return ShownTraining(name, job.state, f"{', '.join(told)}.", job.warnings, curve, job.fault, columns)

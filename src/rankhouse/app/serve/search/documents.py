@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,6 +22,7 @@ from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Document, FloatArray, Pair, Query
 from rankhouse.core.scores import scale_of
 from rankhouse.index.index import Index
+from rankhouse.index.lexical.weighting import lucene_idf
 from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split
 
 if TYPE_CHECKING:
@@ -196,11 +196,8 @@ def _by_words(index: Index, pairs: Sequence[Pair]) -> FloatArray:
     scores = np.zeros(len(pairs), np.float32)
     if not pairs:
         return scores
-    documents, wanted = index.collection.with_text, dict.fromkeys(index.analyzer(pairs[0].query.text))
-    rarity = {}
-    for term in wanted:
-        holders = index.counts(term).documents
-        rarity[term] = math.log(1 + (documents - holders + 0.5) / (holders + 0.5))
+    wanted = dict.fromkeys(index.analyzer(pairs[0].query.text))
+    rarity = {term: lucene_idf(index.counts(term), index.collection) for term in wanted}
     for place, pair in enumerate(pairs):
         terms = index.analyzer(pair.passage.text)
         counts = ((rarity[term], terms.count(term)) for term in wanted)

@@ -14,6 +14,7 @@ import numpy as np
 
 from rankhouse.app.precomputed import PrecomputedScorer
 from rankhouse.app.rankers import DenseModel, is_dense
+from rankhouse.app.searching import lexical_options
 from rankhouse.app.serve.contracts.errors import DeadlinePassed
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
 from rankhouse.app.serve.engine.futures import waited
@@ -23,8 +24,7 @@ from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Query, StoredPair, StoredPassage
 from rankhouse.core.run import Ranking, Run
 from rankhouse.index.dense.exact import search
-from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.index.lexical.weighting import WEIGHTINGS
+from rankhouse.index.lexical.search import retrieve
 from rankhouse.ranking.fuse import FUSIONS, rrf
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import rerank
@@ -59,7 +59,7 @@ class Ranked:
     warnings: tuple[str, ...] = ()
 
 
-class _Found(NamedTuple):
+class _FirstRuns(NamedTuple):
     """What the first stages found.
 
     Attributes:
@@ -121,13 +121,12 @@ def rank(
 
 def _found(
     catalogue: Catalogue, view: IndexView, spec: SystemSpec, query: Query, deadline: Deadline
-) -> _Found:
+) -> _FirstRuns:
     """Search with every model; of several, those count that are in time."""
     runs, warnings, late = list[Run](), list[str](), list[str]()
     for model in spec.models:
         if not is_dense(model):
-            notation.choose(notation.parse(model).name, {**WEIGHTINGS, "dense": DenseModel}, "model")
-            lexical = LexicalOptions(model, spec.feedback, spec.k, threads=1)
+            lexical = lexical_options(model, spec.feedback, spec.k, threads=1)
             runs.append(retrieve(view.index, [query], lexical))
             continue
         dense = DenseModel.parse(model)
@@ -139,7 +138,7 @@ def _found(
             late.append(encoder.name)
     if not runs:
         raise DeadlinePassed(f"{' and '.join(late)} {_LATE}; ask for less, or wait longer")
-    return _Found(runs, tuple(warnings), tuple(late))
+    return _FirstRuns(runs, tuple(warnings), tuple(late))
 
 
 def reading_plan(

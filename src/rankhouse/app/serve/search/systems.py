@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rankhouse.app.rankers import DenseModel, is_dense
 from rankhouse.core import notation
 
 FOUND = 1000
@@ -43,6 +44,12 @@ class SystemSpec:
     split: str = ""
     pool: str = ""
     k: int = FOUND
+
+    @property
+    def rankers(self) -> tuple[str, ...]:
+        """Names of the rankers of the service that it needs: encoders, then the one that reads."""
+        encoders = (DenseModel.parse(model).ranker for model in self.models if is_dense(model))
+        return (*encoders, *filter(None, [self.ranker]))
 
     @property
     def joins_ranker(self) -> bool:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from rankhouse.app.precomputed import PrecomputedScorer, open_precomputed
-from rankhouse.app.rankers import DenseModel
+from rankhouse.app.rankers import DenseModel, searcher_of
 from rankhouse.app.serve.search.recent import RecentRankings
 from rankhouse.core.errors import BadIndex, RankhouseError
-from rankhouse.index.dense.exact import ExactSearcher, Searcher
-from rankhouse.index.dense.faiss import FaissSearcher
+from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 
@@ -116,10 +115,7 @@ class IndexView:
                 )
         else:
             vectors.require(documents=len(self.index), collection=self.index.fingerprint)
-        is_exact = model.vectors == "exact"
-        return FoundVectors(
-            ExactSearcher(vectors) if is_exact else FaissSearcher.open(vectors, model.vectors), warning
-        )
+        return FoundVectors(searcher_of(vectors, model.vectors), warning)
 
     def stored(self, ranker: ServedRanker, split: str) -> PrecomputedScorer | None:
         """Return what the index stores for a ranker; None where that is nothing, or not of this index.

@@ -16,7 +16,6 @@ from rankhouse.app.explaining.answers import why_documents, why_moved, why_ranki
 from rankhouse.app.explaining.build import SystemOptions, build_system, first_stage_of
 from rankhouse.app.explaining.reranker import RerankSystem
 from rankhouse.app.explaining.systems import FusedSystem, System
-from rankhouse.app.rankers import DenseModel, is_dense
 from rankhouse.app.reranking import RerankOptions
 from rankhouse.app.serve.engine.deadline import Deadline
 from rankhouse.app.serve.engine.futures import waited
@@ -142,11 +141,8 @@ class _Explainer:
 
     def _models(self, specs: list[SystemSpec]) -> list[ServedRanker]:
         """Return the models that the systems name, in the order in which their threads are held."""
-        names = {spec.ranker for spec in specs if spec.ranker}
-        names |= {
-            DenseModel.parse(model).ranker for spec in specs for model in spec.models if is_dense(model)
-        }
-        return [self.service.catalogue.ranker(name) for name in sorted(names)]
+        names = sorted({name for spec in specs for name in spec.rankers})
+        return [self.service.catalogue.ranker(name) for name in names]
 
     def _by_scores(self, one: ServedRanker) -> bool:
         return family_of(one.ranker) in _BY_SCORES and self.request.method != "gradients"
