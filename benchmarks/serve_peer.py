@@ -2,7 +2,8 @@
 
 sentence-transformers' ``CrossEncoder.predict`` with its defaults behind Starlette, uvicorn and msgspec, as
 anyone would write it in an afternoon: a request is decoded, scored in a worker thread, and answered.
-``--at-once`` is how many requests may be scored at the same time.
+``--at-once`` is how many requests may be scored at the same time: one can be quicker on a quiet machine,
+eight on a busy one.
 
     python benchmarks/serve_peer.py CHECKPOINT --port 8081 --threads 2
 """
@@ -22,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 
-class Asked(msgspec.Struct):
+class RerankBody(msgspec.Struct):
     """A request's body."""
 
     query: str
@@ -31,7 +32,7 @@ class Asked(msgspec.Struct):
 
 def application(checkpoint: str, at_once: int) -> Starlette:
     model = CrossEncoder(checkpoint, device="cpu", max_length=512)
-    read, write = msgspec.json.Decoder(Asked), msgspec.json.Encoder()
+    read, write = msgspec.json.Decoder(RerankBody), msgspec.json.Encoder()
     limiter = anyio.CapacityLimiter(at_once)
 
     async def rerank(request: Request) -> Response:
@@ -56,7 +57,7 @@ def main() -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("--port", type=int, default=8081)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--at-once", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=8)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     uvicorn.run(application(given.checkpoint, given.at_once), port=given.port, log_level="warning")
