@@ -93,14 +93,25 @@ def running():
     return _running
 
 
+def _loaded(name):
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture
 def load():
     """From the name of a file of this folder to its module."""
+    return _loaded
 
-    def load_one(name):
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
 
-    return load_one
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """The module of tiny models, with a folder."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    models = _loaded("tiny_models")
+    models.folder = tmp_path_factory.mktemp("models")
+    return models

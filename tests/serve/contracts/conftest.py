@@ -1,23 +1,6 @@
 """A running service with tiny rankers of every kind."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
-
-_spec = importlib.util.spec_from_file_location("tiny_models", Path(__file__).parents[1] / "tiny_models.py")
-tiny_models = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(tiny_models)
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory):
-    """The module of tiny models, with a folder."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    tiny_models.folder = tmp_path_factory.mktemp("models")
-    return tiny_models
 
 
 @pytest.fixture(scope="session")

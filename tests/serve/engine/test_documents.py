@@ -101,7 +101,7 @@ def test_a_bound_on_tokens_cuts_documents_and_says_so(served, kind):
     scores = scores_of(served(kind), "storm", [text, "harbour"], plan("whole", most_tokens=7))
     assert "cut to 7 tokens (max_tokens_per_doc): documents[0]" in scores.warnings
     end = served(kind).end_of_tokens(text, 7)
-    assert served(kind).count_tokens([text[:end]]) == [7]
+    assert served(kind).end_of_tokens(text[:end], 6) < end == served(kind).end_of_tokens(text[:end], 7)
     cut = scores_of(served(kind), "storm", [text[:end], "harbour"], plan("whole"))
     assert scores.raw.tolist() == cut.raw.tolist()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -14,6 +14,8 @@ from starlette.responses import Response
 from rankhouse.app.serve.contracts.errors import Empty, Invalid, Malformed
 
 T = TypeVar("T")
+Texts = str | Annotated[list[str], msgspec.Meta(min_length=1)]
+"""A text or several."""
 
 _surrogates = re.compile("[\ud800-\udfff]")
 _AT: Final = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<place>.*)`)?", re.DOTALL)
@@ -75,6 +77,11 @@ def given(body: bytes, *names: str) -> dict[str, bytes]:
     fields = decode(body, dict[str, msgspec.Raw])
     known = {name: bytes(fields[name]) for name in names if name in fields}
     return {name: value for name, value in known.items() if value != b"null"}
+
+
+def listed(texts: Texts) -> list[str]:
+    """Return a text or several as a list."""
+    return [texts] if isinstance(texts, str) else texts
 
 
 def answer(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from rankhouse.app.serve.contracts.bodies import answer, read_body
+from rankhouse.app.serve.contracts.bodies import Texts, answer, listed, read_body
 from rankhouse.app.serve.contracts.errors import UnknownName
 from rankhouse.app.serve.contracts.openapi import Operation, describe
 from rankhouse.app.serve.contracts.rerank import Usage
@@ -37,7 +37,7 @@ class EmbeddingBody(Struct):
         truncate: False refuses texts that do not fit into the model.
     """
 
-    input: str | Annotated[list[str], Meta(min_length=1)]
+    input: Texts
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
@@ -88,11 +88,10 @@ def routes(rankers: Callable[[], Mapping[str, ServedRanker]]) -> list[BaseRoute]
     async def embed(request: Request) -> Response:
         body = await read_body(request, EmbeddingBody)
         served = choose(rankers(), body.model, encoder=True)
-        texts = [body.input] if isinstance(body.input, str) else body.input
         options = VectorOptions(
             side_of(body.input_type), body.dimensions, truncate=body.truncate is not False
         )
-        vectors = await vectors_of(request, served, texts, options)
+        vectors = await vectors_of(request, served, listed(body.input), options)
         if body.encoding_format == "base64":
             rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors.values]
             data = [Embedding(place, row) for place, row in enumerate(rows)]

@@ -111,7 +111,6 @@ class UnknownName(Refusal):
         hint = f'; did you mean "{near[0]}"?' if near else ""
         there = f"; there is {name_few(choices, 10, quoted=True)}" if choices else ""
         super().__init__(f'there is no {kind} "{name[:200]}"{hint}{there}', param)
-        self.name, self.choices = name, choices
 
 
 class SlowClient(Refusal):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from rankhouse.app.serve.contracts.bodies import answer, decode, given
+from rankhouse.app.serve.contracts.bodies import Texts, answer, decode, given, listed
 from rankhouse.app.serve.contracts.errors import Invalid
 from rankhouse.app.serve.contracts.openapi import Operation, describe
 from rankhouse.app.serve.contracts.rerank import Usage, scored
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rankhouse.app.serve.engine.served import ServedRanker
 
 SCORE_PATHS = ("/score", "/v1/score")
-Texts = str | Annotated[list[str], Meta(min_length=1)]
 
 
 class ScoreBody(Struct):
@@ -110,8 +109,7 @@ def _body(body: bytes) -> ScoreBody:
 
 
 def _pairs(body: ScoreBody) -> tuple[str | list[str], list[str]]:
-    texts = [body.text_2] if isinstance(body.text_2, str) else body.text_2
-    query = body.text_1
+    query, texts = body.text_1, listed(body.text_2)
     if isinstance(query, list) and len(query) == 1:
         query = query[0]
     if isinstance(query, list) and len(query) != len(texts):

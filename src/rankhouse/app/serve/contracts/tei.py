@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 import rankhouse
-from rankhouse.app.serve.contracts.bodies import answer, decode, given, read_body
+from rankhouse.app.serve.contracts.bodies import Texts, answer, decode, given, listed, read_body
 from rankhouse.app.serve.contracts.errors import Invalid, NotThisModel
 from rankhouse.app.serve.contracts.openapi import TEI_REFUSALS, Operation, Parameter, describe
 from rankhouse.app.serve.contracts.rerank import (
@@ -22,7 +22,7 @@ from rankhouse.app.serve.contracts.rerank import (
     rank_texts,
     scored,
 )
-from rankhouse.app.serve.contracts.vectors import VectorOptions, side_of, vectors_of
+from rankhouse.app.serve.contracts.vectors import MOST_TEXTS, VectorOptions, side_of, vectors_of
 from rankhouse.app.serve.contracts.waiting import in_thread
 from rankhouse.app.serve.engine.choice import choose
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _WANTED = 'a ranker reads pairs; give ["query", "text"] here'
 Rankers = Callable[[], Mapping[str, "ServedRanker"]]
-Texts = str | Annotated[list[str], Meta(min_length=1)]
 _PAIR = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
 Pairs = Annotated[
     Any, Meta(extra_json_schema={"anyOf": [_PAIR, {"type": "array", "items": _PAIR, "minItems": 1}]})
@@ -198,10 +197,11 @@ async def embed(request: Request, body: EmbedBody, rankers: Mapping[str, ServedR
         rankers: The service's by name.
     """
     served = choose(rankers, body.model, encoder=True)
-    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     normalise, truncate = body.normalize is not False, body.truncate is not False
     options = VectorOptions(side_of(body.prompt_name), body.dimensions, normalise, truncate, "inputs")
-    values: list[list[float]] = (await vectors_of(request, served, texts, options)).values.tolist()
+    values: list[list[float]] = (
+        await vectors_of(request, served, listed(body.inputs), options)
+    ).values.tolist()
     return values
 
 
@@ -255,9 +255,8 @@ async def tokenize(
     """
     del request
     served = choose(rankers, body.model)
-    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     special = body.add_special_tokens is not False
-    return await in_thread(lambda: [_tokens(served, text, special) for text in texts])
+    return await in_thread(lambda: [_tokens(served, text, special) for text in listed(body.inputs)])
 
 
 def _tokens(served: ServedRanker, text: str, special: bool) -> list[TokenPlace]:
@@ -306,13 +305,13 @@ async def _by_task(request: Request, rankers: Mapping[str, ServedRanker]) -> Res
 
 
 def _info(served: ServedRanker) -> ModelInfo:
+    from rankhouse.app.serve.engine.documents import MOST_PASSAGES
+
     ranker = served.ranker
     kinds: dict[str, Any] = {"reranker": {"id2label": {"0": "relevant"}, "label2id": {"relevant": 0}}}
     if served.is_encoder:
         kinds = {"embedding": {"pooling": served.require_encoder().model.policy["pooling"]}}
-    precision = {"fp32": "float32", "bf16": "bfloat16"}.get(
-        ranker.compute.precision, ranker.compute.precision
-    )
+    precision = ranker.compute.precision
     return ModelInfo(
         model_id=served.name,
         model_sha=served.fingerprint,
@@ -321,7 +320,7 @@ def _info(served: ServedRanker) -> ModelInfo:
         max_input_length=ranker.max_length,
         max_batch_tokens=served.worker.batch_tokens,
         max_concurrent_requests=512,
-        max_client_batch_size=1_000_000,
+        max_client_batch_size=MOST_TEXTS if served.is_encoder else MOST_PASSAGES,
         auto_truncate=True,
         tokenization_workers=served.worker.readers,
         version=rankhouse.__version__,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.requests import Request
 
@@ -11,12 +11,11 @@ from rankhouse.app.serve.contracts.errors import Invalid, TooLarge
 from rankhouse.app.serve.contracts.waiting import deadline_of, outcome
 
 if TYPE_CHECKING:
-    from rankhouse.app.serve.engine.served import ServedRanker
+    from rankhouse.app.serve.engine.served import ServedRanker, Side
     from rankhouse.core.nouns import FloatArray
 
 MOST_TEXTS: Final = 50_000
 """Of one request: their vectors are all held at once, and written as text."""
-Side = Literal["query", "passage"]
 
 
 class VectorOptions(NamedTuple):

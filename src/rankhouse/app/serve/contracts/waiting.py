@@ -12,7 +12,6 @@ from starlette.requests import Request
 from rankhouse.app.serve.engine.deadline import Deadline
 
 T = TypeVar("T")
-Started = tuple[Future[T], Callable[[T], object]]
 
 _THREADS: Final = ThreadPoolExecutor(8, "request")
 """Cuts and tokenises texts; what takes long there delays others of its kind only."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -74,8 +73,6 @@ def open_served(
     Raises:
         RankhouseError: It cannot be opened, or the split or pool is not known.
     """
-    # oneDNN keeps what it compiles for each number of rows, by default a thousand of them: up to 500 MB
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     threads = compute.threads or torch.get_num_threads()
     ranker = open_ranker(spec, ComputeOptions(compute.precision, compute.device, threads))
     use = _use(spec)

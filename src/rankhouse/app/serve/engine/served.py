@@ -21,7 +21,7 @@ from rankhouse.app.serve.engine.futures import then, waited
 from rankhouse.app.serve.engine.jobs import Numbers, Outcome, Work
 from rankhouse.app.serve.engine.worker import ModelWorker
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
-from rankhouse.core.scores import PROBABLE, scale_of
+from rankhouse.core.scores import PROBABLE
 from rankhouse.models.biencoder import BiEncoder, compare
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.dense_ranker import DenseRanker
@@ -177,13 +177,6 @@ class ServedRanker:
             case _:
                 return None
 
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return how many tokens (words, for a model of words) each text has; safe in any thread."""
-        if self.text_ids is not None:
-            return [len(ids) for ids in self.text_ids.whole(texts)]
-        split = cast(Any, self.ranker.model).reader.split
-        return [len(split(text)) for text in texts]
-
     def end_of_tokens(self, text: str, most: int) -> int:
         """Return where a text's first so many tokens (or words) end; its length if it has no more.
 
@@ -261,7 +254,7 @@ class BlockingRanker:
 
     def __init__(self, served: ServedRanker, deadline: Deadline = ENDLESS) -> None:
         self._served, self._deadline = served, deadline
-        self.scale = scale_of(served.ranker)
+        self.scale = served.scale
 
     @property
     def fingerprint(self) -> str:
