@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +29,9 @@ from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
-from rankhouse.index.lexical.kernel import Part
 from rankhouse.index.lexical.lengths import DECODED
-from rankhouse.index.lexical.segment import Segment
+from rankhouse.index.lexical.term_scores import TermScores
 from rankhouse.index.lexical.weighting import WEIGHTINGS, TermCounts
-
-# A table of scores [tf][length code] is made for a term unless its largest count is above this.
-LARGEST_TABLE_TF = 255
 
 
 class Hits(NamedTuple):
@@ -196,13 +191,7 @@ class Retriever:
         self.index, self.k = index, min(search.k, max(1, len(index)))
         self.model = notation.make(search.model, WEIGHTINGS, "model")
         self.feedback = notation.make(search.feedback, FEEDBACKS, "feedback") if search.feedback else None
-        # Tables of words that queries share; a few kilobytes each.
-        self._part = lru_cache(maxsize=16_384)(self._make_part)
-        self._table = lru_cache(maxsize=4096)(self._make_table)
-        self._lengths = {id(part): part.lengths.astype(np.float64) for part in self._exact_segments()}
-
-    def _exact_segments(self) -> list[Segment]:
-        return self.index.segments if self.model.exact_lengths else []
+        self._scores = TermScores(index, self.model)
 
     def terms(self, text: str) -> dict[str, float]:
         """Return the terms of a query text with their counts."""
@@ -251,12 +240,14 @@ class Retriever:
             weights: Term -> weight.
             k: How many documents.
         """
-        ordered = self._ordered(weights)
+        ordered = self._scores.ordered(weights)
         of_segments, scores, floor = list[Hits](), _NO_HITS.scores, -math.inf
         for position, part in enumerate(self.index.segments):
-            parts = [p for t, (w, _) in ordered.items() if (p := self._part(position, t, w)) is not None]
+            parts = [
+                p for t, (w, _) in ordered.items() if (p := self._scores.part(position, t, w)) is not None
+            ]
             if parts:
-                rows, values = kernel.rank(part.columns, parts, self._prior(part, ordered), k, floor)
+                rows, values = kernel.rank(part.columns, parts, self._scores.prior(part, ordered), k, floor)
                 of_segments.append(Hits(rows + self.index.starts[position], values))
                 scores = np.concatenate([scores, values])
                 if len(scores) >= k:
@@ -273,40 +264,17 @@ class Retriever:
             row: The document's row in the whole index.
         """
         segment, there = self.index.place(row)
-        position, ordered = self.index.segments.index(segment), self._ordered(weights)
+        position, ordered = self.index.segments.index(segment), self._scores.ordered(weights)
         addends, total = dict[str, Addend](), 0.0
         for term, (boost, counts) in ordered.items():
-            tf, value = self._addend(position, there, term, boost)
+            tf, value = self._scores.addend(position, there, term, boost)
             addends[term] = Addend(boost, counts, tf, value)
             total += value
-        priors = self._prior(segment, ordered)
+        priors = self._scores.prior(segment, ordered)
         prior = None if priors is None else float(priors[there])
         tokens = int(segment.lengths[there])
         length = float(tokens if self.model.exact_lengths else DECODED[segment.columns.codes[there]])
         return DocumentScore(float(np.float32(total + (prior or 0.0))), addends, prior, length, tokens)
-
-    def _addend(self, position: int, row: int, term: str, boost: float) -> tuple[int, float]:
-        """Read off a term's count in one document and what it adds, from what a search would add."""
-        part, columns = self._part(position, term, boost), self.index.segments[position].columns
-        if part is None:
-            return 0, 0.0
-        place = part.first + int(np.searchsorted(columns.rows[part.first : part.end], np.int32(row)))
-        if place == part.end or columns.rows[place] != row:
-            return 0, 0.0
-        tf = int(columns.tfs[place])
-        if part.table is not None:
-            return tf, float(part.table[tf, columns.codes[row]])
-        assert part.scores is not None
-        return tf, float(part.scores[place - part.first])
-
-    def _ordered(self, weights: Mapping[str, float]) -> dict[str, tuple[float, TermCounts]]:
-        """Return the terms that the index has, with their weights as they are scored and their counts."""
-        known = {t: (w, counts) for t, w in weights.items() if (counts := self.index.counts(t)).documents}
-        if self.model.mean and known:
-            total = sum(w for w, _ in known.values())
-            known = {t: (w / total, counts) for t, (w, counts) in known.items()}
-        # One order for the sums, whatever order the words came in: equal queries get equal bits.
-        return dict(sorted(known.items()))
 
     def _merge(self, of_segments: list[Hits], k: int) -> Hits:
         """Join the segments' best, by score, then by document id."""
@@ -328,41 +296,3 @@ class Retriever:
         tied = rows[places]
         rows[places] = tied[self.index.by_id(tied, group[places])]
         return Hits(rows[:k], scores[:k])
-
-    def _make_part(self, position: int, term: str, boost: float) -> Part | None:
-        """Score a term's postings in one segment: by a table of counts and lengths, or one by one."""
-        number = self.index.numbers(term)[position]
-        if number < 0:
-            return None
-        segment = self.index.segments[position]
-        first, end = segment.span(number)
-        if not self.model.exact_lengths and segment.highest_tf(number) <= LARGEST_TABLE_TF:
-            return Part(first, end, self._table(term, boost))
-        rows = segment.columns.rows[first:end]
-        exact = self._lengths.get(id(segment))
-        length = DECODED[segment.columns.codes[rows]] if exact is None else exact[rows]
-        counts, statistics = self.index.counts(term), self.index.collection
-        scores = self.model.term(segment.columns.tfs[first:end], length, counts, statistics, boost)
-        return Part(first, end, None, _float32(scores))
-
-    def _make_table(self, term: str, boost: float) -> NDArray[np.float32]:
-        """Score every count up to the term's highest, at every length code in use, for all segments."""
-        segments = self.index.segments
-        holders = [(s, n) for s, n in zip(segments, self.index.numbers(term), strict=True) if n >= 0]
-        highest = max(s.highest_tf(number) for s, number in holders)
-        tf = np.arange(min(highest, LARGEST_TABLE_TF) + 1)[:, None]
-        lengths = DECODED[None, : max(s.length_codes for s in segments)]
-        return _float32(self.model.term(tf, lengths, self.index.counts(term), self.index.collection, boost))
-
-    def _prior(
-        self, segment: Segment, terms: Mapping[str, tuple[float, TermCounts]]
-    ) -> NDArray[np.float64] | None:
-        if self.model.prior is None:
-            return None
-        weights = list(terms.values())
-        prior = self.model.prior(self._lengths[id(segment)], weights, self.index.collection)
-        return np.ascontiguousarray(prior, np.float64)
-
-
-def _float32(scores: NDArray[Any]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(scores, np.float32)
