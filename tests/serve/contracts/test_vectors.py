@@ -1,11 +1,18 @@
 """Vectors, tokens and models, as clients of OpenAI and of Hugging Face ask for them."""
 
+import asyncio
 import base64
+from concurrent.futures import Future
+from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
+from starlette.requests import Request
 
 from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.app.serve.contracts import tei
+from rankhouse.app.serve.engine.jobs import Outcome, Times
 
 TEXTS = ["storm harbour", "grain prices this week", "milk"]
 
@@ -144,3 +151,23 @@ def test_the_service_describes_itself(client):
 def test_vectors_of_a_request_have_an_end(ask, path, field):
     answer = ask(path, 413, **{field: ["a"] * 50_001})
     assert f"{field}: has 50,001 texts; at most 50,000" in str(answer["error"])
+
+
+def test_others_are_answered_while_many_vectors_are_written():
+    values = np.random.default_rng(0).normal(size=(4096, 1024)).astype(np.float32)
+    counts, done = np.zeros(len(values), np.int64), Future()
+    done.set_result(Outcome(values, counts, counts, Times(0, 0, 0)))
+    dense = SimpleNamespace(model=SimpleNamespace(policy={"normalised": False}))
+    encoder = SimpleNamespace(is_encoder=True, encode=lambda *_: done, require_encoder=lambda: dense)
+
+    async def ask():
+        body, request = tei.EmbedBody(["storm"] * len(values), normalize=False), Request({"type": "http"})
+        asked, turns = asyncio.create_task(tei.embed(request, body, {"m": encoder})), 0
+        while not asked.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        return asked.result(), turns
+
+    rows, turns = asyncio.run(ask())
+    assert np.array_equal(np.array(msgspec.json.decode(rows[-1]), np.float32), values[-1])
+    assert turns > 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from starlette.requests import Request
@@ -15,11 +15,13 @@ from rankhouse.app.serve.contracts.bodies import Texts, answer, listed, read_bod
 from rankhouse.app.serve.contracts.errors import UnknownName
 from rankhouse.app.serve.contracts.openapi import Operation, describe
 from rankhouse.app.serve.contracts.rerank import Usage
-from rankhouse.app.serve.contracts.vectors import VectorOptions, side_of, vectors_of
+from rankhouse.app.serve.contracts.vectors import VectorOptions, side_of, vectors_of, written
+from rankhouse.app.serve.contracts.waiting import in_thread
 from rankhouse.app.serve.engine.choice import choose
 
 if TYPE_CHECKING:
     from rankhouse.app.serve.engine.served import ServedRanker
+    from rankhouse.core.nouns import FloatArray
 
 EMBEDDING_PATHS = ("/v1/embeddings", "/embeddings")
 MODEL_PATHS = ("/v1/models", "/models")
@@ -92,11 +94,9 @@ def routes(rankers: Callable[[], Mapping[str, ServedRanker]]) -> list[BaseRoute]
             side_of(body.input_type), body.dimensions, truncate=body.truncate is not False
         )
         vectors = await vectors_of(request, served, listed(body.input), options)
-        if body.encoding_format == "base64":
-            rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors.values]
-            data = [Embedding(place, row) for place, row in enumerate(rows)]
-        else:
-            data = [Embedding(place, row) for place, row in enumerate(vectors.values.tolist())]
+        write: Callable[[FloatArray], list[Any]] = _packed if body.encoding_format == "base64" else written
+        rows = await in_thread(lambda: write(vectors.values))
+        data = [Embedding(place, row) for place, row in enumerate(rows)]
         usage = Usage(vectors.tokens, vectors.tokens)
         headers = {"x-truncated-tokens": str(vectors.lost)} if vectors.lost else None
         return answer(EmbeddingAnswer(data, served.name, usage), headers=headers)
@@ -119,3 +119,7 @@ def routes(rankers: Callable[[], Mapping[str, ServedRanker]]) -> list[BaseRoute]
         *(describe(path, models, "GET", listing) for path in MODEL_PATHS),
         describe("/v1/models/{model:path}", model, "GET", card),
     ]
+
+
+def _packed(values: FloatArray) -> list[str]:
+    return [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in values]

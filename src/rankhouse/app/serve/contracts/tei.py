@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -22,7 +22,7 @@ from rankhouse.app.serve.contracts.rerank import (
     rank_texts,
     scored,
 )
-from rankhouse.app.serve.contracts.vectors import MOST_TEXTS, VectorOptions, side_of, vectors_of
+from rankhouse.app.serve.contracts.vectors import MOST_TEXTS, VectorOptions, side_of, vectors_of, written
 from rankhouse.app.serve.contracts.waiting import in_thread
 from rankhouse.app.serve.engine.choice import choose
 
@@ -188,8 +188,8 @@ def routes(rankers: Rankers) -> list[BaseRoute]:
     ]
 
 
-async def embed(request: Request, body: EmbedBody, rankers: Mapping[str, ServedRanker]) -> list[list[float]]:
-    """Return vectors of texts.
+async def embed(request: Request, body: EmbedBody, rankers: Mapping[str, ServedRanker]) -> list[Raw]:
+    """Return vectors of texts, each as a list in JSON.
 
     Args:
         request: The request.
@@ -199,10 +199,8 @@ async def embed(request: Request, body: EmbedBody, rankers: Mapping[str, ServedR
     served = choose(rankers, body.model, encoder=True)
     normalise, truncate = body.normalize is not False, body.truncate is not False
     options = VectorOptions(side_of(body.prompt_name), body.dimensions, normalise, truncate, "inputs")
-    values: list[list[float]] = (
-        await vectors_of(request, served, listed(body.inputs), options)
-    ).values.tolist()
-    return values
+    vectors = await vectors_of(request, served, listed(body.inputs), options)
+    return await in_thread(lambda: written(vectors.values))
 
 
 async def similarity(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 from starlette.requests import Request
 
 from rankhouse.app.serve.contracts.errors import Invalid, TooLarge
-from rankhouse.app.serve.contracts.waiting import deadline_of, outcome
+from rankhouse.app.serve.contracts.waiting import deadline_of, in_thread, outcome
 
 if TYPE_CHECKING:
+    from rankhouse.app.serve.engine.jobs import Outcome
     from rankhouse.app.serve.engine.served import ServedRanker, Side
     from rankhouse.core.nouns import FloatArray
 
@@ -71,8 +73,6 @@ async def vectors_of(
         Invalid: A text is too long, where nothing may be cut off, or cannot be read; names it. More
             dimensions than there are.
     """
-    import numpy as np
-
     if len(texts) > MOST_TEXTS:
         raise TooLarge(
             f"{options.field}: has {len(texts):,} texts; at most {MOST_TEXTS:,} are encoded at once",
@@ -80,8 +80,24 @@ async def vectors_of(
         )
     deadline = deadline_of(request)
     result = await outcome(lambda: served.encode(texts, options.side, deadline))
+    return await in_thread(lambda: _checked(served, result, options))
+
+
+def written(values: FloatArray) -> list[msgspec.Raw]:
+    """Return vectors (n, d) as JSON, one by one, so that a thread that writes many lets others work.
+
+    Args:
+        values: The vectors.
+    """
+    return [msgspec.Raw(msgspec.json.encode(row.tolist())) for row in values]
+
+
+def _checked(served: ServedRanker, result: Outcome, options: VectorOptions) -> Vectors:
+    """Return an encoder's vectors as they are asked for, or refuse what it could not read."""
+    import numpy as np
+
     values = result.values
-    if (bad := np.flatnonzero(np.isnan(values.reshape(len(texts), -1)).any(1))).size:
+    if (bad := np.flatnonzero(np.isnan(values.reshape(len(values), -1)).any(1))).size:
         place = f"{options.field}[{bad[0]}]"
         raise Invalid(f'{place}: the model "{served.name}" cannot read it; leave it out', place)
     if not options.truncate and (cut := np.flatnonzero(result.lost)).size:
