@@ -3,6 +3,7 @@
 import http.client
 import json
 import random
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -101,3 +102,14 @@ def test_who_hangs_up_frees_the_work(small, tiny):
     until(lambda: all(job.future.done() for job in list(served.worker._jobs)))
     release.set()
     assert settled(served.worker)
+
+
+def test_a_service_whose_model_ended_is_not_ready(small):
+    service, client = small
+    service.catalogue.rankers["m"].call(sys.exit)
+    until(lambda: not service.catalogue.rankers["m"].worker.alive)
+    answer = client.get("/readyz")
+    assert (answer.status, answer.json) == (503, {"status": "failed"})
+    asked = client.post("/v2/rerank", {"query": "storm", "documents": ["harbour"]})
+    assert (asked.status, asked.json["error"]["code"]) == (503, "unavailable")
+    assert "start the service again" in asked.json["message"]

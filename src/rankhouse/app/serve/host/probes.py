@@ -19,7 +19,7 @@ _UNCACHED = {"cache-control": "no-store"}
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """Where a service stands: "ok", or for readiness "starting", "ready", "draining"."""
+    """Where a service stands: "ok", or for readiness "starting", "ready", "draining", "failed"."""
 
     status: str
 
@@ -38,6 +38,8 @@ def routes(service: Service) -> list[BaseRoute]:
     async def ready(request: Request) -> Response:
         del request
         is_ready = service.phase is Phase.READY
+        if is_ready and not all(one.worker.alive for one in service.catalogue.rankers.values()):
+            return answer(Standing("failed"), 503, _UNCACHED)
         return answer(Standing(str(service.phase)), 200 if is_ready else 503, _UNCACHED)
 
     lives = Operation("Whether the process lives", answer=Standing, tag="service")
