@@ -33,6 +33,9 @@ from rankhouse.index import append_log as growing
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.vectors import Vectors, load_vectors_state, vectors_folder
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.text.split import Words
 
 
 class HashedWords:
@@ -176,6 +179,27 @@ def test_progress_counts_all_documents(tmp_path):
     encode(HashedWords(), DOCUMENTS, tmp_path, job(DOCUMENTS, chunk=8), lambda *now: told.append(now))
     assert told[0] == (8, 50)
     assert told[-1] == (50, 50)
+
+
+def test_progress_counts_parts_of_a_long_document_and_their_text(tmp_path):
+    documents = [
+        Document("a", "red fox"),
+        Document("b", "fox " * 40),
+        Document("c", "red"),
+        Document("d", ""),
+    ]
+    build(documents, tmp_path / "index", BuildOptions("whitespace"))
+    index, told, texts = Index.open(tmp_path / "index"), [], []
+    tell = index.by_text(lambda *now: texts.append(now))
+
+    def progress(done, total):
+        told.append(done)
+        tell(done, total)
+
+    with pytest.warns(RankhouseWarning, match="no text"):
+        encode(HashedWords(), documents, tmp_path / "v", job(documents, split=Words(5), chunk=2), progress)
+    assert told == [1 + 1 / 4, 1 + 3 / 4, 2, 4]
+    assert texts == [(3 + 41 // 4, 47), (3 + 41 * 3 // 4, 47), (3 + 41, 47), (47, 47)]
 
 
 def test_what_is_done_is_not_done_again(tmp_path, encoded):

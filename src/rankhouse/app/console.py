@@ -188,8 +188,8 @@ def progress(label: str, total: int | None, unit: str = "") -> Iterator[progress
     with bar, nullcontext() if messages.is_terminal else lines:
         task = bar.add_task(label, total=total)
 
-        def show(done: int, total: int | None = total) -> None:
-            lines.done, lines.total = done, total
+        def show(done: float, total: int | None = total) -> None:
+            lines.done, lines.total = int(done), total
             bar.update(task, completed=done, total=lines.total)
 
         yield show

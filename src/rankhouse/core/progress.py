@@ -12,17 +12,17 @@ class Progress(Protocol):
     ...     print(f"{done} of {total}" if total else done)
     """
 
-    def __call__(self, done: int, total: int | None = None) -> None:
+    def __call__(self, done: float, total: int | None = None) -> None:
         """Take how much is done.
 
         Args:
-            done: Documents, queries, steps: what the work is made of.
+            done: Documents, queries, steps: what the work is made of; one that takes long is told in parts.
             total: How many there are in all; None where nobody knows yet.
         """
         ...
 
 
-def ignore(done: int, total: int | None = None) -> None:
+def ignore(done: float, total: int | None = None) -> None:
     """Be told and say nothing.
 
     Args:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Generic, NamedTuple
 
 import msgspec
+import numpy as np
 
 from rankhouse.core.checksums import BlockSums, differs, file_sum
 from rankhouse.core.errors import BadIndex, OutputFailed, WrongUse
@@ -81,6 +82,10 @@ class Chunk:
         self.numbers += [passage.index for passage in with_text]
         self.rows.append(len(with_text))
         self._characters += sum(len(passage.text) for passage in with_text)
+
+    def documents_in(self, passages: int) -> float:
+        """Return how many documents the first passages are, the last of them in part."""
+        return float(np.interp(passages, np.cumsum([0, *self.rows]), range(len(self.rows) + 1)))
 
     def full(self, passages: int) -> bool:
         """Whether to encode now; documents without text fill a chunk as well, ten times as slowly."""
@@ -223,7 +228,7 @@ def append_documents(
     files: AppendLog[S],
     documents: Iterable[Document],
     source: DocumentSource,
-    write: Callable[[Chunk], None],
+    write: Callable[[Chunk, Callable[[int], None]], None],
     progress: Progress | None = None,
 ) -> S:
     """Encode what is missing; give the complete state.
@@ -232,7 +237,7 @@ def append_documents(
         files: What grows.
         documents: All documents of the collection, in index order, streamed once.
         source: How many there are and how they are cut.
-        write: Encodes a chunk and appends it to the files.
+        write: Encodes a chunk and appends it to the files; may tell how many of its passages are encoded.
         progress: Told how far the work is, documents done earlier included.
 
     Raises:
@@ -241,6 +246,11 @@ def append_documents(
     before, seen = files.state.documents, 0
     hashed, chunk = blake2b(digest_size=16), Chunk()
     tell = progress or ignore
+
+    def write_chunk() -> None:
+        first = seen - len(chunk.ids)
+        write(chunk, lambda passages: tell(first + chunk.documents_in(passages), source.documents))
+
     for document in documents:
         seen += 1
         _hash(hashed, document)
@@ -251,7 +261,7 @@ def append_documents(
             continue
         chunk.add(document.id, source.split(document))
         if chunk.full(source.chunk):
-            write(chunk)
+            write_chunk()
             files.note(hashed.hexdigest())
             chunk = Chunk()
             tell(seen, source.documents)
@@ -260,7 +270,7 @@ def append_documents(
             f"{files.folder}: {seen:,} documents came, {source.documents:,} were announced and {before:,} "
             "were encoded before; if the index was made anew, replace its vectors with --overwrite"
         )
-    write(chunk)
+    write_chunk()
     files.note(hashed.hexdigest(), now=True)
     tell(seen, source.documents)
     return _changed(files.state, collection=source.collection)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document
+from rankhouse.core.progress import Progress
 from rankhouse.index.lexical import manifest, segment
 from rankhouse.index.lexical.manifest import Manifest
 from rankhouse.index.lexical.segment import Segment
@@ -124,6 +125,21 @@ class Index:
     def fingerprint(self) -> str:
         """Hash of the content; changes with every document added."""
         return self.manifest.fingerprint
+
+    def by_text(self, progress: Progress) -> Progress:
+        """Tell how much text is done where documents done are told: a long one may be most of the work.
+
+        Args:
+            progress: Told how much is done, and of how much; a document counts as its words and one more.
+        """
+        ends = np.cumsum(np.concatenate([[0], *(part.lengths + 1 for part in self.segments)]), dtype=np.int64)
+
+        def tell(done: float, total: int | None = None) -> None:
+            del total
+            at, after = ends[int(done)], ends[min(int(done) + 1, len(self))]
+            progress(int(at + done % 1 * (after - at)), int(ends[-1]))
+
+        return tell
 
     def _numbers(self, term: str) -> tuple[int, ...]:
         """Return a term's number in every segment, -1 where it does not occur."""

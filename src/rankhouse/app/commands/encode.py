@@ -120,8 +120,8 @@ def _dense(
     dtype = options.dtype or "float32"
     job = EncodeOptions(len(index), index.fingerprint, splitter, dtype=dtype, overwrite=options.overwrite)
     folder = vectors_folder(index.path, name)
-    with console.progress("encoding", len(index)) as show:
-        stored = encode(encoder, index.documents.stream(), folder, job, show)
+    with console.progress("encoding", None, "bytes") as show:
+        stored = encode(encoder, index.documents.stream(), folder, job, index.by_text(show))
     if vectors:
         with console.progress("building", len(stored)) as show:
             faiss.build(stored, vectors, progress=show)
@@ -138,8 +138,9 @@ def _precompute(
     job = PrecomputeOptions(
         len(index), index.fingerprint, splitter, options.pool, maker.chunk, overwrite=options.overwrite
     )
-    with console.progress("encoding", len(index)) as show:
-        stored = precompute(maker, index.documents.stream(), precomputed_folder(index.path), job, show)
+    with console.progress("encoding", None, "bytes") as show:
+        parent, shown = precomputed_folder(index.path), index.by_text(show)
+        stored = precompute(maker, index.documents.stream(), parent, job, shown)
     state = stored.state
     if state.cut:
         console.warn(

@@ -49,7 +49,8 @@ def neural_runs(
     """
     encoder: Any = open_ranker(f"biencoder({str(folder)!r})", compute or ComputeOptions())
     job = EncodeOptions(len(index), index.fingerprint, Words(PASSAGE_WORDS))
-    with console.progress("encoding with MiniLM", len(index)) as show:
-        vectors = encode(encoder, index.documents.stream(), vectors_folder(index.path), job, show)
+    with console.progress("encoding with MiniLM", None, "bytes") as show:
+        stream, shown = index.documents.stream(), index.by_text(show)
+        vectors = encode(encoder, stream, vectors_folder(index.path), job, shown)
     dense = search(ExactSearcher(vectors), encoder, questions)
     return {"dense": dense, "hybrid": rrf()([first, dense]).top(1000)}

@@ -7,7 +7,7 @@ encoded alike: only they are.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def encode(
                 files,
                 documents,
                 source,
-                lambda chunk: _add(files, chunk, _encoded(encoder, chunk, job, files.state)),
+                lambda chunk, tell: _add(files, chunk, _encoded(encoder, chunk, job, files.state, tell)),
                 progress,
             )
         finish(folder, final)
@@ -151,10 +151,14 @@ def _add(files: AppendLog[VectorsState], chunk: Chunk, vectors: FloatArray) -> N
     )
 
 
-def _encoded(encoder: Encoder, chunk: Chunk, job: EncodeOptions, state: VectorsState) -> FloatArray:
+def _encoded(
+    encoder: Encoder, chunk: Chunk, job: EncodeOptions, state: VectorsState, tell: Callable[[int], None]
+) -> FloatArray:
     """Encode a chunk: (n, d) float32, checked, of length 1 where the similarity is the cosine."""
     parts = [np.empty((0, state.dimension), np.float32)]
     for start in range(0, len(chunk.texts), job.chunk):
+        if start:
+            tell(start)
         texts = chunk.texts[start : start + job.chunk]
         vectors = np.asarray(encoder.encode_passages(texts), np.float32)
         wanted = parts[-1].shape[1] or (vectors.shape[1] if vectors.ndim == 2 else 0)

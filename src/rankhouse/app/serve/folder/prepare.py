@@ -252,8 +252,8 @@ def encode_folder(place: Place, at_hand: EncoderAtHand) -> None:
         len(index), index.fingerprint, split, chunk=_AT_ONCE, overwrite=state.encoder not in ("", mark)
     )
     FolderState(state.index, state.files, mark).save(place.files)
-    with console.progress("encoding", len(index)) as show:
-        encode(remembering, index.documents.stream(), folder, job, show)
+    with console.progress("encoding", None, "bytes") as show:
+        encode(remembering, index.documents.stream(), folder, job, index.by_text(show))
     shutil.rmtree(place.before, ignore_errors=True)
 
 
