@@ -36,7 +36,7 @@ COMMANDS = {
     "paired-wins": ("paired_wins", "Count the queries that only one of two runs answers rightly (McNemar)."),
     "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
     "doctor": ("doctor", "Check data, indexes, rankers and caches before time is spent."),
-    "serve": ("serve", "Serve indexes and rankers: an API for every client, and a page."),
+    "serve": ("serve", "Serve indexes and rankers: the API of rerank clients, and a page."),
     "up": ("up", "From a folder of your own files to an open search page."),
     "demo": ("demo", "The whole pipeline on Python's own documentation."),
 }

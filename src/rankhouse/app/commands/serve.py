@@ -1,4 +1,4 @@
-"""rankhouse serve: indexes and rankers for every client, and a page to search, compare, explain and judge."""
+"""rankhouse serve: indexes and rankers for rerank clients, and a page to search, compare, explain and judge."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def command(
     device: str,
     threads: int,
 ) -> None:
-    """Serve indexes and rankers: an API that every rerank client speaks, and a page in the browser.
+    """Serve indexes and rankers: the API that rerank clients speak, and a page in the browser.
 
     Without any INDEX or --ranker, what rankhouse demo left in ./demo is served.
     """
