@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,15 @@ def index(tmp_path):
     return tmp_path / "my.index"
 
 
+@contextmanager
+def asking(client, path):
+    """A connection on which a request is at work."""
+    with client.connect() as line:
+        line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        time.sleep(0.3)
+        yield line
+
+
 def ask_later(client, path, answers):
     thread = threading.Thread(target=lambda: answers.append(client.get(path)))
     thread.start()
@@ -112,10 +122,21 @@ def client_of(load):
     return lambda process: load("conftest").Client(process.port())
 
 
-def test_a_drain_answers_probes_and_what_is_in_progress_and_ends_with_0(serve, index, client_of):
-    process = serve(index, "--port", 0)
-    client = client_of(process)
-    client.wait(200)
+@pytest.fixture
+def ready(serve, index, client_of):
+    """From further arguments to a service that is ready, and a client of it."""
+
+    def begin(*arguments):
+        process = serve(index, "--port", 0, *arguments)
+        client = client_of(process)
+        client.wait(200)
+        return process, client
+
+    return begin
+
+
+def test_a_drain_answers_probes_and_what_is_in_progress_and_ends_with_0(ready):
+    process, client = ready()
     answers = []
     thread = ask_later(client, "/slow?seconds=2", answers)
     process.process.send_signal(signal.SIGTERM)
@@ -132,10 +153,8 @@ def test_a_drain_answers_probes_and_what_is_in_progress_and_ends_with_0(serve, i
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_idle_service_ends_at_once_with_0(serve, index, client_of, number):
-    process = serve(index, "--port", 0)
-    client = client_of(process)
-    client.wait(200)
+def test_an_idle_service_ends_at_once_with_0(ready, number):
+    process, client = ready()
     with client.connect() as idle:
         idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert idle.recv(1000)
@@ -147,13 +166,9 @@ def test_an_idle_service_ends_at_once_with_0(serve, index, client_of, number):
 
 
 @pytest.mark.parametrize("path", ["/slow?seconds=60", "/stuck?seconds=60"])
-def test_what_outlasts_the_grace_is_cut_off(serve, index, client_of, path):
-    process = serve(index, "--port", 0, "--grace", 1)
-    client = client_of(process)
-    client.wait(200)
-    with client.connect() as line:
-        line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        time.sleep(0.3)
+def test_what_outlasts_the_grace_is_cut_off(ready, path):
+    process, client = ready("--grace", 1)
+    with asking(client, path) as line:
         begun = time.monotonic()
         process.process.send_signal(signal.SIGTERM)
         assert line.recv(1000).startswith(b"HTTP/1.1 503 ")
@@ -163,13 +178,9 @@ def test_what_outlasts_the_grace_is_cut_off(serve, index, client_of, path):
     assert "Traceback" not in process.said
 
 
-def test_a_second_signal_ends_at_once(serve, index, client_of):
-    process = serve(index, "--port", 0)
-    client = client_of(process)
-    client.wait(200)
-    with client.connect() as line:
-        line.sendall(b"GET /stuck?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        time.sleep(0.3)
+def test_a_second_signal_ends_at_once(ready):
+    process, client = ready()
+    with asking(client, "/stuck?seconds=60"):
         process.process.send_signal(signal.SIGINT)
         time.sleep(1)
         begun = time.monotonic()
@@ -179,11 +190,9 @@ def test_a_second_signal_ends_at_once(serve, index, client_of):
     assert "Traceback" not in process.said
 
 
-def test_a_signal_that_comes_twice_is_one(serve, index, client_of):
+def test_a_signal_that_comes_twice_is_one(ready):
     """As timeout(1) sends it: to the process and to its group."""
-    process = serve(index, "--port", 0)
-    client = client_of(process)
-    client.wait(200)
+    process, client = ready()
     answers = []
     thread = ask_later(client, "/slow?seconds=2", answers)
     process.process.send_signal(signal.SIGTERM)
@@ -197,13 +206,10 @@ def test_a_signal_that_comes_twice_is_one(serve, index, client_of):
     assert "Traceback" not in process.said
 
 
-def test_a_client_that_hung_up_does_not_hold_the_process(serve, index, client_of):
-    process = serve(index, "--port", 0)
-    client = client_of(process)
-    client.wait(200)
-    with client.connect() as line:
-        line.sendall(b"GET /stuck?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        time.sleep(0.3)
+def test_a_client_that_hung_up_does_not_hold_the_process(ready):
+    process, client = ready()
+    with asking(client, "/stuck?seconds=60"):
+        pass
     time.sleep(0.3)
     begun = time.monotonic()
     process.process.send_signal(signal.SIGTERM)
@@ -308,10 +314,8 @@ def test_one_judgements_file_has_one_service(serve, index, client_of):
     client_of(third).wait(200)
 
 
-def test_the_access_log_is_json_without_questions(serve, index, client_of, tmp_path):
-    process = serve(index, "--port", 0, "--access-log", "log/access.jsonl")
-    client = client_of(process)
-    client.wait(200)
+def test_the_access_log_is_json_without_questions(ready, tmp_path):
+    process, client = ready("--access-log", "log/access.jsonl")
     client.get("/healthz?query=secret", X_Request_Id="abc-1")
     process.process.send_signal(signal.SIGTERM)
     assert process.end() == 0

@@ -1,4 +1,4 @@
-"""rankhouse serve: indexes and rankers for rerank clients, and a page to search, compare, explain and judge."""
+"""rankhouse serve: indexes and rankers for rerank clients, and a page to search, compare and judge."""
 
 from __future__ import annotations
 

@@ -129,8 +129,7 @@ def index_folder(place: Place) -> None:
     files, others = look(place.folder, before.files)
     changes = compare(before.files, files)
     if others:
-        named = ", ".join(f"{count:,} {ending}" for ending, count in others.most_common(8))
-        console.say(f"not read: {named} (what is read: {' '.join(KINDS)}, also with .gz or .zst)")
+        console.say(f"not read: {_named(others)} (what is read: {' '.join(KINDS)}, also with .gz or .zst)")
     if index is None or changes.changed or changes.removed:
         if index is not None:
             console.say(f"{place.folder}: {changes}; the index is made anew")
@@ -140,6 +139,10 @@ def index_folder(place: Place) -> None:
         _append(place, index, files, changes.added)
     if (after := FolderState(Index.open(place.index).fingerprint, files, before.encoder)) != before:
         after.save(place.files)
+
+
+def _named(others: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {ending}" for ending, count in others.most_common(8))
 
 
 def _sound(path: Path) -> Index | None:
@@ -156,11 +159,7 @@ def _rebuild(place: Place, files: dict[str, FileState], others: Counter[str]) ->
     first = next(documents, None)
     if first is None:
         _say(reading)
-        there = (
-            f" (it holds {', '.join(f'{n:,} {ending}' for ending, n in others.most_common(8))})"
-            if others
-            else ""
-        )
+        there = f" (it holds {_named(others)})" if others else ""
         raise MissingInput(f"{place.folder}: holds no document{there}; what is read: {' '.join(KINDS)}")
     total = sum(file.size for file in files.values())
     with console.progress("indexing", total, "bytes") as show:

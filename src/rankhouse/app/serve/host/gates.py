@@ -47,12 +47,8 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 def is_loopback(host: str) -> bool:
     """Return whether an address is reached from this machine only."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = _address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 class SecurityHeaders:
@@ -108,7 +104,7 @@ class HostGate:
 
     def passes(self, host: str) -> bool:
         """Return whether the service may be reached under a name."""
-        return host in self._names or (not self._is_local and _is_address(host))
+        return host in self._names or (not self._is_local and _address(host) is not None)
 
 
 def host_of(netloc: str) -> str:
@@ -117,12 +113,11 @@ def host_of(netloc: str) -> str:
     return (match["address"] or match["name"]).lower() if match else ""
 
 
-def _is_address(host: str) -> bool:
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(host)
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 class OriginGate:
