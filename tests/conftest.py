@@ -3,6 +3,7 @@
 import signal
 import threading
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,9 @@ settings.load_profile("house")
 # A shell ignores Ctrl-C for what it starts in the background, and every child would ignore it too.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+BERT = Path(__file__).parent / "golden" / "bert"
 
 
 class Outline(HTMLParser):
@@ -51,3 +55,29 @@ class Outline(HTMLParser):
 def outline_of():
     """From a page to its :class:`Outline`."""
     return Outline
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory):
+    """Write a tiny BERT of some kind with random weights and its vocabulary; gives the folder."""
+
+    def make(name, **more):
+        import torch
+        import transformers
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        torch.manual_seed(3)
+        folder = tmp_path_factory.mktemp(name)
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+        config = transformers.BertConfig(vocab_size=271, max_position_embeddings=64, **sizes, **more)
+        network = getattr(transformers, name)(config)
+        with torch.no_grad():
+            for weight in network.parameters():
+                weight.add_(torch.randn_like(weight) * 0.2)
+        network.save_pretrained(folder)
+        tokenizer = transformers.BertTokenizerFast(str(BERT / "vocab.txt"), model_max_length=64)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return make

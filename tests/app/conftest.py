@@ -2,7 +2,6 @@
 
 import sys
 import warnings
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -14,9 +13,6 @@ CORPUS = """{"id": "d1", "title": "Pilots", "text": "Pilots board ships and stee
 {"id": "d3", "text": "A lock lifts ships between two levels of water."}
 {"id": "d4", "text": "the of and"}
 """
-
-
-BERT = Path(__file__).parents[1] / "golden" / "bert"
 
 
 class Done(NamedTuple):
@@ -57,29 +53,3 @@ def files(tmp_path, run):
     )
     assert searched.returncode == 0
     return tmp_path
-
-
-@pytest.fixture(scope="session")
-def bert(tmp_path_factory):
-    """Write a tiny BERT of some kind with random weights and its vocabulary; gives the folder."""
-
-    def make(name, **more):
-        import torch
-        import transformers
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()
-        torch.manual_seed(3)
-        folder = tmp_path_factory.mktemp(name)
-        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-        config = transformers.BertConfig(vocab_size=271, max_position_embeddings=64, **sizes, **more)
-        network = getattr(transformers, name)(config)
-        with torch.no_grad():
-            for weight in network.parameters():
-                weight.add_(torch.randn_like(weight) * 0.2)
-        network.save_pretrained(folder)
-        tokenizer = transformers.BertTokenizerFast(str(BERT / "vocab.txt"), model_max_length=64)
-        tokenizer.save_pretrained(folder)
-        return folder
-
-    return make

@@ -15,8 +15,6 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
-import transformers
-from transformers.utils import logging
 
 from rankhouse.app.api.index import Index
 from rankhouse.app.cli import main
@@ -28,7 +26,6 @@ from rankhouse.core.nouns import Query
 from rankhouse.models import bundle
 from rankhouse.models.tk import TKDesign
 
-BERT = Path(__file__).parents[2] / "golden" / "bert"
 COMPUTE = ComputeOptions("fp32", "cpu", 1)
 WORDS = (
     "pilots board ships and steer them into the harbour the moon pulls sea water twice a day lock lifts "
@@ -54,21 +51,6 @@ def documents():
         yield {"id": f"d{number:02}", "title": title, "text": " ".join(sentences)}
     yield {"id": "blank", "text": " "}
     yield {"id": "titled", "title": "Ships and pilots", "text": ""}
-
-
-def bert(folder, name, **more):
-    """Write a tiny BERT with random weights and its vocabulary."""
-    logging.disable_progress_bar()
-    torch.manual_seed(3)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    config = transformers.BertConfig(vocab_size=271, max_position_embeddings=64, **sizes, **more)
-    network = getattr(transformers, name)(config)
-    with torch.no_grad():
-        for weight in network.parameters():
-            weight.add_(torch.randn_like(weight) * 0.2)
-    network.save_pretrained(folder)
-    transformers.BertTokenizerFast(str(BERT / "vocab.txt"), model_max_length=64).save_pretrained(folder)
-    return folder
 
 
 def tk(folder, seed=0):
@@ -99,14 +81,14 @@ class World:
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory):
+def world(tmp_path_factory, bert):
     """The collection, encoded by the bi-encoder, with queries and checkpoints; nobody changes it."""
     folder = tmp_path_factory.mktemp("world")
     index = Index.build(documents(), folder / "my.index", workers=1)
-    cross = bert(folder / "cross", "BertForSequenceClassification", num_labels=1)
+    cross = bert("BertForSequenceClassification", num_labels=1)
     specs = {
         "cross": f"crossencoder({str(cross)!r})",
-        "bi": f"biencoder({str(bert(folder / 'bi', 'BertModel'))!r})",
+        "bi": f"biencoder({str(bert('BertModel'))!r})",
         "tk": str(tk(folder / "tk")),
     }
     with pytest.warns(RankhouseWarning, match="1 of 62 documents have no text"):
