@@ -17,6 +17,7 @@ def test_systems_are_compared_and_lead_to_the_questions(tab, at, tmp_path, follo
         page.wait_for_selector("table")  # the systems' runs are made, then all is shown
         assert page.locator("table").first.locator("tbody tr").count() == 2
         assert "randomization" in page.inner_text("main")
+        assert "may be luck; judge 10 or more" in page.locator(".notes").inner_text()
         assert page.locator(".differences li").count() == 2
         with page.expect_download() as saving:
             page.get_by_role("link", name="JSON").click()
@@ -72,6 +73,7 @@ def test_a_ranker_is_trained_and_becomes_a_column(tab, at, follow):
         assert page.locator("h2 .state").inner_text() == "running"
         page.locator("h2 .state.done").wait_for(timeout=120_000)  # followed by the page itself
         assert page.locator(".curve svg polyline").count() >= 1
+        assert "none were held out" in page.locator(".notes").inner_text()
         follow(page, page.get_by_role("link", name="Search with it"))
         page.get_by_label("Question").fill("ship")
         page.keyboard.press("Enter")
