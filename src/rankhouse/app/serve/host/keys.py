@@ -15,10 +15,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.core.files import as_text, numbered_lines
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 FEWEST_SIGNS = 16
 SESSION_SECONDS = 7 * 24 * 3600
@@ -39,6 +42,16 @@ class Caller:
 
 ANYBODY = Caller("anybody")
 """Who asks where there are no keys."""
+
+
+def caller_of(request: Request) -> Caller:
+    """Return who asks, as the gate has found out.
+
+    Args:
+        request: What was asked.
+    """
+    caller: Caller = getattr(request.state, "caller", ANYBODY)
+    return caller
 
 
 @dataclass(frozen=True)

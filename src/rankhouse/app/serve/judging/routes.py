@@ -13,9 +13,11 @@ from starlette.routing import BaseRoute
 from rankhouse.app.serve.contracts.bodies import answer, read_body
 from rankhouse.app.serve.contracts.errors import Forbidden, Invalid, Unready
 from rankhouse.app.serve.contracts.openapi import Operation, Parameter, describe
+from rankhouse.app.serve.host.keys import caller_of
 from rankhouse.app.serve.judging.agreement import agreements
 from rankhouse.app.serve.judging.compare import MOST_COMPARED, CompareRequest, compare_runs
 from rankhouse.app.serve.judging.known import known_qrels, known_queries
+from rankhouse.app.serve.judging.runs import trec_run
 from rankhouse.app.serve.judging.shapes import (
     AgreementInfo,
     CompareQuery,
@@ -33,8 +35,7 @@ from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.judging.training import TrainingJob
 from rankhouse.app.serve.search.asking import Threads, client_deadline, from_query
 from rankhouse.app.serve.search.documents import read_document
-from rankhouse.core.run import Run
-from rankhouse.core.trec import qrels_rows, run_rows
+from rankhouse.core.trec import qrels_rows
 
 if TYPE_CHECKING:
     from rankhouse.app.serve.host.service import Service
@@ -75,11 +76,11 @@ def _judging(service: Service) -> list[BaseRoute]:
 
     async def judge(request: Request) -> Response:
         body = await read_body(request, JudgementBody)
-        return answer(await threads.call(_judge, service, body, _who(request)))
+        return answer(await threads.call(_judge, service, body, caller_of(request).name))
 
     async def undo(request: Request) -> Response:
         body = await read_body(request, UndoBody)
-        return answer(await threads.call(_undo, service, body, _who(request)))
+        return answer(await threads.call(_undo, service, body, caller_of(request).name))
 
     async def qrels(request: Request) -> Response:
         told = await threads.call(_qrels, service, request.query_params.get("judge", ""))
@@ -142,13 +143,13 @@ def _training(service: Service) -> list[BaseRoute]:
     async def begin(request: Request) -> Response:
         wanted = (await read_body(request, TrainingBody)).request()
         job = await threads.call(service.training.begin, wanted)
-        service.audit.record("train", _who(request), name=wanted.name, start=wanted.start)
+        service.audit.record("train", caller_of(request).name, name=wanted.name, start=wanted.start)
         return answer(_info(job), 201)
 
     async def cancel(request: Request) -> Response:
         name = request.path_params["name"]
         job = await threads.call(service.training.cancel, name)
-        service.audit.record("cancel", _who(request), name=name)
+        service.audit.record("cancel", caller_of(request).name, name=name)
         return answer(_info(job))
 
     tag = "train"
@@ -162,11 +163,6 @@ def _training(service: Service) -> list[BaseRoute]:
         describe("/api/trainings/{name}", cancel, "DELETE",
                  Operation("End a training", answer=TrainingInfo, tag=tag)),
     ]  # fmt: skip
-
-
-def _who(request: Request) -> str:
-    """Return who asks, by the name of the key; "anybody" where there are no keys."""
-    return str(getattr(getattr(request.state, "caller", None), "name", "anybody"))
 
 
 def _store(service: Service) -> JudgementStore:
@@ -230,20 +226,6 @@ def _run(service: Service, name: str, index: str, patience: float) -> str:
             raise Unready(f"the run of {name} is not there yet: {how_far}; ask again in a moment")
         run = progress.run
     return trec_run(run, name)
-
-
-def trec_run(run: Run, name: str) -> str:
-    """Return a run as text of six columns.
-
-    Args:
-        run: The run.
-        name: Its name, for the last column; what a column cannot hold becomes "_".
-
-    Raises:
-        WrongUse: An id has white space in it.
-    """
-    tag = "".join(c if c.isprintable() and not c.isspace() else "_" for c in name) or "rankhouse"
-    return "".join(run_rows(run, tag))
 
 
 def _info(job: TrainingJob) -> TrainingInfo:

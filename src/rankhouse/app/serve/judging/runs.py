@@ -20,6 +20,7 @@ from rankhouse.app.serve.search.systems import SystemSpec
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking, Run
+from rankhouse.core.trec import run_rows
 
 MOST_QUERIES: Final = 1_000
 """Questions that a run is made of here; larger ones are made by command."""
@@ -204,3 +205,17 @@ class SystemRuns:
                     if self._closed:
                         raise
                     self._changed.wait_for(lambda: self._closed, min(error.retry_after, 5.0))
+
+
+def trec_run(run: Run, name: str) -> str:
+    """Return a run as text of six columns.
+
+    Args:
+        run: The run.
+        name: Its name, for the last column; what a column cannot hold becomes "_".
+
+    Raises:
+        WrongUse: An id has white space in it.
+    """
+    tag = "".join(c if c.isprintable() and not c.isspace() else "_" for c in name) or "rankhouse"
+    return "".join(run_rows(run, tag))

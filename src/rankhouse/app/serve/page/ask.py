@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.app.serve.judging.known import known_qrels, known_queries
+from rankhouse.app.serve.judging.runs import trec_run
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.faults import fault_page
 from rankhouse.app.serve.page.questions import question_of, scale
-from rankhouse.app.serve.page.render import address, attachment, page
+from rankhouse.app.serve.page.render import address, download, exports, page
 from rankhouse.app.serve.page.sheets import csv_of
 from rankhouse.app.serve.search.answer import AnswerHit, SearchAnswer, SearchRequest, search
 from rankhouse.app.serve.search.asking import client_deadline
 from rankhouse.core.errors import RankhouseError
 from rankhouse.core.results import Marks
+from rankhouse.core.run import Ranking, Run
 
 if TYPE_CHECKING:
     from rankhouse.app.serve.host.service import Service
@@ -119,10 +121,10 @@ def show(service: Service, request: Request) -> Response:
         failed = fault_page(request, error)
         content["fault"] = str(error)
         return page(request, "ask.html.j2", content, failed.status_code)
-    if (kind := fields.get("export", "html")) != "html":
-        return export(service, query, answers, asked.one_of(fields, "export", ["json", "csv", "run"]), kind)
+    if fields.get("export", "html") != "html":
+        return export(service, query, answers, asked.one_of(fields, "export", ("json", "csv", "run")))
     content["columns"] = columns(answers, known_qrels(service).get(question_of(service, query).id, {}))
-    content["exports"] = _exports(request, chosen)
+    content["exports"] = exports(request, "html", "csv", "json") + _files(request, chosen)
     return page(request, "ask.html.j2", content)
 
 
@@ -185,15 +187,13 @@ def _gone(first: SearchAnswer, answer: SearchAnswer) -> list[AnswerHit]:
     return [hit for hit in first.hits if hit.doc_id not in here]
 
 
-def _exports(request: Request, chosen: Sequence[str]) -> list[tuple[str, str]]:
-    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "export"]
-    views = [(name, address("/", *kept, export=kind)) for name, kind in
-             (("page", "html"), ("CSV", "csv"), ("JSON", "json"))]  # fmt: skip
-    rest = [(name, value) for name, value in kept if name != "system"]
-    return views + [(f"run of {name}", address("/", *rest, system=name, export="run")) for name in chosen]
+def _files(request: Request, chosen: Sequence[str]) -> list[tuple[str, str]]:
+    given = request.query_params.multi_items()
+    rest = [(name, value) for name, value in given if name not in ("export", "system")]
+    return [(f"run of {name}", address("/", *rest, system=name, export="run")) for name in chosen]
 
 
-def export(service: Service, query: str, answers: Sequence[SearchAnswer], kind: str, name: str) -> Response:
+def export(service: Service, query: str, answers: Sequence[SearchAnswer], kind: str) -> Response:
     """Return answers as a file.
 
     Args:
@@ -201,23 +201,22 @@ def export(service: Service, query: str, answers: Sequence[SearchAnswer], kind: 
         query: The question.
         answers: What was found.
         kind: "json", "csv" or "run".
-        name: The ending of the file's name.
     """
-    headers = {"content-disposition": attachment(f"search.{name}"), "cache-control": "no-store"}
     if kind == "json":
-        return Response(msgspec.json.encode([msgspec.to_builtins(one) for one in answers]), 200, headers,
-                        "application/json")  # fmt: skip
-    if kind == "run":
-        text = io.StringIO()
+        content = msgspec.json.encode([msgspec.to_builtins(one) for one in answers]).decode()
+    elif kind == "run":
         query_id = question_of(service, query).id
-        for answer in answers:
-            tag = "-".join(answer.system.split())
-            text.writelines(f"{query_id} Q0 {h.doc_id} {h.rank} {h.score!r} {tag}\n" for h in answer.hits)
-        return Response(text.getvalue().encode("utf-8", "replace"), 200, headers, "text/plain; charset=utf-8")
-    rows = [
-        (answer.system, h.rank, h.doc_id, h.score, h.title, h.snippet)
-        for answer in answers
-        for h in answer.hits
-    ]
-    table = csv_of(("system", "rank", "id", "score", "title", "snippet"), rows)
-    return Response(table.encode("utf-8", "replace"), 200, headers, "text/csv; charset=utf-8")
+        content = "".join(trec_run(_run_of(query_id, answer), answer.system) for answer in answers)
+    else:
+        rows = [
+            (answer.system, h.rank, h.doc_id, h.score, h.title, h.snippet)
+            for answer in answers
+            for h in answer.hits
+        ]
+        content = csv_of(("system", "rank", "id", "score", "title", "snippet"), rows)
+    return download(f"search.{kind}", content)
+
+
+def _run_of(query_id: str, answer: SearchAnswer) -> Run:
+    scores = np.array([hit.score for hit in answer.hits], np.float32)
+    return Run.from_rankings({query_id: Ranking(tuple(hit.doc_id for hit in answer.hits), scores)})

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.app.serve.page import asked
-from rankhouse.app.serve.page.render import address, page
+from rankhouse.app.serve.page.render import address, exports, page
 from rankhouse.app.serve.search.asking import client_deadline
 from rankhouse.app.serve.search.documents import ShadedDocument, passages_with_scores, read_document
 
@@ -52,7 +52,6 @@ def show(service: Service, request: Request) -> Response:
     fields = request.query_params
     query, doc_id = asked.words(fields, "query"), asked.words(fields, "doc", LONGEST_ID)
     view, document = read_document(service, asked.words(fields, "index"), doc_id)
-    kept = [(name, value) for name, value in fields.multi_items() if name != "export"]
     notes = []
     if len(document.text) > LONGEST_TEXT:
         notes.append(f"The first {LONGEST_TEXT:,} of {len(document.text):,} characters are shown.")
@@ -65,7 +64,7 @@ def show(service: Service, request: Request) -> Response:
         "query": query,
         "text": document.text[:LONGEST_TEXT],
         "passages": (), "best": 0, "legend": "", "notes": notes,
-        "exports": [("page", address("/document", *kept, export="html"))],
+        "exports": exports(request, "html"),
     }  # fmt: skip
     if query:
         system = asked.words(fields, "system")

@@ -30,25 +30,18 @@ def fault_page(request: Request, error: RankhouseError) -> Response:
         error: What is wrong.
     """
     answer = error_answer(request, error)
-    if not wants_html(request):
-        return answer
+    return _as_page(request, answer, str(error)) if wants_html(request) else answer
+
+
+def _as_page(request: Request, answer: Response, message: str) -> Response:
+    """Return a page that says what an answer for programs says."""
+    status = answer.status_code
     headers = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
-    return error_page(request, answer.status_code, str(error), headers)
-
-
-def error_page(
-    request: Request, status: int, message: str, headers: dict[str, str] | None = None
-) -> Response:
-    """Return a page that says what is wrong.
-
-    Args:
-        request: What was asked.
-        status: Of the answer.
-        message: What is wrong, and what to do.
-        headers: More headers.
-    """
-    back = _own_page(request)
-    content = {"title": HTTPStatus(status).phrase.capitalize(), "message": message, "back": back}
+    content = {
+        "title": HTTPStatus(status).phrase.capitalize(),
+        "message": message,
+        "back": _own_page(request),
+    }
     return page(request, "error.html.j2", content, status, headers)
 
 
@@ -64,8 +57,7 @@ def handlers(known: Mapping[Any, Handler]) -> dict[Any, Handler]:
             told: Response = await handler(request, error)
             if request.method != "GET" or not wants_html(request):
                 return told
-            headers = {name: value for name, value in told.headers.items() if not name.startswith("content-")}
-            return error_page(request, told.status_code, _message(told), headers)
+            return _as_page(request, told, _message(told))
 
         return answer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -12,16 +12,18 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from rankhouse.app.rankers import is_dense
 from rankhouse.app.searching import with_snippets
+from rankhouse.app.serve.host.keys import caller_of
 from rankhouse.app.serve.judging.known import known_queries
-from rankhouse.app.serve.judging.store import LONGEST_NAME, JudgementStore
+from rankhouse.app.serve.judging.store import LONGEST_NAME
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.faults import wants_html
 from rankhouse.app.serve.page.pools import Pool, Pools
 from rankhouse.app.serve.page.questions import question_of
-from rankhouse.app.serve.page.render import address, page
+from rankhouse.app.serve.page.render import address, page, parameters
 from rankhouse.app.serve.search.asking import client_deadline
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
+from rankhouse.core.qrels import Qrels
 from rankhouse.core.results import Marks
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ _READ_KEY = "Your key reads only; judging needs one that writes."
 
 
 @dataclass(frozen=True)
-class Asked:
+class JudgingTask:
     """What is judged, by whom, and how.
 
     Attributes:
@@ -64,15 +66,17 @@ class Asked:
 
     def address(self, **other: object) -> str:
         """Return the address of this, with something else in places."""
-        own = {"query": self.query, "judge": self.judge, "index": self.index, "system": self.systems}
-        return address("/judge", **{**own, "depth": self.depth, "blind": self.blind, **other})
+        return address("/judge", **{**self._parameters, **other})
 
     @property
     def fields(self) -> list[tuple[str, str]]:
         """Return it as fields of a form."""
-        named = [("query", self.query), ("judge", self.judge), ("index", self.index)]
-        rest = [("depth", str(self.depth)), *([("blind", "1")] if self.blind else [])]
-        return [*named, *(("system", name) for name in self.systems), *rest]
+        return parameters(**self._parameters)
+
+    @property
+    def _parameters(self) -> dict[str, object]:
+        own = asdict(self)
+        return {"system" if name == "systems" else name: value for name, value in own.items()}
 
 
 @dataclass(frozen=True)
@@ -117,24 +121,24 @@ def show(service: Service, pools: Pools, request: Request) -> Response:
     query = question_of(service, wanted.query)
     deadline = client_deadline(request, PATIENCE)
     pool = pools.of(query, wanted.index, wanted.systems, wanted.depth, deadline)
-    cards = _cards(service, store, query, wanted, pool)
-    may_write = _may_write(request)
+    mine = store.qrels_of(wanted.judge)
+    cards = _cards(service, mine.get(query.id, {}), query, wanted, pool)
+    may_write = caller_of(request).may_write
     content: dict[str, object] = {
         "title": f"Judge: {query.text}",
         "query": query,
-        "need": "",
         "pool": cards,
         "judge": wanted.judge,
         "labels": store.scale,
         "grade_keys": [(str(value), label) for value, label in store.scale.items()],
         "done": sum(card.grade is not None for card in cards),
-        "can_undo": may_write and bool(store.qrels_of(wanted.judge)),
+        "can_undo": may_write and bool(mine),
         "may_write": may_write,
         "summary": _summary(wanted, cards),
         "notes": (*pool.notes, *(() if may_write else (_READ_KEY,))),
         "kept": wanted.fields,
         "change": wanted.address(change=1),
-        "following": _following(service, store, query, wanted),
+        "following": _following(service, mine, query, wanted),
         "search": address("/", query=query.text, index=wanted.index, system=wanted.systems[:4]),
         "exports": [("page", wanted.address(export="html")),
                     ("qrels", address("/queries", words=query.id, export="qrels"))],
@@ -158,7 +162,7 @@ def write(service: Service, pools: Pools, request: Request, form: asked.Fields) 
     if store is None:
         raise WrongUse(_READ_ONLY)
     wanted = _asked(service, request, form)
-    who = getattr(getattr(request.state, "caller", None), "name", "anybody")
+    who = caller_of(request).name
     if form.get("undo"):
         entry = store.undo(wanted.judge)
         if entry is not None:
@@ -166,7 +170,9 @@ def write(service: Service, pools: Pools, request: Request, form: asked.Fields) 
         told: dict[str, object] = {"doc": None, "grade": None, "query": ""}
         if entry is not None:
             told = {"doc": entry.doc_id, "grade": entry.grade, "query": entry.query}
-            wanted = wanted if _same(service, wanted.query, entry.query_id) else _of(wanted, entry.query)
+            wanted = (
+                wanted if _same(service, wanted.query, entry.query_id) else replace(wanted, query=entry.query)
+            )
         place = 0
     else:
         grade, place, doc_id = _mark(form.get("mark", ""))
@@ -201,19 +207,14 @@ def _same(service: Service, query: str, query_id: str) -> bool:
     return question_of(service, query).id == query_id
 
 
-def _of(wanted: Asked, query: str) -> Asked:
-    return Asked(query, wanted.judge, wanted.index, wanted.systems, wanted.depth, wanted.blind)
-
-
-def _asked(service: Service, request: Request, fields: asked.Fields) -> Asked:
+def _asked(service: Service, request: Request, fields: asked.Fields) -> JudgingTask:
     view = service.catalogue.view(asked.words(fields, "index"))
     systems = asked.several(fields, "system", MOST_SYSTEMS, "systems")
     judge = asked.words(fields, "judge", LONGEST_NAME) or unquote(request.cookies.get(_COOKIE, ""))
-    caller = getattr(request.state, "caller", None)
-    if not judge and service.keys is not None and caller is not None:
-        judge = caller.name
+    if not judge and service.keys is not None:
+        judge = caller_of(request).name
     is_new = "query" not in fields or "depth" not in fields
-    return Asked(
+    return JudgingTask(
         asked.words(fields, "query"),
         judge,
         view.name,
@@ -229,7 +230,7 @@ def _usual_pool(systems: Mapping[str, SystemSpec]) -> list[str]:
     return list(dict.fromkeys([*[*systems][:1], *others, *systems]))[:3]
 
 
-def _choose(service: Service, request: Request, wanted: Asked) -> Response:
+def _choose(service: Service, request: Request, wanted: JudgingTask) -> Response:
     """Return the form that chooses question, name and systems."""
     systems = list(service.catalogue.systems(wanted.index))
     content: dict[str, object] = {
@@ -256,29 +257,26 @@ def _check_judge(judge: str) -> None:
         raise WrongUse(f"judge {judge!r}: give a name of 1 to {LONGEST_NAME} printable characters")
 
 
-def _may_write(request: Request) -> bool:
-    return bool(getattr(getattr(request.state, "caller", None), "may_write", True))
-
-
 def _remembering(response: Response, judge: str) -> Response:
     """Let the browser remember who judges here."""
     response.set_cookie(_COOKIE, quote(judge), _A_YEAR, httponly=True, samesite="strict")
     return response
 
 
-def _summary(wanted: Asked, cards: Sequence[Card]) -> str:
+def _summary(wanted: JudgingTask, cards: Sequence[Card]) -> str:
     systems = ", ".join(wanted.systems)
     return f"{len(cards):,} documents: the first {wanted.depth} of {systems}" + (
         ", shuffled" if wanted.blind else ""
     )
 
 
-def _cards(service: Service, store: JudgementStore, query: Query, wanted: Asked, pool: Pool) -> list[Card]:
+def _cards(
+    service: Service, mine: Mapping[str, int], query: Query, wanted: JudgingTask, pool: Pool
+) -> list[Card]:
     index = service.catalogue.view(wanted.index).index
     ranking = pool.ranking(query, is_blind=wanted.blind)
     hits = with_snippets(index, query.text, ranking).hits
     documents: Sequence[Document] = index.documents.fetch(ranking.doc_ids)
-    mine: Mapping[str, int] = store.qrels_of(wanted.judge).get(query.id, {})
     return [
         Card(
             hit.doc_id, hit.title, hit.text, hit.marks, _whole(document.text, hit.text), mine.get(hit.doc_id),
@@ -295,9 +293,8 @@ def _whole(text: str, snippet: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} …"
 
 
-def _following(service: Service, store: JudgementStore, query: Query, wanted: Asked) -> str:
+def _following(service: Service, mine: Qrels, query: Query, wanted: JudgingTask) -> str:
     """Return the address of the next question that this judge has not begun; "" where there is none."""
-    mine = store.qrels_of(wanted.judge)
     known = known_queries(service)
     ids = [one.id for one in known]
     start = ids.index(query.id) + 1 if query.id in ids else 0

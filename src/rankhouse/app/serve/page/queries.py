@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from rankhouse.app.serve.judging.agreement import agreements
 from rankhouse.app.serve.judging.known import known_qrels, known_queries
-from rankhouse.app.serve.judging.store import JudgementStore
+from rankhouse.app.serve.judging.store import IMPORTED, JudgementStore
 from rankhouse.app.serve.page import asked
-from rankhouse.app.serve.page.render import address, attachment, page
+from rankhouse.app.serve.page.render import address, download, exports, page
 from rankhouse.app.serve.page.sheets import csv_of
 from rankhouse.page.tables import Table
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _A_PAGE = 100
 _DIFFERENCES = 50
 _SHOWS = {"all": "all", "judged": "judged", "open": "not judged"}
-_TYPES = {"csv": "text/csv", "json": "application/json", "qrels": "text/plain"}
 
 
 class Row(NamedTuple):
@@ -63,29 +62,26 @@ def show(service: Service, request: Request) -> Response:
     rows = rows_of(service)
     chosen = _chosen(rows, shown, order, words)
     if fields.get("export", "html") != "html":
-        return export(service, chosen, asked.one_of(fields, "export", _TYPES))
+        return export(service, chosen, asked.one_of(fields, "export", ("csv", "json", "qrels")))
     last = max(1, math.ceil(len(chosen) / _A_PAGE))
     number = asked.number(fields, "page", 1, 1, last)
     store = service.judgements
-    kept = {"words": words, "show": shown, "order": order}
     return page(
         request,
         "queries.html.j2",
         {
             "title": "Queries",
             "summary": _summary(rows),
-            "notes": (),
             "words": words, "show": shown, "shows": list(_SHOWS.items()), "order": order,
             "orders": [(name, told) for name, (told, _) in _ORDERS.items()],
             "rows": chosen[(number - 1) * _A_PAGE : number * _A_PAGE],
-            "pages": _pages(number, last, kept),
+            "pages": _pages(number, last, {"words": words, "show": shown, "order": order}),
             "empty": "No question fits." if rows else
                      "There are no questions yet: judge one, or start the service with --queries FILE.",
             "judges": judges_table(store) if store is not None and store.judges else None,
             "agreement": agreement_table(store) if store is not None else None,
             "differing": differing_table(store) if store is not None else None,
-            "exports": [(name, address("/queries", **kept, export=kind)) for name, kind in
-                        (("page", "html"), ("CSV", "csv"), ("JSON", "json"), ("qrels", "qrels"))],
+            "exports": exports(request, "html", "csv", "json", "qrels"),
         },
     )  # fmt: skip
 
@@ -98,7 +94,7 @@ def rows_of(service: Service) -> list[Row]:
     """
     grades, judges = known_qrels(service), dict[str, dict[str, None]]()
     for entry in service.judgements.entries if service.judgements is not None else ():
-        if not entry.judge.startswith("("):  # what a file brought has no judge
+        if entry.judge != IMPORTED:
             judges.setdefault(entry.query_id, {})[entry.judge] = None
     texts = {query.id: query.text for query in known_queries(service)}
     ids = dict.fromkeys([*texts, *grades])
@@ -212,6 +208,4 @@ def export(service: Service, rows: Sequence[Row], kind: str) -> Response:
         text.write(csv_of(Row._fields, ([*row[:4], " ".join(row.judges)] for row in rows)))
     else:
         text.write(msgspec.json.encode([row._asdict() for row in rows]).decode())
-    headers = {"content-disposition": attachment(f"queries.{kind}"), "cache-control": "no-store"}
-    content = text.getvalue().encode("utf-8", "replace")
-    return Response(content, 200, headers, f"{_TYPES[kind]}; charset=utf-8")
+    return download(f"queries.{kind}", text.getvalue())

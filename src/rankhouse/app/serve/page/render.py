@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 import rankhouse.explanation
-from rankhouse.app.serve.host.keys import ANYBODY
+from rankhouse.app.serve.host.keys import ANYBODY, caller_of
 from rankhouse.core.results import Marks
 from rankhouse.page.html import environment_of
 
@@ -27,6 +27,23 @@ _ANSWERS = Path(rankhouse.explanation.__file__).parent / "templates"
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _SPACE = re.compile(r"\n\s+")
 _UNCACHED = {"cache-control": "no-store"}
+
+
+class Kind(NamedTuple):
+    """A kind of file that views are saved as: what people call it, and its type."""
+
+    name: str
+    media_type: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "html": Kind("page", "text/html"),
+    "md": Kind("Markdown", "text/markdown"),
+    "csv": Kind("CSV", "text/csv"),
+    "json": Kind("JSON", "application/json"),
+    "qrels": Kind("qrels", "text/plain"),
+    "run": Kind("run", "text/plain"),
+}
 
 
 class Static(NamedTuple):
@@ -60,12 +77,12 @@ def page(
         headers: More of them.
     """
     saved = request.query_params.get("export") == "html" and request.method == "GET"
-    caller = getattr(request.state, "caller", ANYBODY)
+    caller = caller_of(request)
     here = {"path": request.url.path, "caller": "" if caller is ANYBODY else caller.name}
     text = filled(template, {"saved": saved, "here": here, **content})
     sent = {**_UNCACHED, **(headers or {})}
     if saved:
-        sent["content-disposition"] = attachment(f"{request.url.path.strip('/') or 'search'}.html")
+        sent |= _attachment(f"{request.url.path.strip('/') or 'search'}.html")
     return Response(text.encode("utf-8", "replace"), status, sent, "text/html; charset=utf-8")
 
 
@@ -79,13 +96,31 @@ def filled(template: str, content: Mapping[str, object]) -> str:
     return _environment().get_template(template).render(content)
 
 
-def attachment(name: str) -> str:
-    """Return the header that makes a browser save what it gets.
+def download(name: str, content: str | bytes) -> Response:
+    """Return a file that a browser saves.
 
     Args:
-        name: The name of the file, made of plain characters.
+        name: Its name; the ending, one of :data:`KINDS`, says what it is.
+        content: What it holds.
     """
-    return f'attachment; filename="{re.sub(r"[^A-Za-z0-9._-]+", "-", name)}"'
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    return Response(data, 200, _UNCACHED | _attachment(name), KINDS[name.rpartition(".")[2]].media_type)
+
+
+def exports(request: Request, *kinds: str) -> list[tuple[str, str]]:
+    """Return names and addresses of the files that a view can be saved as.
+
+    Args:
+        request: What was asked.
+        kinds: Some of :data:`KINDS`.
+    """
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "export"]
+    return [(KINDS[kind].name, address(request.url.path, *kept, export=kind)) for kind in kinds]
+
+
+def _attachment(name: str) -> dict[str, str]:
+    """Return the header that makes a browser save what it gets."""
+    return {"content-disposition": f'attachment; filename="{re.sub(r"[^A-Za-z0-9._-]+", "-", name)}"'}
 
 
 def static_routes() -> list[BaseRoute]:
@@ -157,9 +192,19 @@ def address(path: str, *more: tuple[str, object], **asked: object) -> str:
         more: Names and values that come first.
         asked: Names and values.
     """
-    pairs = [(name, one) for name, value in (*more, *asked.items()) for one in _each(value)]
+    pairs = parameters(*more, **asked)
     query = "&".join(f"{quote(name, safe='')}={quote(one, safe='', errors='replace')}" for name, one in pairs)
     return f"{path}?{query}" if query else path
+
+
+def parameters(*more: tuple[str, object], **asked: object) -> list[tuple[str, str]]:
+    """Return parameters of an address, or fields of a form; empty ones are left out, lists are repeated.
+
+    Args:
+        more: Names and values that come first.
+        asked: Names and values.
+    """
+    return [(name, one) for name, value in (*more, *asked.items()) for one in _each(value)]
 
 
 def _each(value: object) -> Iterator[str]:

@@ -18,10 +18,10 @@ from rankhouse.app.serve.judging.compare import (
     compare_runs,
 )
 from rankhouse.app.serve.judging.known import known_qrels, known_queries
-from rankhouse.app.serve.judging.routes import trec_run
+from rankhouse.app.serve.judging.runs import trec_run
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.faults import fault_page
-from rankhouse.app.serve.page.render import address, attachment, page
+from rankhouse.app.serve.page.render import address, download, exports, page
 from rankhouse.app.serve.page.sheets import csv_of
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.run import Run
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rankhouse.app.serve.host.service import Service
 
 _ROWS = 100
-_TYPES = {"csv": "text/csv", "json": "application/json", "run": "text/plain"}
 _CORRECTIONS = ("holm", *(name for name in CORRECTIONS if name != "holm"))
 _TESTS = ("randomization", *(name for name in TESTS if name != "randomization"))
 
@@ -92,7 +91,7 @@ def show(service: Service, request: Request) -> Response:
         failed = fault_page(request, error)
         return page(request, "runs.html.j2", content | {"notes": (str(error),)}, failed.status_code)
     if fields.get("export", "html") != "html":
-        return export(compared, asked.one_of(fields, "export", _TYPES))
+        return export(compared, asked.one_of(fields, "export", ("csv", "json")))
     return page(request, "runs.html.j2", content | _shown(service, request, compared))
 
 
@@ -119,14 +118,10 @@ def _form(service: Service, wanted: CompareRequest, known: Sequence[str]) -> dic
 def _shown(service: Service, request: Request, compared: ComparedRuns) -> dict[str, object]:
     if (comparison := compared.comparison) is None:
         return {"notes": compared.notes, "progress": compared.progress, "is_going": not compared.notes}
-    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "export"]
-    exports = [(name, address("/runs", *kept, export=kind)) for name, kind in
-               (("page", "html"), ("CSV", "csv"), ("JSON", "json"))]  # fmt: skip
     shared = {"index": compared.request.index, "export": "run"}
-    exports += [
-        (f"run of {name}", address("/runs", system=name, **shared)) for name in compared.request.names
-    ]
-    rest = [(name, value) for name, value in kept if name != "versus"]
+    files = [(f"run of {name}", address("/runs", system=name, **shared)) for name in compared.request.names]
+    given = request.query_params.multi_items()
+    rest = [(name, value) for name, value in given if name not in ("export", "versus")]
     return {
         "comparison": comparison,
         "means": means_table(comparison),
@@ -140,7 +135,7 @@ def _shown(service: Service, request: Request, compared: ComparedRuns) -> dict[s
             name for name in compared.pair if name in service.catalogue.systems(compared.request.index)
         ],
         "notes": compared.notes,
-        "exports": exports,
+        "exports": exports(request, "html", "csv", "json") + files,
     }
 
 
@@ -190,7 +185,7 @@ def export(compared: ComparedRuns, kind: str) -> Response:
         cells = records(compared.comparison)
         head = list(dict.fromkeys(name for cell in cells for name in cell))
         text = csv_of(head, ([cell.get(name, "") for name in head] for cell in cells))
-    return _file(text, f"runs.{kind}", kind)
+    return download(f"runs.{kind}", text)
 
 
 def export_run(service: Service, wanted: CompareRequest) -> Response:
@@ -208,13 +203,9 @@ def export_run(service: Service, wanted: CompareRequest) -> Response:
     name = wanted.names[0]
     run: Run | None = service.runs.get(name)
     if run is None:
-        judged = [query for query in known_queries(service) if known_qrels(service).get(query.id)]
+        qrels = known_qrels(service)
+        judged = [query for query in known_queries(service) if qrels.get(query.id)]
         run = service.system_runs.finished(name, judged, wanted.index, patience=60.0).run
     if run is None:
         raise WrongUse(f'the run of "{name}" is still being made; look again in a moment')
-    return _file(trec_run(run, name), f"{'-'.join(name.split())}.run", "run")
-
-
-def _file(text: str, name: str, kind: str) -> Response:
-    headers = {"content-disposition": attachment(name), "cache-control": "no-store"}
-    return Response(text.encode("utf-8", "replace"), 200, headers, f"{_TYPES[kind]}; charset=utf-8")
+    return download(f"{name}.run", trec_run(run, name))

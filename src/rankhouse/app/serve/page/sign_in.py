@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
-from functools import lru_cache
 
 from starlette.responses import Response
 
-from rankhouse.app.serve.page.render import filled
-
-_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
+from rankhouse.app.serve.page.render import filled, style
 
 
 def sign_in_page(action: str, there: str, policy: str, fault: str = "") -> Response:
@@ -25,24 +21,9 @@ def sign_in_page(action: str, there: str, policy: str, fault: str = "") -> Respo
     """
     content = {"title": "Sign in", "action": action, "there": there, "fault": fault}
     text = filled("sign_in.html.j2", {"saved": True, "here": {"path": action, "caller": ""}, **content})
-    own = policy.replace("style-src 'self'", f"style-src 'sha256-{_digest()}'")
+    digest = base64.b64encode(hashlib.sha256(style().content).digest()).decode()
+    own = policy.replace("style-src 'self'", f"style-src 'sha256-{digest}'")
     headers = {"content-security-policy": own, "cache-control": "no-store"}
     return Response(
         text.encode("utf-8", "replace"), 401 if fault else 200, headers, "text/html; charset=utf-8"
     )
-
-
-@lru_cache(maxsize=1)
-def _digest() -> str:
-    """Return the hash of the style sheet as it stands in the page."""
-    blank = {
-        "saved": True,
-        "here": {"path": "", "caller": ""},
-        "title": "",
-        "action": "",
-        "there": "",
-        "fault": "",
-    }
-    style = _STYLE.search(filled("sign_in.html.j2", blank))
-    assert style is not None
-    return base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()

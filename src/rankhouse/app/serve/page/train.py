@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from rankhouse.app.serve.host.keys import caller_of
 from rankhouse.app.serve.judging.known import known_qrels
 from rankhouse.app.serve.judging.training import TrainingJob, TrainingRequest
 from rankhouse.app.serve.page import asked
@@ -55,7 +56,6 @@ def show(service: Service, request: Request) -> Response:
     """
     jobs = [service.training.job(job.request.name) for job in service.training.jobs()[:_SHOWN]]
     is_open = service.training.folder is not None
-    caller = getattr(request.state, "caller", None)
     pairs = [grade for said in known_qrels(service).values() for grade in said.values()]
     relevant = sum(grade > 0 for grade in pairs)
     starts = service.training.starts
@@ -64,7 +64,7 @@ def show(service: Service, request: Request) -> Response:
         "summary": f"A ranker of your own from {len(pairs):,} judged documents, {relevant:,} of them "
                    "relevant. When it is done, it is one more system to search with and to compare.",
         "notes": () if is_open else (_ADVICE,),
-        "may_train": is_open and bool(getattr(caller, "may_write", True)) and bool(relevant),
+        "may_train": is_open and caller_of(request).may_write and bool(relevant),
         "starts": [(name, _named(service, name)) for name in starts],
         "start": starts[0],
         "systems": [(name, name) for name in service.catalogue.systems()],
@@ -87,7 +87,7 @@ def write(service: Service, request: Request, form: asked.Fields) -> Response:
     Raises:
         RankhouseError: A field that is not accepted, too little is judged, or another training runs.
     """
-    who = getattr(getattr(request.state, "caller", None), "name", "anybody")
+    who = caller_of(request).name
     if cancelled := asked.words(form, "cancel", 80):
         service.training.cancel(cancelled)
         service.audit.record("cancel training", who, name=cancelled)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.app.serve.page import asked
-from rankhouse.app.serve.page.render import address, attachment, page
+from rankhouse.app.serve.page.render import address, download, exports, page
 from rankhouse.app.serve.search.asking import client_deadline
 from rankhouse.app.serve.search.why import ExplainRequest, explain
 from rankhouse.core.errors import WrongUse
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 LONGEST_ID = 2_000
 PATIENCE = 120.0
 """Seconds for an explanation."""
-_KINDS = {"json": "application/json", "md": "text/markdown; charset=utf-8"}
 
 
 def show(service: Service, request: Request) -> Response:
@@ -39,19 +38,17 @@ def show(service: Service, request: Request) -> Response:
     wanted = _asked(service, request)
     answer = explain(service, wanted, client_deadline(request, PATIENCE))
     if request.query_params.get("export", "html") != "html":
-        return export(answer, asked.one_of(request.query_params, "export", _KINDS))
+        return export(answer, asked.one_of(request.query_params, "export", ("json", "md")))
     ids = [one for one in (wanted.doc_id, wanted.against) if one]
     view = service.catalogue.view(wanted.index)
-    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "export"]
     content = {
         "index": wanted.index,
         "system": wanted.system,
         "documents": view.index.documents.fetch(ids),
         "back": address("/", query=wanted.query, index=wanted.index, system=_columns(wanted)),
         "turns": _turns(request, wanted),
-        "exports": [(name, address("/why", *kept, export=kind)) for name, kind in
-                    (("page", "html"), ("Markdown", "md"), ("JSON", "json"))],
-    }  # fmt: skip
+        "exports": exports(request, "html", "md", "json"),
+    }
     return page(request, "why.html.j2", content_of(answer) | content)
 
 
@@ -105,6 +102,5 @@ def export(answer: Answer, kind: str) -> Response:
         answer: The explanation.
         kind: "json" or "md".
     """
-    text = msgspec.json.encode(answer.to_dict()) if kind == "json" else to_markdown(answer).encode()
-    headers = {"content-disposition": attachment(f"why.{kind}"), "cache-control": "no-store"}
-    return Response(text, 200, headers, _KINDS[kind])
+    text = msgspec.json.encode(answer.to_dict()) if kind == "json" else to_markdown(answer)
+    return download(f"why.{kind}", text)

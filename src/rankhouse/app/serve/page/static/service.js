@@ -42,7 +42,7 @@ function walker(items, mark, target) {
       item.classList.add(mark);
     }),
   );
-  return { go, by: (step) => go(at < 0 ? 0 : at + step), get item() { return items[at]; }, get at() { return at; } };
+  return { go, by: (step) => go(at < 0 ? 0 : at + step), get item() { return items[at]; } };
 }
 
 // --- keys ----------------------------------------------------------------------------------------------
@@ -125,7 +125,6 @@ function judging(form) {
   const grade = (card) => one('[aria-pressed="true"]', card)?.dataset.grade;
   const show = (card, value) => {
     all("[data-grade]", card).forEach((b) => b.setAttribute("aria-pressed", String(b.dataset.grade === String(value))));
-    card.classList.toggle("done", value !== null);
     const done = cards.filter((c) => grade(c) !== undefined).length;
     one("[data-done]", form).textContent = done;
     one("progress", form).value = done;
