@@ -42,6 +42,28 @@ def test_another_baseline_and_three_systems(tab, at, follow):
         assert "bm25+rm3 against ql" in " ".join(page.locator("h2").all_inner_texts())
 
 
+def test_a_run_is_told_from_a_system_and_a_cut_table_has_a_shadow(folder, tmp_path, running, browser):
+    from rankhouse.app.serve.host.service import open_service
+    from rankhouse.app.serve.host.settings import ServeOptions
+
+    (tmp_path / "mine.run").write_text("q1 Q0 pilots 1 2.0 mine\nq2 Q0 tides 1 1.0 mine\n")
+    service = open_service(
+        ServeOptions(indexes={"ships": folder / "index"}, queries=folder / "queries.jsonl", port=0,
+                     qrels=folder / "qrels.txt", runs={"mine": tmp_path / "mine.run"})
+    )  # fmt: skip
+    with running(service) as client, browser.new_page(viewport={"width": 320, "height": 640}) as page:
+        page.goto(f"http://127.0.0.1:{client.port}/runs?system=mine&system=bm25")
+        page.wait_for_selector("table")
+        assert page.get_by_role("group", name="Runs").get_by_role("checkbox").count() == 1
+        assert page.get_by_role("group", name="Systems").get_by_label("mine").count() == 0
+        assert "mine (run)" in page.get_by_label("Against").inner_text()
+        table = page.locator(".scroll").first
+        assert table.evaluate("e => e.scrollWidth > e.clientWidth")
+        assert (
+            table.evaluate("e => getComputedStyle(e).backgroundAttachment") == "local, local, scroll, scroll"
+        )
+
+
 def test_runs_are_compared_without_a_script(tab, at):
     with tab(java_script_enabled=False) as page:
         for _ in range(100):

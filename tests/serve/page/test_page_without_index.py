@@ -14,4 +14,5 @@ def test_a_service_without_an_index_says_what_it_does():
             answer = client.get(path, headers={"accept": "text/html"})
             assert answer.status_code == 200
             assert "rankhouse serve my.index" in answer.text
+            assert 'href="/judge"' not in answer.text
     service.close()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from rankhouse.app.serve.host.journal import Audit, Lines
 from rankhouse.app.serve.host.keys import Keys
 from rankhouse.app.serve.host.metrics import Metrics, Queue, Queues
 from rankhouse.app.serve.host.settings import ServeOptions
+from rankhouse.app.serve.judging.known import GivenQueries
 from rankhouse.app.serve.judging.runs import SystemRuns
 from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.judging.training import TrainingJobs
@@ -73,6 +75,11 @@ class Service:
     system_runs: SystemRuns = field(init=False)
     training: TrainingJobs = field(init=False)
     _tasks: set[asyncio.Task[object]] = field(default_factory=set)
+
+    @cached_property
+    def given(self) -> GivenQueries:
+        """The questions that were given, by id and by their words; made when first asked for."""
+        return GivenQueries(self.queries)
 
     def warm(self) -> None:
         """Open and warm the rankers; then the service is ready.

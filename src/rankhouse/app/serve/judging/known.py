@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
+from rankhouse.core.sameness import Texts
 
 FEW: Final = 10
 """Fewer judged questions than this show little: answers warn, and none are held out of a training."""
@@ -49,6 +51,36 @@ def known_queries(service: Judging) -> list[Query]:
         if query.text.strip():
             texts.setdefault(query.id, query)
     return list(texts.values())
+
+
+class GivenQueries:
+    """Questions that were given, found by id or by their words; of the same ones, the first counts.
+
+    Args:
+        queries: The questions.
+    """
+
+    def __init__(self, queries: Iterable[Query]) -> None:
+        self.by_id: dict[str, Query] = {}
+        for query in queries:
+            if query.text.strip():
+                self.by_id.setdefault(query.id, query)
+        self._texts = Texts((query.id, query.text) for query in self.by_id.values())
+
+    def same(self, text: str) -> Query | None:
+        """Return the question that has these words; None where there is none."""
+        return next((self.by_id[query_id] for query_id in self._texts.named(text)), None)
+
+
+def known_grades(service: Judging, query_id: str) -> dict[str, int]:
+    """Return the judgements of one question, as :func:`known_qrels` has them.
+
+    Args:
+        service: What is served.
+        query_id: The question's.
+    """
+    said = service.judgements.merged_grades(query_id) if service.judgements is not None else {}
+    return {**service.qrels.get(query_id, {}), **said}
 
 
 def known_qrels(service: Judging) -> Qrels:

@@ -16,7 +16,7 @@ from rankhouse.app.serve.contracts.openapi import Operation, Parameter, describe
 from rankhouse.app.serve.host.keys import caller_of
 from rankhouse.app.serve.judging.agreement import agreements
 from rankhouse.app.serve.judging.compare import MOST_COMPARED, CompareRequest, compare_runs
-from rankhouse.app.serve.judging.known import known_qrels, known_queries
+from rankhouse.app.serve.judging.known import known_grades, known_qrels, known_queries
 from rankhouse.app.serve.judging.runs import trec_run
 from rankhouse.app.serve.judging.shapes import (
     AgreementInfo,
@@ -190,7 +190,7 @@ def _judged(service: Service, asked: str) -> JudgedQuery:
     store = _store(service)
     text = _text(service, asked)
     query_id = store.query_id(text)
-    merged = dict(known_qrels(service).get(query_id, {}))
+    merged = known_grades(service, query_id)
     return JudgedQuery(query_id, text, dict(store.scale), store.grades(text), merged)
 
 

@@ -202,6 +202,11 @@ class JudgementStore:
         with self._lock:
             return {query_id: dict(grades) for query_id, grades in self._merged.items()}
 
+    def merged_grades(self, query_id: str) -> dict[str, int]:
+        """Return the judges' grades of one query, merged."""
+        with self._lock:
+            return dict(self._merged.get(query_id, {}))
+
     def qrels_of(self, judge: str) -> Qrels:
         """Return what one judge says."""
         with self._lock:

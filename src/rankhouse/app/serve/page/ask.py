@@ -11,7 +11,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rankhouse.app.serve.judging.known import known_qrels, known_queries
+from rankhouse.app.serve.judging.known import known_grades, known_queries
 from rankhouse.app.serve.judging.runs import trec_run
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.faults import fault_page
@@ -123,7 +123,7 @@ def show(service: Service, request: Request) -> Response:
         return page(request, "ask.html.j2", content, failed.status_code)
     if fields.get("export", "html") != "html":
         return export(service, query, answers, asked.one_of(fields, "export", ("json", "csv", "run")))
-    content["columns"] = columns(answers, known_qrels(service).get(question_of(service, query).id, {}))
+    content["columns"] = columns(answers, known_grades(service, question_of(service, query).id))
     content["exports"] = exports(request, "html", "csv", "json") + _files(request, chosen)
     return page(request, "ask.html.j2", content)
 

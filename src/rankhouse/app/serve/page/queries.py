@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from rankhouse.app.serve.judging.agreement import agreements
 from rankhouse.app.serve.judging.known import known_qrels, known_queries
-from rankhouse.app.serve.judging.store import IMPORTED, JudgementStore
+from rankhouse.app.serve.judging.log import IMPORTED
+from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.render import address, download, exports, page
 from rankhouse.app.serve.page.sheets import csv_of

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rankhouse.app.serve.judging.known import known_queries
 from rankhouse.core.nouns import Query
-from rankhouse.core.sameness import normalised
 
 if TYPE_CHECKING:
     from rankhouse.app.serve.host.service import Service
@@ -22,16 +20,14 @@ def question_of(service: Service, asked: str) -> Query:
         service: What is served.
         asked: Id or words.
     """
-    known = known_queries(service)
-    by_id = {query.id: query for query in known}
-    if asked in by_id:
-        return by_id[asked]
-    wanted = normalised(asked) or asked
-    same = next((query for query in known if normalised(query.text) == wanted), None)
-    if same is not None:
-        return same
-    store = service.judgements
-    return Query(store.query_id(asked) if store is not None else "query", asked)
+    given, store = service.given, service.judgements
+    if (query := given.by_id.get(asked) or given.same(asked)) is not None:
+        return query
+    if store is None:
+        return Query("query", asked)
+    query_id = store.query_id(asked)
+    judged = {query.id: query for query in store.queries if query.text.strip()}
+    return judged.get(asked) or judged.get(query_id) or Query(query_id, asked)
 
 
 def scale(service: Service) -> Mapping[int, str]:

@@ -99,12 +99,13 @@ def _form(service: Service, wanted: CompareRequest, known: Sequence[str]) -> dic
     judged = sum(1 for said in known_qrels(service).values() if said)
     return {
         "title": "Runs",
-        "systems": list(dict.fromkeys([*known, *wanted.names])),
+        "runs": list(service.runs),
+        "systems": [name for name in dict.fromkeys([*known, *wanted.names]) if name not in service.runs],
         "chosen": wanted.names,
         "index": wanted.index,
         "measures": wanted.measures,
         "baseline": wanted.names[0] if wanted.names else "",
-        "baselines": [("", "the first chosen"), *((name, name) for name in known)],
+        "baselines": [("", "the first chosen"), *((one, _told(service, one)) for one in known)],
         "test": wanted.test,
         "tests": [(name, {"t": "paired t-test"}.get(name, name)) for name in _TESTS],
         "correction": wanted.correction,
@@ -113,6 +114,10 @@ def _form(service: Service, wanted: CompareRequest, known: Sequence[str]) -> dic
                  if judged else "Nothing is judged yet: judge some documents first.",
         "notes": (), "comparison": None, "progress": (), "exports": [],
     }  # fmt: skip
+
+
+def _told(service: Service, name: str) -> str:
+    return f"{name} (run)" if name in service.runs else name
 
 
 def _shown(service: Service, request: Request, compared: ComparedRuns) -> dict[str, object]:

@@ -1,0 +1,44 @@
+"""Which question a person means: by its id, by its words, among those given and those judged."""
+
+import pytest
+
+from rankhouse.app.serve.host.service import Service
+from rankhouse.app.serve.host.settings import ServeOptions
+from rankhouse.app.serve.judging.known import known_grades
+from rankhouse.app.serve.judging.store import JudgementStore
+from rankhouse.app.serve.page.questions import question_of
+from rankhouse.core.nouns import Query
+
+GIVEN = (
+    Query("q1", "Who steers ships?"),
+    Query("q2", "who steers ships"),
+    Query("q3", "!?"),
+    Query("q4", " "),
+)
+
+
+@pytest.fixture
+def service(tmp_path):
+    with_store = JudgementStore(tmp_path / "judged.txt", GIVEN)
+    yield Service(ServeOptions(), judgements=with_store, queries=GIVEN, qrels={"q1": {"a": 2, "b": 0}})
+    with_store.close()
+
+
+@pytest.mark.parametrize(("asked", "wanted"), [
+    ("q2", "q2"), ("who steers SHIPS", "q1"), ("q3", "q3"), ("!?", "q3"), ("a lock", None), ("q4", None),
+])  # fmt: skip
+def test_a_question_is_named_by_its_id_or_its_words(asked, wanted, service):
+    made = service.judgements.query_id(asked)
+    assert question_of(service, asked).id == (wanted or made)
+
+
+def test_a_question_that_was_judged_is_known_by_its_id(service):
+    entry = service.judgements.judge("anna", "A lock?", "a", 1)
+    assert question_of(service, entry.query_id) == Query(entry.query_id, "A lock?")
+    assert question_of(service, "a LOCK") == Query(entry.query_id, "A lock?")
+
+
+def test_grades_of_one_question_are_those_given_and_over_them_those_judged(service):
+    service.judgements.judge("anna", "Who steers ships?", "a", 1)
+    assert known_grades(service, "q1") == {"a": 1, "b": 0}
+    assert known_grades(service, "q9") == {}
