@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ from rankhouse.app.serve.judging.store import JudgementStore
 from rankhouse.app.serve.page import asked
 from rankhouse.app.serve.page.render import address, download, exports, page
 from rankhouse.app.serve.page.sheets import csv_of
+from rankhouse.core.trec import qrels_rows
 from rankhouse.page.tables import Table
 
 if TYPE_CHECKING:
@@ -199,14 +199,15 @@ def export(service: Service, rows: Sequence[Row], kind: str) -> Response:
         service: What is served.
         rows: The questions.
         kind: "csv", "json" or "qrels".
+
+    Raises:
+        WrongUse: An id has white space in it, so it cannot stand in qrels.
     """
-    text = io.StringIO()
     if kind == "qrels":
         grades = known_qrels(service)
-        for row in rows:
-            text.writelines(f"{row.id} 0 {doc} {grade}\n" for doc, grade in grades.get(row.id, {}).items())
+        text = "".join(qrels_rows({row.id: grades.get(row.id, {}) for row in rows}))
     elif kind == "csv":
-        text.write(csv_of(Row._fields, ([*row[:4], " ".join(row.judges)] for row in rows)))
+        text = csv_of(Row._fields, ([*row[:4], " ".join(row.judges)] for row in rows))
     else:
-        text.write(msgspec.json.encode([row._asdict() for row in rows]).decode())
-    return download(f"queries.{kind}", text.getvalue())
+        text = msgspec.json.encode([row._asdict() for row in rows]).decode()
+    return download(f"queries.{kind}", text)
