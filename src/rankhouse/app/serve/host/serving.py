@@ -184,6 +184,7 @@ class Server(uvicorn.Server):
         self._begun = 0.0
         self.code = 0
         self._ends = 0.0  # when the grace is over
+        self._second = 0  # the signal that ended the grace early
         self.fault: BaseException | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -219,7 +220,7 @@ class Server(uvicorn.Server):
         now = time.monotonic()
         if self._service.phase is Phase.DRAINING:
             if self._service.in_progress and now > self._begun + _TWICE:
-                self._ends, self.code = 0.0, 128 + sig
+                self._ends, self._second = 0.0, sig
             return
         self._service.drain()
         self._begun, self._ends = now, now + self._service.options.limits.grace
@@ -236,6 +237,7 @@ class Server(uvicorn.Server):
             if waiting and is_late and not self._service.is_over:
                 console.say(f"{waiting} requests had not ended in time and were cut off")
                 self._service.cut_off()
+                self.code = 128 + self._second if self._second else 0  # only what it cut off makes it a failure
             else:
                 self.should_exit = not waiting or self._service.is_over
         return await super().on_tick(counter)
