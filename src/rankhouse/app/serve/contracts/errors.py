@@ -261,7 +261,7 @@ def error_answer(request: Request, error: Exception) -> Response:
         request: The request.
         error: Why; what is no error of this house is told as one of the service's own.
     """
-    status, code, tei, message, param = _described(error)
+    status, code, tei, message, param = _described(error, request.url.path)
     headers = dict(error.headers or {}) if isinstance(error, Refusal | HTTPException) else {}
     if getattr(request.state, "speaks_tei", request.url.path in TEI_PATHS):
         body: msgspec.Struct = TeiError(message, tei, param)
@@ -271,13 +271,16 @@ def error_answer(request: Request, error: Exception) -> Response:
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
-def _described(error: Exception) -> tuple[int, str, str, str, str | None]:
+def _described(error: Exception, path: str) -> tuple[int, str, str, str, str | None]:
     """Return status, code, Hugging Face's word, message and field of an error."""
     if isinstance(error, Refusal):
         return error.status, error.code, error.tei, str(error), error.param
     if isinstance(error, HTTPException):
         name = HTTPStatus(error.status_code).phrase
-        return error.status_code, name.lower().replace(" ", "_"), "validation", error.detail or name, None
+        message = error.detail or name
+        if error.status_code == HTTPStatus.NOT_FOUND and message == name:  # Starlette's, where no route fits
+            message = f"there is nothing at {path:.200}; /openapi.json lists what there is"
+        return error.status_code, name.lower().replace(" ", "_"), "validation", message, None
     for kind, status, code, tei in _KINDS:
         if isinstance(error, kind):
             return status, code, tei, str(error), None
