@@ -237,7 +237,8 @@ class Server(uvicorn.Server):
             if waiting and is_late and not self._service.is_over:
                 console.say(f"{waiting} requests had not ended in time and were cut off")
                 self._service.cut_off()
-                self.code = 128 + self._second if self._second else 0  # only what it cut off makes it a failure
+                if self._second:  # a failure only where it cut something off
+                    self.code = 128 + self._second
             else:
                 self.should_exit = not waiting or self._service.is_over
         return await super().on_tick(counter)
