@@ -21,6 +21,7 @@ COMMANDS = {
     "encode": ("encode", "Write document vectors into an index."),
     "rerank": ("rerank", "Rerank a run with a neural ranker."),
     "label": ("label", "Label pairs by judgements and teachers."),
+    "merge": ("merge", "Join parts that --shard made into one whole."),
     "pretrain": ("pretrain", "Pre-train a small T5 on a text collection."),
     "train": ("train", "Train a ranker on judgements or labelled pairs."),
     "evaluate": ("evaluate", "Measure runs against judgements, with significance."),

@@ -57,8 +57,8 @@ class _OutputFile(click.ParamType[Path]):
         """
         del param
         path = Path(value)
-        if ctx is not None and ctx.obj == PLANNED:
-            return path
+        if ctx is not None and (ctx.obj == PLANNED or ctx.params.get("shard") is not None):
+            return path  # with --shard it is a folder, which write_part looks after
         check_file_target(path)
         if ctx is not None and not ctx.resilient_parsing and not is_stream(path):
             ctx.with_resource(only_writer(path))

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
-import numpy as np
 
 from rankhouse.app import console
+from rankhouse.app.cluster.command import run_shard, sharded
+from rankhouse.app.cluster.rerank_job import RerankJob, facts_of, spread
+from rankhouse.app.cluster.slices import Shard
 from rankhouse.app.options import FROM_ZERO, OUTPUT_FILE, PATH, FileCommand, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.reranking import RerankOptions, rerank_with
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     "--tag", help="Name of the run, in its last column.  [default: the ranker's family and fingerprint]"
 )
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
+@sharded
 @computing
 @as_json
 def command(
@@ -65,6 +68,7 @@ def command(
     cache: Path | None,
     tag: str | None,
     out: Path,
+    shard: Shard | None,
     precision: str,
     device: str,
     threads: int,
@@ -74,6 +78,13 @@ def command(
 
     What  rankhouse encode  kept for this very ranker (TK's words in context, token ids) is used at once.
     """
+    if shard is not None:
+        job = RerankJob(
+            str(run_path), queries, str(index_path), ranker, field, depth, split or "", pool or "", tail,
+            alone, stored, str(cache) if cache else None, tag, precision, device, threads,
+        )  # fmt: skip
+        run_shard(job, shard, out, as_json=as_json)
+        return
     first, asked, index = read_run(run_path), read_queries(queries, field=field), Index.open(index_path)
     neural = open_ranker(ranker, ComputeOptions(precision, device, threads))
     options = RerankOptions(split or "", pool or "", depth, tail, alone=alone, stored=stored, cache=cache)
@@ -85,16 +96,15 @@ def command(
     console.warn_of_truncation(neural, ranker)
     if report.dropped_words:
         console.warn(f"{report.dropped_words:,} words are in no passage; --split says how many it keeps")
-    by_store = scorer.scored if scorer else 0
     if as_json:
-        facts = {"run": str(out), "seconds": round(result.seconds, 3), "stored": by_store} | vars(report)
-        console.emit_json(facts | _unread(neural) | {"per_query": _spread(report.times)})
+        facts = {"run": str(out)} | facts_of(result)
+        console.emit_json(facts | _unread(neural) | {"per_query": spread(report.times)})
         return
     _tell(report, result.seconds, out)
     if scorer is not None:
         state = scorer.store.state
         console.say(
-            f"{by_store:,} of them by kept {state.kind} ({state.dtype}, split {state.split}) in "
+            f"{scorer.scored:,} of them by kept {state.kind} ({state.dtype}, split {state.split}) in "
             f"{scorer.store.folder}; --no-stored does without"
         )
 
@@ -106,17 +116,8 @@ def _tell(report: Report, seconds: float, out: Path) -> None:
         f"({report.cached:,} from the cache) in {seconds:.2f} s ({rate:,.0f} passages/s); written to {out}"
     )
     if report.times:
-        spread = ", ".join(f"{name} {value:.3f}" for name, value in _spread(report.times).items())
-        console.say(f"seconds a query: {spread}")
-
-
-def _spread(times: dict[str, float]) -> dict[str, float]:
-    """Sum up the seconds of all queries; nothing where they were not taken."""
-    if not times:
-        return {}
-    *quarters, most = np.percentile([*times.values()], [25, 50, 75, 100]).tolist()
-    names = ("lower quartile", "median", "upper quartile")
-    return dict(zip(names, quarters, strict=True)) | {"mean": float(np.mean([*times.values()])), "most": most}
+        times = ", ".join(f"{name} {value:.3f}" for name, value in spread(report.times).items())
+        console.say(f"seconds a query: {times}")
 
 
 def _unread(neural: NeuralRanker) -> dict[str, int]:

@@ -1,0 +1,187 @@
+"""rerank in slices of the run's queries: a part holds the rows of its queries, as the whole run does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import numpy as np
+
+from rankhouse.app.cluster.identity import described
+from rankhouse.app.cluster.jobs import MergeOptions, MergeResult, Survey, read_reports, total_of, write_report
+from rankhouse.app.cluster.parts import Found, Part
+from rankhouse.app.cluster.slices import Slice
+from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.app.reranking import RerankOptions, RerankResult, rerank_with
+from rankhouse.app.run_tags import ranker_tag
+from rankhouse.core.corpora import read_queries
+from rankhouse.core.duplicate_ids import by_id, require_texts
+from rankhouse.core.locks import only_writer
+from rankhouse.core.outputs import writing
+from rankhouse.core.progress import Progress
+from rankhouse.core.trec import read_run, write_run
+from rankhouse.index.index import Index
+
+if TYPE_CHECKING:
+    from rankhouse.models.ranker import NeuralRanker
+
+_ROWS: Final = "rows.run"
+_COUNTS: Final = (
+    "seconds", "stored", "queries", "documents", "passages", "cached", "tail", "unknown", "without_text",
+    "dropped_words", "truncated", "tokens_lost",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RerankJob:
+    """The options of ``rankhouse rerank``, by the same names."""
+
+    command: ClassVar[str] = "rerank"
+    unit: ClassVar[str] = "queries"
+
+    run: str
+    queries: str
+    index: str
+    ranker: str
+    field: str = ""
+    depth: int = 1000
+    split: str = ""
+    pool: str = ""
+    tail: Literal["keep", "drop"] = "keep"
+    alone: bool = False
+    stored: bool | None = None
+    cache: str | None = None
+    tag: str | None = None
+    precision: str = "auto"
+    device: str = "auto"
+    threads: int = 0
+
+    def survey(self) -> Survey:
+        """Count the queries of the run, and hash the inputs."""
+        identity = {
+            "run": described(self.run),
+            "queries": described(self.queries),
+            "index": Index.open(self.index).fingerprint,
+            "ranker": described(self.ranker),
+        }
+        settings = ("field", "depth", "split", "pool", "tail", "stored", "tag", "precision")
+        identity |= {name: str(getattr(self, name)) for name in settings}
+        return Survey(len(read_run(self.run)), identity)
+
+    def open(self) -> RerankWorker:
+        """Load the ranker, the run and the index."""
+        return RerankWorker(self)
+
+    def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
+        """Write one run. Args: as in :class:`~rankhouse.app.cluster.jobs.Job`."""
+        del options
+        with only_writer(out), writing(out) as file:
+            for part in parts:
+                with (part.folder / _ROWS).open(encoding="utf-8", newline="\n") as rows:
+                    file.writelines(rows)
+        return _sum_up(read_reports(parts), out)
+
+
+class RerankWorker:
+    """Reranks queries of a job's run.
+
+    Args:
+        job: The job.
+    """
+
+    def __init__(self, job: RerankJob) -> None:
+        self._job = job
+        self._run, self._index = read_run(job.run), Index.open(job.index)
+        self._queries = read_queries(job.queries, field=job.field)
+        require_texts([q for q in self._run if len(self._run[q].scores)], by_id(self._queries))
+        self.ranker: NeuralRanker = open_ranker(
+            job.ranker, ComputeOptions(job.precision, job.device, job.threads)
+        )
+        self._options = RerankOptions(
+            job.split,
+            job.pool,
+            job.depth,
+            job.tail,
+            job.alone,
+            job.stored,
+            Path(job.cache) if job.cache else None,
+        )
+        self._store = ""
+
+    @property
+    def found(self) -> Found:
+        """The ranker, what it computes on, and what was kept for it."""
+        compute = self.ranker.compute
+        return {
+            "ranker's weights": self.ranker.fingerprint,
+            "device in use": compute.device.type,
+            "kept by encode": self._store,
+        }
+
+    def run(self, part: Slice, folder: Path, progress: Progress) -> None:
+        """Rerank the queries of a slice. Args: as in :class:`~rankhouse.app.cluster.jobs.Worker`."""
+        mine = list(self._run)[part.start : part.stop]
+        wanted = set(mine)
+        if part.start == 0:  # queries that are not in the run at all are said once
+            wanted |= {query.id for query in self._queries if query.id not in self._run}
+        read = self.ranker.report
+        truncated, lost = read.truncated, read.tokens_lost
+        asked = [query for query in self._queries if query.id in wanted]
+        done = rerank_with(self.ranker, self._run.restrict(mine), asked, self._index, self._options, progress)
+        if done.stored is not None:
+            state = done.stored.store.state
+            self._store = f"{state.name}, {state.documents} documents"
+        write_run(done.run, folder / _ROWS, self._job.tag or ranker_tag(self.ranker))
+        write_report(
+            folder,
+            facts_of(done)
+            | {"truncated": read.truncated - truncated, "tokens_lost": read.tokens_lost - lost},
+        )
+
+
+def facts_of(done: RerankResult) -> dict[str, Any]:
+    """Return how a rerank went, as plain values."""
+    by_store = done.stored.scored if done.stored else 0
+    return {"seconds": round(done.seconds, 3), "stored": by_store} | vars(done.report)
+
+
+def spread(times: dict[str, float]) -> dict[str, float]:
+    """Sum up the seconds of all queries; nothing where they were not taken."""
+    if not times:
+        return {}
+    *quarters, most = np.percentile([*times.values()], [25, 50, 75, 100]).tolist()
+    names = ("lower quartile", "median", "upper quartile")
+    return dict(zip(names, quarters, strict=True)) | {"mean": float(np.mean([*times.values()])), "most": most}
+
+
+def _sum_up(reports: Sequence[dict[str, Any]], out: Path) -> MergeResult:
+    facts: dict[str, Any] = total_of(reports, *_COUNTS)
+    for name in ("unknown_ids", "without_text_ids"):
+        facts[name] = _first(one for report in reports for one in report[name])
+    facts["queries_not_in_run"] = [one for report in reports for one in report["queries_not_in_run"]]
+    facts["times"] = {query: took for report in reports for query, took in report["times"].items()}
+    facts["per_query"] = spread(facts["times"])
+    warnings = []
+    if facts["truncated"]:
+        warnings.append(
+            f"{facts['truncated']:,} of {facts['passages']:,} passages did not fit into the ranker; "
+            f"{facts['tokens_lost']:,} tokens were not read (cut smaller passages with --split)"
+        )
+    if facts["dropped_words"]:
+        warnings.append(f"{facts['dropped_words']:,} words are in no passage; --split says how many it keeps")
+    if missing := facts["unknown"] + facts["without_text"]:
+        warnings.append(
+            f"{missing:,} rows of the run name documents that have no text or are not in the index"
+        )
+    sentence = (
+        f"{facts['queries']:,} queries, {facts['documents']:,} documents in {facts['passages']:,} passages "
+        f"({facts['cached']:,} from the cache) of {len(reports):,} parts, {facts['seconds']:.2f} s of work; "
+        f"written to {out}"
+    )
+    return MergeResult({"run": str(out)} | facts, sentence, warnings)
+
+
+def _first(ids: Iterable[str], most: int = 6) -> list[str]:
+    return list(dict.fromkeys(ids))[:most]

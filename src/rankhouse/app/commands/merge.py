@@ -1,0 +1,37 @@
+"""rankhouse merge: parts that --shard made become what one machine would have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rankhouse.app import console
+from rankhouse.app.cluster.jobs import MergeOptions, merge
+from rankhouse.app.cluster.parts import read_parts
+from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
+
+
+@click.command("merge", epilog="Example:  rankhouse merge parts/* --out new.run")
+@click.argument("parts", nargs=-1, required=True, type=PATH)
+@click.option(
+    "--out", type=PATH, required=True, help="What the command writes without --shard; for encode, the index."
+)
+@click.option("--overwrite", is_flag=True, help="Replace an index, or vectors, that are there.")
+@click.option("--report", type=OUTPUT_FILE, help="Parts of label: write the page here (.html).")
+@as_json
+def command(parts: tuple[Path, ...], out: Path, overwrite: bool, report: Path | None, as_json: bool) -> None:
+    """Join PARTS that index, encode, rerank or label made with --shard, in any order.
+
+    A part is a folder; a folder that holds parts stands for all of them. The result is byte for byte what the
+    command writes without --shard. A slice that is missing, there twice, damaged or of another job is named.
+    """
+    found = read_parts(parts)
+    with console.progress("merging", None) as show:
+        result = merge(found, out, MergeOptions(overwrite, report, show))
+    for warning in result.warnings:
+        console.warn(warning)
+    if as_json:
+        console.emit_json(result.facts)
+    else:
+        console.say(result.sentence)

@@ -1,0 +1,117 @@
+"""Slices of a command's work and their merge: the same bytes as one machine, however it was cut."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankhouse.app.cluster.slices import Shard, Slice, shard
+from rankhouse.core.errors import WrongUse
+
+CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
+
+
+@given(st.integers(1, 40), st.integers(0, 200))
+def test_slices_follow_each_other_and_differ_by_one_at_most(of, total):
+    slices = [shard(number, of, total) for number in range(1, of + 1)]
+    assert [slices[0].start, *(s.stop for s in slices)] == [*(s.start for s in slices), total]
+    assert max(map(len, slices)) - min(map(len, slices)) <= 1
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "x", "1", "1/0", "-1/4", "1/4/2", "", "1/99999999"])
+def test_a_slice_that_is_none_is_refused_with_slurms_words(text):
+    with pytest.raises(WrongUse, match=r"--array=1-4.*\$SLURM_ARRAY_TASK_ID/4"):
+        Shard.parse(text)
+    assert Shard.parse("2/4").of_total(10) == Slice(2, 5, 10)
+
+
+@pytest.fixture
+def rerank(knrm):
+    queries = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"]
+    return ["rerank", *queries, "--ranker", knrm, "--depth", "10", "--split", "words(16)", *CPU]
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 13])
+@pytest.mark.parametrize("name", ["new.run", "new.run.gz", "new.run.zst"])
+def test_a_run_reranked_in_slices_is_the_run(done, rerank, n, name):
+    done(*rerank, "--out", f"whole-{name}")
+    for number in range(n, 0, -1):
+        done(*rerank, "--shard", f"{number}/{n}", "--out", f"parts/{number}")
+    done("merge", *sorted(map(str, Path("parts").iterdir()), key=lambda p: p[::-1]), "--out", name)
+    assert Path(name).read_bytes() == Path(f"whole-{name}").read_bytes()
+
+
+@pytest.fixture
+def parts(done, rerank):
+    for number in range(1, 5):
+        done(*rerank, "--shard", f"{number}/4", "--out", f"parts/{number}")
+    return Path("parts")
+
+
+def test_a_part_that_is_there_is_kept_and_one_of_another_job_is_not(done, rerank, parts):
+    before = (parts / "2" / "part.json").stat().st_mtime_ns
+    assert "nothing to do" in done(*rerank, "--shard", "2/4", "--out", "parts/2").stderr
+    assert (parts / "2" / "part.json").stat().st_mtime_ns == before
+    again = done(*rerank, "--shard", "2/4", "--depth", "5", "--out", "parts/2")
+    assert 'depth is "10" there and "5" here' in again.stderr
+    again = done(*rerank, "--shard", "3/4", "--out", "parts/2", "--depth", "5")
+    assert "holds slice 2/4" in again.stderr
+
+
+@pytest.mark.usefixtures("rerank")
+def test_what_is_wrong_with_parts_is_named(run, done, rerank, parts):
+    def refusal(*paths):
+        ended = run("merge", *paths, "--out", "new.run")
+        assert ended.returncode == 1, ended.stderr
+        assert not Path("new.run").exists()
+        return ended.stderr
+
+    assert "missing: slice 1/4, slice 3/4" in refusal("parts/2", "parts/4")
+    assert "hold the same slice" in refusal("parts", "parts/2")
+    done(*rerank, "--shard", "2/3", "--out", "other")
+    assert "slices that overlap" in refusal("parts", "other")
+    assert "is no part" in refusal("my.index")
+    assert "no such part" in refusal("nowhere")
+    shutil.copy("queries.tsv", "more.tsv")
+    Path("queries.tsv").write_text(Path("queries.tsv").read_text().replace("q1\t", "q1\tnight "))
+    done(*rerank, "--shard", "3/4", "--out", "parts/3")
+    said = refusal("parts")
+    assert "parts/3 (slice 3/4" in said
+    assert "queries is" in said
+    shutil.copy("more.tsv", "queries.tsv")
+    done(*rerank, "--shard", "3/4", "--out", "parts/3")
+    rows = parts / "1" / "rows.run"
+    raw = bytearray(rows.read_bytes())
+    raw[10] ^= 1
+    rows.write_bytes(raw)
+    assert "parts/1/rows.run: does not have the content" in refusal("parts")
+    assert "damaged part" in done(*rerank, "--shard", "1/4", "--out", "parts/1").stderr
+    (parts / "2" / "report.json").unlink()
+    assert "report.json: is missing" in refusal("parts")
+    (parts / "2" / "part.json").write_text("{}")
+    assert "parts/2/part.json: the part is damaged" in refusal("parts")
+
+
+def test_a_folder_of_other_things_is_no_place_for_a_part(run, rerank, contents):
+    Path("mine").mkdir()
+    Path("mine/letter.txt").write_text("dear")
+    refused = run(*rerank, "--shard", "1/2", "--out", "mine")
+    assert refused.returncode == 2
+    assert "holds something else (letter.txt)" in refused.stderr
+    assert contents(Path("mine")).keys() == {"letter.txt"}
+
+
+def test_reports_of_slices_add_up(done, rerank, parts):
+    whole = json.loads(done(*rerank, "--out", "whole.run", "--alone", "--json").stdout)
+    merged = json.loads(done("merge", "parts", "--out", "new.run", "--json").stdout)
+    for name in ("queries", "documents", "passages", "tail", "unknown", "without_text", "truncated"):
+        assert merged[name] == whole[name], name
+    assert (merged["command"], merged["parts"]) == ("rerank", 4)
+    for number in range(1, 3):
+        done(*rerank, "--shard", f"{number}/2", "--out", f"alone/{number}", "--alone", "--cache", "scores")
+    alone = json.loads(done("merge", "alone", "--out", "alone.run", "--json").stdout)
+    assert alone["times"].keys() == whole["times"].keys()
+    assert Path("alone.run").read_bytes() == Path("whole.run").read_bytes()
