@@ -1,6 +1,7 @@
 """The compiled loops against PyTorch: the same numbers, each from its own row only, and nothing hidden."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -27,6 +28,17 @@ needs_compiled = pytest.mark.skipif(
     not machine.INFER_LOOPS, reason="not compiled, or this processor lacks the instructions"
 )
 pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["AVX-512", "AMX"], autouse=True)
+def tiles(request):
+    """Run all of this file with AMX, where there is that, and without."""
+    if not machine.INFER_LOOPS:
+        yield
+        return
+    infer._infer.use_tiles(request.param)
+    yield
+    infer._infer.use_tiles(machine.TILES)
 
 
 def some(*shape, seed=0):
@@ -239,6 +251,35 @@ def test_without_the_compiled_loops_pytorch_takes_over(monkeypatch):
         infer.require_int8(INT8, "this encoder", 32)
     with pytest.raises(WrongUse, match="AVX512_VNNI"):
         choose("int8", "cpu")
+
+
+@needs_compiled
+def test_int8_products_have_the_same_bits_with_amx_and_without():
+    x, weight = some(45, 192).bfloat16(), some(208, 192)
+    results = []
+    for on in (False, machine.TILES):
+        infer._infer.use_tiles(on)
+        results.append(infer.PackedLinear(weight, some(208), INT8)(x))
+    assert torch.equal(*results)
+
+
+@pytest.mark.skipif(not machine.TILES, reason="this processor, or its system, lacks AMX")
+def test_amx_is_shared_with_onednn_and_between_threads():
+    weight, x = some(64, 96), some(70, 96).bfloat16()
+    theirs, ours = Linear(weight, None, BF16), infer.PackedLinear(weight, None, BF16)
+    infer._infer.use_tiles(True)
+    qkv, ends = some(70, 96).bfloat16(), torch.tensor([0, 40, 70])
+    expected = theirs(x), ours(x), infer_attention.attend(qkv, ends, 1)
+
+    def again(_):
+        return all(
+            torch.equal(a, b)
+            for _ in range(50)
+            for a, b in zip((theirs(x), ours(x), infer_attention.attend(qkv, ends, 1)), expected, strict=True)
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(again, range(8)))
 
 
 def test_fp32_and_odd_widths_are_left_to_pytorch():

@@ -1,4 +1,5 @@
-/* The inner loops of a transformer encoder for x86 processors with AVX512_BF16 and AVX512_VNNI.
+/* The inner loops of a transformer encoder for x86 processors with AVX512_BF16 and AVX512_VNNI; products and
+ * attention use AMX where there is that.
  *
  * product     rows of bf16 or int8 numbers times a weight matrix, and what follows at once: bias, activation,
  *             rounding to bf16 or adding to the residual
@@ -24,6 +25,16 @@
 #define FOR __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx512vnni")))
 #define UNROLL _Pragma("GCC unroll 8")
 #define INSIDE static inline FOR __attribute__((always_inline))
+/* AMX: Linux lends its registers, and compilers know it since these versions. */
+#if defined(__linux__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define TILES 1
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define FOR_TILES                                                                                              \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx512vnni,amx-tile,amx-bf16,amx-int8")))
+#define INSIDE_TILES static inline FOR_TILES __attribute__((always_inline))
+#endif
 #else
 #define QUICK 0
 #endif
@@ -93,6 +104,7 @@ typedef struct {
     const float *bias, *weight_scale, *row_scale;
     const int32_t *row_sum;
     void *out;
+    void *room; /* of the last rows, where tiles compute */
     int activation, into;
 } Product;
 
@@ -128,7 +140,7 @@ INSIDE void tile_int8(const int tall, const uint8_t *x, const uint8_t *w, int64_
         UNROLL for (int j = 0; j < 4; j++) out[4 * r + j] = _mm512_castsi512_ps(c[r][j]);
 }
 
-#define TILES(name)                                                                                     \
+#define ANY(name)                                                                                       \
     FOR static void name##_any(int tall, const uint8_t *x, const uint8_t *w, int64_t steps, __m512 *o) { \
         switch (tall) {                                                                                 \
         case 1: name(1, x, w, steps, o); break;                                                         \
@@ -139,8 +151,8 @@ INSIDE void tile_int8(const int tall, const uint8_t *x, const uint8_t *w, int64_
         default: name(6, x, w, steps, o);                                                               \
         }                                                                                               \
     }
-TILES(tile_bf16)
-TILES(tile_int8)
+ANY(tile_bf16)
+ANY(tile_int8)
 
 /* What follows the sums of a tile: row ``row``, sixteen columns from ``column``. */
 INSIDE void finish(const Product *p, __m512 sums, int64_t row, int64_t column, const int type, const int activation,
@@ -184,17 +196,132 @@ INSIDE void multiply(const Product *p, const int type, const int activation, con
     }
 }
 
-#define MULTIPLY(type, name)                                              \
-    FOR static void name(const Product *p) {                              \
-        if (p->into == ADDED) multiply(p, type, NONE, ADDED);             \
-        else if (p->into == MULTIPLIED) multiply(p, type, NONE, MULTIPLIED); \
-        else if (p->activation == RELU) multiply(p, type, RELU, ROUNDED); \
-        else if (p->activation == GELU) multiply(p, type, GELU, ROUNDED); \
+#define MULTIPLY(how, name, multiply, type)                                         \
+    how static void name(const Product *p) {                                        \
+        if (p->into == ADDED) multiply(p, type, NONE, ADDED);                       \
+        else if (p->into == MULTIPLIED) multiply(p, type, NONE, MULTIPLIED);        \
+        else if (p->activation == RELU) multiply(p, type, RELU, ROUNDED);           \
+        else if (p->activation == GELU) multiply(p, type, GELU, ROUNDED);           \
         else if (p->activation == GELU_TANH) multiply(p, type, GELU_TANH, ROUNDED); \
-        else multiply(p, type, NONE, ROUNDED);                            \
+        else multiply(p, type, NONE, ROUNDED);                                      \
     }
-MULTIPLY(BF16, multiply_bf16)
-MULTIPLY(INT8, multiply_int8)
+MULTIPLY(FOR, multiply_bf16, multiply, BF16)
+MULTIPLY(FOR, multiply_int8, multiply, INT8)
+
+#if TILES
+/* -------- products by AMX: tiles of 16 rows of 64 bytes. Rows and packed weights lie as tiles want them. */
+
+#define SIDE 16       /* rows of a tile, and its columns of 4 bytes */
+#define BLOCK 32      /* rows and columns of four tiles of sums */
+#define TILE_STEPS 16 /* steps that one tile of rows holds */
+
+typedef struct {
+    uint8_t palette, first, unused[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} Tiles;
+
+/* Give all tiles their full size; ``before`` keeps what another library has set in this thread. */
+INSIDE_TILES void open_tiles(Tiles *before) {
+    Tiles full = {.palette = 1};
+    for (int i = 0; i < 8; i++) full.bytes[i] = 64, full.rows[i] = SIDE;
+    _tile_storeconfig(before);
+    _tile_loadconfig(&full);
+}
+
+INSIDE_TILES void close_tiles(const Tiles *before) {
+    if (before->palette) _tile_loadconfig(before);
+    else _tile_release();
+}
+
+/* Compilers do not know that loading a tile reads memory: what was written before must be there. */
+#define WRITTEN __asm__ volatile("" ::: "memory")
+#define DOT_TILES(type, sums, rows, columns)                    \
+    do {                                                        \
+        if (type == INT8) _tile_dpbsud(sums, rows, columns);    \
+        else _tile_dpbf16ps(sums, rows, columns);               \
+    } while (0)
+
+/* Sums of up to BLOCK rows by BLOCK columns; out has rows of WIDE numbers. */
+INSIDE_TILES void sum_tiles(const int both, const int type, const uint8_t *x, int64_t row_bytes, const uint8_t *w,
+                            int64_t steps, float *out) {
+    const uint8_t *x2 = x + SIDE * row_bytes;
+    WRITTEN;
+    _tile_zero(0);
+    _tile_zero(1);
+    if (both) {
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t s = 0; s < steps; s += TILE_STEPS, w += TILE_STEPS * 4 * WIDE) {
+        _tile_loadd(6, w, 4 * WIDE);
+        _tile_loadd(4, x + 4 * s, row_bytes);
+        DOT_TILES(type, 0, 4, 6);
+        _tile_loadd(7, w + 4 * SIDE, 4 * WIDE);
+        DOT_TILES(type, 1, 4, 7);
+        if (!both) continue;
+        _tile_loadd(5, x2 + 4 * s, row_bytes);
+        DOT_TILES(type, 2, 5, 6);
+        DOT_TILES(type, 3, 5, 7);
+    }
+    _tile_stored(0, out, 4 * WIDE);
+    _tile_stored(1, out + SIDE, 4 * WIDE);
+    if (both) {
+        _tile_stored(2, out + SIDE * WIDE, 4 * WIDE);
+        _tile_stored(3, out + SIDE * WIDE + SIDE, 4 * WIDE);
+    }
+}
+
+INSIDE_TILES void multiply_by_tiles(const Product *p, const int type, const int activation, const int into) {
+    int64_t row_bytes = p->steps * 4, block = NEAR / row_bytes / BLOCK * BLOCK, whole = p->count / BLOCK * BLOCK;
+    const uint8_t *rest = p->rows + whole * row_bytes;
+    if (block < BLOCK) block = BLOCK;
+    float sums[BLOCK * WIDE] __attribute__((aligned(64)));
+    if (p->room) {
+        memset(p->room, 0, (size_t)(BLOCK * row_bytes));
+        rest = memcpy(p->room, rest, (size_t)((p->count - whole) * row_bytes));
+    }
+    for (int64_t first = 0; first < p->count; first += block) {
+        int64_t end = first + block < p->count ? first + block : p->count;
+        for (int64_t column = 0; column < p->columns; column += WIDE) {
+            const uint8_t *w = p->weight + column * row_bytes;
+            for (int64_t row = first; row < end; row += BLOCK) {
+                int tall = end - row < BLOCK ? (int)(end - row) : BLOCK;
+                const uint8_t *x = row < whole ? p->rows + row * row_bytes : rest;
+                for (int half = 0; half < WIDE; half += BLOCK)
+                    if (tall > SIDE) sum_tiles(1, type, x, row_bytes, w + 4 * half, p->steps, sums + half);
+                    else sum_tiles(0, type, x, row_bytes, w + 4 * half, p->steps, sums + half);
+                for (int r = 0; r < tall; r++)
+                    for (int j = 0; j < WIDE && column + j < p->columns; j += 16)
+                        finish(p, _mm512_load_ps(sums + r * WIDE + j), row + r, column + j, type, activation, into);
+            }
+        }
+    }
+}
+MULTIPLY(FOR_TILES, multiply_bf16_by_tiles, multiply_by_tiles, BF16)
+MULTIPLY(FOR_TILES, multiply_int8_by_tiles, multiply_by_tiles, INT8)
+
+/* Returns 0 where there is no memory. */
+FOR_TILES static int multiply_in_tiles(Product *p, int type) {
+    Tiles before;
+    p->room = NULL; /* the last rows, filled up with zeros: a tile reads all of its rows */
+    if (p->count % BLOCK && (p->room = malloc((size_t)(BLOCK * p->steps * 4))) == NULL) return 0;
+    open_tiles(&before);
+    if (type == INT8) multiply_int8_by_tiles(p);
+    else multiply_bf16_by_tiles(p);
+    close_tiles(&before);
+    free(p->room);
+    return 1;
+}
+
+static int tiles; /* whether AMX is used */
+
+static int ask_for_tiles(void) {
+    unsigned int a, b, c, d, needed = 1u << 22 | 1u << 24 | 1u << 25; /* AMX-BF16, AMX-TILE, AMX-INT8 */
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & needed) != needed) return 0;
+    return syscall(SYS_arch_prctl, 0x1023, 18) == 0; /* ARCH_REQ_XCOMP_PERM, the tiles' data: once a process */
+}
+#endif
 
 /* -------- rounding to int8 */
 
@@ -426,12 +553,16 @@ FOR static void attend_head(const Attention *a, int64_t start, int64_t length, i
     }
 }
 
+static int64_t longest(const Attention *a) {
+    int64_t most = 0;
+    for (int64_t row = 0; row < a->rows; row++)
+        if (a->ends[row + 1] - a->ends[row] > most) most = a->ends[row + 1] - a->ends[row];
+    return most;
+}
+
 /* Returns 0 where there is no memory. */
 static int attend_rows(const Attention *a) {
-    int64_t longest = 0;
-    for (int64_t row = 0; row < a->rows; row++)
-        if (a->ends[row + 1] - a->ends[row] > longest) longest = a->ends[row + 1] - a->ends[row];
-    size_t places = (size_t)(longest + 15) / 16 * 16;
+    size_t places = (size_t)(longest(a) + 15) / 16 * 16;
     char *room = malloc(places * (size_t)(4 * a->d + 6 * TALL) + 64);
     if (room == NULL) return 0;
     for (int64_t row = 0; row < a->rows; row++)
@@ -440,6 +571,88 @@ static int attend_rows(const Attention *a) {
     free(room);
     return 1;
 }
+
+#if TILES
+/* Scores of SIDE queries, ``step`` bytes apart, for ``length`` keys, rounded up to whole tiles. */
+INSIDE_TILES void score_tiles(const uint16_t *q, int64_t step, const uint32_t *keys, int64_t length, int64_t places,
+                              int64_t pairs, const float *bias, float *out) {
+    WRITTEN;
+    for (int64_t j = 0; j < length; j += SIDE) {
+        if (bias) _tile_loadd(0, bias + j, -4); /* each query's begins one number before the last one's */
+        else _tile_zero(0);
+        for (int64_t c = 0; c < pairs; c += SIDE) {
+            _tile_loadd(1, q + 2 * c, step);
+            _tile_loadd(2, keys + c * places + j, 4 * places);
+            _tile_dpbf16ps(0, 1, 2);
+        }
+        _tile_stored(0, out + j, 4 * places);
+    }
+}
+
+/* Sums of values by weights for SIDE queries: rows of 32 numbers. */
+INSIDE_TILES void hear_tiles(const uint16_t *weights, const uint32_t *values, int64_t places, int64_t d, float *out) {
+    WRITTEN;
+    _tile_zero(0);
+    _tile_zero(1);
+    for (int64_t j = 0; j < places; j += 2 * SIDE) {
+        _tile_loadd(2, weights + j, 2 * places);
+        _tile_loadd(3, values + j / 2 * d, 4 * d);
+        _tile_dpbf16ps(0, 2, 3);
+        _tile_loadd(4, values + j / 2 * d + 16, 4 * d);
+        _tile_dpbf16ps(1, 2, 4);
+    }
+    _tile_stored(0, out, 128);
+    _tile_stored(1, out + 16, 128);
+}
+
+/* As attend_head. There are ``places`` for a whole number of pairs of tiles; d is a multiple of 32. */
+INSIDE_TILES void attend_head_in_tiles(const Attention *a, int64_t start, int64_t length, int64_t head, char *room) {
+    int64_t d = a->d, step = 3 * a->heads * d, places = (length + 31) / 32 * 32, scored = (length + 15) / 16 * 16;
+    uint32_t *keys = (uint32_t *)room, *values = keys + d / 2 * places;
+    float *scores = (float *)(values + places / 2 * d), sums[SIDE * 32] __attribute__((aligned(64))), by[SIDE];
+    uint16_t *weights = (uint16_t *)(scores + SIDE * places), *last = weights + SIDE * places;
+    const uint16_t *q = a->qkv + start * step + head * d;
+    lay_out(q + step / 3, step, length, places, d, keys, values);
+    if (scored < places) /* the last pair of tiles is half full: its second half counts for nothing */
+        for (int r = 0; r < SIDE; r++)
+            _mm256_storeu_si256((__m256i *)(weights + r * places + scored), _mm256_setzero_si256());
+    for (int64_t first = 0; first < length; first += SIDE) {
+        const float *bias = a->bias ? a->bias + head * a->stride + a->centre - first : NULL;
+        int tall = length - first < SIDE ? (int)(length - first) : SIDE;
+        const uint16_t *asked = q + first * step;
+        if (tall < SIDE) { /* behind the last query may be the end of the memory */
+            memset(last, 0, (size_t)(SIDE * d * 2));
+            for (int r = 0; r < tall; r++) memcpy(last + r * d, asked + r * step, (size_t)(d * 2));
+        }
+        score_tiles(tall < SIDE ? last : asked, 2 * (tall < SIDE ? d : step), keys, length, places, d / 2, bias, scores);
+        for (int r = 0; r < tall; r++) by[r] = weigh(scores + r * places, length, scored, weights + r * places);
+        for (int64_t i = 0; i < d; i += 32) {
+            hear_tiles(weights, values + i, places, d, sums);
+            for (int r = 0; r < tall; r++) {
+                uint16_t *out = a->out + ((start + first + r) * a->heads + head) * d + i;
+                __m512 scale = _mm512_set1_ps(by[r]);
+                to_bf16(out, _mm512_mul_ps(_mm512_load_ps(sums + 32 * r), scale));
+                to_bf16(out + 16, _mm512_mul_ps(_mm512_load_ps(sums + 32 * r + 16), scale));
+            }
+        }
+    }
+}
+
+/* Returns 0 where there is no memory. */
+FOR_TILES static int attend_rows_in_tiles(const Attention *a) {
+    Tiles before;
+    size_t places = (size_t)(longest(a) + 31) / 32 * 32;
+    char *room = calloc(1, places * (size_t)(4 * a->d + 6 * SIDE) + (size_t)(SIDE * a->d * 2) + 64);
+    if (room == NULL) return 0;
+    open_tiles(&before);
+    for (int64_t row = 0; row < a->rows; row++)
+        for (int64_t head = 0; head < a->heads; head++)
+            attend_head_in_tiles(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, room);
+    close_tiles(&before);
+    free(room);
+    return 1;
+}
+#endif
 
 /* -------- one query a head */
 
@@ -552,6 +765,19 @@ static PyObject *supported(PyObject *self, PyObject *args) {
     return PyBool_FromLong(has);
 }
 
+PyDoc_STRVAR(use_tiles_doc,
+             "use_tiles(on)\n\n"
+             "Compute with AMX, or without; tell whether it is used: not where system or processor lack it.");
+
+static PyObject *use_tiles(PyObject *self, PyObject *args) {
+    int on, used = 0;
+    if (!PyArg_ParseTuple(args, "p", &on)) return NULL;
+#if TILES
+    used = tiles = on && ask_for_tiles();
+#endif
+    return PyBool_FromLong(used);
+}
+
 #if QUICK
 PyDoc_STRVAR(product_doc,
              "product(type, activation, into, rows, scales, sums, weight, weight_scale, bias, out, count, steps,\n"
@@ -562,6 +788,7 @@ static PyObject *product(PyObject *self, PyObject *args) {
     int type;
     Product p;
     Address rows, scales, sums, weight, weight_scale, bias, out;
+    int memory = 1;
     if (!PyArg_ParseTuple(args, "iiiKKKKKKKLLL", &type, &p.activation, &p.into, &rows, &scales, &sums, &weight,
                           &weight_scale, &bias, &out, &p.count, &p.steps, &p.columns))
         return NULL;
@@ -573,10 +800,14 @@ static PyObject *product(PyObject *self, PyObject *args) {
     p.bias = AT(float, bias);
     p.out = AT(void, out);
     Py_BEGIN_ALLOW_THREADS;
-    if (type == INT8) multiply_int8(&p);
-    else multiply_bf16(&p);
+#if TILES
+    if (tiles && p.steps % TILE_STEPS == 0) memory = multiply_in_tiles(&p, type);
+    else
+#endif
+        if (type == INT8) multiply_int8(&p);
+        else multiply_bf16(&p);
     Py_END_ALLOW_THREADS;
-    return finished(1);
+    return finished(memory);
 }
 
 PyDoc_STRVAR(attend_doc,
@@ -594,7 +825,11 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     a.bias = AT(float, bias);
     a.out = AT(uint16_t, out);
     Py_BEGIN_ALLOW_THREADS;
-    memory = attend_rows(&a);
+#if TILES
+    if (tiles && a.d % 32 == 0) memory = attend_rows_in_tiles(&a);
+    else
+#endif
+        memory = attend_rows(&a);
     Py_END_ALLOW_THREADS;
     return finished(memory);
 }
@@ -654,6 +889,7 @@ static PyObject *quantise(PyObject *self, PyObject *args) {
 #endif
 
 static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_doc},
+                                {"use_tiles", use_tiles, METH_VARARGS, use_tiles_doc},
 #if QUICK
                                 {"product", product, METH_VARARGS, product_doc},
                                 {"attend", attend, METH_VARARGS, attend_doc},

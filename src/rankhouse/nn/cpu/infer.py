@@ -31,6 +31,8 @@ _BF16, _INT8 = range(2)
 _PANEL = 64  # columns that are computed together
 REGISTER = 16
 """Numbers that are computed at once; widths are multiples of it."""
+TILE = 32
+"""Inputs of a bf16 product are multiples of it where AMX computes it, of an int8 product of twice as many."""
 
 
 class Int8Rows(NamedTuple):

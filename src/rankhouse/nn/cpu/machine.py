@@ -1,7 +1,8 @@
 """What this processor can: instructions, oneDNN, and which of the compiled loops it runs.
 
-``_infer.c`` (scoring in bf16 and int8) needs AVX512_BF16 and AVX512_VNNI, ``_train.c`` (float32) AVX512; both
-are built where a C compiler is found. Without them PyTorch computes the same.
+``_infer.c`` (scoring in bf16 and int8) needs AVX512_BF16 and AVX512_VNNI, and uses AMX on Linux where the
+processor has it; ``_train.c`` (float32) needs AVX512. Both are built where a C compiler is found. Without
+them PyTorch computes the same.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from rankhouse.core.errors import WrongUse
 try:
     from rankhouse.nn.cpu import _infer
 except ImportError:  # not compiled on this machine
-    INFER_LOOPS = False
+    INFER_LOOPS = TILES = False
 else:
     INFER_LOOPS = _infer.supported()
+    TILES = INFER_LOOPS and _infer.use_tiles(True)
 try:
     from rankhouse.nn.cpu import _train
 except ImportError:
@@ -45,7 +47,7 @@ def has_bf16() -> bool:
 
 
 def has_amx() -> bool:
-    """Return whether this processor has AMX, whose bf16 products only oneDNN uses."""
+    """Return whether this processor has AMX, which oneDNN uses for products of bf16 numbers."""
     return "amx_bf16" in _flags()
 
 

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu import machine
-from rankhouse.nn.cpu.infer import PackedLinear, fits
+from rankhouse.nn.cpu.infer import TILE, PackedLinear, fits
 from rankhouse.nn.cpu.machine import multiplies
 
 _ONEDNN = torch.ops.mkldnn
@@ -128,7 +128,7 @@ def linear(
     activation: Activation = "none",
     few: bool = False,
 ) -> Product:
-    """Make the quickest layer there is. oneDNN's bf16 product uses AMX, which the compiled loops do not.
+    """Make the quickest layer there is. Where the compiled loops cannot use AMX, oneDNN's bf16 product may.
 
     Args:
         weight: (out, in).
@@ -137,7 +137,8 @@ def linear(
         activation: What is applied to the result.
         few: One row a pair and not one a token: too few to be worth a tile.
     """
-    left_to_onednn = compute.precision == "bf16" and machine.has_amx() and not few
+    in_tiles = machine.TILES and weight.shape[1] % TILE == 0
+    left_to_onednn = compute.precision == "bf16" and machine.has_amx() and not in_tiles and not few
     if fits(compute, *weight.shape) and not left_to_onednn:
         return PackedLinear(weight, bias, compute, activation)
     return Linear(weight, bias, compute, activation)

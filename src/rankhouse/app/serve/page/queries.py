@@ -126,7 +126,8 @@ def _chosen(rows: Sequence[Row], shown: str, order: str, words: str) -> list[Row
 def _summary(rows: Sequence[Row]) -> str:
     some = sum(1 for row in rows if row.judged)
     pairs, relevant = sum(row.judged for row in rows), sum(row.relevant for row in rows)
-    return f"{len(rows):,} questions, {some:,} of them judged: {pairs:,} documents, {relevant:,} relevant."
+    questions, documents = "question" + "s" * (len(rows) != 1), "document" + "s" * (pairs != 1)
+    return f"{len(rows):,} {questions}, {some:,} judged: {pairs:,} {documents}, {relevant:,} relevant."
 
 
 def _pages(number: int, last: int, kept: dict[str, str]) -> list[tuple[str, str]]:
