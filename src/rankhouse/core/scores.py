@@ -8,6 +8,7 @@ A ranker declares one scale:
 | ``probability`` | x |
 | ``logprob`` | exp(x) |
 | ``similarity``, ``score`` | none: x only orders |
+| ``platt(a, b)``, ``isotonic(...)`` | fitted on judged pairs: :mod:`rankhouse.core.fitted_scales` |
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.notation import choose
+from rankhouse.core.fitted_scales import read_fitted
 from rankhouse.core.nouns import FloatArray, Pair, Ranker, StoredPair
 
 Doubles = NDArray[np.float64]
 Ordinals = NDArray[np.int64]
 
 PROBABLE: Final = ("logit", "probability", "logprob")
-"""Scales on which a score stands for a probability."""
+"""Scales on which a score stands for a probability by itself; see :func:`is_probable`."""
 RAW: Final = ("score", "similarity")
 """Scales on which it does not."""
 
@@ -43,9 +44,46 @@ def scale_of(ranker: Ranker) -> str:
     Raises:
         WrongUse: It declares a scale that does not exist.
     """
-    scale = str(getattr(ranker, "scale", "score"))
-    choose(scale, dict.fromkeys((*PROBABLE, *RAW)), "scale of a ranker")
+    return check_scale(str(getattr(ranker, "scale", "score")))
+
+
+def check_scale(scale: str) -> str:
+    """Return a scale, which exists.
+
+    Raises:
+        WrongUse: It does not.
+    """
+    if base_of(scale) not in (*PROBABLE, *RAW):
+        raise WrongUse(
+            f'"{scale}" is not a scale of scores; choose from: {", ".join((*PROBABLE, *RAW))}; or a fitted '
+            'one, like platt(1.5, -2.0, of="logit")'
+        )
     return scale
+
+
+def base_of(scale: str) -> str:
+    """Return the scale of the numbers themselves: of a fitted one, that on which it was fitted."""
+    fitted = read_fitted(scale)
+    return scale if fitted is None else fitted.of
+
+
+def is_probable(scale: str) -> bool:
+    """Return whether a score on a scale stands for a probability."""
+    return scale in PROBABLE or read_fitted(scale) is not None
+
+
+def latent(values: Doubles, scale: str) -> Doubles:
+    """Return what a fitted scale is a curve over: log-odds where there are probabilities, else the scores.
+
+    Args:
+        values: Scores, (n,).
+        scale: Their own scale.
+
+    Raises:
+        BadModel: A score lies outside of it.
+    """
+    inside = within(values, scale)
+    return inside if scale in ("logit", *RAW) else _CONVERSIONS[scale, "logit"](inside)
 
 
 # --- scales ---------------------------------------------------------------------------------------------
@@ -93,7 +131,10 @@ def convert(values: Doubles, scale: str, wanted: str) -> Doubles:
             f'a pool on scale="{wanted}" needs a ranker whose scores are logits, probabilities or log '
             f'probabilities; this one gives "{scale}". Leave scale out to pool its scores as they come'
         )
-    return _CONVERSIONS[scale, wanted](within(values, scale))
+    if (fitted := read_fitted(scale)) is None:
+        return _CONVERSIONS[scale, wanted](within(values, scale))
+    shares = fitted.probabilities(latent(values, fitted.of))
+    return shares if wanted == "probability" else _CONVERSIONS["probability", wanted](shares)
 
 
 def probabilities(scores: FloatArray, scale: str) -> Doubles:
@@ -109,7 +150,7 @@ def probabilities(scores: FloatArray, scale: str) -> Doubles:
         BadModel: A score lies outside the declared scale.
     """
     values = scores.astype(np.float64)
-    return convert(within(values, scale), scale, "probability") if scale in PROBABLE else values
+    return convert(within(values, scale), scale, "probability") if is_probable(scale) else values
 
 
 def within(values: Doubles, scale: str) -> Doubles:
@@ -122,7 +163,7 @@ def within(values: Doubles, scale: str) -> Doubles:
     Raises:
         BadModel: One lies so far outside that the scale cannot be true.
     """
-    low, high = _BOUNDS.get(scale, (-math.inf, math.inf))
+    low, high = _BOUNDS.get(base_of(scale), (-math.inf, math.inf))
     if (far := np.flatnonzero((values < low - _SLACK) | (values > high + _SLACK))).size:
         raise BadModel(
             f'the ranker declares scale "{scale}" but gave {values[far[0]]:g}, outside of '

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Ranker
-from rankhouse.core.scores import Doubles
+from rankhouse.core.scores import Doubles, base_of
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.reading import characters_read
@@ -94,7 +94,7 @@ def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
         score,
         "integrated gradients",
         exact=False,
-        unit=ranker.scale,
+        unit=base_of(ranker.scale),
         parts=(*parts, start),
         cost=options.steps + 2,
         texts=(ReadText(pair.passage.index, tuple(words), _UNIT, value=score),),

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from rankhouse.core.nouns import Pair, Ranker, fingerprint_of
-from rankhouse.core.scores import Doubles, scale_of
+from rankhouse.core.scores import Doubles, base_of, scale_of
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.reading import characters_read, family_of, reads_words
@@ -127,7 +127,7 @@ def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
         score,
         f"{removal.unit} removal",
         exact=False,
-        unit=scale_of(ranker),
+        unit=base_of(scale_of(ranker)),
         parts=(*removal.parts(effects), rest),
         cost=len(removal.variants),
         texts=(removal.read_text(pair.passage.index, score, effects),),

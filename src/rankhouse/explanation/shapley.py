@@ -13,7 +13,7 @@ from math import comb
 import numpy as np
 
 from rankhouse.core.nouns import Pair, Ranker, fingerprint_of
-from rankhouse.core.scores import Doubles, scale_of
+from rankhouse.core.scores import Doubles, base_of, scale_of
 from rankhouse.explanation.answer import Explanation, Part
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.reading import characters_read
@@ -55,7 +55,7 @@ def explain_shapley(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
         float(worth[-1]),
         "Shapley values of query words",
         exact=False,
-        unit=scale_of(ranker),
+        unit=base_of(scale_of(ranker)),
         parts=(*_parts(players, worth), Part(NO_WORDS, float(worth[0]), "the score of an empty query")),
         cost=len(scores) - 1,
         texts=(removal.read_text(pair.passage.index, float(worth[-1]), effects),),

@@ -16,7 +16,7 @@ import numpy as np
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranker, fingerprint_of
-from rankhouse.core.scores import Doubles
+from rankhouse.core.scores import Doubles, base_of
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText
 from rankhouse.explanation.explain import ExplainOptions, explain_pair
 from rankhouse.explanation.units import ordinal
@@ -113,7 +113,7 @@ def explain_reranked(
         float(np.float32(pool(scores, scale, indexes))),
         f"passages, pooled by {pool}",
         exact=all(why.exact for why in whys.values()),
-        unit=scale if is_linear else pool.scale,
+        unit=base_of(scale) if is_linear else pool.scale,
         parts=_of_passages(pooling, whys),
         cost=sum(why.cost for why in whys.values()),
         texts=tuple(text for place, why in whys.items() for text in _texts(pooling, place, why)),

@@ -16,7 +16,7 @@ import numpy as np
 from torch import nn
 
 from rankhouse.core.nouns import FloatArray, Pair, Ranker
-from rankhouse.core.scores import Doubles
+from rankhouse.core.scores import Doubles, base_of
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.removal import explain_removal
@@ -84,7 +84,7 @@ def explain_biencoder(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
         score,
         "word vectors",
         exact=True,
-        unit=ranker.scale,
+        unit=base_of(ranker.scale),
         parts=(*_word_parts(read.words, words, others), *others),
         texts=(ReadText(pair.passage.index, (*said, *left)),),
         query_words=tuple(asked.words),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Ranker
-from rankhouse.core.scores import Doubles
+from rankhouse.core.scores import Doubles, base_of
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
 from rankhouse.explanation.units import NO_WORDS, UNREAD_LISTED, numbered
 from rankhouse.models.conv_knrm import ConvKNRM
@@ -114,7 +114,7 @@ def explanation_of(of: Scored[Any], account: Account) -> Explanation:
         score=of.score,
         method=account.method,
         exact=True,
-        unit=of.ranker.scale,
+        unit=base_of(of.ranker.scale),
         parts=account.parts,
         cost=account.cost,
         texts=(word_text(of.model, pair, words),),

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rankhouse.core.nouns import Pair
-from rankhouse.labels.calibration import Calibration, Histogram, calibration, histogram
+from rankhouse.core.reliability import Reliability
+from rankhouse.labels.calibration import Histogram, calibration, histogram
 from rankhouse.labels.confusion import Confusion, confusions
 from rankhouse.labels.votes import ASKED, JUDGE, TEACHER, TRUTH, YES, Panel, Votes, vote
 
@@ -63,7 +64,7 @@ class Agreement(NamedTuple):
     confusions: tuple[Confusion, ...]
     positives: Mapping[str, int]
     histogram: Histogram | None
-    calibration: Calibration | None
+    calibration: Reliability | None
     removed: int
     added: int
     changes: tuple[Change, ...]

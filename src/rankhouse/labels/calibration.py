@@ -1,7 +1,4 @@
-"""A teacher's scores: how they lie, and whether its probabilities come true.
-
-expected calibration error = sum over bins of n_bin / n * |mean probability - share of yes|
-"""
+"""A teacher's scores: how they lie, and whether its probabilities come true."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.scores import PROBABLE, Doubles, probabilities
+from rankhouse.core.reliability import BINS, Reliability, bin_of, bin_sums
+from rankhouse.core.scores import Doubles, is_probable, probabilities
 from rankhouse.labels.leaf_rules import TeacherRule
 from rankhouse.labels.votes import ASKED, JUDGE, TRUTH, Votes
 
-BINS: Final = 20
-_CALIBRATION_BINS: Final = 10
+_HISTOGRAM_BINS: Final = 20
 
 
 class Histogram(NamedTuple):
@@ -44,30 +41,6 @@ class Histogram(NamedTuple):
     highest: float
 
 
-class Calibration(NamedTuple):
-    """Whether the teacher's probabilities come true.
-
-    Attributes:
-        reference: By whose word: "truth" or "judge".
-        pairs: (bins,) how many pairs lie in each tenth.
-        predicted: (bins,) their mean probability; NaN without pairs.
-        observed: (bins,) their share of yes; NaN without pairs.
-    """
-
-    reference: str
-    pairs: tuple[int, ...]
-    predicted: tuple[float, ...]
-    observed: tuple[float, ...]
-
-    @property
-    def error(self) -> float:
-        """Expected calibration error, from 0 to 1."""
-        gaps = [
-            n * abs(p - o) for n, p, o in zip(self.pairs, self.predicted, self.observed, strict=True) if n
-        ]
-        return math.fsum(gaps) / sum(self.pairs)
-
-
 def _blocks(
     teacher: TeacherRule, votes: Votes, reference: str
 ) -> Iterator[tuple[Doubles, NDArray[np.bool_]]]:
@@ -89,15 +62,15 @@ def histogram(teacher: TeacherRule, votes: Votes, reference: str) -> Histogram:
     """
     lowest = min((float(v.min()) for v, _ in _blocks(teacher, votes, reference) if len(v)), default=math.nan)
     highest = max((float(v.max()) for v, _ in _blocks(teacher, votes, reference) if len(v)), default=math.nan)
-    low, high = (0.0, 1.0) if teacher.score_scale in PROBABLE else _finite(lowest, highest)
-    counts = np.zeros((2, BINS), np.int64)
+    low, high = (0.0, 1.0) if is_probable(teacher.score_scale) else _finite(lowest, highest)
+    counts = np.zeros((2, _HISTOGRAM_BINS), np.int64)
     for values, yes in _blocks(teacher, votes, reference):
-        places = _bin(values, low, high, BINS)
+        places = bin_of(values, low, high, _HISTOGRAM_BINS)
         for row, chosen in enumerate((~yes, yes)):
-            counts[row] += np.bincount(places[chosen], minlength=BINS)
+            counts[row] += np.bincount(places[chosen], minlength=_HISTOGRAM_BINS)
     return Histogram(
-        "probability" if teacher.score_scale in PROBABLE else teacher.score_scale,
-        tuple(np.linspace(low, high, BINS + 1).tolist()),
+        "probability" if is_probable(teacher.score_scale) else teacher.score_scale,
+        tuple(np.linspace(low, high, _HISTOGRAM_BINS + 1).tolist()),
         tuple(counts[1].tolist()),
         tuple(counts[0].tolist()),
         reference,
@@ -114,7 +87,7 @@ def _finite(lowest: float, highest: float) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + 1.0)
 
 
-def calibration(teacher: TeacherRule, votes: Votes, reference: str) -> Calibration | None:
+def calibration(teacher: TeacherRule, votes: Votes, reference: str) -> Reliability | None:
     """Compare a teacher's probabilities with what came true.
 
     Args:
@@ -125,27 +98,9 @@ def calibration(teacher: TeacherRule, votes: Votes, reference: str) -> Calibrati
     Returns:
         None unless it gives probabilities and was asked about both kinds of pairs.
     """
-    if teacher.score_scale not in PROBABLE or not reference:
+    if not is_probable(teacher.score_scale) or not reference:
         return None
-    pairs, hits, sums = (np.zeros(_CALIBRATION_BINS) for _ in range(3))
-    for values, yes in _blocks(teacher, votes, reference):
-        places = _bin(values, 0.0, 1.0, _CALIBRATION_BINS)
-        pairs += np.bincount(places, minlength=_CALIBRATION_BINS)
-        hits += np.bincount(places[yes], minlength=_CALIBRATION_BINS)
-        sums += np.bincount(places, values, _CALIBRATION_BINS)
-    if not 0 < hits.sum() < pairs.sum():
-        return None  # all yes or all no: nothing to come true
-    with np.errstate(invalid="ignore"):
-        return Calibration(
-            reference,
-            tuple(pairs.astype(np.int64).tolist()),
-            tuple((sums / pairs).tolist()),
-            tuple((hits / pairs).tolist()),
-        )
-
-
-def _bin(values: Doubles, low: float, high: float, bins: int) -> NDArray[np.int64]:
-    """Number the bin of each value; what lies outside goes into the first or the last."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        places = np.floor(np.nan_to_num((values - low) / (high - low) * bins))
-    return np.clip(places, 0, bins - 1).astype(np.int64)
+    sums = sum((bin_sums(*block) for block in _blocks(teacher, votes, reference)), np.zeros((3, BINS)))
+    pairs, hits = sums[:2].sum(1)
+    # all yes or all no: nothing to come true
+    return Reliability.of(sums, reference) if 0 < hits < pairs else None

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rankhouse.labels.calibration import Calibration, Histogram
+from rankhouse.core.reliability import Reliability
+from rankhouse.labels.calibration import Histogram
 from rankhouse.page.charts import DASHED, Palette, inline, plain_axes
+from rankhouse.page.reliability_chart import reliability_diagram
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,32 +54,15 @@ def histogram_chart(histogram: Histogram) -> str:
     return _inline("histogram", draw)
 
 
-def calibration_chart(calibration: Calibration) -> str:
+def calibration_chart(calibration: Reliability) -> str:
     """Draw observed shares against predicted probabilities; on the diagonal they come true.
 
     Raises:
         MissingExtra: matplotlib is not installed.
     """
-
-    def draw(axes: Axes, colours: Palette) -> None:
-        points = [
-            (p, o, n)
-            for p, o, n in zip(calibration.predicted, calibration.observed, calibration.pairs, strict=True)
-            if n
-        ]
-        predicted, observed, pairs = (np.array(column) for column in zip(*points, strict=True))
-        axes.plot([0, 1], [0, 1], color=colours.muted, linewidth=0.9, linestyle=DASHED)
-        axes.plot(predicted, observed, color=colours.gain, linewidth=1.2)
-        # The area of a point is its share of the pairs, with a least size to be seen at all.
-        axes.scatter(
-            predicted, observed, s=12 + 260 * pairs / pairs.sum(), color=colours.gain, linewidths=0, zorder=3
-        )
-        axes.set_xlim(-0.03, 1.03)
-        axes.set_ylim(-0.03, 1.03)
-        axes.set_xlabel("probability given by the teacher (mean of each tenth)")
-        axes.set_ylabel(f"share relevant by the {calibration.reference}")
-
-    return _inline("calibration", draw)
+    predicted_by = "probability given by the teacher (mean of each tenth)"
+    observed_by = f"share relevant by the {calibration.reference}"
+    return inline(reliability_diagram([("", calibration)], predicted_by, observed_by), "calibration")
 
 
 def positives_chart(positives: Mapping[str, int]) -> str:

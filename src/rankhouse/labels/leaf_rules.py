@@ -20,7 +20,7 @@ from rankhouse.core.notation import write
 from rankhouse.core.nouns import Ranker, fingerprint_of
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.core.scores import PROBABLE, RAW, probabilities, scale_of
+from rankhouse.core.scores import check_scale, is_probable, probabilities, scale_of
 from rankhouse.labels.fingerprints import qrels_digest, run_digest
 from rankhouse.labels.rules import And, Not, Or, Rule
 from rankhouse.labels.teacher_scores import BoolArray, ChunkScores, Places, foremost
@@ -176,13 +176,10 @@ def taught(
     if best is not None:
         check_whole("taught", 1, best=best)
     rule = TeacherRule(ranker, threshold, scale, name, best or 0)
-    if rule.score_scale not in (*PROBABLE, *RAW):
-        raise WrongUse(
-            f'"{rule.score_scale}" is not a scale of scores; choose from: {", ".join((*PROBABLE, *RAW))}'
-        )
+    check_scale(rule.score_scale)
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold):
         raise WrongUse(f"taught: threshold={threshold!r}, but it must be a number")
-    if rule.score_scale in PROBABLE and not 0 <= threshold <= 1:
+    if is_probable(rule.score_scale) and not 0 <= threshold <= 1:
         raise WrongUse(
             f'taught: threshold={threshold!r}, but on scale "{rule.score_scale}" it is '
             'a probability from 0 to 1; to compare raw scores say scale="score"'

@@ -26,7 +26,8 @@ from rankhouse.core.scratch import recover
 from rankhouse.models.contract import Model, fingerprint
 
 MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
-FORMAT = 1
+FORMAT = 2
+"""What this version reads; a bundle without calibration is still written in format 1."""
 
 _KIND = "rankhouse ranker"
 _VERSIONS = ("rankhouse", "torch", "transformers", "tokenizers", "safetensors")
@@ -37,7 +38,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: Always "rankhouse ranker".
-        format: Of this file; 1.
+        format: Of this file: 1, or 2 with a calibration, which older versions must not overlook.
         family: Name in the table of families.
         policy: Everything besides weights and assets that changes a score.
         assets: Names of the family's files.
@@ -47,10 +48,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         use: How documents are meant to be passed to it: {"split": "sentences(10, 5)", "pool": "max"} ...
         sums: CRC-32 of each of the family's files; empty where an older version wrote it.
         crc32: CRC-32 of everything else in the manifest; None where an older version wrote it.
+        calibration: The fitted scale of its scores, in notation; in the file only where there is one.
     """
 
     kind: str = _KIND
-    format: int = FORMAT
+    format: int = 1
     family: str
     policy: dict[str, Any]
     assets: list[str]
@@ -60,15 +62,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     use: dict[str, str] = {}
     sums: dict[str, int] = {}
     crc32: int | None = None
+    calibration: str | None = None
 
 
-def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = None) -> Path:
+def save(
+    model: Model[Any],
+    folder: Path | str,
+    use: Mapping[str, str] | None = None,
+    calibration: str | None = None,
+) -> Path:
     """Write a model as a bundle, whole or not at all; a bundle of that name is replaced.
 
     Args:
         model: The model; its weights are written in the precision they have.
         folder: Where to.
         use: How documents are meant to be passed to it, for the manifest.
+        calibration: The fitted scale of its scores, in notation.
 
     Returns:
         The folder.
@@ -81,6 +90,7 @@ def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = 
     weights, shared = _distinct(model.state_dict())
     assets = dict(model.assets())
     manifest = Manifest(
+        format=1 if calibration is None else FORMAT,
         family=model.family,
         policy=dict(model.policy),
         assets=sorted(assets),
@@ -89,14 +99,18 @@ def save(model: Model[Any], folder: Path | str, use: Mapping[str, str] | None = 
         versions=_versions(),
         use=dict(use or {}),
         sums={name: zlib.crc32(content) for name, content in assets.items()},
+        calibration=calibration,
     )
-    manifest = msgspec.structs.replace(manifest, crc32=_checksum(msgspec.to_builtins(manifest)))
+    fields: dict[str, Any] = msgspec.to_builtins(manifest)
+    if calibration is None:
+        del fields["calibration"]
+    fields["crc32"] = _checksum(fields)
     with replacing_folder(folder, _foreign) as part:
         part.mkdir()
         save_file(weights, part / WEIGHTS)
         for name, content in assets.items():
             (part / name).write_bytes(content)
-        text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+        text = msgspec.json.format(msgspec.json.encode(fields), indent=2)
         (part / MANIFEST).write_bytes(text + b"\n")
     return folder
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rankhouse.core.errors import BadModel
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.scores import check_scale
 from rankhouse.models import bundle
 from rankhouse.models.contract import Model, fingerprint
 from rankhouse.models.families import FAMILIES, PUBLISHED, open_model
@@ -27,7 +28,17 @@ def open_ranker(spec: str, compute: Compute, budget: int = 0) -> NeuralRanker:
     """
     is_folder = Path(spec).is_dir() or not spec.rstrip().endswith(")")
     model = load(spec) if is_folder else open_model(spec)
-    return FAMILIES[model.family].ranker(model, compute, budget)
+    calibration = _calibration(Path(spec)) if is_folder else None
+    return FAMILIES[model.family].ranker(model, compute, budget, calibration)
+
+
+def _calibration(folder: Path) -> str | None:
+    """Return the fitted scale of a bundle's scores; None where it has none."""
+    scale = bundle.read_manifest(folder).calibration
+    try:
+        return scale and check_scale(scale)
+    except WrongUse as error:
+        raise BadModel(f'"{folder}": the calibration in {bundle.MANIFEST} cannot be read: {error}') from error
 
 
 def load(folder: Path | str) -> Model[Any]:

@@ -31,13 +31,16 @@ class NeuralRanker:
         model: The family's model; a :class:`Model` and a ``torch.nn.Module``.
         compute: Device, precision and threads, from :func:`rankhouse.nn.compute.choose`.
         budget: Tokens computed at once by each thread; 0: what suits model and device.
+        calibration: The fitted scale of its scores, in notation; None: the model's own scale.
 
     Attributes:
         report: What was seen so far, and what of it was shortened.
     """
 
-    def __init__(self, model: Model[Any], compute: Compute, budget: int = 0) -> None:
-        self.model, self.compute = model, compute
+    def __init__(
+        self, model: Model[Any], compute: Compute, budget: int = 0, calibration: str | None = None
+    ) -> None:
+        self.model, self.compute, self.calibration = model, compute, calibration
         usual = model.batch_tokens if compute.device.type == "cpu" else 0
         self.engine = Engine(compute, budget or usual)
         self.report = self.engine.report
@@ -53,8 +56,12 @@ class NeuralRanker:
 
     @property
     def scale(self) -> str:
-        """What kind of number a score is, as the model declares it; pools and rules convert by it."""
-        return self.model.scale
+        """What kind of number a score is; pools and rules convert by it.
+
+        As the model declares it, unless it was calibrated: the scores then stay what they are, and stand for
+        the probabilities that were fitted.
+        """
+        return self.calibration or self.model.scale
 
     @cached_property
     def fingerprint(self) -> str:
@@ -133,7 +140,7 @@ class NeuralRanker:
             WrongUse: Something else stands there already.
             OutputFailed: It could not be written; what stood there still does.
         """
-        return bundle.save(self.model, folder, use)
+        return bundle.save(self.model, folder, use, self.calibration)
 
 
 def _as_passage(text: str | Document | Passage, place: int) -> Passage:

@@ -24,7 +24,7 @@ from rankhouse.core.errors import BadModel, RankhouseWarning, name_few
 from rankhouse.core.nouns import FloatArray, Query, Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Ranking, Run
-from rankhouse.core.scores import with_room_below
+from rankhouse.core.scores import base_of, with_room_below
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import Pool
 from rankhouse.ranking.rerank_plan import Documents, Plan, Report
@@ -137,7 +137,7 @@ def _warn(text: str) -> None:
 
 
 def _warn_of_trap(pool: Pool, scale: str) -> None:
-    if pool.missing_is_zero and pool.scale == "score" and scale == "logprob":
+    if pool.missing_is_zero and pool.scale == "score" and base_of(scale) == "logprob":
         _warn(
             f"{pool} adds log probabilities, which are never above 0: the fewer passages a document has, the "
             'better it scores. Say scale="probability" in the pool, or scale="logprob" to mean it'

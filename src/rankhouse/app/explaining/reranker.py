@@ -13,7 +13,7 @@ from rankhouse.app.run_tags import tagged_fingerprint
 from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query, Ranker, fingerprint_of
 from rankhouse.core.run import Ranking, Run
-from rankhouse.core.scores import scale_of
+from rankhouse.core.scores import base_of, scale_of
 from rankhouse.explanation.answer import Counterfactual, Explanation, Part
 from rankhouse.explanation.counterfactual import flip
 from rankhouse.explanation.options import ExplainOptions
@@ -191,6 +191,5 @@ def not_read(query: Query, doc_id: str, said: float, reason: str, ranker: Ranker
     """
     part = Part("placeholder", said, "keeps the document in its place")
     marks = fingerprint_of(ranker)
-    return Explanation(
-        query, doc_id, said, METHOD, True, scale_of(ranker), (part,), notes=(reason,), ranker=marks
-    )
+    unit = base_of(scale_of(ranker))
+    return Explanation(query, doc_id, said, METHOD, True, unit, (part,), notes=(reason,), ranker=marks)

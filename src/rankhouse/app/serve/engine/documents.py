@@ -21,7 +21,7 @@ from rankhouse.app.serve.engine.served import Reading, ServedRanker
 from rankhouse.core.errors import BadModel, name_few
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
-from rankhouse.core.scores import PROBABLE, Doubles, probabilities, with_room_below
+from rankhouse.core.scores import Doubles, is_probable, probabilities, with_room_below
 from rankhouse.ranking.pool import POOLS, Pool
 from rankhouse.ranking.walk import pooled_ones, readable
 from rankhouse.text.sentences import Span
@@ -224,7 +224,7 @@ class DocumentRequest:
         below = with_room_below(raw[known], len(unreadable)) if len(known) else np.zeros(len(raw), np.float32)
         raw[known], raw[unreadable] = below[: len(known)], below[len(known) :]
         relevance = self._relevance(raw, self._pooled_scale)
-        if self._pooled_scale in PROBABLE:
+        if is_probable(self._pooled_scale):
             relevance[unreadable] = 0.0
         return raw, relevance
 

@@ -21,7 +21,7 @@ from rankhouse.app.serve.engine.futures import then, waited
 from rankhouse.app.serve.engine.jobs import Numbers, Outcome, Work
 from rankhouse.app.serve.engine.worker import ModelWorker
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
-from rankhouse.core.scores import PROBABLE
+from rankhouse.core.scores import base_of, is_probable
 from rankhouse.models.biencoder import BiEncoder, compare
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.dense_ranker import DenseRanker
@@ -87,7 +87,7 @@ class ServedRanker:
     @property
     def gives_probabilities(self) -> bool:
         """Whether a score stands for a probability."""
-        return self.scale in PROBABLE
+        return is_probable(self.scale)
 
     @property
     def fingerprint(self) -> str:
@@ -274,7 +274,7 @@ class BlockingRanker:
             Overloaded: There is too much work already.
         """
         scores = waited(self._served.submit(pairs, self._deadline), self._deadline)
-        return np.nan_to_num(scores, nan=_LOWEST.get(self.scale, float(np.finfo(np.float32).min)))
+        return np.nan_to_num(scores, nan=_LOWEST.get(base_of(self.scale), float(np.finfo(np.float32).min)))
 
     def encode_queries(self, texts: Sequence[str]) -> FloatArray:
         """Encode n queries: (n, d) float32; zeros for what the encoder cannot read."""

@@ -20,7 +20,7 @@ from rankhouse.app.serve.search.view import IndexView
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Document, FloatArray, Pair, Query
-from rankhouse.core.scores import scale_of
+from rankhouse.core.scores import base_of, scale_of
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.weighting import lucene_idf
 from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split
@@ -157,7 +157,7 @@ def passages_with_scores(
         document,
         spec.name,
         "the words of the question" if ranker is None else ranker.name,
-        "rarity of matching words" if ranker is None else scale_of(ranker.ranker),
+        "rarity of matching words" if ranker is None else base_of(scale_of(ranker.ranker)),
         notation.name_of(split),
         shaded,
         _stretches(document.text, shaded),

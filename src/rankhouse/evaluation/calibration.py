@@ -1,0 +1,267 @@
+"""Scores that come true: a curve from scores to probabilities, fitted on judged pairs.
+
+Platt, "Probabilistic outputs for support vector machines", 1999: a logistic curve, fitted to smoothed
+targets, (N+ + 1) / (N+ + 2) for relevant pairs and 1 / (N- + 2) for others: no probability is ever certain.
+Isotonic regression (Zadrozny, Elkan, KDD 2002) to the same targets; its steps are joined by straight lines
+between their centres (centred isotonic regression, Oron, Flournoy 2017), so that it is flat at its ends only.
+How good a curve is, is measured on queries that it was not fitted on. Shapes: n pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadData
+from rankhouse.core.fitted_scales import FittedScale, Isotonic, Platt
+from rankhouse.core.notation import choose
+from rankhouse.core.reliability import BINS, Reliability, bin_sums
+from rankhouse.core.scores import Doubles, is_probable, latent, probabilities
+from rankhouse.evaluation.folds import deal
+from rankhouse.evaluation.significance import LEVEL, Interval
+
+LEAST: Final = 5
+"""Relevant pairs, and others, without which nothing is fitted."""
+ISOTONIC_LEAST: Final = 1000
+"""Pairs below which isotonic regression follows chance (Niculescu-Mizil, Caruana, ICML 2005)."""
+_FOLDS: Final = 5
+_RESAMPLES: Final = 1000
+_TINY: Final = 1e-15  # a probability of 0 that came true would cost infinitely much
+
+
+class JudgedScores(NamedTuple):
+    """What a ranker gave n judged pairs.
+
+    Attributes:
+        query_ids: (n,) whose pairs they are.
+        scores: (n,) float32, on the ranker's own scale.
+        relevant: (n,) what the judges say.
+        scale: The ranker's own scale.
+    """
+
+    query_ids: tuple[str, ...]
+    scores: NDArray[np.float32]
+    relevant: NDArray[np.bool_]
+    scale: str
+
+
+class Goodness(NamedTuple):
+    """How well probabilities come true; intervals by resampling queries.
+
+    Attributes:
+        name: Whose probabilities.
+        error: Expected calibration error.
+        brier: Mean squared difference to what came true.
+        log_loss: Mean of minus the logarithm of what was given to what came true.
+        reliability: Predicted against observed shares.
+    """
+
+    name: str
+    error: Interval
+    brier: Interval
+    log_loss: Interval
+    reliability: Reliability
+
+
+class CalibrationResult(NamedTuple):
+    """A fitted scale, and what it is worth.
+
+    Attributes:
+        scale: Fitted on all pairs.
+        method: "platt" or "isotonic".
+        pairs: n.
+        relevant: How many of them are relevant.
+        queries: Whose pairs they are.
+        goodness: Of the share of relevant pairs for all, of the ranker's own probabilities where it gives
+            some, and of the fitted ones on queries that were held out.
+    """
+
+    scale: FittedScale
+    method: str
+    pairs: int
+    relevant: int
+    queries: int
+    goodness: tuple[Goodness, ...]
+
+
+class _Curve(NamedTuple):
+    """A fit before it is looked at: what makes probabilities of x, and the scale it is, if it rises."""
+
+    probabilities: Callable[[Doubles], Doubles]
+    scale: Callable[[str], FittedScale]
+    rises: bool
+
+
+def calibrate(judged: JudgedScores, method: str = "platt", seed: int = 0) -> CalibrationResult:
+    """Fit a scale on judged pairs.
+
+    Args:
+        judged: The pairs.
+        method: "platt" or "isotonic".
+        seed: Of the folds and of the intervals.
+
+    Raises:
+        WrongUse: An unknown method.
+        BadData: Too few pairs of one kind, a single query, infinite scores, or scores that do not rise with
+            relevance.
+        BadModel: A score lies outside the ranker's scale.
+    """
+    fit = choose(method, METHODS, "method of calibration")
+    _check(judged)
+    x = latent(judged.scores.astype(np.float64), judged.scale)
+    if not (curve := fit(x, judged.relevant)).rises:
+        raise BadData(
+            "higher scores are not more often relevant on these pairs, so no curve makes probabilities of "
+            "them; does the ranker fit the queries, and are these its judgements?"
+        )
+    queries = list(dict.fromkeys(judged.query_ids))
+    fitted, share = _held_out(x, judged, fit, seed)
+    systems = {"share of relevant": share}
+    if is_probable(judged.scale):
+        systems["as the ranker gives them"] = probabilities(judged.scores, judged.scale)
+    systems[f"calibrated ({method}, held out)"] = fitted
+    goodness = tuple(_goodness(name, judged, p, seed) for name, p in systems.items())
+    relevant = int(judged.relevant.sum())
+    scale = curve.scale(judged.scale)
+    return CalibrationResult(scale, method, len(x), relevant, len(queries), goodness)
+
+
+def _check(judged: JudgedScores) -> None:
+    """Refuse what nothing can be learned from."""
+    n, yes = len(judged.relevant), int(judged.relevant.sum())
+    if yes < LEAST or n - yes < LEAST:
+        raise BadData(
+            f"{yes:,} relevant pairs and {n - yes:,} others: at least {LEAST} of each are needed, and some "
+            "hundreds are better; give more judged queries, or a greater --depth"
+        )
+    if len(set(judged.query_ids)) < 2 or len({q for q, r in zip(*judged[::2], strict=True) if r}) < 2:
+        raise BadData(
+            "all relevant pairs are of one query, so nobody could tell whether the fit holds for another; "
+            "give relevant pairs of two queries or more"
+        )
+    if not np.isfinite(judged.scores).all():
+        raise BadData("a score is infinite or not a number; no curve goes there: score the pairs anew")
+
+
+# --- the two fits ---------------------------------------------------------------------------------------
+
+
+def _targets(relevant: NDArray[np.bool_]) -> Doubles:
+    """Return Platt's targets: (n,)."""
+    yes = int(relevant.sum())
+    return np.where(relevant, (yes + 1) / (yes + 2), 1 / (len(relevant) - yes + 2))
+
+
+def _fit_platt(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
+    """Minimise the cross-entropy by Newton's method within a trust region; x is standardised for it."""
+    from scipy.optimize import minimize  # noqa: PLC0415 - takes long to load
+
+    targets, centre, spread = _targets(relevant), float(x.mean()), float(x.std()) or 1.0
+    design = np.stack([(x - centre) / spread, np.ones(len(x))], axis=1)
+
+    def loss(w: Doubles) -> float:
+        z = design @ w
+        return float(np.mean(np.logaddexp(0, z) - targets * z))
+
+    def slope(w: Doubles) -> Doubles:
+        return np.asarray(design.T @ (_sigmoid(design @ w) - targets) / len(x))
+
+    def curvature(w: Doubles) -> Doubles:
+        p = _sigmoid(design @ w)
+        return np.asarray((design * (p * (1 - p))[:, None]).T @ design / len(x))
+
+    start = np.array([0.0, np.log(targets.mean() / (1 - targets.mean()))])
+    best = minimize(loss, start, jac=slope, hess=curvature, method="trust-exact", options={"gtol": 1e-10}).x
+    a = float(f"{best[0] / spread:.8g}")
+    b = float(f"{best[1] - best[0] * centre / spread:.8g}")
+    return _Curve(lambda at: _sigmoid(a * at + b), lambda of: Platt(a, b, of), rises=a > 0)
+
+
+def _fit_isotonic(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - takes long to load
+
+    distinct, place, count = np.unique(x, return_inverse=True, return_counts=True)
+    shares = np.bincount(place, _targets(relevant)) / count
+    fitted = isotonic_regression(shares, weights=count)
+    starts = fitted.blocks[:-1]
+    weights = np.add.reduceat(count, starts)
+    centres = np.add.reduceat(distinct * count, starts) / weights
+    levels = fitted.x[starts]
+    knots: list[tuple[float, float]] = []
+    for centre, level in zip(centres, levels, strict=True):
+        knot = float(f"{centre:.9g}"), float(f"{level:.6g}")
+        if not knots or (knot[0] > knots[-1][0] and knot[1] > knots[-1][1]):  # rounding may make two one
+            knots.append(knot)
+    return _Curve(
+        lambda at: np.asarray(np.interp(at, *np.array(knots).T)),
+        lambda of: Isotonic(tuple(knots), of),
+        rises=len(knots) > 1,
+    )
+
+
+METHODS: dict[str, Callable[[Doubles, NDArray[np.bool_]], _Curve]] = {
+    "platt": _fit_platt,
+    "isotonic": _fit_isotonic,
+}
+"""Name of a method -> what fits by it."""
+
+
+def _sigmoid(z: Doubles) -> Doubles:
+    return np.asarray(np.exp(-np.logaddexp(0, -z)))
+
+
+# --- what they are worth --------------------------------------------------------------------------------
+
+
+def _held_out(
+    x: Doubles, judged: JudgedScores, fit: Callable[[Doubles, NDArray[np.bool_]], _Curve], seed: int
+) -> tuple[Doubles, Doubles]:
+    """Return each pair's probability by a curve and by the mere share, both of other queries: (n,) each."""
+    queries = list(dict.fromkeys(judged.query_ids))
+    folds = deal(queries, min(_FOLDS, len(queries)), seed).folds
+    fold_of = {query_id: number for number, fold in enumerate(folds) for query_id in fold}
+    places = np.array([fold_of[query_id] for query_id in judged.query_ids])
+    curves, shares = np.empty(len(x)), np.empty(len(x))
+    for number in range(len(folds)):
+        own, others = places == number, places != number
+        targets = _targets(judged.relevant[others])
+        shares[own] = targets.mean()
+        curves[own] = fit(x[others], judged.relevant[others]).probabilities(x[own])
+    return curves, shares
+
+
+def _goodness(name: str, judged: JudgedScores, p: Doubles, seed: int) -> Goodness:
+    """Measure probabilities (n,), with intervals by resampling queries."""
+    _, query = np.unique(np.array(judged.query_ids), return_inverse=True)
+    given = np.clip(np.where(judged.relevant, p, 1 - p), _TINY, 1)
+    sums = np.stack([_by_query(query, judged.relevant, p, row) for row in range(query.max() + 1)])
+    costs = np.stack([np.bincount(query, (p - judged.relevant) ** 2), np.bincount(query, -np.log(given))])
+    generator = np.random.default_rng(seed)
+    many = len(sums)
+    times = generator.multinomial(many, np.full(many, 1 / many), size=_RESAMPLES)
+    drawn = np.concatenate([np.ones((1, many)), times])  # the queries themselves first
+    bins = (drawn @ sums.reshape(many, -1)).reshape(-1, 3, BINS)
+    pairs = bins[:, 0].sum(1)
+    errors = np.abs(bins[:, 2] - bins[:, 1]).sum(1) / pairs
+    brier, log_loss = (drawn @ cost / pairs for cost in costs)
+    table = Reliability.of(bins[0], "judgements")
+    return Goodness(name, _interval(errors), _interval(brier), _interval(log_loss), table)
+
+
+def _by_query(query: NDArray[np.int64], relevant: NDArray[np.bool_], p: Doubles, row: int) -> Doubles:
+    own = query == row
+    return bin_sums(p[own], relevant[own])
+
+
+def _interval(values: Doubles) -> Interval:
+    """Return the first value, with the middle 95 % of the others about it.
+
+    The others are moved so that their mean is the first: resampled calibration errors are too large by about
+    as much as the error itself is.
+    """
+    value, others = float(values[0]), values[1:]
+    low, high = np.quantile(others, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) + value - others.mean()
+    return Interval(value, max(0.0, float(low)), float(high))
