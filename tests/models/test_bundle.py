@@ -193,3 +193,39 @@ def test_a_manifest_whose_checksum_lost_its_name_is_refused(bundle):
     path.write_text(path.read_text().replace('"crc32"', '"crc3r"'))
     with pytest.raises(BadModel, match="was changed after it was written"):
         load(bundle)
+
+
+def test_a_calibration_is_kept_and_a_bundle_without_one_is_written_as_before(
+    checkpoint, pairs, fp32, tmp_path
+):
+    plain = open_ranker(f'crossencoder("{checkpoint("bert")}")', fp32)
+    plain.save(tmp_path / "plain")
+    fields = json.loads((tmp_path / "plain" / "manifest.json").read_text())
+    assert fields["format"] == 1
+    assert "calibration" not in fields
+    plain.calibration = 'platt(0.5, -1.25, of="logprob")'
+    plain.save(tmp_path / "fitted")
+    assert read_manifest(tmp_path / "fitted").format == 2  # older versions refuse it, rather than overlook it
+    fitted = open_ranker(str(tmp_path / "fitted"), fp32)
+    assert fitted.scale == plain.scale == plain.calibration
+    assert fitted.fingerprint == plain.fingerprint
+    np.testing.assert_array_equal(fitted.score(pairs), plain.score(pairs))
+    fitted.save(tmp_path / "again")
+    names = sorted(path.name for path in (tmp_path / "fitted").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "plain").iterdir())
+    for name in names:
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "fitted" / name).read_bytes()
+
+
+def test_a_calibration_that_was_changed_or_is_none_is_refused(checkpoint, fp32, tmp_path):
+    ranker = open_ranker(f'crossencoder("{checkpoint("bert")}")', fp32)
+    ranker.calibration = "platt(0.5, -1.25)"
+    ranker.save(tmp_path / "fitted")
+    manifest = tmp_path / "fitted" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("platt(0.5", "platt(9.5"))
+    with pytest.raises(BadModel, match="was changed after it was written"):
+        open_ranker(str(tmp_path / "fitted"), fp32)
+    ranker.calibration = "sigmoid(1)"
+    ranker.save(tmp_path / "other")
+    with pytest.raises(BadModel, match="the calibration in manifest.json cannot be read"):
+        open_ranker(str(tmp_path / "other"), fp32)

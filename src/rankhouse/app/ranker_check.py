@@ -11,6 +11,7 @@ import numpy as np
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.corpora import read_documents
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.page.charts import shortened
 
 SAMPLE = 200
 QUERIES = ("what is this about", "a longer question, with many words, that leaves less room for the passage")
@@ -36,7 +37,7 @@ def check_ranker(spec: str, corpus: Path | None, facts: dict[str, str], faults: 
     policy = ranker.model.policy
     facts["family"] = ranker.model.family
     facts["most tokens"] = f"{ranker.max_length}"
-    facts["scale of its scores"] = str(ranker.scale)
+    facts["scale of its scores"] = shortened(str(ranker.scale), 120)
     if "targets" in policy:
         facts["target words"] = " and ".join(repr(word) for word in policy["targets"])
     facts["weights"] = f"{sum(t.numel() for t in ranker.model.state_dict().values()):,} numbers"

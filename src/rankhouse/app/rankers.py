@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -55,6 +55,16 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
     if (trained / "manifest.json").exists():
         spec = str(trained)
     return loading.open_ranker(spec, choose(compute.precision, compute.device, compute.threads or None))
+
+
+def use_of(spec: str) -> Mapping[str, str]:
+    """Return how a bundle says documents are meant to be passed to it; nothing for a checkpoint."""
+    from rankhouse.models import bundle
+
+    for folder in (Path(spec) / "ranker", Path(spec)):
+        if (folder / bundle.MANIFEST).is_file():
+            return bundle.read_manifest(folder).use
+    return {}
 
 
 def as_encoder(ranker: Ranker | TextEncoder, name: object) -> Encoder:

@@ -90,6 +90,23 @@ def reading_plan(
     return plan, scorer
 
 
+def with_cache(
+    ranker: Ranker, scorer: PrecomputedScorer | None, cache: Path | None, stack: ExitStack
+) -> Ranker:
+    """Return a ranker that keeps its scores; itself where there is no cache.
+
+    Args:
+        ranker: What scores.
+        scorer: What scores by precomputed passages.
+        cache: Where scores are kept.
+        stack: Closes the cache.
+    """
+    if cache is None:
+        return ranker
+    texts = ranker if scorer is None else PrecomputedRanker(ranker, scorer)
+    return stack.enter_context(closing(CachedRanker(texts, cache)))
+
+
 def rerank_with(
     ranker: Ranker,
     run: Run,
@@ -115,9 +132,7 @@ def rerank_with(
     plan, scorer = reading_plan(ranker, index, options)
     report, started = Report(), time.perf_counter()
     with ExitStack() as stack:
-        if options.cache is not None:
-            texts = ranker if scorer is None else PrecomputedRanker(ranker, scorer)
-            ranker = stack.enter_context(closing(CachedRanker(texts, options.cache)))
+        ranker = with_cache(ranker, scorer, options.cache, stack)
         reranked = rerank(ranker, run, queries, index.documents, plan, report=report, progress=progress)
     seconds = time.perf_counter() - started
     return RerankResult(reranked, report, seconds, scorer)

@@ -29,6 +29,7 @@ ISOTONIC_LEAST: Final = 1000
 """Pairs below which isotonic regression follows chance (Niculescu-Mizil, Caruana, ICML 2005)."""
 _FOLDS: Final = 5
 _RESAMPLES: Final = 1000
+_SAME: Final = 1e-9  # levels so near are one step, apart by rounding only
 _TINY: Final = 1e-15  # a probability of 0 that came true would cost infinitely much
 
 
@@ -185,11 +186,11 @@ def _fit_isotonic(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
 
     distinct, place, count = np.unique(x, return_inverse=True, return_counts=True)
     shares = np.bincount(place, _targets(relevant)) / count
-    fitted = isotonic_regression(shares, weights=count)
-    starts = fitted.blocks[:-1]
+    fitted = isotonic_regression(shares, weights=count).x
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(fitted) > _SAME) + 1])
     weights = np.add.reduceat(count, starts)
     centres = np.add.reduceat(distinct * count, starts) / weights
-    levels = fitted.x[starts]
+    levels = fitted[starts]
     knots: list[tuple[float, float]] = []
     for centre, level in zip(centres, levels, strict=True):
         knot = float(f"{centre:.9g}"), float(f"{level:.6g}")

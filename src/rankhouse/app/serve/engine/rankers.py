@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 import torch
 
-from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.app.rankers import ComputeOptions, open_ranker, use_of
 from rankhouse.app.serve.engine.served import ServedRanker
 from rankhouse.app.serve.engine.worker import ModelWorker
 from rankhouse.core import notation
-from rankhouse.models import bundle
 from rankhouse.models.biencoder import BiEncoder
 from rankhouse.models.contract import TokenModel
 from rankhouse.ranking.pool import POOLS
@@ -75,7 +73,7 @@ def open_served(
     """
     threads = compute.threads or torch.get_num_threads()
     ranker = open_ranker(spec, ComputeOptions(compute.precision, compute.device, threads))
-    use = _use(spec)
+    use = use_of(spec)
     by_tokens = isinstance(ranker.model, TokenModel | BiEncoder)
     cut = split or use.get("split") or (LONG_SPLIT if by_tokens else "whole")
     return ServedRanker(
@@ -86,11 +84,3 @@ def open_served(
         split=notation.make(cut, SPLITTERS, "splitter"),
         pool=notation.make(pool or use.get("pool") or "max", POOLS, "pool"),
     )
-
-
-def _use(spec: str) -> Mapping[str, str]:
-    """Return how a bundle says documents are meant to be passed to it; nothing for a checkpoint."""
-    for folder in (Path(spec) / "ranker", Path(spec)):
-        if (folder / bundle.MANIFEST).is_file():
-            return bundle.read_manifest(folder).use
-    return {}
