@@ -42,6 +42,13 @@ def test_a_planted_ranker_is_recovered_by_sentences(pair_of, long_text):
     assert [word.value for word in answer.texts[0].words] == [1, 0, 2, 0, 0]
 
 
+def test_a_calibrated_ranker_is_explained_on_its_own_scale(pair_of, long_text):
+    ranker = Counting()
+    ranker.scale = 'platt(0.5, -1.0, of="similarity")'
+    answer = explain_pair(ranker, pair_of(long_text))
+    assert (answer.score, answer.unit) == (3, "similarity")
+
+
 def test_short_texts_are_looked_at_word_by_word(pair_of):
     answer = explain_pair(Counting(), pair_of("Pilots steer ships. Then ships go."))
     assert answer.method == "word removal"

@@ -12,6 +12,7 @@ from rankhouse.app.serve.contracts.errors import Invalid, TooLarge
 from rankhouse.app.serve.engine import documents
 from rankhouse.app.serve.engine.documents import DocumentRequest, ReadingPlan
 from rankhouse.app.serve.engine.options import asked_split
+from rankhouse.app.serve.engine.rankers import open_served
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
@@ -171,3 +172,22 @@ def test_ties_of_probability_are_ordered_by_the_raw_score(served, monkeypatch):
     assert len(set(scores.raw.tolist())) == 3
     assert scores.relevance.tolist() == [1.0, 1.0, 1.0]
     assert scores.order == np.argsort(-scores.raw).tolist()
+
+
+def test_a_calibrated_ranker_orders_as_before_and_its_relevance_is_the_fitted_probability(tiny, tmp_path):
+    compute, spec = ComputeOptions("fp32", "cpu", 1), tiny.tiny_model("crossencoder", tiny.folder)
+    plain = open_ranker(spec, compute)
+    plain.calibration = 'platt(0.25, -3.5, of="logit")'
+    plain.save(tmp_path / "fitted")
+    served = [open_served(name, one, compute) for name, one in (("a", spec), ("b", str(tmp_path / "fitted")))]
+    rng = random.Random(5)
+    texts = [tiny.text(rng) for _ in range(12)]
+    try:
+        before, after = (scores_of(one, "storm harbour", texts, plan()) for one in served)
+    finally:
+        for one in served:
+            one.close()
+    np.testing.assert_array_equal(after.raw, before.raw)
+    assert after.order == before.order
+    expected = 1 / (1 + np.exp(-(0.25 * before.raw.astype(float) - 3.5)))
+    np.testing.assert_allclose(after.relevance, expected, rtol=1e-6)
