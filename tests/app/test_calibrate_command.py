@@ -17,7 +17,21 @@ from rankhouse.labels.leaf_rules import taught
 from rankhouse.models.bundle import read_manifest
 
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
-WORDS = ["harbour", "pilots", "steer", "ships", "tide", "water", "high", "grain", "prices", "storm", "coal", "cranes", "night"]
+WORDS = [
+    "harbour",
+    "pilots",
+    "steer",
+    "ships",
+    "tide",
+    "water",
+    "high",
+    "grain",
+    "prices",
+    "storm",
+    "coal",
+    "cranes",
+    "night",
+]
 
 
 @pytest.fixture

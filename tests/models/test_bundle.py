@@ -135,7 +135,7 @@ def test_a_manifest_that_was_changed_is_refused(bundle):
 def test_manifests_of_another_kind_version_or_family_are_refused(bundle):
     good = (bundle / "manifest.json").read_text()
     for change, reason in (
-        ({"format": 2}, "update rankhouse"),
+        ({"format": 3}, "update rankhouse"),
         ({"kind": "rankhouse index"}, "not a ranker"),
         ({"family": "monot7"}, "does not know"),
         ({"assets": ["../secret"]}, "plain file name"),

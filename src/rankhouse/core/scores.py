@@ -55,7 +55,7 @@ def check_scale(scale: str) -> str:
     """
     if base_of(scale) not in (*PROBABLE, *RAW):
         raise WrongUse(
-            f'"{scale}" is not a scale of scores; choose from: {", ".join((*PROBABLE, *RAW))}; or a fitted '
+            f'"{scale}" is no scale of a ranker; choose from: {", ".join((*PROBABLE, *RAW))}; or a fitted '
             'one, like platt(1.5, -2.0, of="logit")'
         )
     return scale
