@@ -18,6 +18,10 @@ _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _front_matter = re.compile(r"---[ \t]*\n(?P<fields>(?:.*\n){0,200}?)(?:---|\.\.\.)[ \t]*(?:\n|$)")
 _title_field = re.compile(r"""^title:[ \t]*(?P<quote>["']?)(?P<title>.+?)(?P=quote)[ \t]*$""", re.MULTILINE)
 _heading = re.compile(r"^#{1,6}[ \t]+(?P<title>.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
+# A first line with a line of one sign below it, in reStructuredText perhaps above it as well.
+_underlined = re.compile(
+    r"(?:([=\-~^\"'`*+#])\1{2,}[ \t]*\n)?(?P<title>[^\n]*\w[^\n]*)\n([=\-~^\"'`*+#])\3{2,}[ \t]*(?:\n|$)"
+)
 
 
 def is_text(path: Path) -> bool:
@@ -65,11 +69,13 @@ def _decoded(raw: bytes, path: Path) -> str:
 
 
 def _split_title(text: str, kind: str) -> tuple[str, str]:
-    """Return title and text: Markdown's front matter or heading, else a first line of a title's length."""
+    """Return title and text: front matter or heading of Markdown and its kin, else a first line of a title's length."""
     if kind in {".md", ".markdown"} and (front := _front_matter.match(text)):
         text = text[front.end() :].strip()
         if match := _title_field.search(front["fields"]):
             return match["title"], text
+    if kind in {".md", ".markdown", ".rst"} and (match := _underlined.match(text)):
+        return match["title"].strip(), text[match.end() :].strip() or match["title"].strip()
     if kind in {".md", ".markdown"} and (match := _heading.search(text[:4_000])):
         rest = (text[: match.start()] + text[match.end() :]).strip()
         return match["title"], rest or match["title"]
