@@ -253,7 +253,7 @@ def append_documents(
 
     for document in documents:
         seen += 1
-        _hash(hashed, document)
+        hash_document(hashed, document)
         if seen <= before:
             if seen == before:
                 _refuse_others(files, hashed.hexdigest())
@@ -288,7 +288,13 @@ def finish(folder: Path, final: LogState) -> None:
         (folder / PROGRESS).unlink(missing_ok=True)
 
 
-def _hash(hashed: blake2b, document: Document) -> None:
+def hash_document(hashed: blake2b, document: Document) -> None:
+    """Take a document into the hash that a state keeps of all texts.
+
+    Args:
+        hashed: What hashes.
+        document: The next document.
+    """
     for part in (document.id, document.title, document.text):
         raw = part.encode("utf-8", "surrogatepass")
         hashed.update(len(raw).to_bytes(8, "big") + raw)

@@ -53,11 +53,19 @@ class Documents(Mapping[str, Document]):
     def __len__(self) -> int:
         return sum(part.documents for part in self._segments)
 
-    def stream(self) -> Iterator[Document]:
-        """Read all documents in index order, each block once."""
+    def stream(self, start: int = 0, stop: int | None = None) -> Iterator[Document]:
+        """Read documents in index order, each block once.
+
+        Args:
+            start: The first one, by its row in the whole index.
+            stop: Behind the last one; None reads to the end.
+        """
+        first = 0
         for part in self._segments:
-            for row in range(part.documents):
+            end = part.documents if stop is None else min(part.documents, stop - first)
+            for row in range(max(0, start - first), end):
                 yield part.document(row)
+            first += part.documents
 
     def fetch(self, doc_ids: Iterable[str]) -> list[Document]:
         """Read several documents, in the order asked for but each block once where they share one.

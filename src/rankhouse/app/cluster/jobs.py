@@ -21,6 +21,7 @@ from rankhouse.core.outputs import write_json
 from rankhouse.core.progress import Progress
 
 JOBS: Final = {
+    "encode": ("encode_job", "EncodeJob"),
     "rerank": ("rerank_job", "RerankJob"),
 }
 """Command -> module under ``app.cluster`` and class of its job; imported when needed."""

@@ -237,6 +237,8 @@ def _difference(held: PartManifest, wanted: PartManifest) -> str:
         return f"it was made by {held.command}, not by {wanted.command}"
     if held.slice.total != wanted.slice.total:
         return f"of {held.slice.total:,} {held.unit}, not of {wanted.slice.total:,}"
+    if held.made_by != wanted.made_by:
+        return f"it was made by {held.made_by}, not by {wanted.made_by}"
     ours, theirs = {**wanted.identity, **wanted.found}, {**held.identity, **held.found}
     unlike = [name for name in ours if name in theirs and ours[name] != theirs[name]]
     return "; ".join(f'{name} is "{theirs[name]}" there and "{ours[name]}" here' for name in unlike)
@@ -255,7 +257,7 @@ def _refuse_strangers(parts: Sequence[Part]) -> None:
 
 
 def _key(manifest: PartManifest) -> bytes:
-    parts = (manifest.command, manifest.slice.total, manifest.identity, manifest.found)
+    parts = (manifest.command, manifest.made_by, manifest.slice.total, manifest.identity, manifest.found)
     return msgspec.json.encode(parts, order="sorted")
 
 

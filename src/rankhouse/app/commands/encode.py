@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import click
 
 from rankhouse.app import console
+from rankhouse.app.cluster.command import run_shard, sharded
+from rankhouse.app.cluster.encode_job import EncodeJob
+from rankhouse.app.cluster.slices import Shard
+from rankhouse.app.encoding import (
+    Encoding,
+    Source,
+    encode_vectors,
+    keep_passages,
+    losses,
+    passages_facts,
+    vectors_facts,
+)
 from rankhouse.app.given import idle
 from rankhouse.app.options import PATH, as_json, computing
-from rankhouse.app.precomputed import Storage, TokenPrecomputer, VectorPrecomputer
+from rankhouse.app.precomputed import Storage
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Encoder, TextEncoder
 from rankhouse.index.dense import faiss
-from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.structures import STRUCTURES
 from rankhouse.index.dense.vectors import vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.precomputed.read import precomputed_folder
-from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 from rankhouse.ranking.pool import POOLS
 from rankhouse.text.split import SPLITTERS
-
-if TYPE_CHECKING:
-    from rankhouse.models.ranker import NeuralRanker
 
 
 @click.command(
@@ -50,6 +56,8 @@ if TYPE_CHECKING:
 )
 @click.option("--name", default="default", show_default=True, help="Keeps several encoders' vectors apart.")
 @click.option("--overwrite", is_flag=True, help="Throw away vectors of this name that another encoder made.")
+@click.option("--out", type=PATH, help="With --shard: the part to write.")
+@sharded
 @computing
 @as_json
 def command(
@@ -62,6 +70,8 @@ def command(
     dtype: Storage | None,
     name: str,
     overwrite: bool,
+    out: Path | None,
+    shard: Shard | None,
     precision: str,
     device: str,
     threads: int,
@@ -78,22 +88,25 @@ def command(
     notation.make(pool, POOLS, "pool")
     if vectors:
         notation.make(vectors, STRUCTURES, "vector structure")
-    opened: Any = open_ranker(ranker, ComputeOptions(precision, device, threads))
-    options = _Options(split, pool, dtype, overwrite)
-    is_dense = isinstance(opened, TextEncoder) and not tokens
-    if vectors and not is_dense:
+    if shard is not None:
+        job = EncodeJob(str(index_path), ranker, tokens, split, pool, dtype, name, precision, device, threads)
+        run_shard(job, shard, _part_folder(out, vectors), as_json=as_json)
+        return
+    idle("without --shard, what is encoded goes into the index", "out")
+    opened = open_ranker(ranker, ComputeOptions(precision, device, threads))
+    encoding = Encoding(opened, split, pool, dtype, tokens, overwrite)
+    if vectors and not encoding.is_dense:
         raise WrongUse(f"--vectors {vectors}: a structure is built over a bi-encoder's vectors, not these")
-    if is_dense:
+    if encoding.is_dense:
         idle("a bi-encoder's document has the score of its best passage", "pool")
     else:
         idle("only a bi-encoder's vectors have a name", "name")
     if tokens:
         idle("token ids are whole numbers", "dtype", "precision")
     started = time.perf_counter()
-    if is_dense:
-        facts, sentence = _dense(index, opened, options, name, vectors)
-    else:
-        facts, sentence = _precompute(index, opened, options, tokens=tokens)
+    facts, sentence = (
+        _dense(index, encoding, name, vectors) if encoding.is_dense else _passages(index, encoding)
+    )
     seconds = time.perf_counter() - started
     if as_json:
         console.emit_json(facts | {"seconds": round(seconds, 3)})
@@ -101,63 +114,35 @@ def command(
         console.say(f"{sentence}, {seconds:.1f} s")
 
 
-class _Options(NamedTuple):
-    """What the options say of the encoding; no dtype is the usual one."""
+def _part_folder(out: Path | None, vectors: str) -> Path:
+    """Return where a part goes; a structure is nothing that a part could hold."""
+    idle("a part of another job is replaced in any case; --overwrite is for  rankhouse merge", "overwrite")
+    if vectors:
+        raise WrongUse(
+            f"--vectors {vectors}: a structure is built over all vectors: merge the parts, then give the "
+            "same command without --shard; it finds everything encoded and builds the structure"
+        )
+    if out is None:
+        raise WrongUse("--shard makes a part: say where it goes, like  --out parts/1")
+    return out
 
-    split: str
-    pool: str
-    dtype: Storage | None
-    overwrite: bool
 
-
-def _dense(
-    index: Index, encoder: Encoder, options: _Options, name: str, vectors: str
-) -> tuple[dict[str, object], str]:
+def _dense(index: Index, encoding: Encoding, name: str, vectors: str) -> tuple[dict[str, Any], str]:
     """Encode every passage as a vector; build a structure over them if one is named."""
-    if options.dtype == "int8":
-        raise WrongUse('--dtype int8: a bi-encoder\'s vectors are float32 or float16; see --vectors "sq8"')
-    splitter = notation.make(options.split, SPLITTERS, "splitter")
-    dtype = options.dtype or "float32"
-    job = EncodeOptions(len(index), index.fingerprint, splitter, dtype=dtype, overwrite=options.overwrite)
-    folder = vectors_folder(index.path, name)
+    source = Source(index.documents.stream(), len(index), index.fingerprint)
     with console.progress("encoding", None, "bytes") as show:
-        stored = encode(encoder, index.documents.stream(), folder, job, index.by_text(show))
+        stored = encode_vectors(encoding, source, vectors_folder(index.path, name), index.by_text(show))
     if vectors:
         with console.progress("building", len(stored)) as show:
             faiss.build(stored, vectors, progress=show)
-    facts: dict[str, object] = {"vectors": len(stored), "dimension": stored.dimension}
-    return facts, f"{len(stored):,} vectors of {stored.dimension} numbers in {stored.folder}"
+    return vectors_facts(stored)
 
 
-def _precompute(
-    index: Index, ranker: NeuralRanker, options: _Options, *, tokens: bool
-) -> tuple[dict[str, object], str]:
+def _passages(index: Index, encoding: Encoding) -> tuple[dict[str, Any], str]:
     """Store what the ranker makes of every passage: its words in context, or its token ids."""
-    maker = TokenPrecomputer(ranker) if tokens else VectorPrecomputer(ranker, options.dtype or "float16")
-    splitter = notation.make(options.split, SPLITTERS, "splitter")
-    job = PrecomputeOptions(
-        len(index), index.fingerprint, splitter, options.pool, maker.chunk, overwrite=options.overwrite
-    )
+    source = Source(index.documents.stream(), len(index), index.fingerprint)
     with console.progress("encoding", None, "bytes") as show:
-        parent, shown = precomputed_folder(index.path), index.by_text(show)
-        stored = precompute(maker, index.documents.stream(), parent, job, shown)
-    state = stored.state
-    if state.cut:
-        console.warn(
-            f"{state.cut:,} of {state.passages:,} passages did not fit into {ranker.max_length} "
-            f"tokens; {state.lost:,} tokens are not kept (cut smaller passages with --split)"
-        )
-    if state.dropped_words:
-        console.warn(f"{state.dropped_words:,} words are in no passage; --split says how many")
-    each = stored.nbytes / max(1, state.documents)
-    facts: dict[str, object] = {
-        "kept": str(stored.folder), "kind": state.kind, "dtype": state.dtype, "documents": state.documents,
-        "passages": state.passages, "rows": state.rows, "bytes": stored.nbytes,
-        "bytes_a_document": round(each, 1), "truncated": state.cut, "tokens_lost": state.lost,
-        "without_text": state.without_text,
-    }  # fmt: skip
-    what = "token ids" if tokens else f"words in context ({state.dtype} vectors)"
-    return facts, (
-        f"{state.rows:,} {what} of {state.passages:,} passages in {stored.folder}: "
-        f"{stored.nbytes / 1e6:,.1f} MB, {each:,.0f} bytes a document"
-    )
+        stored = keep_passages(encoding, source, precomputed_folder(index.path), index.by_text(show))
+    for loss in losses(stored, encoding.ranker.max_length):
+        console.warn(loss)
+    return passages_facts(stored)

@@ -1,0 +1,161 @@
+"""Folders of slices become the folder that one encoding of all documents writes, byte for byte.
+
+Data files are appended slice after slice; numbers that count from the first document, passage or byte of
+their slice are moved on by what stands before. The hash of all texts is taken from the index once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadIndex
+from rankhouse.core.locks import only_writer
+from rankhouse.core.nouns import Document
+from rankhouse.core.outputs import others, replacing_folder
+from rankhouse.core.progress import Progress, ignore
+from rankhouse.index.append_log import AppendLog, begin, finish, hash_document
+from rankhouse.index.append_state import MANIFEST, PROGRESS, LogState, S
+
+_BLOCK: Final = 1 << 23  # bytes copied at once
+_TOLD: Final = 1_000
+
+
+class Column(NamedTuple):
+    """A file whose numbers count from the beginning of their slice.
+
+    Attributes:
+        dtype: numpy's name of their type.
+        before: Which count of the state says how much stands before.
+        zero: Whether the file begins with an offset of 0, which is there once only.
+    """
+
+    dtype: str
+    before: str
+    zero: bool = False
+
+
+class LogKind(NamedTuple, Generic[S]):
+    """What a kind of folder is made of.
+
+    Attributes:
+        load: Reads its manifest.
+        same: Attributes in which folders that are joined agree.
+        columns: The files whose numbers are moved on.
+        sums: Counts that add up.
+        most: Counts of which the highest stays.
+    """
+
+    load: Callable[[Path], S]
+    same: Sequence[str]
+    columns: Mapping[str, Column]
+    sums: Sequence[str]
+    most: Sequence[str]
+
+
+class Collection(NamedTuple):
+    """What was encoded.
+
+    Attributes:
+        size: How many documents there are.
+        fingerprint: The index's.
+        documents: All of them, in index order, streamed once.
+    """
+
+    size: int
+    fingerprint: str
+    documents: Iterable[Document]
+
+
+def merge_logs(
+    parts: Sequence[Path],
+    target: Path,
+    kind: LogKind[S],
+    collection: Collection,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Join the folders of all slices into one; what is there already, complete and the same, stays.
+
+    Args:
+        parts: In the order of their documents.
+        target: The folder to make.
+        kind: What they are made of.
+        collection: All documents.
+        overwrite: Replace what another encoder made.
+        progress: Told how many documents' texts were read.
+
+    Raises:
+        WrongUse: What is there was made otherwise, or is being written.
+        BadIndex: The parts are of other documents than the index holds now.
+        OutputFailed: No permission, disk full; what was there still is.
+    """
+    states = [kind.load(part / MANIFEST) for part in parts]
+    zeros: dict[str, object] = dict.fromkeys((*kind.sums, *kind.most), 0)
+    fresh = replace(states[0], texts="", collection="", sums={}, blocks={}, **zeros)
+    count = sum(state.documents for state in states)
+    if count != collection.size or any(state.collection != collection.fingerprint for state in states):
+        raise BadIndex(
+            f"{target}: the parts are of {count:,} documents of an index that has changed since; it has "
+            f"{collection.size:,} now: encode the slices again"
+        )
+    with only_writer(target):
+        if not overwrite:
+            there = begin(target, fresh, kind.load, kind.same)
+            if (there.documents, there.collection) == (collection.size, collection.fingerprint):
+                return
+        with replacing_folder(target, lambda folder: _foreign(folder, fresh)) as scratch:
+            _join(parts, scratch, fresh, kind, collection, progress or ignore)
+
+
+def _join(
+    parts: Sequence[Path], folder: Path, fresh: S, kind: LogKind[S], collection: Collection, tell: Progress
+) -> None:
+    hashed = blake2b(digest_size=16)
+    for number, document in enumerate(collection.documents, 1):
+        hash_document(hashed, document)
+        if number % _TOLD == 0:
+            tell(number, collection.size)
+    zeros = [name for name, column in kind.columns.items() if column.zero]
+    with AppendLog(folder, fresh, zeros=zeros) as files:
+        for part in parts:
+            _append(files, part, kind)
+        files.note(hashed.hexdigest(), now=True)
+        final = files.state
+    finish(folder, replace(final, collection=collection.fingerprint))
+
+
+def _foreign(folder: Path, state: S) -> list[str]:
+    """Name what in a folder is nothing that an encoding writes."""
+    own = (MANIFEST, PROGRESS, "structures", *state.sizes())
+    return others(folder, own, ())
+
+
+def _append(files: AppendLog[S], part: Path, kind: LogKind[S]) -> None:
+    """Append a slice's files, and add its counts."""
+    before, state = files.state, kind.load(part / MANIFEST)
+    for name, size in state.sizes().items():
+        column = kind.columns.get(name)
+        rest = size - 8 if column is not None and column.zero else size
+        files.append({name: b""}, {})
+        with (part / name).open("rb") as stream:
+            stream.seek(size - rest)
+            while data := stream.read(min(_BLOCK, rest)):
+                rest -= len(data)
+                files.append({name: data if column is None else _moved(data, column, before)}, {})
+    sums = {name: getattr(before, name) + getattr(state, name) for name in kind.sums}
+    files.append({}, sums | {name: max(getattr(before, name), getattr(state, name)) for name in kind.most})
+
+
+def _moved(data: bytes, column: Column, before: LogState) -> bytes:
+    """Move a column's numbers on by what stands before their slice."""
+    numbers: NDArray[Any] = np.frombuffer(data, column.dtype)
+    moved: NDArray[Any] = numbers + numbers.dtype.type(getattr(before, column.before))
+    return moved.tobytes()
