@@ -69,7 +69,7 @@ def _decoded(raw: bytes, path: Path) -> str:
 
 
 def _split_title(text: str, kind: str) -> tuple[str, str]:
-    """Return title and text: front matter or heading of Markdown and its kin, else a first line of a title's length."""
+    """Return title and text: front matter or heading of Markdown and its kin, else a short first line."""
     if kind in {".md", ".markdown"} and (front := _front_matter.match(text)):
         text = text[front.end() :].strip()
         if match := _title_field.search(front["fields"]):
