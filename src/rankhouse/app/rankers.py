@@ -13,8 +13,8 @@ from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Encoder, Query, Ranker, TextEncoder
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
-from rankhouse.index.dense.exact import ExactSearcher, Searcher, search
-from rankhouse.index.dense.faiss import FaissSearcher
+from rankhouse.index.dense.exact import Searcher, search
+from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 
@@ -129,19 +129,6 @@ def dense_searcher(index: Index, model: DenseModel) -> Searcher:
     vectors = Vectors.open(vectors_folder(index.path, model.name))
     vectors.require(documents=len(index), collection=index.fingerprint)
     return searcher_of(vectors, model.vectors)
-
-
-def searcher_of(vectors: Vectors, structure: str) -> Searcher:
-    """Return what searches vectors.
-
-    Args:
-        vectors: Of an index.
-        structure: "exact", or the name of one that was built for them.
-
-    Raises:
-        MissingInput: There is no such structure.
-    """
-    return ExactSearcher(vectors) if structure == "exact" else FaissSearcher.open(vectors, structure)
 
 
 def dense_run(

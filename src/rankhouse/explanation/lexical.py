@@ -22,7 +22,8 @@ from rankhouse.core.scores import strictly_falling
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import Expansion
-from rankhouse.index.lexical.search import Addend, DocumentScore, LexicalOptions, Retriever
+from rankhouse.index.lexical.scorer import Addend, DocumentScore
+from rankhouse.index.lexical.search import LexicalOptions, Retriever
 from rankhouse.text.analyze import STOP_WORDS, Analyzer
 
 MOST_WORDS: Final = 10_000

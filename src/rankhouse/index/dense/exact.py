@@ -22,7 +22,7 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Encoder, FloatArray, Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
-from rankhouse.index.dense.vectors import Vectors, unit_length
+from rankhouse.index.dense.vectors import Vectors, VectorsState, unit_length
 
 Rows = NDArray[np.int64]
 Doubles = NDArray[np.float64]
@@ -41,13 +41,29 @@ class Neighbours(NamedTuple):
     scores: FloatArray
 
 
+class SearchedVectors(Protocol):
+    """What is searched: :class:`Vectors`, or those of several indexes."""
+
+    @property
+    def state(self) -> VectorsState:
+        """How many they are, and how they were made."""
+        ...
+
+    def require_encoder(self, encoder: Encoder) -> object:
+        """Make sure queries will be encoded by what encoded the documents."""
+        ...
+
+
 class Searcher(Protocol):
     """What finds the nearest documents: :class:`ExactSearcher`, or a structure of ``faiss.py``."""
 
-    vectors: Vectors
+    @property
+    def vectors(self) -> SearchedVectors:
+        """What is searched."""
+        ...
 
-    def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
-        """Find the best k documents for each of q points (q, d).
+    def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
+        """Find the best k documents for each of q points (q, d): their ids and scores.
 
         Args:
             points: (q, d) the queries.
@@ -80,20 +96,19 @@ def search(
     """
     if k < 1:
         raise WrongUse(f"k={k}: ask for 1 document or more")
-    k = min(k, max(1, len(searcher.vectors.ids)))
+    k = min(k, max(1, searcher.vectors.state.documents))
     searcher.vectors.require_encoder(encoder)
     table = by_id(queries)
     nothing: tuple[Sequence[str], FloatArray] = ([], np.empty(0, np.float32))
     rankings = dict.fromkeys(table, nothing)
     with_text = [query for query in table.values() if query.text.strip()]
-    ids = searcher.vectors.ids
     for start in range(0, len(with_text), QUERIES_AT_ONCE):
         some, place = with_text[start : start + QUERIES_AT_ONCE], start % ENCODED_AT_ONCE
         if not place:
             encoded = encode_queries(searcher.vectors, encoder, with_text[start : start + ENCODED_AT_ONCE])
         points = encoded[place : place + len(some)]
-        for query, best in zip(some, searcher.nearest(points, k), strict=True):
-            rankings[query.id] = ids.take(best.documents), best.scores
+        for query, best in zip(some, searcher.best(points, k), strict=True):
+            rankings[query.id] = best
         if progress is not None:
             progress(start + len(some), len(with_text))
     return Run.from_columns(
@@ -101,7 +116,7 @@ def search(
     )
 
 
-def encode_queries(vectors: Vectors, encoder: Encoder, queries: Sequence[Query]) -> FloatArray:
+def encode_queries(vectors: SearchedVectors, encoder: Encoder, queries: Sequence[Query]) -> FloatArray:
     """Encode queries (q, d), checked, of length 1 where the similarity is the cosine.
 
     Args:
@@ -113,15 +128,16 @@ def encode_queries(vectors: Vectors, encoder: Encoder, queries: Sequence[Query])
         BadModel: They are no finite (q, d) array.
     """
     points = np.asarray(encoder.encode_queries([query.text for query in queries]), np.float32)
-    if len(vectors) and points.shape != (len(queries), vectors.dimension):
+    state = vectors.state
+    if state.rows and points.shape != (len(queries), state.dimension):
         raise BadModel(
             f"the encoder gave an array of shape {points.shape} for {len(queries)} queries; "
-            f"({len(queries)}, {vectors.dimension}) is needed"
+            f"({len(queries)}, {state.dimension}) is needed"
         )
     if not np.isfinite(points).all():
         query = queries[int(np.argmin(np.isfinite(points).all(axis=1)))]
         raise BadModel(f'the vector of query "{query.id}" is not finite; the encoder\'s weights are damaged')
-    return unit_length(points) if vectors.state.similarity == "cosine" else points
+    return unit_length(points) if state.similarity == "cosine" else points
 
 
 class ExactSearcher:
@@ -136,8 +152,12 @@ class ExactSearcher:
         self.vectors = vectors
         self._block = max(1, block_bytes // (4 * max(1, vectors.dimension)))
 
+    def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
+        """Find ids and scores for each of q points (q, d). Args: as in :meth:`Searcher.best`."""
+        return with_ids(self.vectors, self.nearest(points, k))
+
     def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
-        """Find the best k documents for each of q points (q, d). Args: as in :meth:`Searcher.nearest`."""
+        """Find the best k documents for each of q points (q, d). Args: as in :meth:`Searcher.best`."""
         rows, owners = self.vectors.rows, self.vectors.owners
         best = [_Best(self.vectors, point, k, self._block) for point in points]
         for start in range(0, len(rows), self._block):
@@ -223,6 +243,16 @@ class _Best:
         """Compare what is left again, exactly, and give the best k."""
         rows = np.concatenate([np.empty(0, np.int64), *self._rows])
         return settle(self._vectors, rows, rescore(self._vectors, self._point, rows), self._k)
+
+
+def with_ids(vectors: Vectors, found: Sequence[Neighbours]) -> list[tuple[Sequence[str], FloatArray]]:
+    """Return ids and scores of what was found for each point.
+
+    Args:
+        vectors: What was searched.
+        found: The numbers of documents, with their scores.
+    """
+    return [(vectors.ids.take(one.documents), one.scores) for one in found]
 
 
 def error_bound(vectors: Vectors, point: FloatArray) -> float:

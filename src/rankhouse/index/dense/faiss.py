@@ -7,7 +7,7 @@ are saved beside the vectors they were made from, with the vectors' fingerprint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -23,7 +23,7 @@ from rankhouse.core.outputs import others, replacing_folder
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.append_state import AGAIN
-from rankhouse.index.dense.exact import ExactSearcher, Neighbours, Rows, rescore, settle
+from rankhouse.index.dense.exact import ExactSearcher, Neighbours, Rows, Searcher, rescore, settle, with_ids
 from rankhouse.index.dense.structures import STRUCTURES, Structure, filled_in
 from rankhouse.index.dense.vectors import Vectors
 
@@ -105,10 +105,14 @@ class FaissSearcher:
             sheet = _Sheet(self.structure.name, build, search, self.vectors.fingerprint, size, crc)
             (temporary / "sheet.json").write_bytes(sealed(msgspec.json.encode(sheet)))
 
+    def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
+        """Find ids and scores for each of q points (q, d). Args: as in :meth:`Searcher.best`."""
+        return with_ids(self.vectors, self.nearest(points, k))
+
     def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
         """Find about the best k documents for each of q points (q, d); their scores are exact.
 
-        Args: as in :meth:`Searcher.nearest`.
+        Args: as in :meth:`Searcher.best`.
         """
         if not len(self.vectors):
             return ExactSearcher(self.vectors).nearest(points, k)
@@ -138,6 +142,19 @@ class FaissSearcher:
             options = faiss.SearchParametersIVF(nprobe=self.structure.search["probe"])
         _, neighbours = self._index.search(points, n, params=options)
         return [np.sort(rows[rows >= 0]) for rows in neighbours]
+
+
+def searcher_of(vectors: Vectors, structure: str) -> Searcher:
+    """Return what searches vectors.
+
+    Args:
+        vectors: Of an index.
+        structure: "exact", or the notation of one that was built for them.
+
+    Raises:
+        WrongUse: There is no such structure.
+    """
+    return ExactSearcher(vectors) if structure == "exact" else FaissSearcher.open(vectors, structure)
 
 
 def build(

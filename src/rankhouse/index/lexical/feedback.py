@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -123,15 +123,27 @@ class RM3:
                 sources[term] = {place: (1 - self.weight) * share / norm for place, share in shares}
         return Expansion(mixed, original, sources)
 
+    def frequent(self, terms: Sequence[tuple[str, int]]) -> list[str]:
+        """Return terms of a document that will be looked up, most often all: twice as many as are kept.
+
+        Args:
+            terms: The document's terms with their counts.
+        """
+        return [term for term, _ in islice(self._candidates(terms), 2 * self.terms)]
+
+    def _candidates(self, terms: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+        """Yield a document's terms that may be kept, from the most frequent down."""
+        return (
+            (term, tf)
+            for term, tf in sorted(terms, key=_by_weight)
+            if 2 <= len(term) <= 20 and (not self.filter or _PLAIN.fullmatch(term))
+        )
+
     def _kept(
         self, terms: Sequence[tuple[str, int]], is_common: Callable[[str], bool]
     ) -> list[tuple[str, int]]:
-        # From the most frequent down, so that few terms have to be looked up in the whole index.
-        good = (
-            (term, tf)
-            for term, tf in sorted(terms, key=_by_weight)
-            if 2 <= len(term) <= 20 and (not self.filter or _PLAIN.fullmatch(term)) and not is_common(term)
-        )
+        # One by one, so that few terms have to be looked up in the whole index.
+        good = ((term, tf) for term, tf in self._candidates(terms) if not is_common(term))
         return list(islice(good, self.terms))
 
 

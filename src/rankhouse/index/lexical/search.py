@@ -1,52 +1,39 @@
 """Index, Queries -> Run: every model, any number of queries over all cores.
 
-Rankings do not depend on the number of threads nor on how documents are cut into segments: statistics are
-those of the whole index, and a document's score is the same sum wherever it lies. Equal scores are ordered
+Rankings do not depend on the number of threads nor on how documents are cut into segments, or into indexes
+that are searched as one: statistics are those of all documents, and a document's score is the same sum
+wherever it lies. Equal scores are ordered
 by document id, ascending, as Lucene does; in the Run each such score is lowered to the next float32 below
 its predecessor's, so that run file and evaluator, who order ties the other way, keep Lucene's ranking.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import FloatArray, Query
+from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
-from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
-from rankhouse.index.lexical.lengths import DECODED
-from rankhouse.index.lexical.term_scores import TermScores
-from rankhouse.index.lexical.weighting import WEIGHTINGS, TermCounts
+from rankhouse.index.lexical.scorer import NO_HITS, DocumentScore, Hits
+from rankhouse.index.lexical.source import IndexSource, SearchSource
+from rankhouse.index.lexical.term_scores import Weighted
+from rankhouse.index.lexical.weighting import WEIGHTINGS
 
-
-class Hits(NamedTuple):
-    """The best documents for a query.
-
-    Attributes:
-        rows: Their rows in the whole index, (k,) int64, by score, then by document id, ascending.
-        scores: Their raw scores, (k,) float32.
-    """
-
-    rows: NDArray[np.int64]
-    scores: FloatArray
-
-
-_NO_HITS = Hits(np.empty(0, np.int64), np.empty(0, np.float32))
+T = TypeVar("T")
 
 
 class Feedback(NamedTuple):
@@ -59,40 +46,6 @@ class Feedback(NamedTuple):
 
     hits: Hits
     expansion: Expansion
-
-
-class Addend(NamedTuple):
-    """What one term of a query adds to one document's score.
-
-    Attributes:
-        boost: The term's weight as it is scored.
-        counts: Of the term, in the whole index.
-        tf: Its occurrences in the document.
-        value: What it adds; the engine's own float32 number.
-    """
-
-    boost: float
-    counts: TermCounts
-    tf: int
-    value: float
-
-
-class DocumentScore(NamedTuple):
-    """One document's score, added up as a search does, whether a search would return it or not.
-
-    Attributes:
-        score: The float32 sum.
-        addends: By term: those that the index has, in the order of the sum.
-        prior: What the document gets besides them; None where the model has no prior.
-        length: Its length as it is scored: Lucene's, one byte, or the true one.
-        tokens: Its true length.
-    """
-
-    score: float
-    addends: dict[str, Addend]
-    prior: float | None
-    length: float
-    tokens: int
 
 
 @dataclass(frozen=True)
@@ -113,15 +66,15 @@ class LexicalOptions:
 
 
 def retrieve(
-    index: Index,
+    index: Index | SearchSource,
     queries: Iterable[Query],
     search: LexicalOptions | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Rank an index's documents for queries.
+    """Rank documents for queries.
 
     Args:
-        index: The index.
+        index: The index, or several that are searched as one.
         queries: The queries; one that shares no term with the index gets an empty ranking.
         search: Model, feedback, depth, threads.
         progress: Told how many queries are done.
@@ -134,19 +87,24 @@ def retrieve(
         raise WrongUse(f"k={search.k}: ask for 1 document or more")
     engine = Retriever(index, search)
     queries = list(queries)
+    together = list(_groups(queries, engine.source.at_once))
     answers: list[Hits] = []
     processors = os.cpu_count() or 1
-    threads = min(search.threads or processors, processors, max(1, len(queries)))
+    threads = min(search.threads or processors, processors, max(1, len(together)))
     with _mapping(threads) as mapped:
-        for hits in mapped(engine.search, queries):
-            answers.append(hits)
+        for hits in mapped(engine.search_all, together):
+            answers += hits
             if progress is not None:
                 progress(len(answers))
-    return _assemble(index, queries, answers)
+    table, codes = engine.source.table(answers)
+    offsets = np.cumsum([0, *(len(hits.rows) for hits in answers)])
+    scores = np.concatenate([NO_HITS.scores, *(strictly_falling(h.scores) for h in answers)])
+    names = {query.id: number for number, query in enumerate(queries)}
+    return Run(names, offsets, table, codes, scores)
 
 
 @contextmanager
-def _mapping(threads: int) -> Iterator[Callable[..., Iterable[Hits]]]:
+def _mapping(threads: int) -> Iterator[Callable[..., Iterable[list[Hits]]]]:
     """Yield what maps with so many threads; a single one is the caller's own, which needs no start."""
     if threads == 1:
         yield map
@@ -158,50 +116,38 @@ def _mapping(threads: int) -> Iterator[Callable[..., Iterable[Hits]]]:
         pool.shutdown(cancel_futures=True)
 
 
-def _assemble(index: Index, queries: list[Query], answers: list[Hits]) -> Run:
-    """Put hits into the columns of a Run, decoding each document's id once."""
-    offsets = np.cumsum([0, *(len(hits.rows) for hits in answers)])
-    rows, where = _distinct(np.concatenate([_NO_HITS.rows, *(h.rows for h in answers)]), len(index))
-    ids = np.array(index.ids(rows), dtype=object)
-    if len(index.segments) == 1:
-        by_id = np.argsort(index.segments[0].columns.id_rank[rows])
-    else:
-        by_id = np.argsort(ids, kind="stable") if len(ids) else np.empty(0, np.int64)
-    code = np.empty(len(ids), np.int32)
-    code[by_id] = np.arange(len(ids), dtype=np.int32)
-    scores = np.concatenate([_NO_HITS.scores, *(strictly_falling(h.scores) for h in answers)])
-    names = {query.id: number for number, query in enumerate(queries)}
-    return Run(names, offsets, ids[by_id], code[where], scores)
-
-
-def _distinct(rows: NDArray[np.int64], documents: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct rows, ascending, and the place of each row among them."""
-    if documents > 20 * len(rows):
-        return np.unique(rows, return_inverse=True)
-    # Many rows of few documents: marking them beats sorting them several times over.
-    marked = np.zeros(documents, bool)
-    marked[rows] = True
-    return np.flatnonzero(marked), (np.cumsum(marked) - 1)[rows]
+def _groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 class Retriever:
-    """One model over one index, ready for queries; safe to share between threads."""
+    """One model over the documents of an index, or of several; safe to share between threads.
 
-    def __init__(self, index: Index, search: LexicalOptions) -> None:
-        self.index, self.k = index, min(search.k, max(1, len(index)))
+    Args:
+        index: The index, or several that are searched as one.
+        search: Model, feedback and depth.
+
+    Raises:
+        WrongUse: Unknown model or feedback, or a bad argument of theirs.
+    """
+
+    def __init__(self, index: Index | SearchSource, search: LexicalOptions) -> None:
+        self.source = IndexSource(index) if isinstance(index, Index) else index
+        self.k = min(search.k, max(1, self.source.collection.documents))
         self.model = notation.make(search.model, WEIGHTINGS, "model")
         self.feedback = notation.make(search.feedback, FEEDBACKS, "feedback") if search.feedback else None
-        self._scores = TermScores(index, self.model)
 
     def terms(self, text: str) -> dict[str, float]:
         """Return the terms of a query text with their counts."""
-        return {term: float(count) for term, count in Counter(self.index.analyzer(text)).items()}
+        return {term: float(count) for term, count in Counter(self.source.analyzer(text)).items()}
 
-    def search(self, query: Query) -> Hits:
-        """Find the best documents for one query, feedback included."""
-        terms = self.terms(query.text)
-        after = self.after_feedback(terms)
-        return self.hits(after.expansion.weights if after else terms, self.k)
+    def search_all(self, queries: Sequence[Query]) -> list[Hits]:
+        """Find the best documents for each of several queries, feedback included."""
+        asked = [self.terms(query.text) for query in queries]
+        if self.feedback is not None:
+            after = self._after_feedback(asked, self.feedback)
+            asked = [new.expansion.weights if new else old for old, new in zip(asked, after, strict=True)]
+        return self._hits(asked, self.k)
 
     def after_feedback(self, terms: Mapping[str, float]) -> Feedback | None:
         """Expand a query by its first hits; None without feedback, or where there is no hit to read.
@@ -209,10 +155,16 @@ class Retriever:
         Args:
             terms: The query's terms with their counts.
         """
-        if self.feedback is None:
-            return None
-        first = self.hits(terms, min(self.feedback.docs, max(1, len(self.index))))
-        return Feedback(first, self.expand(terms, first, self.feedback)) if len(first.rows) else None
+        return None if self.feedback is None else self._after_feedback([terms], self.feedback)[0]
+
+    def _after_feedback(self, asked: Sequence[Mapping[str, float]], feedback: RM3) -> list[Feedback | None]:
+        """Expand several queries together; None where there is no hit to read."""
+        found = self._hits(asked, min(feedback.docs, max(1, self.source.collection.documents)))
+        documents = self._read(found, feedback)
+        return [
+            Feedback(hits, self._expand(terms, some, feedback)) if some else None
+            for terms, hits, some in zip(asked, found, documents, strict=True)
+        ]
 
     def expand(self, terms: Mapping[str, float], hits: Hits, feedback: RM3) -> Expansion:
         """Expand a query by feedback from its first hits.
@@ -222,16 +174,29 @@ class Retriever:
             hits: The first documents found.
             feedback: How to expand.
         """
-        scores = hits.scores.tolist()
-        if self.model.log_scores:
-            scores = as_likelihoods(scores)
-        documents_read = []
-        for score, row in zip(scores, hits.rows.tolist(), strict=True):
-            part, there = self.index.place(row)
-            documents_read.append(FeedbackDocument(score, part.terms_of(there)))
-        documents = self.index.collection.with_text
-        limit = documents * feedback.common_share(self.index.analyzer.name, documents)
-        return feedback.expand(terms, documents_read, lambda term: self.index.counts(term).documents > limit)
+        [documents] = self._read([hits], feedback)
+        return self._expand(terms, documents, feedback)
+
+    def _read(self, found: Sequence[Hits], feedback: RM3) -> list[list[FeedbackDocument]]:
+        """Read the feedback documents of several queries, weighed by their scores."""
+        read = iter(self.source.terms_of([row for hits in found for row in hits.rows.tolist()]))
+        documents = []
+        for hits in found:
+            scores = hits.scores.tolist()
+            if self.model.log_scores:
+                scores = as_likelihoods(scores)
+            documents.append([FeedbackDocument(score, next(read)) for score in scores])
+        self.source.look_up(
+            term for one in chain.from_iterable(documents) for term in feedback.frequent(one.terms)
+        )
+        return documents
+
+    def _expand(
+        self, terms: Mapping[str, float], documents: Sequence[FeedbackDocument], feedback: RM3
+    ) -> Expansion:
+        with_text = self.source.collection.with_text
+        limit = with_text * feedback.common_share(self.source.analyzer.name, with_text)
+        return feedback.expand(terms, documents, lambda term: self.source.counts(term).documents > limit)
 
     def hits(self, weights: Mapping[str, float], k: int) -> Hits:
         """Find the best k documents for weighted terms.
@@ -240,21 +205,20 @@ class Retriever:
             weights: Term -> weight.
             k: How many documents.
         """
-        ordered = self._scores.ordered(weights)
-        of_segments, scores, floor = list[Hits](), _NO_HITS.scores, -math.inf
-        for position, part in enumerate(self.index.segments):
-            parts = [
-                p for t, (w, _) in ordered.items() if (p := self._scores.part(position, t, w)) is not None
-            ]
-            if parts:
-                rows, values = kernel.rank(part.columns, parts, self._scores.prior(part, ordered), k, floor)
-                of_segments.append(Hits(rows + self.index.starts[position], values))
-                scores = np.concatenate([scores, values])
-                if len(scores) >= k:
-                    # What lies below k better ones need not be gathered in the segments to come.
-                    scores = np.partition(scores, len(scores) - k)[-k:]
-                    floor = float(scores[0])
-        return self._merge(of_segments, k) if of_segments else _NO_HITS
+        return self._hits([weights], k)[0]
+
+    def _hits(self, asked: Sequence[Mapping[str, float]], k: int) -> list[Hits]:
+        self.source.look_up(chain.from_iterable(asked))
+        return self.source.hits(self.model, [self._weighted(weights) for weights in asked], k)
+
+    def _weighted(self, weights: Mapping[str, float]) -> Weighted:
+        """Return the terms that documents hold, with their weights as they are scored and their counts."""
+        known = {t: (w, counts) for t, w in weights.items() if (counts := self.source.counts(t)).documents}
+        if self.model.mean and known:
+            total = sum(w for w, _ in known.values())
+            known = {t: (w / total, counts) for t, (w, counts) in known.items()}
+        # One order for the sums, whatever order the words came in: equal queries get equal bits.
+        return dict(sorted(known.items()))
 
     def document_score(self, weights: Mapping[str, float], row: int) -> DocumentScore:
         """Score one document, with the addends: the sum that :meth:`hits` computes.
@@ -263,36 +227,4 @@ class Retriever:
             weights: Term -> weight.
             row: The document's row in the whole index.
         """
-        segment, there = self.index.place(row)
-        position, ordered = self.index.segments.index(segment), self._scores.ordered(weights)
-        addends, total = dict[str, Addend](), 0.0
-        for term, (boost, counts) in ordered.items():
-            tf, value = self._scores.addend(position, there, term, boost)
-            addends[term] = Addend(boost, counts, tf, value)
-            total += value
-        priors = self._scores.prior(segment, ordered)
-        prior = None if priors is None else float(priors[there])
-        tokens = int(segment.lengths[there])
-        length = float(tokens if self.model.exact_lengths else DECODED[segment.columns.codes[there]])
-        return DocumentScore(float(np.float32(total + (prior or 0.0))), addends, prior, length, tokens)
-
-    def _merge(self, of_segments: list[Hits], k: int) -> Hits:
-        """Join the segments' best, by score, then by document id."""
-        if len(of_segments) == 1:
-            return of_segments[0]
-        scores = np.concatenate([h.scores for h in of_segments])
-        order = np.argsort(-scores, kind="stable")
-        scores = scores[order]
-        rows = np.concatenate([h.rows for h in of_segments])[order]
-        if self.index.in_id_order:
-            return Hits(rows[:k], scores[:k])  # the stable sort has left equals in the order of segments
-        owner = np.repeat(np.arange(len(of_segments)), [len(h.rows) for h in of_segments])[order]
-        # A segment's own equals are in order of id already; only ties across segments have to be sorted.
-        is_tie = scores[1:] == scores[:-1]
-        group = np.concatenate([[0], np.cumsum(~is_tie)])
-        is_mixed = np.zeros(group[-1] + 1, bool)
-        is_mixed[group[1:][is_tie & (owner[1:] != owner[:-1])]] = True
-        places = np.flatnonzero(is_mixed[group] & (group <= group[min(k, len(group)) - 1]))
-        tied = rows[places]
-        rows[places] = tied[self.index.by_id(tied, group[places])]
-        return Hits(rows[:k], scores[:k])
+        return self.source.document_score(self.model, self._weighted(weights), row)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from rankhouse.app.precomputed import PrecomputedScorer, open_precomputed
-from rankhouse.app.rankers import DenseModel, searcher_of
+from rankhouse.app.rankers import DenseModel
 from rankhouse.app.serve.search.recent import RecentRankings
 from rankhouse.core.errors import BadIndex, RankhouseError
 from rankhouse.index.dense.exact import Searcher
+from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 

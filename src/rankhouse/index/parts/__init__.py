@@ -1,0 +1,1 @@
+"""Several indexes, the parts of one collection, searched as one."""

@@ -1,0 +1,334 @@
+"""Several indexes searched as one: rankings, scores and ties are those of one index of all their documents.
+
+Statistics are exchanged first: each part tells its own, and ranks by the sums of all. From each part come its
+best k documents, never all that match. Equal scores are ordered by document id across parts as within one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core import notation
+from rankhouse.core.errors import BadData, BadIndex, DuplicateId, WrongUse
+from rankhouse.index.lexical.scorer import DocumentScore, Hits
+from rankhouse.index.lexical.source import Codes, Table
+from rankhouse.index.lexical.term_scores import Weighted
+from rankhouse.index.lexical.weighting import Collection, TermCounts, Weighting
+from rankhouse.index.parts.documents import PartedDocuments
+from rankhouse.index.parts.merge import best
+from rankhouse.index.parts.messages import (
+    About,
+    CountTerms,
+    FindRows,
+    ListIds,
+    ListTerms,
+    PartInfo,
+    RankDocuments,
+    Request,
+    ScoreDocument,
+)
+from rankhouse.index.parts.transport import LocalParts, PartFailed, Parts
+from rankhouse.text.analyze import ANALYZERS, Analyzer
+
+T = TypeVar("T")
+
+_TOGETHER: Final = 32
+"""Queries that are asked in one message."""
+_KNOWN_TERMS: Final = 500_000
+"""Terms whose counts are remembered."""
+
+
+class PartedIndex:
+    """Several indexes, the parts of one collection, searched as one.
+
+    Open them with :meth:`open`, or with :meth:`reach` where they lie elsewhere.
+
+    Args:
+        parts: How they are reached.
+        infos: Number -> what each part that takes part is.
+
+    Attributes:
+        analyzer: What turned their texts, and will turn queries, into terms.
+        collection: Statistics of all documents.
+        documents: The documents by id.
+        missing: Names of the parts that are left out since they do not answer.
+
+    Raises:
+        BadIndex: No part, a part twice, or parts that were made with different analyzers.
+    """
+
+    at_once: Final = _TOGETHER
+
+    def __init__(self, parts: Parts, infos: Mapping[int, PartInfo]) -> None:
+        self.parts, self._infos = parts, dict(infos)
+        _check(parts.names, self._infos)
+        one = next(iter(self._infos.values()))
+        self.analyzer: Analyzer = notation.make(one.analyzer, ANALYZERS, "analyzer")
+        collections = [info.collection for info in self._infos.values()]
+        self.collection = Collection(*map(sum, zip(*collections, strict=True)))
+        self.starts = np.cumsum([0, *(collection.documents for collection in collections)])
+        self.documents = PartedDocuments(self)
+        self.missing = tuple(name for number, name in enumerate(parts.names) if number not in self._infos)
+        self._counts = dict[str, TermCounts]()
+        self._fewer = dict[int, PartedIndex]()
+
+    @classmethod
+    def open(cls, paths: Sequence[Path]) -> Self:
+        """Open indexes of this machine as one: index folders, parts made with ``--shard``, folders of parts.
+
+        Raises:
+            MissingInput: There is no such folder.
+            BadIndex: One of them holds no sound index, or they do not go together.
+        """
+        return cls.reach(LocalParts.open(paths))
+
+    @classmethod
+    def reach(cls, parts: Parts, *, partial: bool = False) -> Self:
+        """Ask parts what they are and join them.
+
+        Args:
+            parts: How they are reached.
+            partial: Leave out those that do not answer, as long as one does.
+
+        Raises:
+            PartFailed: A part does not answer.
+        """
+        asked, infos = set(range(len(parts.names))), dict[int, PartInfo]()
+        while asked:
+            try:
+                infos = parts.ask(dict.fromkeys(sorted(asked), About()))
+                break
+            except PartFailed as failure:
+                asked.remove(failure.number)
+                if not (partial and asked):
+                    raise
+        return cls(parts, infos)
+
+    def __len__(self) -> int:
+        return self.collection.documents
+
+    def __repr__(self) -> str:
+        return f"<PartedIndex of {len(self._infos)} parts: {len(self):,} documents, {self.analyzer.name}>"
+
+    @property
+    def infos(self) -> Mapping[str, PartInfo]:
+        """What each part is, by name."""
+        return {self.parts.names[number]: info for number, info in self._infos.items()}
+
+    @property
+    def path(self) -> Path:
+        """A name for messages; there is no such folder."""
+        return Path(" + ".join(self.infos))
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the content; changes with every document added to a part."""
+        parts = "".join(info.fingerprint for info in self._infos.values())
+        return blake2b(parts.encode(), digest_size=16).hexdigest()
+
+    # --- parts that do not answer ---------------------------------------------------------------------
+
+    def without(self, number: int) -> PartedIndex:
+        """Return what is left when a part is left out: an index of the other parts' documents only.
+
+        Args:
+            number: The part's number.
+        """
+        if number not in self._fewer:
+            infos = {other: info for other, info in self._infos.items() if other != number}
+            self._fewer[number] = PartedIndex(self.parts, infos)
+        return self._fewer[number]
+
+    def partial(self, work: Callable[[PartedIndex], T]) -> tuple[T, PartedIndex]:
+        """Do work with all parts, or, where some do not answer, the whole work with the others.
+
+        Args:
+            work: Gets the parts that are there.
+
+        Returns:
+            What it returned, and the index it did its work with; ``missing`` names what was left out.
+
+        Raises:
+            PartFailed: No part answers.
+        """
+        index = self
+        while True:
+            try:
+                return work(index), index
+            except PartFailed as failure:
+                if len(index._infos) == 1:
+                    raise
+                index = index.without(failure.number)
+
+    # --- asking ---------------------------------------------------------------------------------------
+
+    def ask_all(self, request: Request) -> dict[int, Any]:
+        """Ask every part the same: number -> answer."""
+        return self.parts.ask(dict.fromkeys(self._infos, request))
+
+    def _ask_owners(self, rows: Sequence[int], request: Callable[[tuple[int, ...]], Request]) -> list[Any]:
+        """Ask the parts that hold documents about them: an answer a row."""
+        numbers = list(self._infos)
+        owner = np.searchsorted(self.starts, rows, side="right") - 1
+        places = {place: np.flatnonzero(owner == place) for place in np.unique(owner).tolist()}
+        local = {
+            place: tuple((np.asarray(rows)[mine] - self.starts[place]).tolist())
+            for place, mine in places.items()
+        }
+        answers = self.parts.ask({numbers[place]: request(some) for place, some in local.items()})
+        joined: list[Any] = [None] * len(rows)
+        for place, mine in places.items():
+            for row, answer in zip(mine.tolist(), answers[numbers[place]], strict=True):
+                joined[row] = answer
+        return joined
+
+    def counts(self, term: str) -> TermCounts:
+        """Count the documents that hold a term, and its occurrences, in all parts."""
+        if (known := self._counts.get(term)) is None:
+            known = self._look_up((term,))[term]
+        return known
+
+    def look_up(self, terms: Iterable[str]) -> None:
+        """Ask all parts for the counts of terms that are not known yet, in one message."""
+        if wanted := tuple(term for term in dict.fromkeys(terms) if term not in self._counts):
+            self._look_up(wanted)
+
+    def _look_up(self, terms: tuple[str, ...]) -> dict[str, TermCounts]:
+        columns = zip(*self.ask_all(CountTerms(terms)).values(), strict=True)
+        sums = (TermCounts(*map(sum, zip(*column, strict=True))) for column in columns)
+        counts = dict(zip(terms, sums, strict=True))
+        if len(self._counts) > _KNOWN_TERMS:
+            self._counts = {}
+        self._counts.update(counts)
+        return counts
+
+    def hits(self, model: Weighting, queries: Sequence[Weighted], k: int) -> list[Hits]:
+        """Find the best k documents of all parts for each query. Args: as in ``SearchSource.hits``."""
+        request = RankDocuments(model.notation, self.collection, tuple(queries), k)
+        answers = self.ask_all(request).values()
+        shifted = [
+            [hits._replace(rows=hits.rows + start) for hits in answer]
+            for start, answer in zip(self.starts[:-1], answers, strict=True)
+        ]
+        return [self._joined(column, k) for column in zip(*shifted, strict=True)]
+
+    def _joined(self, of_parts: Sequence[Hits], k: int) -> Hits:
+        ids = tuple(chain.from_iterable(hits.ids for hits in of_parts))
+        scores, rows = (np.concatenate([getattr(h, name) for h in of_parts]) for name in ("scores", "rows"))
+        order = best(self.distinct(ids), scores, k)
+        return Hits(rows[order], scores[order], tuple(ids[place] for place in order.tolist()))
+
+    def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
+        """Score one document. Args: as in ``SearchSource.document_score``."""
+        place = int(np.searchsorted(self.starts, row, side="right")) - 1
+        number = list(self._infos)[place]
+        request = ScoreDocument(model.notation, self.collection, terms, row - int(self.starts[place]))
+        score: DocumentScore = self.parts.ask({number: request})[number]
+        return score
+
+    def terms_of(self, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
+        """List the terms of each of several documents, with their counts."""
+        return self._ask_owners(rows, ListTerms)
+
+    def table(self, answers: Sequence[Hits]) -> tuple[Table, Codes]:
+        """Return the distinct ids of all hits, sorted, and the place of each hit's id among them."""
+        ids = list(chain.from_iterable(hits.ids for hits in answers))
+        names = sorted(set(ids))
+        code = {name: number for number, name in enumerate(names)}
+        return np.array(names, dtype=object), np.array([code[name] for name in ids], np.int32)
+
+    # --- documents ------------------------------------------------------------------------------------
+
+    def find(self, doc_ids: Sequence[str]) -> list[int]:
+        """Return the rows of documents among all; -1 for those that no part has.
+
+        Raises:
+            DuplicateId: Two parts have one of them.
+        """
+        rows = [-1] * len(doc_ids)
+        answers = self.ask_all(FindRows(tuple(doc_ids))).values()
+        for start, answer in zip(self.starts[:-1].tolist(), answers, strict=True):
+            for place, row in enumerate(answer):
+                if row >= 0:
+                    if rows[place] >= 0:
+                        raise self.repeated(doc_ids[place])
+                    rows[place] = start + row
+        return rows
+
+    def row_of(self, doc_id: str) -> int:
+        """Return the row of a document among all.
+
+        Raises:
+            WrongUse: No part has such a document.
+        """
+        [row] = self.find([doc_id])
+        if row < 0:
+            raise WrongUse(f'"{doc_id}": no part of {self.path} has such a document; ids match exactly')
+        return row
+
+    def ids(self, rows: NDArray[np.int64]) -> list[str]:
+        """Return the document ids of rows."""
+        return self._ask_owners(rows.tolist(), ListIds)
+
+    def require(self, doc_ids: Iterable[str]) -> None:
+        """Refuse a run of another collection.
+
+        Args:
+            doc_ids: Documents that the run ranks.
+
+        Raises:
+            BadData: No part has one of them.
+        """
+        wanted = list(doc_ids)
+        missing = next((i for i, row in zip(wanted, self.find(wanted), strict=True) if row < 0), None)
+        if missing is not None:
+            raise BadData(
+                f'no part of {self.path} has the document "{missing}", which a run ranks; give the index '
+                "that the runs were made from"
+            )
+
+    def distinct(self, ids: Sequence[str]) -> Sequence[str]:
+        """Return ids that several parts gave.
+
+        Raises:
+            DuplicateId: Two parts gave the same.
+        """
+        if len(left := set(ids)) < len(ids):
+            for doc_id in ids:
+                if doc_id not in left:
+                    raise self.repeated(doc_id)
+                left.remove(doc_id)
+        return ids
+
+    def repeated(self, doc_id: str) -> DuplicateId:
+        """Return the error for a document that several parts have."""
+        answers = self.ask_all(FindRows((doc_id,)))
+        holders = [self.parts.names[number] for number, [row] in answers.items() if row >= 0]
+        return DuplicateId(
+            f'the id "{doc_id}" is in {" and in ".join(holders)}; parts of one index hold each document '
+            "once: cut one collection with  rankhouse index --shard, or make ids differ with  --prefix-ids"
+        )
+
+
+def _check(names: Sequence[str], infos: Mapping[int, PartInfo]) -> None:
+    """Refuse parts that do not go together."""
+    if not infos:
+        raise BadIndex("no part was named; an index of parts needs one part at least")
+    seen = dict[str, str]()
+    (first, one), *_ = infos.items()
+    for number, info in infos.items():
+        other = seen.setdefault(info.fingerprint, names[number])
+        if other != names[number] and info.collection.documents:
+            raise BadIndex(f"{names[number]}: holds the same documents as {other}; name each part once")
+        if info.analyzer != one.analyzer:
+            raise BadIndex(
+                f"{names[number]}: was made with the analyzer {info.analyzer}, {names[first]} with "
+                f"{one.analyzer}; parts that are searched as one need the same"
+            )
