@@ -85,6 +85,27 @@ def test_search_writes_a_run_and_names_queries_without_results(files, run):
     assert found["q1"].doc_ids == ("d1", "d3")
 
 
+def test_indexes_named_together_are_searched_as_one(files, run):
+    lines = (files / "corpus.jsonl").read_text().splitlines(keepends=True)
+    for i, line in enumerate(lines):
+        (files / f"{i}.jsonl").write_text(line)
+        assert run("index", f"{i}.jsonl", "--out", f"parts/{i}/index").returncode == 0
+    asked = ["--queries", "queries.tsv", "--feedback", "rm3", "--model", "bm25", "--model", "ql", "--json"]
+    whole = run("search", "--index", "my.index", *asked, "--out", "whole.run")
+    named = [word for i in (2, 0, 3, 1) for word in ("--index", f"parts/{i}")]
+    parts = run("search", *named, *asked, "--out", "parts.run")
+    folder = run("search", "--index", "parts", *asked, "--out", "folder.run")
+    assert (files / "whole.run").read_bytes() == (files / "parts.run").read_bytes()
+    assert (files / "whole.run").read_bytes() == (files / "folder.run").read_bytes()
+    told = [json.loads(done.stdout) for done in (whole, parts, folder)]
+    assert {tuple(one["without_results"]) for one in told} == {("q3",)}
+    shown = [run("search", "--index", name, "--query", "steers ships") for name in ("my.index", "parts")]
+    assert shown[0].stdout == shown[1].stdout
+    twice = run("search", "--index", "parts/1", "--index", "parts/1", "--query", "x")
+    assert twice.returncode == 1
+    assert "holds the same documents as parts/1/index" in twice.stderr
+
+
 def test_search_shows_titles_and_snippets(files, run):
     shown = run("search", "--index", "my.index", "--query", "who steers ships?")
     assert shown.stdout.splitlines()[0].split() == [

@@ -16,7 +16,8 @@ from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher, search
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
-from rankhouse.index.index import Index
+from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
+from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -115,7 +116,7 @@ class DenseModel:
         return notation.make(spec, {"dense": cls}, "model")
 
 
-def dense_searcher(index: Index, model: DenseModel) -> Searcher:
+def dense_searcher(index: AnyIndex, model: DenseModel) -> Searcher:
     """Open the vectors of an index, exact or by a structure.
 
     Args:
@@ -126,13 +127,15 @@ def dense_searcher(index: Index, model: DenseModel) -> Searcher:
         MissingInput: Nothing was encoded under this name.
         BadIndex: The vectors do not cover the index as it is now.
     """
+    if isinstance(index, PartedIndex):
+        return PartedSearcher(index, open_vectors(index, model.name), model.vectors)
     vectors = Vectors.open(vectors_folder(index.path, model.name))
     vectors.require(documents=len(index), collection=index.fingerprint)
     return searcher_of(vectors, model.vectors)
 
 
 def dense_run(
-    index: Index,
+    index: AnyIndex,
     model: DenseModel,
     queries: Iterable[Query],
     k: int,

@@ -11,9 +11,9 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Ranking, Run
-from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.lexical.weighting import WEIGHTINGS
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.text.snippets import snippet
 
@@ -41,7 +41,7 @@ class SearchOptions:
 
 
 def search_with(
-    index: Index,
+    index: AnyIndex,
     queries: Sequence[Query],
     options: SearchOptions,
     show: Callable[[str], Progress] = lambda _: ignore,
@@ -49,7 +49,7 @@ def search_with(
     """Search with every model, and fuse where there are several.
 
     Args:
-        index: The index.
+        index: The index, or several that are searched as one.
         queries: What is asked.
         options: Models, feedback, fusion, depth.
         show: Model -> what is told how many queries are done.
@@ -85,7 +85,7 @@ def lexical_options(model: str, feedback: str, k: int, threads: int) -> LexicalO
     return LexicalOptions(model, feedback, k, threads)
 
 
-def with_snippets(index: Index, question: str, ranking: Ranking) -> SearchResult:
+def with_snippets(index: AnyIndex, question: str, ranking: Ranking) -> SearchResult:
     """Return a ranking with each document's title and the stretch of its text that answers best.
 
     Args:

@@ -20,10 +20,10 @@ from rankhouse.core import notation
 from rankhouse.core.nouns import Query
 from rankhouse.core.scores import strictly_falling
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
-from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import Expansion
 from rankhouse.index.lexical.scorer import Addend, DocumentScore
 from rankhouse.index.lexical.search import LexicalOptions, Retriever
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.text.analyze import STOP_WORDS, Analyzer
 
 MOST_WORDS: Final = 10_000
@@ -64,7 +64,7 @@ class LexicalExplainer:
         WrongUse: Unknown model or feedback.
     """
 
-    def __init__(self, index: Index, search: LexicalOptions | None = None) -> None:
+    def __init__(self, index: AnyIndex, search: LexicalOptions | None = None) -> None:
         self.index, self._retriever = index, Retriever(index, search or LexicalOptions())
         self._question = lru_cache(maxsize=64)(self._ask)
 

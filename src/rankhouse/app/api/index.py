@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, Self
 
 from rankhouse.app.api.inputs import (
@@ -30,6 +31,8 @@ from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.index.parts import parted_index
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.text.split import SPLITTERS
 
 
@@ -87,6 +90,20 @@ class Index(stored.Index):
         """
         return super().open(as_path(folder, "folder"))
 
+    @classmethod
+    @checked
+    def open_parts(cls, *folders: str | os.PathLike[str]) -> PartedIndex:
+        """Open several indexes as one: rankings and scores are those of one index of all their documents.
+
+        Args:
+            folders: Indexes, parts made with ``rankhouse index --shard``, or folders of such.
+
+        Raises:
+            MissingInput: There is no index in a folder.
+            BadIndex: One is damaged, named twice, or made with another analyzer.
+        """
+        return PartedIndex.open([as_path(folder, "folders") for folder in folders])
+
     @checked
     def append(self, documents: DocumentsLike, *, workers: int = 0) -> Self:
         """Add documents and return the index opened anew; this object keeps seeing the old ones.
@@ -114,8 +131,7 @@ class Index(stored.Index):
         Raises:
             WrongUse: An unknown model, feedback or argument.
         """
-        ranking = self.retrieve({"query": query}, model, k=k, feedback=feedback)["query"]
-        return with_snippets(self, query, ranking)
+        return _search(self, query, model, SearchOptions((), feedback, k=k))
 
     @checked
     def retrieve(
@@ -142,10 +158,8 @@ class Index(stored.Index):
             WrongUse: An unknown model, feedback, fusion or argument.
             MissingInput: ``dense(...)`` without vectors; make them with :meth:`encode`.
         """
-        models = (model,) if isinstance(model, str) else tuple(as_list(model, "model", "a model or several"))
-        check_texts("model", models)
-        options = SearchOptions(models, feedback, fusion, k, ComputeOptions(threads=threads))
-        return search_with(self, as_queries(queries), options)
+        options = SearchOptions((), feedback, fusion, k, ComputeOptions(threads=threads))
+        return _retrieve(self, queries, model, options)
 
     @checked
     def encode(
@@ -180,6 +194,50 @@ class Index(stored.Index):
         if structure:
             faiss.build(vectors, structure)
         return vectors
+
+
+class PartedIndex(parted_index.PartedIndex):
+    """Several indexes, the parts of one collection, searched as one.
+
+    >>> import rankhouse as rh
+    >>> texts = ["A lock lifts ships.", "Pilots steer ships."]
+    >>> parts = [rh.Index.build([{"id": f"d{i}", "text": text}], f"part{i}") for i, text in enumerate(texts)]
+    >>> index = rh.Index.open_parts("part0", "part1")
+    >>> index.search("who steers ships?").hits[0].doc_id
+    'd1'
+    """
+
+    @checked
+    def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
+        """Answer one question. Args: as for :meth:`Index.search`."""
+        return _search(self, query, model, SearchOptions((), feedback, k=k))
+
+    @checked
+    def retrieve(
+        self,
+        queries: QueriesLike,
+        model: str | Sequence[str] = "bm25",
+        *,
+        k: int = 1000,
+        feedback: str = "",
+        fusion: str = "rrf",
+        threads: int = 0,
+    ) -> Run:
+        """Rank the documents of all parts for many queries. Args: as for :meth:`Index.retrieve`."""
+        options = SearchOptions((), feedback, fusion, k, ComputeOptions(threads=threads))
+        return _retrieve(self, queries, model, options)
+
+
+def _search(index: AnyIndex, query: str, model: str, options: SearchOptions) -> SearchResult:
+    return with_snippets(index, query, _retrieve(index, {"query": query}, model, options)["query"])
+
+
+def _retrieve(
+    index: AnyIndex, queries: QueriesLike, model: str | Sequence[str], options: SearchOptions
+) -> Run:
+    models = (model,) if isinstance(model, str) else tuple(as_list(model, "model", "a model or several"))
+    check_texts("model", models)
+    return search_with(index, as_queries(queries), replace(options, models=models))
 
 
 def as_index(given: stored.Index | str | os.PathLike[str]) -> stored.Index:

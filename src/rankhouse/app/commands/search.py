@@ -25,7 +25,7 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.results import Hit
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
-from rankhouse.index.index import Index
+from rankhouse.index.parts.parted_index import AnyIndex, open_index
 
 
 @click.command(
@@ -33,7 +33,8 @@ from rankhouse.index.index import Index
     cls=FileCommand,
     epilog="Example:  rankhouse search --index my.index --queries queries.tsv --feedback rm3 --out rm3.run",
 )
-@click.option("--index", "index_path", type=PATH, required=True, help="The index folder.")
+@click.option("--index", "index_paths", type=PATH, required=True, multiple=True,
+              help="The index folder; several, or a folder of parts, are searched as one.")  # fmt: skip
 @click.option("--queries", type=str, help="Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.")
 @click.option("--query", help="One query, answered on the screen.")
 @click.option(
@@ -59,7 +60,7 @@ from rankhouse.index.index import Index
 @skip_bad
 @as_json
 def command(
-    index_path: Path,
+    index_paths: tuple[Path, ...],
     queries: str | None,
     query: str | None,
     field_name: str,
@@ -82,7 +83,7 @@ def command(
     _refuse_idle(models, precision, device, one_query=query is not None)
     if queries is not None and out is None:
         raise WrongUse("--queries needs --out RUN, the run file to write")
-    index = Index.open(index_path)
+    index = open_index(index_paths)
     options = SearchOptions(
         models,
         feedback,
@@ -130,7 +131,7 @@ def _refuse_idle(models: tuple[str, ...], precision: str, device: str, *, one_qu
             idle(reason, "device")
 
 
-def ask(index: Index, queries: list[Query], options: SearchOptions) -> Run:
+def ask(index: AnyIndex, queries: list[Query], options: SearchOptions) -> Run:
     """Search with every model, each with its bar.
 
     Args:
@@ -165,7 +166,7 @@ def warn_of_empty(run: Run, queries: list[Query]) -> None:
         )
 
 
-def show_answer(index: Index, query: Query, options: SearchOptions, *, as_json: bool = False) -> None:
+def show_answer(index: AnyIndex, query: Query, options: SearchOptions, *, as_json: bool = False) -> None:
     """Answer one query on the screen: rank, score, title, and the best stretch of text, words highlighted.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadIndex, MissingInput, RankhouseError
+from rankhouse.core.errors import RankhouseError
 from rankhouse.core.nouns import Document
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
@@ -147,29 +147,16 @@ _ANSWERS: Final[dict[type, Callable[[IndexPart, Any], Answer]]] = {
 
 
 def part_folders(paths: Iterable[Path]) -> list[Path]:
-    """Return the index folders that paths mean: an index, a part that holds one, or a folder of such.
+    """Return the index folders that paths mean: an index, a part with ``index/`` in it, or a folder of parts.
 
     Args:
-        paths: What was named.
-
-    Raises:
-        MissingInput: There is no such folder.
-        BadIndex: A folder holds nothing of the kind.
+        paths: What was named; what holds no index is returned as it is, for whoever opens it to complain.
     """
-    folders = list[Path]()
-    for path in paths:
-        if not path.is_dir():
-            raise MissingInput(f"{path}: there is no such index, and no such folder of parts")
-        children = sorted(child for child in path.iterdir() if child.is_dir())
-        found = _indexes_in(path) or [folder for child in children for folder in _indexes_in(child)]
-        if not found:
-            raise BadIndex(
-                f"{path}: is neither an index nor a folder of parts (no {FILE} in it, in {path / 'index'}, "
-                "or in a folder below); name the folders that were given to --out"
-            )
-        folders += found
-    return folders
+    return [folder for path in paths for folder in _indexes_in(path) or [path]]
 
 
 def _indexes_in(path: Path) -> list[Path]:
-    return [folder for folder in (path, path / "index") if (folder / FILE).is_file()][:1]
+    if here := [folder for folder in (path, path / "index") if (folder / FILE).is_file()]:
+        return here[:1]
+    children = sorted(path.iterdir()) if path.is_dir() else []
+    return [child / "index" for child in children if (child / "index" / FILE).is_file()]

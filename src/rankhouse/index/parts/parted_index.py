@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, BadIndex, DuplicateId, WrongUse
+from rankhouse.index.index import Index
 from rankhouse.index.lexical.scorer import DocumentScore, Hits
 from rankhouse.index.lexical.source import Codes, Table
 from rankhouse.index.lexical.term_scores import Weighted
@@ -34,6 +35,7 @@ from rankhouse.index.parts.messages import (
     Request,
     ScoreDocument,
 )
+from rankhouse.index.parts.part import part_folders
 from rankhouse.index.parts.transport import LocalParts, PartFailed, Parts
 from rankhouse.text.analyze import ANALYZERS, Analyzer
 
@@ -321,14 +323,34 @@ def _check(names: Sequence[str], infos: Mapping[int, PartInfo]) -> None:
     """Refuse parts that do not go together."""
     if not infos:
         raise BadIndex("no part was named; an index of parts needs one part at least")
-    seen = dict[str, str]()
+    seen = dict[str, int]()
     (first, one), *_ = infos.items()
     for number, info in infos.items():
-        other = seen.setdefault(info.fingerprint, names[number])
-        if other != names[number] and info.collection.documents:
-            raise BadIndex(f"{names[number]}: holds the same documents as {other}; name each part once")
+        other = seen.setdefault(info.fingerprint, number)
+        if other != number and info.collection.documents:
+            raise BadIndex(
+                f"{names[number]}: holds the same documents as {names[other]}; name each part once"
+            )
         if info.analyzer != one.analyzer:
             raise BadIndex(
                 f"{names[number]}: was made with the analyzer {info.analyzer}, {names[first]} with "
                 f"{one.analyzer}; parts that are searched as one need the same"
             )
+
+
+AnyIndex: TypeAlias = Index | PartedIndex
+"""What can be searched: one index, or several as one."""
+
+
+def open_index(paths: Sequence[Path]) -> AnyIndex:
+    """Open an index, or several as one.
+
+    Args:
+        paths: Index folders, parts made with ``--shard``, or folders of such.
+
+    Raises:
+        MissingInput: There is no such folder.
+        BadIndex: One of them holds no sound index, or they do not go together.
+    """
+    folders = part_folders(paths)
+    return Index.open(folders[0]) if len(folders) == 1 else PartedIndex.open(folders)

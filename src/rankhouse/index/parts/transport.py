@@ -54,11 +54,12 @@ class LocalParts:
     """Parts that lie in folders of this machine and are searched by this process.
 
     Args:
-        parts: Name -> the part.
+        parts: Names and parts.
     """
 
-    def __init__(self, parts: Mapping[str, IndexPart]) -> None:
-        self.names, self._parts = tuple(parts), tuple(parts.values())
+    def __init__(self, parts: Sequence[tuple[str, IndexPart]]) -> None:
+        self.names = tuple(name for name, _ in parts)
+        self._parts = tuple(part for _, part in parts)
 
     @classmethod
     def open(cls, paths: Sequence[Path]) -> Self:
@@ -67,7 +68,7 @@ class LocalParts:
         Raises:
             MissingInput, BadIndex: One of them cannot be opened.
         """
-        return cls({str(folder): IndexPart(Index.open(folder)) for folder in part_folders(paths)})
+        return cls([(str(folder), IndexPart(Index.open(folder))) for folder in part_folders(paths)])
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
         """Ask parts, one after the other. Args: as in :meth:`Parts.ask`."""
