@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -45,8 +46,32 @@ _PICTURES |= dict.fromkeys((code for codes in _WITHOUT_PICTURE for code in codes
 _not_escaped_by_json = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
+_called: dict[str, str] = {}
+
+
+def call(path: Path, name: str) -> None:
+    """Let people read another name of a path in whatever is said from now on.
+
+    Args:
+        path: A local copy.
+        name: What was typed: its URL.
+    """
+    _called[str(path)] = name
+
+
+def as_called(text: str) -> str:
+    """Return a text with paths as people know them, see :func:`call`."""
+    for path, name in _called.items():
+        text = text.replace(path, name)
+    return text
+
+
 def visible(text: str) -> str:
-    """Return a text with its control characters shown as symbols, so that it cannot command a terminal."""
+    """Return a text with its control characters shown as symbols, so that it cannot command a terminal.
+
+    Local copies of remote files are called by their URLs.
+    """
+    text = as_called(text)
     return text if text.isprintable() else text.translate(_PICTURES)
 
 
@@ -134,7 +159,7 @@ def warn_of_truncation(ranker: NeuralRanker, name: str) -> None:
 def emit_json(data: object) -> None:
     """Write a machine-readable result to standard output: one indented JSON document."""
     raw = msgspec.json.format(msgspec.json.encode(data), indent=2)
-    click.echo(_not_escaped_by_json.sub(lambda match: f"\\u{ord(match[0]):04x}", raw.decode()))
+    click.echo(_not_escaped_by_json.sub(lambda match: f"\\u{ord(match[0]):04x}", as_called(raw.decode())))
 
 
 def print_table(table: Table, title: str = "") -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import click
 
@@ -17,7 +17,6 @@ from rankhouse.core.outputs import check_file_target, is_stream
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PATH = click.Path(path_type=Path)
 _MOST = 2**31 - 1
 COUNT, FROM_ZERO, SEED = click.IntRange(1, _MOST), click.IntRange(0, _MOST), click.IntRange(0, 2**32 - 1)
 
@@ -45,6 +44,80 @@ PLANNED = "planned"
 """The object of a context that only reads a command line: nothing is written yet, so nothing is looked at."""
 
 
+def _is_url(value: object, ctx: click.Context | None) -> TypeGuard[str]:
+    """Return whether a value of a command that is carried out may name a remote file."""
+    if not isinstance(value, str) or "://" not in value or ctx is None:
+        return False
+    return ctx.obj != PLANNED and not ctx.resilient_parsing
+
+
+class _InputPath(click.Path):
+    """A file or folder that is read: a path, or a URL, of which the command gets a local copy's path."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Return the path. Args: as in click."""
+        if ctx is not None and _is_url(value, ctx):
+            from rankhouse.app.cluster import transfers
+
+            return transfers.of(ctx).input(value)
+        return super().convert(value, param, ctx)
+
+
+class _LocalPath(click.Path):
+    """A path on this machine."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Refuse a URL. Args: as in click."""
+        if _is_url(value, ctx):
+            self.fail(f"{value}: is written bit by bit, which only a local path can be", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _OutputPath(click.Path):
+    """A folder that is written, or a file: a path, or a URL, to which the finished work is uploaded.
+
+    Args:
+        reads: Options with which the command needs what a folder holds already; "" stands for always.
+        is_folder: None where it may be either.
+    """
+
+    def __init__(self, *reads: str, is_folder: bool | None = True) -> None:
+        super().__init__(path_type=Path)
+        self._reads, self._is_folder = reads, is_folder
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Return the local path. Args: as in click."""
+        if ctx is not None and _is_url(value, ctx):
+            from rankhouse.app.cluster import transfers
+
+            return transfers.of(ctx).output(value, ctx, is_folder=self._is_folder, reads=self._reads)
+        return super().convert(value, param, ctx)
+
+
+class _Source(click.ParamType[str]):
+    """A text that names files: a corpus, queries, a ranker, a rule; URLs in it become local paths."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401 - as in click
+        """Return the text. Args: as in click."""
+        del param
+        if ctx is not None and _is_url(value, ctx):
+            from rankhouse.app.cluster import transfers
+
+            return transfers.local_text(value, ctx)
+        return str(value)
+
+
+PATH, LOCAL, SOURCE = _InputPath(path_type=Path), _LocalPath(path_type=Path), _Source()
+NEW_FOLDER = _OutputPath("append", "shard")
+"""A folder that is made; what is there is fetched only to add to it, or to see a slice that is done."""
+GROWING_FOLDER = _OutputPath("")
+"""A folder that a command adds to, or goes on in."""
+OUTPUT = _OutputPath("", is_folder=None)
+"""A file, or a folder that is made or added to."""
+
+
 class _OutputFile(click.ParamType[Path]):
     """A file to write: looked at before any work is done, and locked until the command ends."""
 
@@ -56,6 +129,10 @@ class _OutputFile(click.ParamType[Path]):
         Args: as in click.
         """
         del param
+        if ctx is not None and _is_url(value, ctx):
+            from rankhouse.app.cluster import transfers
+
+            return transfers.of(ctx).output(value, ctx, is_folder=False)
         path = Path(value)
         if ctx is not None and (ctx.obj == PLANNED or ctx.params.get("shard") is not None):
             return path  # with --shard it is a folder, which write_part looks after
@@ -72,10 +149,10 @@ _quoted = re.compile(r"""["']([^"']+)["']""").findall
 
 
 class FileCommand(click.Command):
-    """A command that writes files: none of them may be one that it reads."""
+    """A command that reads or writes files: none may be both, and each may be remote."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as in click
-        """Refuse to write over an input, then carry the command out.
+        """Refuse to write over an input, then carry the command out, remote files fetched and uploaded.
 
         Raises:
             WrongUse: An output is a file that another option names.
@@ -97,7 +174,12 @@ class FileCommand(click.Command):
                     raise WrongUse(
                         f"{output.opts[0]} {path}: is read by {named}; it would be lost: name another file"
                     )
-        return super().invoke(ctx)
+        if not ctx.meta:
+            return super().invoke(ctx)
+        from rankhouse.app.cluster import transfers
+
+        with transfers.carried_out(ctx):
+            return super().invoke(ctx)
 
 
 def _reads(parameter: click.Parameter, value: object, path: Path) -> bool:

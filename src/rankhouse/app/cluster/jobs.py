@@ -13,8 +13,10 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
+from rankhouse.app import console
 from rankhouse.app.cluster.parts import Found, Part, PartManifest, Result, write_part
 from rankhouse.app.cluster.slices import Slice
+from rankhouse.app.cluster.transfers import fetched
 from rankhouse.core.errors import BadData
 from rankhouse.core.files import read_whole
 from rankhouse.core.outputs import write_json
@@ -122,12 +124,13 @@ class Job(Protocol):
 
 
 def pack(job: Job) -> dict[str, Any]:
-    """Return a job's options as JSON values; :func:`unpack` makes the job again."""
-    return dict(msgspec.to_builtins(job))
+    """Return a job's options as JSON values, remote files by their URLs; see :func:`unpack`."""
+    options: dict[str, Any] = msgspec.to_builtins(job)
+    return {name: console.as_called(one) if isinstance(one, str) else one for name, one in options.items()}
 
 
 def unpack(command: str, options: Mapping[str, Any]) -> Job:
-    """Make a job again.
+    """Make a job again; remote files that it names are fetched.
 
     Args:
         command: Its command.
@@ -139,7 +142,8 @@ def unpack(command: str, options: Mapping[str, Any]) -> Job:
     try:
         module, name = JOBS[command]
         made = getattr(importlib.import_module(f"rankhouse.app.cluster.{module}"), name)
-        job: Job = msgspec.convert(dict(options), made)
+        local = {name: fetched(one) if isinstance(one, str) else one for name, one in options.items()}
+        job: Job = msgspec.convert(local, made)
     except (KeyError, msgspec.ValidationError) as error:
         raise BadData(
             f'"{command}": parts of this command cannot be read by this version ({error})'

@@ -8,7 +8,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.commands.evaluate import name_runs
-from rankhouse.app.options import FINITE, OUTPUT_FILE, PATH, SEED, FileCommand, as_json
+from rankhouse.app.options import FINITE, OUTPUT_FILE, PATH, SEED, SOURCE, FileCommand, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.trec import read_run
 from rankhouse.explanation.axiom_page import check_target, write
@@ -25,7 +25,7 @@ from rankhouse.index.index import Index
 @click.option(
     "--run", "runs", type=PATH, required=True, multiple=True, help="A run of any system; again for more."
 )
-@click.option("--queries", required=True, help="The texts of the runs' queries.")
+@click.option("--queries", type=SOURCE, required=True, help="The texts of the runs' queries.")
 @click.option("--field", default="", help="Which text of the queries, where they have several.")
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
 @click.option("--vectors", default="", help="Word vectors, for the axioms of meaning: a GloVe, word2vec or "

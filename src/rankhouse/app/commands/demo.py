@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from rankhouse.app.demo.show import demo
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.options import LOCAL, as_json
 
 
 @click.command("demo", epilog="Example:  rankhouse demo --out demo")
-@click.option("--out", type=PATH, default=Path("demo"), show_default=True, help="The folder to work in.")
+@click.option("--out", type=LOCAL, default=Path("demo"), show_default=True, help="The folder to work in.")
 @click.option("--lexical", is_flag=True, help="Only the lexical systems: no MiniLM, a few seconds.")
 @as_json
 def command(out: Path, lexical: bool, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 from rankhouse.app import console
 from rankhouse.app.cache_check import check_cache, is_cache
 from rankhouse.app.index_check import check_kept, check_vectors
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.options import PATH, SOURCE, FileCommand, as_json
 from rankhouse.app.ranker_check import check_ranker
 from rankhouse.core.corpora import CORPUS_KINDS, read_documents, read_queries
 from rankhouse.core.errors import RankhouseError, WrongUse, name_few
@@ -45,8 +45,12 @@ class Finding:
     faults: list[str] = field(default_factory=list)
 
 
-@click.command("doctor", epilog="Example:  rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run")
-@click.argument("things", nargs=-1)
+@click.command(
+    "doctor",
+    cls=FileCommand,
+    epilog="Example:  rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run",
+)
+@click.argument("things", nargs=-1, type=SOURCE)
 @click.option("--qrels", type=PATH, help="Judgements to hold runs against.")
 @click.option("--corpus", type=PATH, help="Documents on which to measure what a ranker cuts off.")
 @as_json

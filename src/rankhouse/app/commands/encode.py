@@ -22,7 +22,7 @@ from rankhouse.app.encoding import (
     vectors_facts,
 )
 from rankhouse.app.given import idle
-from rankhouse.app.options import PATH, as_json, computing
+from rankhouse.app.options import GROWING_FOLDER, PATH, SOURCE, FileCommand, as_json, computing
 from rankhouse.app.precomputed import Storage
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core import notation
@@ -38,11 +38,14 @@ from rankhouse.text.split import SPLITTERS
 
 @click.command(
     "encode",
+    cls=FileCommand,
     epilog="Example:  rankhouse encode --index my.index --ranker 'biencoder(\"DIR\")' && "
     "rankhouse search --index my.index --query TEXT --model 'dense(\"DIR\")'",
 )
-@click.option("--index", "index_path", type=PATH, required=True, help="The index folder.")
-@click.option("--ranker", required=True, help='A bundle folder of a TK or bi-encoder, or biencoder("DIR").')
+@click.option("--index", "index_path", type=GROWING_FOLDER, required=True, help="The index folder.")
+@click.option(
+    "--ranker", type=SOURCE, required=True, help='A bundle folder of a TK or bi-encoder, or biencoder("DIR").'
+)
 @click.option("--tokens", is_flag=True, help="Keep the token ids that a cross-encoder or monoT5 reads.")
 @click.option(
     "--vectors", default="", help='Also build a FAISS structure: flat, sq8, "hnsw(m=32)", "ivf(lists=100)".'

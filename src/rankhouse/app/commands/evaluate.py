@@ -8,7 +8,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
-from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, FileCommand, as_json, skip_bad
+from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, SOURCE, FileCommand, as_json, skip_bad
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.files import Skips
@@ -52,7 +52,7 @@ DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 @click.option(
     "--report", "report_path", type=OUTPUT_FILE, help="Write a page with tables and charts (.html)."
 )
-@click.option("--queries", help="Query texts, shown beside the best and worst queries.")
+@click.option("--queries", type=SOURCE, help="Query texts, shown beside the best and worst queries.")
 @skip_bad
 @as_json
 def command(

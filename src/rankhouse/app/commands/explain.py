@@ -13,7 +13,7 @@ from rankhouse.app.explaining.build import SystemOptions
 from rankhouse.app.explaining.queries import find_query
 from rankhouse.app.explaining.systems import RunOnRecord
 from rankhouse.app.given import idle, was_given
-from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, FileCommand, as_json, computing
+from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.reranking import RerankOptions
 from rankhouse.app.run_tags import read_tag
@@ -35,12 +35,14 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
 )
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
 @click.option("--query", required=True, metavar="TEXT|ID", help="The query's text; with --queries, its id.")
-@click.option("--queries", help="A file of queries, of which --query names one.")
+@click.option("--queries", type=SOURCE, help="A file of queries, of which --query names one.")
 @click.option("--field", "field_name", default="", help="Which text of the queries, if they have several.")
-@click.option("--model", "models", multiple=True,
+@click.option("--model", "models", type=SOURCE, multiple=True,
               help="bm25, ql, jm, dense(RANKER); several are fused.  [default: bm25]")  # fmt: skip
 @click.option("--feedback", default="", help='For example "rm3(terms=10, docs=10, weight=0.5)".')
-@click.option("--ranker", help='What reranks: a bundle folder, monot5("DIR"), crossencoder("DIR") ...')
+@click.option(
+    "--ranker", type=SOURCE, help='What reranks: a bundle folder, monot5("DIR"), crossencoder("DIR") ...'
+)
 @click.option("--fusion", default="", help="How several --model, and with them the --ranker, are joined: "
               "rrf, linear ...  [default: rrf for models; the ranker alone decides]")  # fmt: skip
 @click.option("--weights", help="Of the fusion, with commas, the ranker's last: 0.3,0.7.")

@@ -17,7 +17,16 @@ from rankhouse.app import console
 from rankhouse.app.explaining.names import unknown
 from rankhouse.app.explaining.queries import find_query
 from rankhouse.app.given import idle
-from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, FileCommand, as_json, computing, relevant_from
+from rankhouse.app.options import (
+    OUTPUT_FILE,
+    PATH,
+    SEED,
+    SOURCE,
+    FileCommand,
+    as_json,
+    computing,
+    relevant_from,
+)
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
@@ -35,9 +44,14 @@ from rankhouse.page.charts import chart_kind
 )
 @click.argument("kind", type=click.Choice(["vectors", "attention"]))
 @click.option(
-    "--ranker", "rankers", required=True, multiple=True, help="A ranker; for vectors, again for more."
+    "--ranker",
+    "rankers",
+    type=SOURCE,
+    required=True,
+    multiple=True,
+    help="A ranker; for vectors, again for more.",
 )
-@click.option("--queries", required=True, help="A file with the query's text.")
+@click.option("--queries", type=SOURCE, required=True, help="A file with the query's text.")
 @click.option("--field", default="", help="Which text of the queries, where they have several.")
 @click.option("--query", "query_id", required=True, help="The id of one query.")
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")

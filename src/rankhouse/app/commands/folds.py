@@ -8,7 +8,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
-from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, FileCommand, as_json
+from rankhouse.app.options import OUTPUT_FILE, PATH, SEED, SOURCE, FileCommand, as_json
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.trec import read_qrels
@@ -20,7 +20,7 @@ from rankhouse.evaluation.folds import Folds, deal, read_folds, write_folds
     cls=FileCommand,
     epilog="Example:  rankhouse folds --queries q.jsonl --folds 5 --seed 1 --out folds.json",
 )
-@click.option("--queries", required=True, help="The queries to deal.")
+@click.option("--queries", type=SOURCE, required=True, help="The queries to deal.")
 @click.option("--qrels", type=PATH, help="Deal only queries that have judgements here.")
 @click.option("--folds", "count", type=click.IntRange(2), default=5, show_default=True, help="How many.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Another one, other folds.")

@@ -11,7 +11,16 @@ import click
 import msgspec
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, SEED, as_json, relevant_from, skip_bad
+from rankhouse.app.options import (
+    NEW_FOLDER,
+    PATH,
+    SEED,
+    SOURCE,
+    FileCommand,
+    as_json,
+    relevant_from,
+    skip_bad,
+)
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_documents, read_queries, write_queries
 from rankhouse.core.errors import BadData, WrongUse
@@ -46,11 +55,14 @@ _MARK = ".group-split"
 
 @click.command(
     "group-split",
+    cls=FileCommand,
     epilog="Example:  rankhouse group-split --corpus corpus.jsonl --queries queries.jsonl --qrels qrels.txt "
     '--shares "first=0.3, second=0.3, third=0.3, test=0.1" --seed 1 --out parts',
 )
-@click.option("--corpus", multiple=True, required=True, help="The catalogue's entries; may be repeated.")
-@click.option("--queries", required=True, help="Entries to find matches for.")
+@click.option(
+    "--corpus", type=SOURCE, multiple=True, required=True, help="The catalogue's entries; may be repeated."
+)
+@click.option("--queries", type=SOURCE, required=True, help="Entries to find matches for.")
 @click.option("--qrels", type=PATH, required=True, help="The matches that are known.")
 @click.option("--shares", default=SHARES, show_default=True, help="Part=share of the queries, with commas.")
 @click.option("--field", default="title", show_default=True, help="Which text of an entry: title or all.")
@@ -59,10 +71,14 @@ _MARK = ".group-split"
     "--matched", is_flag=True, help="Leave out queries without a match (by default they are dealt as well)."
 )
 @click.option("--by", metavar="KEY", help="A key of queries or entries that says the product: product_id ...")
-@click.option("--test-queries", help="Queries of your own as the part named test; none of the others shares")
+@click.option(
+    "--test-queries",
+    type=SOURCE,
+    help="Queries of your own as the part named test; none of the others shares",
+)
 @click.option("--test-qrels", type=PATH, help="a product with them. Their matches.")
 @click.option("--seed", type=SEED, default=0, show_default=True)
-@click.option("--out", type=PATH, required=True, help="The folder to write into.")
+@click.option("--out", type=NEW_FOLDER, required=True, help="The folder to write into.")
 @relevant_from
 @skip_bad
 @as_json

@@ -10,7 +10,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import was_given
-from rankhouse.app.options import COUNT, FROM_ZERO, PATH, as_json, skip_bad
+from rankhouse.app.options import COUNT, FROM_ZERO, NEW_FOLDER, SOURCE, FileCommand, as_json, skip_bad
 from rankhouse.core import notation
 from rankhouse.core.corpora import corpus_files
 from rankhouse.core.errors import WrongUse
@@ -23,10 +23,11 @@ from rankhouse.index.lexical.build import BuildOptions, BuildReport
 
 @click.command(
     "index",
+    cls=FileCommand,
     epilog="Example:  rankhouse index corpus.jsonl.gz --out my.index",
 )
-@click.argument("corpus", nargs=-1, required=True)
-@click.option("--out", type=PATH, required=True, help="The folder to make.")
+@click.argument("corpus", nargs=-1, type=SOURCE, required=True)
+@click.option("--out", type=NEW_FOLDER, required=True, help="The folder to make.")
 @click.option("--analyzer", default="english", show_default=True, help="english, tweet or whitespace.")
 @click.option(
     "--duplicates",

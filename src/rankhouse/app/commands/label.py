@@ -11,7 +11,17 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle, unused
-from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, FileCommand, as_json, computing
+from rankhouse.app.options import (
+    COUNT,
+    FROM_ZERO,
+    LOCAL,
+    OUTPUT_FILE,
+    PATH,
+    SOURCE,
+    FileCommand,
+    as_json,
+    computing,
+)
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
@@ -42,9 +52,13 @@ if TYPE_CHECKING:
     '--queries q.tsv --index my.index --run bm25.run --split "words(100)" --out pairs.jsonl.gz',
 )
 @click.option(
-    "--rule", "rule_text", required=True, help="judged(QRELS), taught(RANKER), ranked(RUN, k); join by & | ~."
+    "--rule",
+    "rule_text",
+    type=SOURCE,
+    required=True,
+    help="judged(QRELS), taught(RANKER), ranked(RUN, k); join by & | ~.",
 )
-@click.option("--queries", required=True, help="The texts of the run's queries.")
+@click.option("--queries", type=SOURCE, required=True, help="The texts of the run's queries.")
 @click.option("--field", default="", help="Which text of the queries, where they have several.")
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
 @click.option("--run", "run_path", type=PATH, required=True, help="The candidates.")
@@ -62,7 +76,9 @@ if TYPE_CHECKING:
     help='none, all, "all(depths=(1, 50))", "random(2, depths=(10, 100), seed=1)" ...',
 )
 @click.option(
-    "--negative-rule", help="Which pairs may be negatives; by default what no judge calls relevant."
+    "--negative-rule",
+    type=SOURCE,
+    help="Which pairs may be negatives; by default what no judge calls relevant.",
 )
 @click.option("--truth", type=PATH, help='Judgements of passages ("d#3" is passage 3 of d), to measure by.')
 @click.option(
@@ -71,10 +87,10 @@ if TYPE_CHECKING:
 @click.option(
     "--shown", type=FROM_ZERO, default=25, show_default=True, help="Changed pairs in page and JSON."
 )
-@click.option("--test-queries", help="Queries kept for testing: a teacher must not label them.")
+@click.option("--test-queries", type=SOURCE, help="Queries kept for testing: a teacher must not label them.")
 @click.option("--test-qrels", type=PATH, help="Their judgements, to find relevant pairs on both sides.")
 @click.option("--allow-test", is_flag=True, help="Let the teacher label test queries all the same.")
-@click.option("--cache", type=PATH, help="Keep the teacher's scores in this folder.")
+@click.option("--cache", type=LOCAL, help="Keep the teacher's scores in this folder.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="PAIRS file to write (JSON lines; .gz, .zst).")
 @click.option(
     "--report", "report_path", type=OUTPUT_FILE, help="Write a page with tables and pictures here (.html)."

@@ -8,7 +8,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
-from rankhouse.app.options import PATH, as_json, relevant_from
+from rankhouse.app.options import PATH, FileCommand, as_json, relevant_from
 from rankhouse.core.pairs import read_pairs
 from rankhouse.core.qrels import from_grade
 from rankhouse.core.trec import read_qrels
@@ -18,6 +18,7 @@ from rankhouse.page.tables import Table
 
 @click.command(
     "label-stats",
+    cls=FileCommand,
     epilog="Example:  rankhouse label-stats human.pairs.jsonl.gz both.pairs.jsonl.gz --truth qrels.txt",
 )
 @click.argument("files", nargs=-1, required=True, type=PATH)

@@ -9,13 +9,16 @@ import click
 from rankhouse.app import console
 from rankhouse.app.cluster.jobs import MergeOptions, merge
 from rankhouse.app.cluster.parts import read_parts
-from rankhouse.app.options import OUTPUT_FILE, PATH, as_json
+from rankhouse.app.options import OUTPUT, OUTPUT_FILE, PATH, FileCommand, as_json
 
 
-@click.command("merge", epilog="Example:  rankhouse merge parts/* --out new.run")
+@click.command("merge", cls=FileCommand, epilog="Example:  rankhouse merge parts/* --out new.run")
 @click.argument("parts", nargs=-1, required=True, type=PATH)
 @click.option(
-    "--out", type=PATH, required=True, help="What the command writes without --shard; for encode, the index."
+    "--out",
+    type=OUTPUT,
+    required=True,
+    help="What the command writes without --shard; for encode, the index.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an index, or vectors, that are there.")
 @click.option("--report", type=OUTPUT_FILE, help="Parts of label: write the page here (.html).")

@@ -11,7 +11,17 @@ import msgspec
 
 from rankhouse.app import console
 from rankhouse.app.given import idle, with_changes
-from rankhouse.app.options import COUNT, FINITE, FROM_ZERO, PATH, SEED, as_json
+from rankhouse.app.options import (
+    COUNT,
+    FINITE,
+    FROM_ZERO,
+    GROWING_FOLDER,
+    PATH,
+    SEED,
+    SOURCE,
+    FileCommand,
+    as_json,
+)
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 
@@ -27,11 +37,12 @@ _SIZE = click.IntRange(1, 65_536)
 
 @click.command(
     "pretrain",
+    cls=FileCommand,
     epilog="Example:  rankhouse pretrain corpus.jsonl.gz --vocabulary spiece.model --steps 2000 --out my-t5",
 )
-@click.argument("sources", nargs=-1, required=True, metavar="CORPUS...")
+@click.argument("sources", nargs=-1, type=SOURCE, required=True, metavar="CORPUS...")
 @click.option("--vocabulary", type=PATH, help="T5's spiece.model, a tokenizer.json, or a folder with one.")
-@click.option("--init", help="Go on with a T5: a checkpoint's folder or hub name.")
+@click.option("--init", type=SOURCE, help="Go on with a T5: a checkpoint's folder or hub name.")
 @click.option("--size", default="tiny", show_default=True, help="tiny, mini, small or base; see below.")
 @click.option("--style", type=click.Choice(["1.0", "1.1"]), help="T5 1.0 or 1.1 (default).")
 @click.option("--d-model", type=_SIZE, help="Width.")
@@ -46,7 +57,9 @@ _SIZE = click.IntRange(1, 65_536)
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting: density=0.15 ..."
 )
 @click.option("--seed", type=SEED, default=0, show_default=True)
-@click.option("--out", type=PATH, required=True, help="The folder to make; given again, goes on from there.")
+@click.option(
+    "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
+)
 @as_json
 def command(
     sources: tuple[str, ...],

@@ -11,7 +11,7 @@ from rankhouse.app import console
 from rankhouse.app.cluster.command import run_shard, sharded
 from rankhouse.app.cluster.rerank_job import RerankJob, facts_of, spread
 from rankhouse.app.cluster.slices import Shard
-from rankhouse.app.options import FROM_ZERO, OUTPUT_FILE, PATH, FileCommand, as_json, computing
+from rankhouse.app.options import FROM_ZERO, LOCAL, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.reranking import RerankOptions, rerank_with
 from rankhouse.app.run_tags import ranker_tag
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     "--ranker 'monot5(\"DIR\")' --depth 100 --out new.run",
 )
 @click.option("--run", "run_path", type=PATH, required=True, help="The first stage's run.")
-@click.option("--queries", required=True, help="The texts of its queries.")
+@click.option("--queries", type=SOURCE, required=True, help="The texts of its queries.")
 @click.option("--field", default="", help="Which text of the queries, where they have several.")
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
-@click.option("--ranker", required=True, help='A bundle folder, monot5("DIR"), crossencoder("DIR") ...')
+@click.option(
+    "--ranker", type=SOURCE, required=True, help='A bundle folder, monot5("DIR"), crossencoder("DIR") ...'
+)
 @click.option("--depth", type=FROM_ZERO, default=1000, show_default=True, help="Documents read a query.")
 @click.option(
     "--split", help='"sentences(10, 5)", "words(100)" ...  [default: whole; as kept, where encode kept it]'
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 @click.option("--tail", type=click.Choice(["keep", "drop"]), default="keep", show_default=True,
               help="What becomes of documents below the depth.")  # fmt: skip
 @click.option("--alone", is_flag=True, help="Queries one by one, as people ask them, and the time of each.")
-@click.option("--cache", type=PATH, help="Keep scores in this folder, and go on from there after a kill.")
+@click.option("--cache", type=LOCAL, help="Keep scores in this folder, and go on from there after a kill.")
 @click.option(
     "--tag", help="Name of the run, in its last column.  [default: the ranker's family and fingerprint]"
 )

@@ -8,7 +8,7 @@ import click
 from rich.text import Text
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.options import LOCAL, PATH, FileCommand, as_json
 from rankhouse.app.recipes.execute.execute import HASHES, carry_out, standing
 from rankhouse.app.recipes.execute.file_hashes import Contents
 from rankhouse.app.recipes.execute.manifest import make_manifest, write_manifest
@@ -27,6 +27,7 @@ from rankhouse.core.scratch import tidy
 
 @click.command(
     "run",
+    cls=FileCommand,
     epilog="Example:  rankhouse run recipes/first-stage.toml --set data.root=~/collections --dry-run",
 )
 @click.argument("recipe", type=PATH)
@@ -34,7 +35,7 @@ from rankhouse.core.scratch import tidy
     "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change an entry: loop.seed=[1,2] ..."
 )
 @click.option("--smallest", is_flag=True, help="Lay the recipe's table [smallest] over it.")
-@click.option("--out", type=PATH, help="The result's folder.  [default: the recipe's name with .out]")
+@click.option("--out", type=LOCAL, help="The result's folder.  [default: the recipe's name with .out]")
 @click.option("--dry-run", is_flag=True, help="Show every command and what is done already; run nothing.")
 @click.option("--partial", is_flag=True, help="Pass over what needs absent data, and do the rest.")
 @click.option("--download", is_flag=True, help="Public collections and checkpoints may be fetched.")

@@ -14,7 +14,7 @@ from rich.text import Text
 from rankhouse.app import console
 from rankhouse.app.exclude_self import own_entries, without
 from rankhouse.app.given import idle
-from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, FileCommand, as_json, computing, skip_bad
+from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing, skip_bad
 from rankhouse.app.rankers import ComputeOptions, is_dense
 from rankhouse.app.searching import SearchOptions, search_with, with_snippets
 from rankhouse.core.corpora import read_queries
@@ -35,12 +35,12 @@ from rankhouse.index.parts.parted_index import AnyIndex, open_index
 )
 @click.option("--index", "index_paths", type=PATH, required=True, multiple=True,
               help="The index folder; several, or a folder of parts, are searched as one.")  # fmt: skip
-@click.option("--queries", type=str, help="Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.")
+@click.option("--queries", type=SOURCE, help="Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.")
 @click.option("--query", help="One query, answered on the screen.")
 @click.option(
     "--field", "field_name", default="", help='Which text of the queries: "title", "desc", a JSON key ...'
 )
-@click.option("--model", "models", multiple=True, default=["bm25"], show_default=True,
+@click.option("--model", "models", type=SOURCE, multiple=True, default=["bm25"], show_default=True,
               help='bm25, ql, jm, dense(RANKER); given several times, the runs are fused.')  # fmt: skip
 @click.option("--feedback", default="", help='For example "rm3(terms=10, docs=10, weight=0.5)".')
 @click.option(

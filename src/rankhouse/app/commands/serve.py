@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankhouse.app.given import idle
-from rankhouse.app.options import COUNT, FROM_ZERO, PATH, computing
+from rankhouse.app.options import COUNT, FROM_ZERO, LOCAL, PATH, SOURCE, FileCommand, computing
 from rankhouse.app.rankers import ComputeOptions
 from rankhouse.core.errors import MissingExtra
 
@@ -20,10 +20,11 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
 
 @click.command(
     "serve",
+    cls=FileCommand,
     epilog="Example:  rankhouse serve my.index --ranker ce='crossencoder(\"DIR\")' --judgements mine.qrels",
 )
-@click.argument("indexes", nargs=-1, metavar="[[NAME=]INDEX]...")
-@click.option("--ranker", "rankers", multiple=True, metavar="[NAME=]RANKER",
+@click.argument("indexes", nargs=-1, type=SOURCE, metavar="[[NAME=]INDEX]...")
+@click.option("--ranker", "rankers", type=SOURCE, multiple=True, metavar="[NAME=]RANKER",
               help="A ranker or an encoder; of several the first is the default.")  # fmt: skip
 @click.option("--split", default="", help="How long documents are cut.  [default: each ranker's own way]")
 @click.option("--pool", default="", help="What makes one score of passages.  [default: each ranker's own]")
@@ -32,7 +33,9 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
 @click.option(
     "--run", "runs", multiple=True, metavar="[NAME=]RUN", help="A run to compare beside the systems."
 )
-@click.option("--judgements", type=PATH, help="The qrels file that judging writes; without it nobody judges.")
+@click.option(
+    "--judgements", type=LOCAL, help="The qrels file that judging writes; without it nobody judges."
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True,
               help="The port; 0 takes a free one.")  # fmt: skip
@@ -47,9 +50,9 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
               help="The longest that a request may take.")  # fmt: skip
 @click.option("--grace", type=_SECONDS, default=30, show_default=True, metavar="SECONDS",
               help="How long requests may go on after SIGTERM.")  # fmt: skip
-@click.option("--access-log", type=PATH, metavar="FILE",
+@click.option("--access-log", type=LOCAL, metavar="FILE",
               help="A line of JSON a request; - for standard error.")  # fmt: skip
-@click.option("--audit", type=PATH, metavar="FILE",
+@click.option("--audit", type=LOCAL, metavar="FILE",
               help="Who judged, trained, tried keys.  [default: JUDGEMENTS.audit.jsonl]")  # fmt: skip
 @click.option("--mcp", is_flag=True, help="Be an assistant's tools on standard input and output instead.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")

@@ -13,7 +13,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle
-from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, SEED, FileCommand, as_json
+from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, SEED, SOURCE, FileCommand, as_json
 from rankhouse.app.run_tags import read_tag
 from rankhouse.core.corpora import read_queries, write_queries
 from rankhouse.core.errors import BadData, WrongUse
@@ -34,7 +34,7 @@ Side = Literal["train", "valid", "test", "rest"]
     cls=FileCommand,
     epilog="Example:  rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
 )
-@click.option("--queries", help="Select among these queries;")
+@click.option("--queries", type=SOURCE, help="Select among these queries;")
 @click.option("--qrels", type=PATH, help="or judgements, by query;")
 @click.option("--run", "run_path", type=PATH, help="or rankings, by query;")
 @click.option("--pairs", type=PATH, help="or labelled pairs, by query.")

@@ -9,7 +9,16 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle, with_changes
-from rankhouse.app.options import COUNT, PATH, SEED, as_json, relevant_from
+from rankhouse.app.options import (
+    COUNT,
+    GROWING_FOLDER,
+    PATH,
+    SEED,
+    SOURCE,
+    FileCommand,
+    as_json,
+    relevant_from,
+)
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
@@ -24,20 +33,25 @@ if TYPE_CHECKING:
 
 @click.command(
     "train",
+    cls=FileCommand,
     epilog="Example:  rankhouse train --ranker 'knrm(vectors=\"glove.txt\")' --index i --queries q.tsv "
     "--qrels q.qrels --run q.run --valid-queries v.tsv --valid-qrels v.qrels --valid-run v.run --out mine",
 )
-@click.option("--ranker", help='A model to begin: tk(...), knrm(...); or a checkpoint: crossencoder("DIR").')
-@click.option("--init", help="Go on teaching a ranker trained here: its folder.")
+@click.option(
+    "--ranker",
+    type=SOURCE,
+    help='A model to begin: tk(...), knrm(...); or a checkpoint: crossencoder("DIR").',
+)
+@click.option("--init", type=SOURCE, help="Go on teaching a ranker trained here: its folder.")
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
-@click.option("--queries", help="Training queries.")
+@click.option("--queries", type=SOURCE, help="Training queries.")
 @click.option("--qrels", type=PATH, help="Their judgements.")
 @click.option("--run", "run_path", type=PATH, help="A first-stage run of them; negatives come from it.")
 @click.option(
     "--pairs", type=PATH, multiple=True, help="Labelled pairs instead, as rankhouse label writes them."
 )
 @relevant_from
-@click.option("--valid-queries", help="Validation queries.")
+@click.option("--valid-queries", type=SOURCE, help="Validation queries.")
 @click.option("--valid-qrels", type=PATH, help="Their judgements.")
 @click.option("--valid-run", type=PATH, help="Their first-stage run, reranked at every validation.")
 @click.option("--depth", type=COUNT, default=100, show_default=True, help="Of validation's reranking.")
@@ -48,7 +62,9 @@ if TYPE_CHECKING:
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting: rate=1e-4, batch=32 ..."
 )
 @click.option("--seed", type=SEED, help="Of all that is drawn.  [default: 0]")
-@click.option("--out", type=PATH, required=True, help="The folder to make; given again, goes on from there.")
+@click.option(
+    "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
+)
 @as_json
 def command(
     ranker: str | None,

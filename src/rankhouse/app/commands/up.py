@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
-from rankhouse.app.options import PATH
+from rankhouse.app.options import LOCAL, PATH
 from rankhouse.core.errors import MissingExtra
 
 
 @click.command("up", epilog="Example:  rankhouse up ~/notes --open")
-@click.argument("folder", type=PATH)
+@click.argument("folder", type=LOCAL)
 @click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True,
               help="The port; 0 takes a free one.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
