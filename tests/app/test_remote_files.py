@@ -152,6 +152,32 @@ class TestStations:
         ]
         assert ranked[0] == ranked[1]
 
+    def test_slices_and_their_merge(self, run, data, copies, tmp_path):
+        pytest.importorskip("torch")
+        from rankhouse.models import bundle
+        from rankhouse.models.tk import TKDesign
+
+        design = TKDesign(min_count=1, width=16, heads=4, attention_width=8, feed_forward=24)
+        bundle.save(design.fresh([CORPUS.decode()]), tmp_path / "tk")
+        indexed(run, copies)
+        queries = ("--queries", "memory://in/queries.tsv")
+        searched = ("--index", "memory://my.index", *queries, "--out", "memory://a.run")
+        assert run("search", *searched).returncode == 0
+        asked = ("rerank", "--run", "memory://a.run", *queries, "--index", "memory://my.index",
+                 "--ranker", "tk", "--precision", "fp32", "--device", "cpu", "--threads", "1")  # fmt: skip
+        for shard in ("1/2", "2/2"):
+            done = run(*asked, "--shard", shard, "--out", f"memory://parts/{shard[0]}", "--json")
+            assert json.loads(done.stdout)["kept"] is False
+        part = json.loads(run(*asked, "--shard", "2/2", "--out", "memory://parts/2", "--json").stdout)
+        assert (part["kept"], part["part"]) == (True, "memory://parts/2")
+        assert str(copies).encode() not in data.cat("/parts/2/part.json")
+        assert run("merge", "memory://parts", "--out", "memory://whole.run").returncode == 0
+        assert run(*asked, "--out", "memory://once.run").returncode == 0
+        assert data.cat("/whole.run") == data.cat("/once.run")
+        data.pipe(f"/parts/1/{MARK}", b"afresh")
+        done = run("merge", "memory://parts", "--out", "memory://again.run")
+        assert (done.returncode, "is being written" in done.stderr) == (1, True)
+
     def test_a_question_that_looks_like_a_url_is_a_question(self, run, data, copies):
         indexed(run, copies)
         done = run("search", "--index", "memory://my.index", "--query", "memory://absent pilots", "--json")

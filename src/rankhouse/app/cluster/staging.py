@@ -67,7 +67,7 @@ def copy_of(remote: Remote, files: Listing) -> Path:
         raise MissingInput(
             f"{remote.url}: there is no such file or folder; check the name (it is case-sensitive)"
         )
-    if MARK in files:
+    if any(name.rsplit("/", 1)[-1] == MARK for name in files):
         raise MissingInput(
             f"{remote.url}: is being written, or its upload was cut off; wait for the command that writes "
             "it, or run it again"
