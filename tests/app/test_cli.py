@@ -343,3 +343,12 @@ def test_a_recipe_in_old_words_does_the_same(files, run):
         assert done.returncode == 0, done.stderr
         made.append([path.read_bytes() for path in files.glob(f"{key}.out/work/part-*/part.jsonl")])
     assert made[0] == made[1] != []
+
+
+def test_an_output_is_looked_at_before_any_input_is_read(run, tmp_path):
+    (tmp_path / "there").mkdir()
+    asked = ("--queries", "absent.tsv", "--index", "absent.index", "--run", "absent.run", "--out", "there")
+    for words in (("rerank", "--ranker", "absent"), ("label", "--rule", 'judged("absent")')):
+        done = run(*words, *asked)
+        assert done.returncode == 2
+        assert "there: is a folder, a file is to be written" in done.stderr

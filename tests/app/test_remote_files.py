@@ -140,6 +140,15 @@ class TestStations:
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["kept"].startswith("memory://my.index/")
         assert before < set(data.find("/my.index"))
+        whole = {path: data.cat(path) for path in data.find("/my.index")}
+        assert run("index", "memory://in/corpus.jsonl", "--out", "memory://other").returncode == 0
+        for shard in ("1/2", "2/2"):
+            part = ("--shard", shard, "--out", f"memory://parts/{shard[0]}")
+            done = run("encode", "--index", "memory://other", "--ranker", "memory://models/tk", *cpu, *part)
+            assert done.returncode == 0, done.stderr
+        done = run("merge", "memory://parts", "--out", "memory://other")
+        assert done.returncode == 0, done.stderr
+        assert {path.replace("/other", "/my.index"): data.cat(path) for path in data.find("/other")} == whole
         queries = ("--queries", "memory://in/queries.tsv")
         assert run("search", "--index", "memory://my.index", *queries, "--out", "a.run").returncode == 0
         asked = ("--run", "a.run", *queries, "--index", "memory://my.index", "--ranker", "memory://models/tk")

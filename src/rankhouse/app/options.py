@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
@@ -51,6 +52,11 @@ def _is_url(value: object, ctx: click.Context | None) -> TypeGuard[str]:
     return ctx.obj != PLANNED and not ctx.resilient_parsing
 
 
+def _is_slice(ctx: click.Context) -> bool:
+    """Return whether --shard was given; an option that was not is no None while options are read."""
+    return ctx.get_parameter_source("shard") is ParameterSource.COMMANDLINE
+
+
 class _InputPath(click.Path):
     """A file or folder that is read: a path, or a URL, of which the command gets a local copy's path."""
 
@@ -90,6 +96,8 @@ class _OutputPath(click.Path):
         if ctx is not None and _is_url(value, ctx):
             from rankhouse.app.cluster import transfers
 
+            if self is ADDED_TO and _is_slice(ctx):  # a slice is written elsewhere
+                return transfers.of(ctx).input(value)
             return transfers.of(ctx).output(value, ctx, is_folder=self._is_folder, reads=self._reads)
         return super().convert(value, param, ctx)
 
@@ -114,6 +122,8 @@ NEW_FOLDER = _OutputPath("append", "shard")
 """A folder that is made; what is there is fetched only to add to it, or to see a slice that is done."""
 GROWING_FOLDER = _OutputPath("")
 """A folder that a command adds to, or goes on in."""
+ADDED_TO = _OutputPath("")
+"""A folder that a command adds to, but with --shard only reads."""
 OUTPUT = _OutputPath("", is_folder=None)
 """A file, or a folder that is made or added to."""
 
@@ -134,7 +144,7 @@ class _OutputFile(click.ParamType[Path]):
 
             return transfers.of(ctx).output(value, ctx, is_folder=False)
         path = Path(value)
-        if ctx is not None and (ctx.obj == PLANNED or ctx.params.get("shard") is not None):
+        if ctx is not None and (ctx.obj == PLANNED or _is_slice(ctx)):
             return path  # with --shard it is a folder, which write_part looks after
         check_file_target(path)
         if ctx is not None and not ctx.resilient_parsing and not is_stream(path):

@@ -22,7 +22,7 @@ from rankhouse.app.encoding import (
     vectors_facts,
 )
 from rankhouse.app.given import idle
-from rankhouse.app.options import GROWING_FOLDER, PATH, SOURCE, FileCommand, as_json, computing
+from rankhouse.app.options import ADDED_TO, GROWING_FOLDER, SOURCE, FileCommand, as_json, computing
 from rankhouse.app.precomputed import Storage
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core import notation
@@ -42,7 +42,7 @@ from rankhouse.text.split import SPLITTERS
     epilog="Example:  rankhouse encode --index my.index --ranker 'biencoder(\"DIR\")' && "
     "rankhouse search --index my.index --query TEXT --model 'dense(\"DIR\")'",
 )
-@click.option("--index", "index_path", type=GROWING_FOLDER, required=True, help="The index folder.")
+@click.option("--index", "index_path", type=ADDED_TO, required=True, help="The index folder.")
 @click.option(
     "--ranker", type=SOURCE, required=True, help='A bundle folder of a TK or bi-encoder, or biencoder("DIR").'
 )
@@ -59,7 +59,7 @@ from rankhouse.text.split import SPLITTERS
 )
 @click.option("--name", default="default", show_default=True, help="Keeps several encoders' vectors apart.")
 @click.option("--overwrite", is_flag=True, help="Throw away vectors of this name that another encoder made.")
-@click.option("--out", type=PATH, help="With --shard: the part to write.")
+@click.option("--out", type=GROWING_FOLDER, help="With --shard: the part to write.")
 @sharded
 @computing
 @as_json
