@@ -108,6 +108,14 @@ class Job(Protocol):
         """Read of the inputs what says how many units there are, and which job this is."""
         ...
 
+    def unit_name(self, unit: int) -> str:
+        """Return what people call a unit: the id of a query, of a document.
+
+        Args:
+            unit: Its number, from 0.
+        """
+        ...
+
     def open(self) -> Worker:
         """Load models and index; once a process."""
         ...

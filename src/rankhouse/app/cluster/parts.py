@@ -224,14 +224,14 @@ def _still_right(folder: Path, wanted: PartManifest) -> tuple[Part | None, str]:
     except BadData as error:
         return None, f"holds a damaged part ({error.reason})"
     held = part.manifest
-    if other := _difference(held, wanted):
+    if other := difference(held, wanted):
         return None, f"holds a part of another job ({other})"
     if held.slice != wanted.slice:
         return None, f"holds {named(held.slice, held.unit, held.shard)}"
     return part, ""
 
 
-def _difference(held: PartManifest, wanted: PartManifest) -> str:
+def difference(held: PartManifest, wanted: PartManifest) -> str:
     """Say in what two jobs differ, as far as is known of both; "" where they are one."""
     if held.command != wanted.command:
         return f"it was made by {held.command}, not by {wanted.command}"
@@ -249,7 +249,7 @@ def _refuse_strangers(parts: Sequence[Part]) -> None:
     jobs = Counter(_key(part.manifest) for part in parts)
     usual = next(part for part in parts if _key(part.manifest) == jobs.most_common(1)[0][0])
     for part in parts:
-        if other := _difference(part.manifest, usual.manifest):
+        if other := difference(part.manifest, usual.manifest):
             raise BadData(
                 f"{part} is of another job than {usual.folder}: {other}; name the parts of one job only, or "
                 "make this slice again"

@@ -70,6 +70,10 @@ class RerankJob:
         identity |= {name: str(getattr(self, name)) for name in settings}
         return Survey(len(read_run(self.run)), identity)
 
+    def unit_name(self, unit: int) -> str:
+        """Return a query's id. Args: as in :class:`~rankhouse.app.cluster.jobs.Job`."""
+        return list(read_run(self.run))[unit]
+
     def open(self) -> RerankWorker:
         """Load the ranker, the run and the index."""
         return RerankWorker(self)

@@ -9,6 +9,8 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.cluster.command import run_shard, sharded
+from rankhouse.app.cluster.ray_command import run_clustered
+from rankhouse.app.cluster.ray_options import chosen, clustered
 from rankhouse.app.cluster.rerank_job import RerankJob, facts_of, spread
 from rankhouse.app.cluster.slices import Shard
 from rankhouse.app.options import FROM_ZERO, LOCAL, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 )
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
 @sharded
+@clustered
 @computing
 @as_json
 def command(
@@ -71,6 +74,7 @@ def command(
     tag: str | None,
     out: Path,
     shard: Shard | None,
+    cluster: str | None,
     precision: str,
     device: str,
     threads: int,
@@ -80,12 +84,16 @@ def command(
 
     What  rankhouse encode  kept for this very ranker (TK's words in context, token ids) is used at once.
     """
-    if shard is not None:
+    where = chosen(cluster)
+    if shard is not None or where is not None:
         job = RerankJob(
             str(run_path), queries, str(index_path), ranker, field, depth, split or "", pool or "", tail,
             alone, stored, str(cache) if cache else None, tag, precision, device, threads,
         )  # fmt: skip
-        run_shard(job, shard, out, as_json=as_json)
+        if where is not None:
+            run_clustered(job, out, where, as_json=as_json, device=device)
+        elif shard is not None:
+            run_shard(job, shard, out, as_json=as_json)
         return
     first, asked, index = read_run(run_path), read_queries(queries, field=field), Index.open(index_path)
     neural = open_ranker(ranker, ComputeOptions(precision, device, threads))

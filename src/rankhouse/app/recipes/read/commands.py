@@ -15,7 +15,9 @@ from rankhouse.app import cli
 from rankhouse.app.options import OUTPUT_FILE, PLANNED
 from rankhouse.core.errors import WrongUse
 
-NEUTRAL = frozenset({"threads", "device", "cache", "workers", "processes"})
+NEUTRAL = frozenset(
+    {"threads", "device", "cache", "workers", "processes", "cluster", "cluster_workers", "worker_cpus"}
+)
 """Options that change how fast, not what; the key of a step leaves them out."""
 
 _NOT_STEPS = frozenset({"run", "serve", "up", "doctor"})

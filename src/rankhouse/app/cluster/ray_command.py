@@ -1,0 +1,45 @@
+"""``--cluster`` on the command line: a command's work is done on Ray, and its result is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rankhouse.app import console
+from rankhouse.app.cluster.jobs import Job, MergeOptions
+from rankhouse.app.cluster.ray_options import ClusterOptions
+from rankhouse.core.errors import WrongUse
+
+
+def run_clustered(
+    job: Job,
+    out: Path,
+    cluster: ClusterOptions,
+    *,
+    as_json: bool,
+    device: str = "cpu",
+    options: MergeOptions | None = None,
+) -> None:
+    """Do a job on a cluster, and say what came of it.
+
+    Args:
+        job: The command's work.
+        out: What is to be written.
+        cluster: Where the work is done.
+        as_json: Say it for machines.
+        device: What ``--device`` says.
+        options: How the whole is put together.
+
+    Raises:
+        WrongUse: A GPU is named by its number, which each machine of a cluster has its own of.
+    """
+    from rankhouse.app.cluster.ray_execute import run_on_cluster
+
+    if device.startswith("cuda:"):
+        raise WrongUse(f"--device {device}: on a cluster every worker is given a GPU; write  --device cuda")
+    result = run_on_cluster(job, out, cluster, options or MergeOptions(), device)
+    for warning in result.warnings:
+        console.warn(warning)
+    if as_json:
+        console.emit_json(result.facts)
+    else:
+        console.say(result.sentence)

@@ -1,0 +1,164 @@
+"""Connecting to Ray: a cluster started for one command, or one that is there; Ray itself says nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from rankhouse.app.cluster.ray_options import LOCAL, ClusterOptions
+from rankhouse.core.errors import MissingExtra, RankhouseError
+
+_QUIET: Final = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+}
+_LOCAL_STORE: Final = 256 << 20  # bytes; parts are files, so little passes through Ray's memory
+_PATIENCE: Final = 5.0  # seconds until an address that nobody answers at is given up
+
+
+def load_ray() -> Any:  # noqa: ANN401 - Ray's own types change from version to version
+    """Import Ray, which then neither reports home nor talks.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtra("--cluster", "cluster") from error
+    return ray
+
+
+@contextmanager
+def ray_session(options: ClusterOptions) -> Iterator[Any]:
+    """Yield Ray, connected to the cluster as long as the block runs.
+
+    Args:
+        options: Which cluster; how many processors one that is started here should offer.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        RankhouseError: Nobody answers at the address, or a Ray or Python of another version does.
+    """
+    ray = load_ray()
+    started = False
+    try:
+        with _own_signals():
+            _connect(ray, options)
+        started = True
+        logging.getLogger("ray").setLevel(logging.CRITICAL + 1)
+        yield ray
+    finally:
+        with suppress(Exception):  # nothing that Ray does at its end may hide what ended the work
+            ray.shutdown()
+        if not started and options.address.startswith("ray://"):
+            with suppress(Exception):
+                ray.util.disconnect()
+
+
+def _connect(ray: Any, options: ClusterOptions) -> None:  # noqa: ANN401
+    quiet = {"logging_level": logging.CRITICAL + 1, "log_to_driver": False}
+    if options.address == LOCAL:
+        cpus = max(processors(), max(1, options.workers) * max(1, options.cpus))
+        ray.init("local", num_cpus=cpus, include_dashboard=False, object_store_memory=_LOCAL_STORE, **quiet)
+        return
+    _require_answer(options.address)
+    try:
+        ray.init(options.address, **quiet)
+    except Exception as error:
+        raise _refusal(options.address, error) from error
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _require_answer(address: str) -> None:
+    """Find out within seconds whether anybody listens; Ray itself would try for a minute."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+    except OSError as error:
+        raise RankhouseError(
+            f"--cluster {address}: nobody answers there ({error.strerror or error}); check the address and "
+            "that the cluster runs (ray status), or write  --cluster ray  to start one on this machine"
+        ) from error
+
+
+def _refusal(address: str, error: Exception) -> RankhouseError:
+    text = str(error).strip()
+    if "ersion mismatch" in text:
+        return RankhouseError(
+            f"--cluster {address}: another Ray or Python runs there; both must be the same, to the last "
+            f"figure: {' '.join(text.split())}"
+        )
+    advice = "" if address.startswith("ray://") else (
+        "; HOST:PORT is for machines that are nodes of the cluster, ray://HOST:10001 for all others"
+    )  # fmt: skip
+    first = next(iter(text.splitlines()), "") or type(error).__name__
+    return RankhouseError(f"--cluster {address}: cannot be joined: {first}{advice}")
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Put back the handler of SIGTERM, which Ray replaces by one of its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Capacity:
+    """What a cluster has room for.
+
+    Args:
+        ray: Ray, connected.
+        options: Workers and processors as asked.
+        device: What ``--device`` says; unless it is "cpu", each worker gets a GPU where there are any.
+        most: Processors of a worker if nothing was asked.
+    """
+
+    def __init__(self, ray: Any, options: ClusterOptions, device: str = "cpu", most: int = 4) -> None:  # noqa: ANN401
+        self._ray, self._wanted = ray, options.workers
+        nodes = self._nodes()
+        largest = int(max((node.get("CPU", 0) for node in nodes), default=0))
+        has_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
+        self.gpus = int(has_gpu and device != "cpu")
+        self.cpus = options.cpus or max(1, min(most, largest))
+        if options.workers and not options.cpus and not self.gpus:
+            share = int(sum(node.get("CPU", 0) for node in nodes)) // options.workers
+            self.cpus = max(1, min(self.cpus, share))
+
+    def _nodes(self) -> list[dict[str, float]]:
+        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+
+    def workers(self) -> int:
+        """How many workers there should be now: as asked, else as many as the living nodes have room for."""
+        if self._wanted:
+            return self._wanted
+        room = 0
+        for node in self._nodes():
+            by_gpu = int(node.get("GPU", 0)) if self.gpus else self.cpus * 1_000_000
+            room += min(int(node.get("CPU", 0)) // self.cpus, by_gpu)
+        return max(1, room)
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """What one worker takes, in Ray's words."""
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus}

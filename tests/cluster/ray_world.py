@@ -1,0 +1,187 @@
+"""Real raylets on this machine, ended whatever happens; workers that die when a test says so. Read by runpy."""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+SICK = """
+# Read by every Python that Ray starts: a worker dies, or takes its time, where the file "sick" says so.
+import importlib.abc, importlib.machinery, os, signal, sys, time
+
+NAME, FILE = "rankhouse.app.cluster.ray_worker", os.environ["RANKHOUSE_SICK"]
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != NAME:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        load = spec.loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            make = module.SliceWorker._make
+
+            def sick(self, folder, one):
+                words = open(FILE).read().split() if os.path.exists(FILE) else []
+                time.sleep(sum(float(word) for word in words[:1]))
+                if any(self._setup.job.unit_name(unit) in words[1:] for unit in range(one.start, one.stop)):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return make(self, folder, one)
+
+            module.SliceWorker._make = sick
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, Finder())
+"""
+SYSTEM = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 5000,
+    "health_check_failure_threshold": 5,
+}
+
+
+def free_port():
+    """Find a port outside Ray's own range for workers."""
+    while True:
+        port = random.randint(20000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
+
+
+def serve():
+    """Hold the cluster in a process of its own; a line asks, a line answers; ends with its standard input."""
+    warnings.simplefilter("ignore")
+    from ray.cluster_utils import Cluster
+
+    port = free_port()
+    arguments = {"num_cpus": 1, "gcs_server_port": free_port(), "ray_client_server_port": port}
+    arguments |= {"temp_dir": sys.argv[1], "_system_config": SYSTEM, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=arguments, shutdown_at_exit=True)
+    try:
+        cluster.add_node(num_cpus=1)
+        while True:
+            nodes = [cluster.head_node, *cluster.worker_nodes]
+            raylets = [one.process.pid for node in nodes for one in node.all_processes.get("raylet", [])]
+            print(json.dumps([cluster.address, port, raylets]), flush=True)
+            if sys.stdin.readline().strip() != "kill":
+                break
+            node = cluster.worker_nodes.pop()
+            node.kill_all_processes(check_alive=False, allow_graceful=False)
+            cluster.add_node(num_cpus=1)
+    finally:
+        cluster.shutdown()
+        sys.stdout.flush()
+        os._exit(0)  # Ray's own threads do not survive the end of Python
+
+
+class World:
+    """A cluster of two nodes, one processor each; the head is never killed."""
+
+    def __init__(self):
+        self.temp = Path(tempfile.mkdtemp(prefix="rh-ray.", dir="/tmp"))
+        (self.temp / "sitecustomize.py").write_text(SICK)
+        self.sick_file = self.temp / "sick"
+        quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+        self.environment = os.environ | quiet | {"OMP_NUM_THREADS": "1"}
+        path = [str(self.temp), *filter(None, [os.environ.get("PYTHONPATH")])]
+        sickly = {"RANKHOUSE_SICK": str(self.sick_file), "PYTHONPATH": os.pathsep.join(path)}
+        self.nodes_environment = self.environment | sickly
+        self._host = subprocess.Popen(
+            [sys.executable, __file__, str(self.temp)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(self.temp / "host.log").open("w"),
+            env=self.nodes_environment,
+            text=True,
+        )
+        self._read()
+
+    def _read(self):
+        for line in self._host.stdout:
+            if line.startswith("["):
+                self.address, self.client_port, self.raylets = json.loads(line)
+                return
+        log = (self.temp / "host.log").read_text()
+        self.stop()
+        raise RuntimeError(log[-2000:])
+
+    def sick(self, seconds=0.0, *units):
+        """Let every slice take so many seconds more, and let those with one of these units die."""
+        self.sick_file.write_text(" ".join([str(seconds), *units]))
+
+    def workers(self):
+        """Return the processes of this cluster's workers that have a job."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent in self.raylets and (folder / "cmdline").read_bytes().startswith(b"ray::RankhouseWorker"):
+                    found.append(int(folder.name))
+        return found
+
+    def kill_worker(self):
+        """Kill some worker; whether there was one."""
+        workers = self.workers()
+        if workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(random.choice(workers), signal.SIGKILL)
+        return bool(workers)
+
+    def kill_node(self):
+        """Kill the second node with all its processes; a new one comes."""
+        self._host.stdin.write("kill\n")
+        self._host.stdin.flush()
+        self._read()
+
+    def command(self, folder, *arguments):
+        """Start the program on this cluster."""
+        words = [sys.executable, "-m", "rankhouse.app.cli", *map(str, arguments)]
+        words += ["--cluster", self.address]
+        log = (Path(folder) / "log.txt").open("w")
+        with log:
+            return subprocess.Popen(words, cwd=folder, stdout=log, stderr=log, env=self.environment)
+
+    def stop(self):
+        """End every process of the cluster."""
+        with contextlib.suppress(OSError):
+            self._host.stdin.close()
+        try:
+            self._host.wait(60)
+        except subprocess.TimeoutExpired:
+            self._host.kill()
+        self._host.stdout.close()
+        shutil.rmtree(self.temp, ignore_errors=True)
+
+
+def parts_of(out):
+    """Count the finished parts beside an output."""
+    return len(list(Path(f"{out}.parts").glob("*/part.json")))
+
+
+def wait_for_parts(out, count, process, limit=120):
+    """Wait until so many parts are finished, or the command has ended; whether it is still running."""
+    until = time.monotonic() + limit
+    while parts_of(out) < count and process.poll() is None:
+        assert time.monotonic() < until, f"{out}: {parts_of(out)} of {count} parts after {limit} s"
+        time.sleep(0.01)
+    return process.poll() is None
+
+
+if __name__ == "__main__":
+    serve()

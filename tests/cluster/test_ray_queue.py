@@ -1,0 +1,84 @@
+"""The queue of slices: whatever dies, every unit is done once, and what kills its workers is found alone."""
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankhouse.app.cluster.ray_options import read_address
+from rankhouse.app.cluster.ray_queue import TRIES, SliceQueue, gaps
+from rankhouse.app.cluster.slices import Slice
+from rankhouse.core.errors import WrongUse
+
+
+@given(total=st.integers(1, 300), most=st.integers(1, 40), data=st.data())
+def test_every_unit_is_done_once_and_the_poisoned_are_named(total, most, data):
+    poison = data.draw(st.sets(st.integers(0, total - 1), max_size=4))
+    chance = random.Random(data.draw(st.integers(0, 9)))
+    queue, done = SliceQueue([Slice(0, total, total)], most), []
+    deaths, bad_luck = 0, 5
+    while len(queue):
+        one = queue.take()
+        assert queue.at_work == {one}
+        if poison.intersection(range(one.start, one.stop)):
+            queue.died(one, "killed")
+            deaths += 1
+        elif bad_luck and chance.random() < 0.1:  # it dies of something else
+            bad_luck -= 1
+            queue.died(one, "killed")
+        else:
+            done += range(one.start, one.stop)
+            queue.done(one)
+    named = {gone.unit for gone in queue.poisoned}
+    assert named == poison
+    assert sorted(done) == [unit for unit in range(total) if unit not in poison]
+    steps = max(1, most.bit_length())
+    assert deaths <= len(poison) * (2 * TRIES + 2 * steps)
+
+
+def test_a_unit_alone_is_given_three_tries():
+    queue = SliceQueue([Slice(0, 1, 1)], 10)
+    for left in (2, 1, 0):
+        queue.died(queue.take(), "killed")
+        assert len(queue) == (1 if left else 0)
+    assert queue.poisoned == [(0, "killed")]
+
+
+def test_a_slice_given_back_has_lost_no_try():
+    queue = SliceQueue([Slice(0, 1, 1)], 10)
+    for _ in range(9):
+        queue.give_back(queue.take())
+    assert queue.waiting == 1
+    assert not queue.poisoned
+
+
+@given(st.sets(st.integers(0, 60), min_size=0, max_size=12))
+def test_gaps_are_what_is_left(edges):
+    points = sorted({0, 60, *edges})
+    stretches = [Slice(a, b, 60) for a, b in pairwise(points)]
+    done, left = stretches[::2], stretches[1::2]
+    assert gaps(random.Random(1).sample(done, len(done)), 60) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("ray", "local"),
+        ("ray://head", "ray://head:10001"),
+        ("ray://10.0.0.1:7000", "ray://10.0.0.1:7000"),
+        ("head.example:6379", "head.example:6379"),
+        ("[::1]:6379", "[::1]:6379"),
+    ],
+)
+def test_addresses(text, address):
+    assert read_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "auto", "Ray", "dask://x:1", "head", "head:0", "head:99999", "a b:1", "ray:"]
+)
+def test_what_is_no_address(text):
+    with pytest.raises(WrongUse, match="names no cluster; write  ray "):
+        read_address(text)
