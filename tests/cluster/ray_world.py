@@ -1,4 +1,4 @@
-"""Real raylets on this machine, ended whatever happens; workers that die when a test says so. Read by runpy."""
+"""Real raylets on this machine, ended whatever happens; workers that die when told to. Read by runpy."""
 
 import contextlib
 import json
@@ -102,14 +102,11 @@ class World:
         path = [str(self.temp), *filter(None, [os.environ.get("PYTHONPATH")])]
         sickly = {"RANKHOUSE_SICK": str(self.sick_file), "PYTHONPATH": os.pathsep.join(path)}
         self.nodes_environment = self.environment | sickly
-        self._host = subprocess.Popen(
-            [sys.executable, __file__, str(self.temp)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(self.temp / "host.log").open("w"),
-            env=self.nodes_environment,
-            text=True,
-        )
+        words, pipe = [sys.executable, __file__, str(self.temp)], subprocess.PIPE
+        with (self.temp / "host.log").open("w") as log:
+            self._host = subprocess.Popen(
+                words, stdin=pipe, stdout=pipe, stderr=log, env=self.nodes_environment, text=True
+            )
         self._read()
 
     def _read(self):
@@ -131,23 +128,21 @@ class World:
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent in self.raylets and (folder / "cmdline").read_bytes().startswith(b"ray::RankhouseWorker"):
+                if parent in self.raylets and (folder / "cmdline").read_bytes().startswith(
+                    b"ray::RankhouseWorker"
+                ):
                     found.append(int(folder.name))
         return found
 
-    def kill_worker(self):
-        """Kill some worker; whether there was one."""
-        workers = self.workers()
-        if workers:
+    def kill(self, what):
+        """Kill some worker, or the second node with all its processes, in whose place a new one comes."""
+        if what == "node":
+            self._host.stdin.write("kill\n")
+            self._host.stdin.flush()
+            self._read()
+        elif workers := self.workers():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(random.choice(workers), signal.SIGKILL)
-        return bool(workers)
-
-    def kill_node(self):
-        """Kill the second node with all its processes; a new one comes."""
-        self._host.stdin.write("kill\n")
-        self._host.stdin.flush()
-        self._read()
 
     def command(self, folder, *arguments):
         """Start the program on this cluster."""

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import signal
 import time
 from pathlib import Path
 from runpy import run_path
@@ -10,13 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
+pytest.importorskip("torch")
 tools = SimpleNamespace(**run_path(str(Path(__file__).with_name("ray_world.py"))))
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
+FIRST = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"]
+KILLS = ["worker", "worker", "node", "command", "command"]
 
 
 @pytest.fixture(scope="module")
 def cluster():
     """Two real nodes; skips where Ray cannot start."""
+    pytest.importorskip("ray")
     try:
         world = tools.World()
     except RuntimeError as error:
@@ -26,42 +29,67 @@ def cluster():
 
 
 @pytest.fixture
-def jobs(knrm, done):
-    """Command -> (its words, its output here, its output on the cluster)."""
-    first = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"]
-    rerank = ["rerank", *first, "--ranker", knrm, "--split", "words(16)", *CPU]
-    return {"rerank": (rerank, "whole.run", "new.run")}
+def jobs(knrm, world, done):
+    """Command -> (its words, what it writes by itself and what on the cluster); the first is written."""
+    from rankhouse.models import bundle
+    from rankhouse.models.tk import TKDesign
+
+    design = TKDesign(words="whitespace", min_count=1, width=12, heads=2)
+    bundle.save(design.fresh([document.text for document in world], seed=1), Path("tk"))
+
+    def make(name):
+        if name == "encode":
+            words, out = ["encode", "--ranker", "tk", "--split", "words(16)", *CPU, "--index"], "new.index"
+            shutil.copytree("my.index", out)
+            whole = "my.index"
+        else:
+            words, whole, out = ["rerank", *FIRST, "--ranker", knrm, *CPU, "--out"], "whole.run", "new.run"
+        done(*words, whole)
+        return [*words, out], whole, out
+
+    return make
 
 
-KILLS = ["worker", "worker", "node", "command", "command"]
-
-
-@pytest.mark.parametrize("name", ["rerank"])
-def test_killed_at_random_points_it_gives_the_same_bytes(name, jobs, done, contents, cluster, tmp_path):
-    words, whole, out = jobs[name]
-    done(*words, "--out", whole)
+@pytest.mark.parametrize("name", ["encode", "rerank"])
+def test_killed_at_random_points_it_gives_the_same_bytes(name, jobs, contents, cluster, tmp_path):
+    words, whole, out = jobs(name)
     cluster.sick(0.15)
-    kills = random.sample(KILLS, len(KILLS))
-    points = sorted(random.choices(range(10), k=len(kills)))
-    story = list(zip(kills, points, strict=True))
-    process = cluster.command(tmp_path, *words, "--out", out)
+    story = list(
+        zip(random.sample(KILLS, len(KILLS)), sorted(random.choices(range(9), k=len(KILLS))), strict=True)
+    )
+    process = cluster.command(tmp_path, *words)
     try:
         for kill, point in story:
             if not tools.wait_for_parts(out, point, process):
                 break
             time.sleep(random.random() / 4)
             if kill == "command":
-                process.send_signal(signal.SIGKILL)
+                process.kill()
                 process.wait()
-                before = tools.parts_of(out)
-                process = cluster.command(tmp_path, *words, "--out", out)
-            elif kill == "worker":
-                cluster.kill_worker()
+                process = cluster.command(tmp_path, *words)
             else:
-                cluster.kill_node()
+                cluster.kill(kill)
         assert process.wait(180) == 0, (story, Path("log.txt").read_text())
     finally:
         process.kill()
+        process.wait()
     assert contents(out) == contents(whole), story
     assert not Path(f"{out}.parts").exists()
-    assert "Traceback" not in Path("log.txt").read_text()
+
+
+@pytest.mark.parametrize(("name", "sick"), [("encode", ["d29"]), ("rerank", ["q0", "q3"])])
+def test_what_kills_every_worker_is_named_and_the_rest_is_done(name, sick, jobs, contents, cluster, tmp_path):
+    words, whole, out = jobs(name)
+    before = contents(out) if Path(out).exists() else None
+    cluster.sick(0, *sick)
+    assert cluster.command(tmp_path, *words).wait(240) == 1
+    said = Path("log.txt").read_text()
+    units = 40 if name == "encode" else 9
+    assert f"{len(sick)} of {units} " in said
+    assert f"killed 3 workers each: {', '.join(sick)} (" in said
+    assert "give the same command again" in said
+    assert (contents(out) if Path(out).exists() else None) == before  # nothing half-written
+    cluster.sick(0)
+    assert cluster.command(tmp_path, *words).wait(120) == 0
+    assert f"{units - len(sick)} of {units} " in Path("log.txt").read_text()  # were done before
+    assert contents(out) == contents(whole)

@@ -90,6 +90,10 @@ class EncodeJob:
         settings = ("tokens", "split", "pool", "dtype", "name", "precision")
         return Survey(len(index), identity | {name: str(getattr(self, name)) for name in settings})
 
+    def unit_name(self, unit: int) -> str:
+        """Return a document's id. Args: as in :class:`~rankhouse.app.cluster.jobs.Job`."""
+        return next(iter(Index.open(self.index).documents.stream(unit, unit + 1))).id
+
     def open(self) -> EncodeWorker:
         """Load the ranker and the index."""
         return EncodeWorker(self)
@@ -140,7 +144,10 @@ class EncodeWorker:
     def found(self) -> Found:
         """The ranker, and what it computes on."""
         ranker = self._encoding.ranker
-        return {"ranker's weights": ranker.fingerprint, "device in use": ranker.compute.device.type}
+        device, precision = ranker.compute.device.type, ranker.compute.precision
+        return {
+            "ranker's weights": ranker.fingerprint, "device in use": device, "precision in use": precision
+        }  # fmt: skip
 
     def run(self, part: Slice, folder: Path, progress: Progress) -> None:
         """Encode the documents of a slice. Args: as in :class:`~rankhouse.app.cluster.jobs.Worker`."""

@@ -18,6 +18,7 @@ def run_clustered(
     as_json: bool,
     device: str = "cpu",
     options: MergeOptions | None = None,
+    tell: bool = True,
 ) -> None:
     """Do a job on a cluster, and say what came of it.
 
@@ -28,6 +29,7 @@ def run_clustered(
         as_json: Say it for machines.
         device: What ``--device`` says.
         options: How the whole is put together.
+        tell: Whether this is all that the command has to do.
 
     Raises:
         WrongUse: A GPU is named by its number, which each machine of a cluster has its own of.
@@ -39,6 +41,8 @@ def run_clustered(
     result = run_on_cluster(job, out, cluster, options or MergeOptions(), device)
     for warning in result.warnings:
         console.warn(warning)
+    if not tell:
+        return
     if as_json:
         console.emit_json(result.facts)
     else:

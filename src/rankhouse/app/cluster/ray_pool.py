@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rankhouse import __version__
 from rankhouse.app import console
+from rankhouse.app.cluster.parts import Found
 from rankhouse.app.cluster.ray_actor import actor_class
 from rankhouse.app.cluster.ray_queue import SliceQueue
 from rankhouse.app.cluster.ray_receive import Receiver
@@ -60,6 +61,7 @@ class Pool:
         self._hired: list[_Hired] = []
         self._finished = 0.0
         self._full: list[Outcome] = []
+        self._found: Found = {}
         self._stillborn = 0
         self._last_seen = time.monotonic()
 
@@ -136,6 +138,14 @@ class Pool:
         if outcome.state == "full":
             self._retire(hired, outcome)
             return
+        self._found = self._found or outcome.found
+        for name, value in outcome.found.items():
+            if (other := self._found.get(name, value)) != value:
+                raise RankhouseError(
+                    f'machines there differ: {name} is "{other}" on one and "{value}" on another, so '
+                    "the result would depend on who does what; say which one (--precision, --device), or use "
+                    "machines that are alike"
+                )
         self._stillborn, hired.ready = 0, True
 
     def _ran(self, hired: _Hired, one: Slice, outcome: Outcome, queue: SliceQueue) -> None:

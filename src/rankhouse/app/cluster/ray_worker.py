@@ -11,10 +11,12 @@ import traceback
 import warnings
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import rankhouse.core.errors as house
 from rankhouse.app.cluster.jobs import Job, Survey, Worker, make_part, part_of
+from rankhouse.app.cluster.parts import Found
 from rankhouse.app.cluster.slices import Slice
 from rankhouse.core.errors import OutputFailed, RankhouseError, RankhouseWarning, WrongUse
 from rankhouse.core.locks import only_writer
@@ -35,6 +37,7 @@ class Outcome(NamedTuple):
         trace: Where it came from, for errors that are nobody's on purpose.
         shared: Whether the worker sees the folder of parts.
         files: Name and size of what has to be sent, of a part written elsewhere.
+        found: What the worker found to depend on: the ranker's weights, the precision it computes in.
         warned: Warnings on the way.
     """
 
@@ -44,6 +47,7 @@ class Outcome(NamedTuple):
     trace: str = ""
     shared: bool = True
     files: tuple[tuple[str, int], ...] = ()
+    found: Found = MappingProxyType({})
     warned: tuple[str, ...] = ()
 
     def error(self) -> Exception:
@@ -111,7 +115,7 @@ class SliceWorker:
             self._worker = setup.job.open()
         except Exception as error:  # noqa: BLE001 - told to the one who asked
             return ended_by(error)
-        return Outcome("done", shared=self._shared)
+        return Outcome("done", shared=self._shared, found=dict(self._worker.found))
 
     def run(self, one: Slice) -> Outcome:
         """Do one slice; its part is in the folder of parts, or waits here to be sent."""

@@ -121,6 +121,7 @@ class RerankWorker:
         return {
             "ranker's weights": self.ranker.fingerprint,
             "device in use": compute.device.type,
+            "precision in use": compute.precision,
             "kept by encode": self._store,
         }
 

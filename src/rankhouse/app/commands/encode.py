@@ -11,6 +11,9 @@ import click
 from rankhouse.app import console
 from rankhouse.app.cluster.command import run_shard, sharded
 from rankhouse.app.cluster.encode_job import EncodeJob
+from rankhouse.app.cluster.jobs import MergeOptions
+from rankhouse.app.cluster.ray_command import run_clustered
+from rankhouse.app.cluster.ray_options import chosen, clustered
 from rankhouse.app.cluster.slices import Shard
 from rankhouse.app.encoding import (
     Encoding,
@@ -61,6 +64,7 @@ from rankhouse.text.split import SPLITTERS
 @click.option("--overwrite", is_flag=True, help="Throw away vectors of this name that another encoder made.")
 @click.option("--out", type=GROWING_FOLDER, help="With --shard: the part to write.")
 @sharded
+@clustered
 @computing
 @as_json
 def command(
@@ -75,6 +79,7 @@ def command(
     overwrite: bool,
     out: Path | None,
     shard: Shard | None,
+    cluster: str | None,
     precision: str,
     device: str,
     threads: int,
@@ -91,11 +96,18 @@ def command(
     notation.make(pool, POOLS, "pool")
     if vectors:
         notation.make(vectors, STRUCTURES, "vector structure")
+    job = EncodeJob(str(index_path), ranker, tokens, split, pool, dtype, name, precision, device, threads)
     if shard is not None:
-        job = EncodeJob(str(index_path), ranker, tokens, split, pool, dtype, name, precision, device, threads)
         run_shard(job, shard, _part_folder(out, vectors), as_json=as_json)
         return
     idle("without --shard, what is encoded goes into the index", "out")
+    if (where := chosen(cluster)) is not None:
+        merging = MergeOptions(overwrite)
+        run_clustered(
+            job, index_path, where, as_json=as_json, device=device, options=merging, tell=not vectors
+        )
+        if not vectors:
+            return  # a structure is built here, over what is encoded now
     opened = open_ranker(ranker, ComputeOptions(precision, device, threads))
     encoding = Encoding(opened, split, pool, dtype, tokens, overwrite)
     if vectors and not encoding.is_dense:
