@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rankhouse.core.files import as_text, numbered_lines
 
 if TYPE_CHECKING:
+    from rankhouse.models.duot5 import DuoT5Ranker
     from rankhouse.models.ranker import NeuralRanker
 
 USUAL = "rankhouse"
@@ -26,9 +27,9 @@ def read_tag(path: Path) -> str:
     return USUAL
 
 
-def ranker_tag(ranker: NeuralRanker) -> str:
+def ranker_tag(ranker: NeuralRanker | DuoT5Ranker) -> str:
     """Return the tag of a run that a ranker ordered: its family and eight digits of its fingerprint."""
-    return f"{ranker.model.family}-{ranker.fingerprint[:8]}"
+    return f"{ranker.family}-{ranker.fingerprint[:8]}"
 
 
 def tagged_fingerprint(tag: str) -> str:

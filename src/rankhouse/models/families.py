@@ -14,6 +14,7 @@ from rankhouse.models.conv_knrm import ConvKNRM, ConvKNRMDesign
 from rankhouse.models.crossencoder import CrossEncoder, open_crossencoder
 from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.drmm import DRMM, DRMMDesign
+from rankhouse.models.duot5 import open_duot5
 from rankhouse.models.knrm import KNRM, KNRMDesign
 from rankhouse.models.matchpyramid import MatchPyramid, MatchPyramidDesign
 from rankhouse.models.monot5 import MonoT5, open_monot5
@@ -75,6 +76,10 @@ DESIGNS = {name: family.design for name, family in FAMILIES.items() if family.de
 """Families that are trained from the start here: name -> what its notation makes."""
 
 
+PAIRWISE = {"duot5": open_duot5}
+"""Families that compare passages two by two, so that they order lists and score no pairs."""
+
+
 def open_model(spec: str) -> Model[Any]:
     """Open a published checkpoint by its family's notation: ``crossencoder("DIR", scale="logit")``.
 
@@ -87,5 +92,10 @@ def open_model(spec: str) -> Model[Any]:
         raise WrongUse(
             f"{spec}: a {name} is not published, it is trained: run  rankhouse train --ranker '{spec}' ... "
             "--out DIR ; the folder it makes is the ranker"
+        )
+    if name in PAIRWISE:
+        raise WrongUse(
+            f"{spec}: {name} compares the documents of a list two by two and scores no single pair; give it "
+            "to rerank, behind a ranker that does"
         )
     return make(spec, PUBLISHED, "family of published rankers")

@@ -50,6 +50,11 @@ class NeuralRanker:
         return f"<{self.model.family} ranker, {compute}, fingerprint {self.fingerprint[:8]}>"
 
     @property
+    def family(self) -> str:
+        """Name in the table of families."""
+        return self.model.family
+
+    @property
     def max_length(self) -> int:
         """Most tokens a pair may have before its passage is shortened."""
         return int(self.model.policy["max_length"])

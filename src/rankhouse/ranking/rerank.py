@@ -65,7 +65,7 @@ def rerank(
     plan, report = plan or Plan(), Report() if report is None else report
     scale = plan.pool.check(ranker)
     _warn_of_trap(plan.pool, scale)
-    texts = _texts(run, queries, report)
+    texts = query_texts(run, queries, report)
     before = _hits(ranker)
     documents_read = candidates(run, texts, documents, plan, report)
     counter = Counter(progress, sum(min(plan.depth, len(run[query_id].scores)) for query_id in run))
@@ -77,13 +77,13 @@ def rerank(
         }
         report.queries += bool(pooled)
         report.cached = _hits(ranker) - before
-        doc_ids[query_id], scores[query_id] = _settled(run[query_id], pooled, plan)
+        doc_ids[query_id], scores[query_id] = settled(run[query_id], pooled, plan)
     for query_id in run:
         if query_id not in doc_ids:  # no documents, or depth 0
-            doc_ids[query_id], scores[query_id] = _settled(run[query_id], {}, plan)
+            doc_ids[query_id], scores[query_id] = settled(run[query_id], {}, plan)
         report.tail += max(0, len(run[query_id].scores) - plan.depth)
     report.cached = _hits(ranker) - before
-    _warn_of_losses(report)
+    warn_of_losses(report)
     return Run.from_columns(list(run), [doc_ids[q] for q in run], [scores[q] for q in run])
 
 
@@ -91,7 +91,18 @@ def _query_id(done: tuple[Candidate, FloatArray]) -> str:
     return done[0].query.id
 
 
-def _texts(run: Run, queries: Iterable[Query], report: Report) -> dict[str, Query]:
+def query_texts(run: Run, queries: Iterable[Query], report: Report) -> dict[str, Query]:
+    """Return the queries of a run by id.
+
+    Args:
+        run: The first stage.
+        queries: Texts of its queries.
+        report: Told of queries that the run does not have.
+
+    Raises:
+        BadData: A query of the run has no text.
+        DuplicateId: Two queries have one id.
+    """
     texts = by_id(queries)
     require_texts([query_id for query_id in run if len(run[query_id].scores)], texts)
     report.queries_not_in_run = [q for q in texts if q not in run]
@@ -113,8 +124,14 @@ def _pooled(pool: Pool, scale: str, one: Candidate, scores: FloatArray) -> float
     return value
 
 
-def _settled(ranking: Ranking, pooled: dict[str, float], plan: Plan) -> tuple[Sequence[str], FloatArray]:
-    """Put a query's ranking together: the scored, the tail, the lost."""
+def settled(ranking: Ranking, pooled: dict[str, float], plan: Plan) -> tuple[Sequence[str], FloatArray]:
+    """Put a query's ranking together: the scored, the tail, the lost.
+
+    Args:
+        ranking: The first stage's.
+        pooled: Document -> its new score.
+        plan: Depth, and what becomes of the tail.
+    """
     end = len(ranking.doc_ids) if plan.tail == "keep" else plan.depth
     if not pooled:
         return ranking.doc_ids[:end], ranking.scores[:end]
@@ -144,7 +161,8 @@ def _warn_of_trap(pool: Pool, scale: str) -> None:
         )
 
 
-def _warn_of_losses(report: Report) -> None:
+def warn_of_losses(report: Report) -> None:
+    """Warn of documents that could not be read."""
     if report.unknown:
         hint = "" if report.documents else "; is this the index the run was made on?"
         _warn(

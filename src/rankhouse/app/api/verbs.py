@@ -26,6 +26,8 @@ from rankhouse.app.api.inputs import (
 )
 from rankhouse.app.api.rankers import as_ranker, open_ranker
 from rankhouse.app.fusion import Tuning, fusion_method
+from rankhouse.app.pairwise import is_pairwise, open_pairwise
+from rankhouse.app.rankers import ComputeOptions
 from rankhouse.app.reranking import RerankOptions, rerank_with
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
@@ -43,6 +45,7 @@ from rankhouse.labels.label import LabelResult
 from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
+from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ def rerank(
     *,
     split: str = "",
     pool: str = "",
-    depth: int = 1000,
+    depth: int | None = None,
     tail: Literal["keep", "drop"] = "keep",
     cache: PathLike | None = None,
 ) -> Run:
@@ -83,7 +86,7 @@ def rerank(
             as what the index stores for this ranker was cut.
         pool: What makes one score of a document's passages: ``max``, ``first``, ``sum``, ``mean`` ...; "" for
             max, or as stored.
-        depth: How many documents a query are read.
+        depth: How many documents a query are read; None: 1000, and 50 for duot5, which compares every two.
         tail: Whether documents below the depth are kept, in their order.
         cache: A folder in which scores are kept for the next time.
 
@@ -91,7 +94,14 @@ def rerank(
         WrongUse: An unknown splitter, pool or family.
         BadData: A query of the run without a text.
     """
-    options = RerankOptions(split, pool, depth, tail, cache=as_path(cache, "cache") if cache else None)
+    if isinstance(ranker, str) and is_pairwise(ranker):
+        if pool or cache:
+            raise WrongUse(f"{ranker}: compares documents two by two; pool and cache have no meaning for it")
+        system = open_pairwise(ranker, ComputeOptions())
+        plan = system.plan(RerankOptions(split, depth=PAIRWISE_DEPTH if depth is None else depth, tail=tail))
+        return system.rerank(as_run(run), as_queries(queries), as_index(index), plan).run
+    folder = as_path(cache, "cache") if cache else None
+    options = RerankOptions(split, pool, 1000 if depth is None else depth, tail, cache=folder)
     return rerank_with(as_ranker(ranker), as_run(run), as_queries(queries), as_index(index), options).run
 
 

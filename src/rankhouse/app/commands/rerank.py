@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,17 +14,25 @@ from rankhouse.app.cluster.ray_command import run_clustered
 from rankhouse.app.cluster.ray_options import chosen, clustered
 from rankhouse.app.cluster.rerank_job import RerankJob, facts_of, spread
 from rankhouse.app.cluster.slices import Shard
+from rankhouse.app.given import idle, was_given
 from rankhouse.app.options import FROM_ZERO, LOCAL, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
+from rankhouse.app.pairwise import PairwiseSystem, is_pairwise, open_pairwise
 from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.app.reranking import RerankOptions, rerank_with
+from rankhouse.app.reranking import RerankOptions, RerankResult, rerank_with
 from rankhouse.app.run_tags import ranker_tag
 from rankhouse.core.corpora import read_queries
+from rankhouse.core.nouns import Query
+from rankhouse.core.run import Run
 from rankhouse.core.trec import read_run, write_run
 from rankhouse.index.index import Index
+from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
+from rankhouse.ranking.pairwise import comparisons
 from rankhouse.ranking.rerank_plan import Report
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
+
+_OF_PAIRS = ("pool", "stored", "alone", "cache", "shard", "cluster")
 
 
 @click.command(
@@ -39,7 +48,8 @@ if TYPE_CHECKING:
 @click.option(
     "--ranker", type=SOURCE, required=True, help='A bundle folder, monot5("DIR"), crossencoder("DIR") ...'
 )
-@click.option("--depth", type=FROM_ZERO, default=1000, show_default=True, help="Documents read a query.")
+@click.option("--depth", type=FROM_ZERO, default=1000, show_default=True,
+              help="Documents read a query; 50 by default for duot5.")  # fmt: skip
 @click.option(
     "--split", help='"sentences(10, 5)", "words(100)" ...  [default: whole; as kept, where encode kept it]'
 )
@@ -84,6 +94,8 @@ def command(
 
     What  rankhouse encode  kept for this very ranker (TK's words in context, token ids) is used at once.
     """
+    if is_pairwise(ranker):
+        idle("documents are compared two by two, from their texts", *_OF_PAIRS)
     where = chosen(cluster)
     if shard is not None or where is not None:
         job = RerankJob(
@@ -96,6 +108,13 @@ def command(
             run_shard(job, shard, out, as_json=as_json)
         return
     first, asked, index = read_run(run_path), read_queries(queries, field=field), Index.open(index_path)
+    if is_pairwise(ranker):
+        options = RerankOptions(split or "", depth=depth if was_given("depth") else PAIRWISE_DEPTH, tail=tail)
+        system = open_pairwise(ranker, ComputeOptions(precision, device, threads))
+        result = _compared(system, first, asked, index, options)
+        write_run(result.run, out, tag or ranker_tag(system.ranker))
+        _tell_compared(system, result, out, as_json=as_json)
+        return
     neural = open_ranker(ranker, ComputeOptions(precision, device, threads))
     options = RerankOptions(split or "", pool or "", depth, tail, alone=alone, stored=stored, cache=cache)
     total = sum(min(depth, len(ranking.doc_ids)) for ranking in first.values())
@@ -132,3 +151,34 @@ def _tell(report: Report, seconds: float, out: Path) -> None:
 
 def _unread(neural: NeuralRanker) -> dict[str, int]:
     return {"truncated": neural.report.truncated, "tokens_lost": neural.report.tokens_lost}
+
+
+def _compared(
+    system: PairwiseSystem, first: Run, asked: Sequence[Query], index: Index, options: RerankOptions
+) -> RerankResult:
+    plan, total = system.plan(options), comparisons(first, options.depth)
+    console.say(
+        f"{total:,} comparisons: up to {options.depth:,} documents of each of {len(first):,} queries, every "
+        "two of them in both orders"
+    )
+    with console.progress("comparing", total) as show:
+        return system.rerank(first, asked, index, plan, show)
+
+
+def _tell_compared(system: PairwiseSystem, result: RerankResult, out: Path, *, as_json: bool) -> None:
+    report, seen = result.report, system.ranker.report
+    if seen.truncated:
+        console.warn(
+            f"{seen.truncated:,} of {seen.seen:,} comparisons did not fit into {system.ranker.max_length} "
+            f"tokens; {seen.tokens_lost:,} tokens were not read (cut passages with --split, and name the "
+            'ranker that chooses one of each document: duot5("DIR", passages=RANKER))'
+        )
+    if as_json:
+        lost = {"truncated": seen.truncated, "tokens_lost": seen.tokens_lost}
+        console.emit_json({"run": str(out)} | facts_of(result) | lost)
+        return
+    rate = report.passages / max(result.seconds, 1e-9)
+    console.say(
+        f"{report.queries:,} queries, {report.documents:,} documents in {report.passages:,} comparisons in "
+        f"{result.seconds:.2f} s ({rate:,.0f} a second); written to {out}"
+    )
