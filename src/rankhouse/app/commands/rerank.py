@@ -94,8 +94,7 @@ def command(
 
     What  rankhouse encode  kept for this very ranker (TK's words in context, token ids) is used at once.
     """
-    if is_pairwise(ranker):
-        idle("documents are compared two by two, from their texts", *_OF_PAIRS)
+    _refuse_idle(ranker)
     where = chosen(cluster)
     if shard is not None or where is not None:
         job = RerankJob(
@@ -108,14 +107,12 @@ def command(
             run_shard(job, shard, out, as_json=as_json)
         return
     first, asked, index = read_run(run_path), read_queries(queries, field=field), Index.open(index_path)
+    compute = ComputeOptions(precision, device, threads)
     if is_pairwise(ranker):
         options = RerankOptions(split or "", depth=depth if was_given("depth") else PAIRWISE_DEPTH, tail=tail)
-        system = open_pairwise(ranker, ComputeOptions(precision, device, threads))
-        result = _compared(system, first, asked, index, options)
-        write_run(result.run, out, tag or ranker_tag(system.ranker))
-        _tell_compared(system, result, out, as_json=as_json)
+        _compare(open_pairwise(ranker, compute), (first, asked, index), options, out, tag or "", as_json)
         return
-    neural = open_ranker(ranker, ComputeOptions(precision, device, threads))
+    neural = open_ranker(ranker, compute)
     options = RerankOptions(split or "", pool or "", depth, tail, alone=alone, stored=stored, cache=cache)
     total = sum(min(depth, len(ranking.doc_ids)) for ranking in first.values())
     with console.progress("reranking", total) as show:
@@ -153,16 +150,30 @@ def _unread(neural: NeuralRanker) -> dict[str, int]:
     return {"truncated": neural.report.truncated, "tokens_lost": neural.report.tokens_lost}
 
 
-def _compared(
-    system: PairwiseSystem, first: Run, asked: Sequence[Query], index: Index, options: RerankOptions
-) -> RerankResult:
-    plan, total = system.plan(options), comparisons(first, options.depth)
+def _refuse_idle(ranker: str) -> None:
+    """Refuse what has no meaning for a ranker that compares."""
+    if is_pairwise(ranker):
+        idle("documents are compared two by two, from their texts", *_OF_PAIRS)
+
+
+def _compare(
+    system: PairwiseSystem,
+    stage: tuple[Run, Sequence[Query], Index],
+    options: RerankOptions,
+    out: Path,
+    tag: str,
+    as_json: bool,
+) -> None:
+    """Rerank by comparisons, whose number is said first, and write the run."""
+    plan, total = system.plan(options), comparisons(stage[0], options.depth)
     console.say(
-        f"{total:,} comparisons: up to {options.depth:,} documents of each of {len(first):,} queries, every "
+        f"{total:,} comparisons: up to {options.depth:,} documents of each of {len(stage[0]):,} queries, every "
         "two of them in both orders"
     )
     with console.progress("comparing", total) as show:
-        return system.rerank(first, asked, index, plan, show)
+        result = system.rerank(*stage, plan, show)
+    write_run(result.run, out, tag or ranker_tag(system.ranker))
+    _tell_compared(system, result, out, as_json=as_json)
 
 
 def _tell_compared(system: PairwiseSystem, result: RerankResult, out: Path, *, as_json: bool) -> None:
