@@ -114,17 +114,16 @@ def command(
         return
     neural = open_ranker(ranker, compute)
     options = RerankOptions(split or "", pool or "", depth, tail, alone=alone, stored=stored, cache=cache)
-    total = sum(min(depth, len(ranking.doc_ids)) for ranking in first.values())
-    with console.progress("reranking", total) as show:
+    with console.progress("reranking", sum(min(depth, len(r.doc_ids)) for r in first.values())) as show:
         result = rerank_with(neural, first, asked, index, options, show)
-    report, scorer = result.report, result.stored
     write_run(result.run, out, tag or ranker_tag(neural))
     console.warn_of_truncation(neural, ranker)
+    report, scorer = result.report, result.stored
     if report.dropped_words:
         console.warn(f"{report.dropped_words:,} words are in no passage; --split says how many it keeps")
     if as_json:
-        facts = {"run": str(out)} | facts_of(result)
-        console.emit_json(facts | _unread(neural) | {"per_query": spread(report.times)})
+        facts = facts_of(result) | _unread(neural) | {"per_query": spread(report.times)}
+        console.emit_json({"run": str(out)} | facts)
         return
     _tell(report, result.seconds, out)
     if scorer is not None:
@@ -167,8 +166,8 @@ def _compare(
     """Rerank by comparisons, whose number is said first, and write the run."""
     plan, total = system.plan(options), comparisons(stage[0], options.depth)
     console.say(
-        f"{total:,} comparisons: up to {options.depth:,} documents of each of {len(stage[0]):,} queries, every "
-        "two of them in both orders"
+        f"{total:,} comparisons: up to {options.depth:,} documents of each of {len(stage[0]):,} queries, "
+        "every two of them in both orders"
     )
     with console.progress("comparing", total) as show:
         result = system.rerank(*stage, plan, show)
