@@ -25,6 +25,7 @@ from rankhouse.core.errors import (
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import build as building
+from rankhouse.index.lexical import growing
 from rankhouse.index.lexical.analysis import Analysts
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.lexical.search import retrieve
@@ -174,7 +175,7 @@ def test_a_full_disk_is_explained_and_leaves_nothing(tmp_path, documents, monkey
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(building, "write_arrays", full)
+    monkeypatch.setattr(growing, "write_arrays", full)
     with pytest.raises(OutputFailed, match="disk is full"):
         build(documents, tmp_path / "index", ALONE)
     assert not list(tmp_path.iterdir())

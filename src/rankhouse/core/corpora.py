@@ -61,10 +61,10 @@ def read_documents(
     seen = SeenIds(at_once=skips.limit > 0) if seen is None else seen
     for source in [sources] if isinstance(sources, str | Path) else sources:
         if str(source).startswith("ir_datasets:"):
-            yield from _from_ir_datasets(str(source).removeprefix("ir_datasets:"))
+            yield from public_documents(str(source).removeprefix("ir_datasets:"))
             continue
         for path in corpus_files(Path(source)):
-            for line, document in _records(path, skips, meter):
+            for line, document in records(path, skips, meter):
                 try:
                     is_new = seen.takes(document, path, line)
                 except DuplicateId as fault:
@@ -95,10 +95,22 @@ def corpus_files(source: Path) -> list[Path]:
     return paths
 
 
-def _records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
+def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
+    """Stream (line, document) of one corpus file; ids are not compared.
+
+    Args:
+        path: The file.
+        skips: Where malformed records go.
+        meter: Told how many bytes were read.
+    """
     if kind_of(path) in TREC_KINDS:
         return markup.documents(path, skips, meter)
-    return _each_line(path, _tsv_document if kind_of(path) == ".tsv" else _json_document, skips, meter)
+    return _each_line(path, line_reader(path), skips, meter)
+
+
+def line_reader(path: Path) -> Callable[[bytes, Path, int], Document]:
+    """Return what reads a line of a corpus file that has one record a line."""
+    return _tsv_document if kind_of(path) == ".tsv" else _json_document
 
 
 def _each_line(
@@ -230,7 +242,19 @@ def _ir_dataset(name: str) -> Any:  # noqa: ANN401 - an untyped library's object
         raise WrongUse(f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com') from error
 
 
-def _from_ir_datasets(name: str) -> Iterator[Document]:
+def count_public(name: str) -> int:
+    """Count the documents of a public collection.
+
+    Raises:
+        MissingExtra: ir_datasets is not installed.
+        WrongUse: It knows no such collection.
+    """
+    dataset = _ir_dataset(name)
+    return int(dataset.docs_count() or sum(1 for _ in dataset.docs_iter()))
+
+
+def public_documents(name: str) -> Iterator[Document]:
+    """Stream the documents of a public collection; raises as :func:`count_public` does."""
     for record in _ir_dataset(name).docs_iter():
         fields = record._asdict()
         doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")

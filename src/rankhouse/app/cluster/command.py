@@ -57,11 +57,14 @@ def run_shard(job: Job, shard: Shard, folder: Path, *, as_json: bool, overwrite:
     name = named(wanted.slice, job.unit, str(shard))
     if result.reason:
         console.note(f"{folder}: {result.reason}; it was replaced")
+    report = read_reports([result.part])[0]
+    for warning in report["warnings"]:
+        console.warn(warning)
     if as_json:
         slice_ = wanted.slice
         facts = {"part": str(folder), "shard": str(shard), "start": slice_.start, "stop": slice_.stop}
         facts |= {"total": slice_.total, "unit": job.unit, "kept": result.kept}
-        console.emit_json(facts | {"report": read_reports([result.part])[0]})
+        console.emit_json(facts | {"report": report})
     elif result.kept:
         console.say(f"{folder}: {name} is there already, whole and sound; nothing to do")
     else:

@@ -157,7 +157,10 @@ class EncodeWorker:
         started = time.perf_counter()
         if self._encoding.is_dense:
             facts, _ = vectors_facts(encode_vectors(self._encoding, source, folder / _VECTORS, progress))
+            warnings = []
         else:
-            facts, _ = passages_facts(keep_passages(self._encoding, source, folder / _KEPT, progress))
+            kept = keep_passages(self._encoding, source, folder / _KEPT, progress)
+            facts, warnings = passages_facts(kept)[0], losses(kept, self._encoding.ranker.max_length)
             del facts["kept"]  # a folder that the part is not in when it is done
-        write_report(folder, facts | {"seconds": round(time.perf_counter() - started, 3)})
+        seconds = round(time.perf_counter() - started, 3)
+        write_report(folder, facts | {"seconds": seconds, "warnings": warnings})

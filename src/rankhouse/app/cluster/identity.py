@@ -9,9 +9,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-_WHOLE: Final = 64 << 20
+WHOLE: Final = 64 << 20
 """Bytes of a file up to which all of it is hashed; of a larger one, this many in evenly spaced blocks."""
-_BLOCK: Final = 1 << 20
+_BLOCKS: Final = 64
 _quoted = re.compile(r"""["']([^"']+)["']""").findall
 
 
@@ -23,24 +23,32 @@ def described(text: str) -> str:
     return text
 
 
-def content_hash(path: Path) -> str:
+def digest(text: str) -> str:
+    """Return 16 digits that name a text."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def content_hash(path: Path, most: int = WHOLE) -> str:
     """Return 16 digits that name the content of a file, or of all files of a folder with their names.
 
-    Of a file above 64 MiB the size and 64 blocks of 1 MiB count.
+    Args:
+        path: The file or folder.
+        most: Bytes of a file that are read; of a larger one its size and 64 blocks count.
     """
-    digest = blake2b(digest_size=8)
+    block = most // _BLOCKS
+    hashed = blake2b(digest_size=8)
     for name, file in _files(path):
         size = file.stat().st_size
-        digest.update(f"{name}\0{size}\0".encode("utf-8", "surrogatepass"))
+        hashed.update(f"{name}\0{size}\0".encode("utf-8", "surrogatepass"))
         with file.open("rb") as stream:
-            if size <= _WHOLE:
-                while chunk := stream.read(_BLOCK):
-                    digest.update(chunk)
+            if size <= most:
+                while chunk := stream.read(1 << 20):
+                    hashed.update(chunk)
                 continue
-            for block in range(_WHOLE // _BLOCK):
-                stream.seek(block * (size - _BLOCK) // (_WHOLE // _BLOCK - 1))
-                digest.update(stream.read(_BLOCK))
-    return digest.hexdigest()
+            for number in range(_BLOCKS):
+                stream.seek(number * (size - block) // (_BLOCKS - 1))
+                hashed.update(stream.read(block))
+    return hashed.hexdigest()
 
 
 def _existing(word: str) -> Path | None:

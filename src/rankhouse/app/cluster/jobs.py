@@ -23,6 +23,7 @@ from rankhouse.core.outputs import write_json
 from rankhouse.core.progress import Progress
 
 JOBS: Final = {
+    "index": ("index_job", "IndexJob"),
     "encode": ("encode_job", "EncodeJob"),
     "rerank": ("rerank_job", "RerankJob"),
 }
@@ -223,7 +224,7 @@ def write_report(folder: Path, facts: Mapping[str, Any]) -> None:
 
     Args:
         folder: The part.
-        facts: Plain values.
+        facts: Plain values; "warnings" are what the user should know, in sentences.
     """
     write_json(folder / REPORT, facts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -139,11 +139,11 @@ class RerankWorker:
             state = done.stored.store.state
             self._store = f"{state.name}, {state.documents} documents"
         write_run(done.run, folder / _ROWS, self._job.tag or ranker_tag(self.ranker))
-        write_report(
-            folder,
-            facts_of(done)
-            | {"truncated": read.truncated - truncated, "tokens_lost": read.tokens_lost - lost},
-        )
+        facts = facts_of(done) | {
+            "truncated": read.truncated - truncated,
+            "tokens_lost": read.tokens_lost - lost,
+        }
+        write_report(folder, facts | {"warnings": _losses(facts)})
 
 
 def facts_of(done: RerankResult) -> dict[str, Any]:
@@ -168,6 +168,19 @@ def _sum_up(reports: Sequence[dict[str, Any]], out: Path) -> MergeResult:
     facts["queries_not_in_run"] = [one for report in reports for one in report["queries_not_in_run"]]
     facts["times"] = {query: took for report in reports for query, took in report["times"].items()}
     facts["per_query"] = spread(facts["times"])
+    sentence = (
+        f"{facts['queries']:,} queries, {facts['documents']:,} documents in {facts['passages']:,} passages "
+        f"({facts['cached']:,} from the cache) of {len(reports):,} parts, {facts['seconds']:.2f} s of work; "
+        f"written to {out}"
+    )
+    warnings = _losses(facts)
+    if missing := facts["unknown"] + facts["without_text"]:
+        warnings.append(f"{missing:,} rows of the run name documents without text, or not in the index")
+    return MergeResult({"run": str(out)} | facts, sentence, warnings)
+
+
+def _losses(facts: Mapping[str, Any]) -> list[str]:
+    """Return what the user should know of texts that were not read."""
     warnings = []
     if facts["truncated"]:
         warnings.append(
@@ -176,16 +189,7 @@ def _sum_up(reports: Sequence[dict[str, Any]], out: Path) -> MergeResult:
         )
     if facts["dropped_words"]:
         warnings.append(f"{facts['dropped_words']:,} words are in no passage; --split says how many it keeps")
-    if missing := facts["unknown"] + facts["without_text"]:
-        warnings.append(
-            f"{missing:,} rows of the run name documents that have no text or are not in the index"
-        )
-    sentence = (
-        f"{facts['queries']:,} queries, {facts['documents']:,} documents in {facts['passages']:,} passages "
-        f"({facts['cached']:,} from the cache) of {len(reports):,} parts, {facts['seconds']:.2f} s of work; "
-        f"written to {out}"
-    )
-    return MergeResult({"run": str(out)} | facts, sentence, warnings)
+    return warnings
 
 
 def _first(ids: Iterable[str], most: int = 6) -> list[str]:

@@ -9,7 +9,11 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
-from rankhouse.app.given import was_given
+from rankhouse.app.cluster.command import run_shard, sharded
+from rankhouse.app.cluster.index_job import IndexJob
+from rankhouse.app.cluster.slices import Shard
+from rankhouse.app.given import idle, was_given
+from rankhouse.app.indexing import index_facts, index_warnings
 from rankhouse.app.options import COUNT, FROM_ZERO, NEW_FOLDER, SOURCE, FileCommand, as_json, skip_bad
 from rankhouse.core import notation
 from rankhouse.core.corpora import corpus_files
@@ -18,7 +22,7 @@ from rankhouse.core.files import Meter, Skips
 from rankhouse.core.repeats import RULES, Repeats, Source, named_sources, read_sources
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import build, manifest
-from rankhouse.index.lexical.build import BuildOptions, BuildReport
+from rankhouse.index.lexical.build import BuildOptions
 
 
 @click.command(
@@ -51,6 +55,7 @@ from rankhouse.index.lexical.build import BuildOptions, BuildReport
     show_default=True,
     help="Tokens a segment; bounds the memory used (about 15 bytes each).",
 )
+@sharded
 @skip_bad
 @as_json
 def command(
@@ -63,6 +68,7 @@ def command(
     overwrite: bool,
     workers: int,
     segment_tokens: int,
+    shard: Shard | None,
     skip_bad: int,
     as_json: bool,
 ) -> None:
@@ -70,6 +76,11 @@ def command(
 
     Files are .jsonl, .tsv or TREC .sgml, each also with .gz or .zst.
     """
+    if shard is not None:
+        idle("a part is of a new index: merge the parts, then add to the whole", "append")
+        job = IndexJob(corpus, analyzer, duplicates, prefix_ids, segment_tokens, skip_bad, workers)
+        run_shard(job, shard, out, as_json=as_json, overwrite=overwrite)
+        return
     if append and overwrite:
         raise WrongUse("--append and --overwrite exclude each other")
     if append:
@@ -87,10 +98,13 @@ def command(
         report = work(documents, out, chosen, lambda *_: show(meter.bytes))
     seconds = time.perf_counter() - started
     console.report_skips(skips)
-    _report(report)
+    for warning in index_warnings(report):
+        console.warn(warning)
     passed = 0 if repeats is None else repeats.passed
     if as_json:
-        console.emit_json(_summary(report, skips, out, seconds) | {"repeated": passed})
+        console.emit_json(
+            index_facts(report, [str(fault) for fault in skips.seen], out, seconds) | {"repeated": passed}
+        )
     else:
         if passed:
             console.say(f"{passed:,} documents whose id was given before were passed over")
@@ -120,26 +134,3 @@ def _bytes_of(corpus: Sequence[str]) -> int | None:
             return None
         total += sum(path.stat().st_size for path in corpus_files(Path(source)))
     return total
-
-
-def _report(report: BuildReport) -> None:
-    examples = f" (first: {', '.join(report.examples)})" if report.examples else ""
-    if report.without_text:
-        console.warn(f"{report.without_text:,} documents have no text; no search finds them{examples}")
-    if report.without_terms:
-        console.warn(
-            f"{report.without_terms:,} documents hold nothing but stop words and punctuation; "
-            f"no search finds them{examples}"
-        )
-
-
-def _summary(report: BuildReport, skips: Skips, out: Path, seconds: float) -> dict[str, object]:
-    return {
-        "index": str(out),
-        "documents": report.documents,
-        "tokens": report.tokens,
-        "without_text": report.without_text,
-        "without_terms": report.without_terms,
-        "skipped": [str(fault) for fault in skips.seen],
-        "seconds": round(seconds, 3),
-    }

@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
-
-import numpy as np
+from typing import TypeVar
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, DuplicateId, RankhouseError, WrongUse
@@ -29,10 +27,11 @@ from rankhouse.core.scratch import tidy_beside
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.analysis import AnalysedTexts, Analysts
+from rankhouse.index.lexical.growing import GrowingSegments, is_blank
 from rankhouse.index.lexical.manifest import Manifest, SegmentEntry
-from rankhouse.index.lexical.segment import sums_of, write_arrays
-from rankhouse.index.lexical.store import StoreWriter
 from rankhouse.text.analyze import ANALYZERS
+
+T = TypeVar("T")
 
 CHUNK_DOCUMENTS = 4_000
 CHUNK_CHARACTERS = 2_000_000
@@ -84,15 +83,11 @@ class BuildReport:
         self.documents += 1
         self.tokens += length
         if length == 0:
-            is_empty = _is_blank(document)
+            is_empty = is_blank(document)
             self.without_text += is_empty
             self.without_terms += not is_empty
             if len(self.examples) < 5:
                 self.examples += (document.id,)
-
-
-def _is_blank(document: Document) -> bool:
-    return not (document.text.strip() or document.title.strip())
 
 
 def build(
@@ -116,10 +111,27 @@ def build(
     """
     out, options = Path(out), options or BuildOptions()
     notation.make(options.analyzer, ANALYZERS, "analyzer")
+    return new_index(out, options, lambda scratch: _write_segments(documents, scratch, 0, options, progress))
+
+
+def new_index(
+    out: Path, options: BuildOptions, write: Callable[[Path], tuple[BuildReport, list[SegmentEntry]]]
+) -> BuildReport:
+    """Make an index, whole or not at all.
+
+    Args:
+        out: The folder to make.
+        options: Analyzer, and whether an index that is there is replaced.
+        write: Writes all segments into a folder.
+
+    Raises:
+        WrongUse: The folder exists.
+        OutputFailed: No permission, disk full.
+    """
     _refuse_occupied(out, options)
     with only_writer(out), replacing_folder(out, _foreign) as scratch:
         _refuse_occupied(out, options)
-        report, entries = _write_segments(documents, scratch, 0, options, progress)
+        report, entries = write(scratch)
         Manifest(options.analyzer, tuple(entries)).save(scratch)
         refuse_if_written(out)
     return report
@@ -192,10 +204,17 @@ def _refuse_known(documents: Iterable[Document], index: Index) -> Iterator[Docum
         yield document
 
 
-def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    chunk, characters = list[Document](), 0
-    for document in documents:
-        chunk.append(document)
+def chunks(items: Iterable[T], document_of: Callable[[T], Document]) -> Iterator[list[T]]:
+    """Gather what is analysed together; where a chunk ends depends on the documents only.
+
+    Args:
+        items: Documents, or what goes with them.
+        document_of: Returns an item's document.
+    """
+    chunk, characters = list[T](), 0
+    for item in items:
+        document = document_of(item)
+        chunk.append(item)
         characters += len(document.text) + len(document.title)
         if len(chunk) >= CHUNK_DOCUMENTS or characters >= CHUNK_CHARACTERS:
             yield chunk
@@ -210,7 +229,7 @@ def _analysed(
     """Analyse chunk after chunk in the order given; worker processes are kept a few ahead of the writer."""
     ahead = 2 * analysts.workers if analysts.workers > 1 else 0
     waiting: deque[tuple[list[Document], Future[AnalysedTexts]]] = deque()
-    for chunk in _chunks(documents):
+    for chunk in chunks(documents, lambda document: document):
         waiting.append((chunk, analysts.submit([document.full_text for document in chunk])))
         if len(waiting) > ahead:
             ready, future = waiting.popleft()
@@ -222,115 +241,59 @@ def _analysed(
 def _write_segments(
     documents: Iterable[Document], out: Path, first: int, options: BuildOptions, progress: Progress | None
 ) -> tuple[BuildReport, list[SegmentEntry]]:
-    report = BuildReport()
     with Analysts(options.analyzer, options.workers or os.cpu_count() or 1) as analysts:
-        growing = _Segments(out / "segments", first, options.segment_tokens)
-        try:
-            for chunk, analysed in _analysed(documents, analysts):
-                if growing.is_full_for(analysed):
+        growing = GrowingSegments(out / "segments", first, options.segment_tokens)
+        return _fill(growing, _analysed(documents, analysts), analysts, progress)
+
+
+def write_analysed(
+    analysed: Iterable[tuple[list[Document], AnalysedTexts]],
+    out: Path,
+    segment_tokens: int,
+    progress: Progress | None,
+) -> tuple[BuildReport, list[SegmentEntry]]:
+    """Write the segments of documents whose terms are known; the same as when their texts are analysed.
+
+    Args:
+        analysed: Chunks as :func:`chunks` makes them, each with its terms numbered from 0.
+        out: The index's folder.
+        segment_tokens: As in :class:`BuildOptions`.
+        progress: Told how many documents are done.
+
+    Raises:
+        BadData: There are no documents.
+    """
+    return _fill(GrowingSegments(out / "segments", 0, segment_tokens), analysed, None, progress)
+
+
+def _fill(
+    growing: GrowingSegments,
+    chunks: Iterable[tuple[list[Document], AnalysedTexts]],
+    analysts: Analysts | None,
+    progress: Progress | None,
+) -> tuple[BuildReport, list[SegmentEntry]]:
+    """Fill segment after segment; ``analysts`` go on numbering terms until a segment is closed."""
+    report = BuildReport()
+    try:
+        for chunk, analysed in chunks:
+            if growing.is_full_for(analysed):
+                if analysts is not None:
                     analysts.forget()
-                    growing.close()
-                    if analysed.first:
-                        analysed = analysts.submit([d.full_text for d in chunk]).result()  # noqa: PLW2901
-                growing.add(chunk, analysed)
-                for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
-                    report.note(document, length)
-                if progress is not None:
-                    progress(report.documents)
+                growing.close()
+                if analysts is not None and analysed.first:
+                    analysed = analysts.submit([d.full_text for d in chunk]).result()  # noqa: PLW2901
+            growing.add(chunk, analysed)
+            for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
+                report.note(document, length)
+            if progress is not None:
+                progress(report.documents)
+        if analysts is not None:
             analysts.forget()
-            growing.close()
-        finally:
-            growing.abandon()
+        growing.close()
+    finally:
+        growing.abandon()
     if not growing.entries:
         raise BadData(
             "there are no documents to index; is the corpus empty, or was every record passed over?"
         )
     return report, growing.entries
-
-
-class _Segments:
-    """The segments of one build: those closed, and the one being filled, if any."""
-
-    def __init__(self, folder: Path, first: int, capacity: int) -> None:
-        self._folder, self._first, self._capacity = folder, first, capacity
-        self._open: _OpenSegment | None = None
-        self.entries: list[SegmentEntry] = []
-
-    def is_full_for(self, analysed: AnalysedTexts) -> bool:
-        """Return whether the segment being filled has no room for these tokens."""
-        return self._open is not None and self._open.filled + len(analysed.tokens) > self._capacity
-
-    def add(self, documents: list[Document], analysed: AnalysedTexts) -> None:
-        """Add documents to the segment being filled, or to a new one.
-
-        Args:
-            documents: The documents.
-            analysed: Their terms.
-        """
-        if self._open is None:
-            folder = self._folder / f"{self._first + len(self.entries):06d}"
-            self._open = _OpenSegment(folder, max(self._capacity, len(analysed.tokens)))
-        self._open.add(documents, analysed)
-
-    def close(self) -> None:
-        """Write the segment being filled; nothing of it stays in memory."""
-        if self._open is not None:
-            self.entries.append(self._open.close())
-            self._open = None
-
-    def abandon(self) -> None:
-        """Let go of the open file of a segment that will not be finished."""
-        if self._open is not None:
-            self._open.abandon()
-
-
-class _OpenSegment:
-    """A segment being filled."""
-
-    def __init__(self, folder: Path, capacity: int) -> None:
-        folder.mkdir(parents=True)
-        self.folder, self.filled = folder, 0
-        self._tokens = np.empty(capacity, np.int32)
-        self._lengths = list[np.ndarray[tuple[int], np.dtype[np.int32]]]()
-        self._terms: dict[str, int] = {}
-        self._ids = list[str]()
-        self._with_text = 0
-        self._blocks = (folder / "store.bin").open("wb")
-        self._store = StoreWriter(self._blocks)
-
-    def add(self, documents: list[Document], analysed: AnalysedTexts) -> None:
-        end = self.filled + len(analysed.tokens)
-        if analysed.first == len(self._terms):
-            # Numbered from where this segment stands: nothing to translate.
-            self._terms.update(zip(analysed.terms, count(analysed.first), strict=False))
-            self._tokens[self.filled : end] = analysed.tokens
-        else:
-            assert analysed.first == 0, "only a chunk numbered on its own can be translated"
-            numbers = [self._terms.setdefault(term, len(self._terms)) for term in analysed.terms]
-            self._tokens[self.filled : end] = np.array(numbers, np.int32)[analysed.tokens]
-        self.filled = end
-        self._lengths.append(analysed.lengths)
-        for document in documents:
-            self._ids.append(document.id)
-            self._with_text += not _is_blank(document)
-            self._store.add(document)
-
-    def abandon(self) -> None:
-        """Let go of the open file; harmless after :meth:`close`."""
-        self._blocks.close()
-
-    def close(self) -> SegmentEntry:
-        blocks = self._store.finish()
-        self._blocks.close()
-        for name, array in blocks.items():
-            np.save(self.folder / f"{name}.npy", array)
-        lengths = np.concatenate(self._lengths)
-        write_arrays(self.folder, self._ids, list(self._terms), self._tokens[: self.filled], lengths)
-        return SegmentEntry(
-            self.folder.name,
-            len(lengths),
-            self._with_text,
-            int(np.count_nonzero(lengths)),
-            int(lengths.sum(dtype=np.int64)),
-            sums_of(self.folder),
-        )

@@ -203,6 +203,17 @@ class Segment:
         names = self.terms.take(self._arrays["forward_terms"][span].astype(np.int64))
         return list(zip(names, self._arrays["forward_tfs"][span].tolist(), strict=True))
 
+    def bags(self, first: int, end: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
+        """Return the distinct terms of a stretch of documents, end to end, and how often each occurs.
+
+        Args:
+            first: Row of the first document.
+            end: Row behind the last one.
+        """
+        at = self._arrays["forward_at"]
+        span = slice(at.item(first), at.item(end))
+        return self._arrays["forward_terms"][span], self._arrays["forward_tfs"][span]
+
     def document(self, row: int) -> Document:
         """Fetch a document's text."""
         return self.store[row]
