@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import platform
 import random
 import shutil
 import signal
@@ -14,39 +15,6 @@ import time
 import warnings
 from pathlib import Path
 
-SICK = """
-# Read by every Python that Ray starts: a worker dies, or takes its time, where the file "sick" says so.
-import importlib.abc, importlib.machinery, os, signal, sys, time
-
-NAME, FILE = "rankhouse.app.cluster.ray_worker", os.environ["RANKHOUSE_SICK"]
-
-
-class Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name != NAME:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        load = spec.loader.exec_module
-
-        def exec_module(module):
-            load(module)
-            make = module.SliceWorker._make
-
-            def sick(self, folder, one):
-                words = open(FILE).read().split() if os.path.exists(FILE) else []
-                time.sleep(sum(float(word) for word in words[:1]))
-                if any(self._setup.job.unit_name(unit) in words[1:] for unit in range(one.start, one.stop)):
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return make(self, folder, one)
-
-            module.SliceWorker._make = sick
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
-sys.meta_path.insert(0, Finder())
-"""
 SYSTEM = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 1000,
@@ -79,15 +47,32 @@ def serve():
             nodes = [cluster.head_node, *cluster.worker_nodes]
             raylets = [one.process.pid for node in nodes for one in node.all_processes.get("raylet", [])]
             print(json.dumps([cluster.address, port, raylets]), flush=True)
-            if sys.stdin.readline().strip() != "kill":
+            word, _, more = sys.stdin.readline().strip().partition(" ")
+            if word == "kill":
+                node = cluster.worker_nodes.pop()
+                node.kill_all_processes(check_alive=False, allow_graceful=False)
+                cluster.add_node(num_cpus=1)
+            elif word == "versions":
+                call_itself(cluster, more)
+            else:
                 break
-            node = cluster.worker_nodes.pop()
-            node.kill_all_processes(check_alive=False, allow_graceful=False)
-            cluster.add_node(num_cpus=1)
     finally:
         cluster.shutdown()
         sys.stdout.flush()
         os._exit(0)  # Ray's own threads do not survive the end of Python
+
+
+def call_itself(cluster, version):
+    """Let a cluster say that it runs another version of Ray; "" for its own."""
+    import ray
+    from ray._common.usage import usage_constants
+    from ray._private import ray_constants
+
+    said = {"ray_version": version or ray.__version__, "python_version": platform.python_version()}
+    key, space = usage_constants.CLUSTER_METADATA_KEY, ray_constants.KV_NAMESPACE_CLUSTER
+    ray._raylet.GcsClient(address=cluster.address).internal_kv_put(
+        key, json.dumps(said).encode(), True, space
+    )
 
 
 class World:
@@ -95,8 +80,9 @@ class World:
 
     def __init__(self):
         self.temp = Path(tempfile.mkdtemp(prefix="rh-ray.", dir="/tmp"))
-        (self.temp / "sitecustomize.py").write_text(SICK)
+        shutil.copy(Path(__file__).with_name("sick_worker.py"), self.temp / "sitecustomize.py")
         self.sick_file = self.temp / "sick"
+        self.sick()
         quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
         self.environment = os.environ | quiet | {"OMP_NUM_THREADS": "1"}
         path = [str(self.temp), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -118,9 +104,12 @@ class World:
         self.stop()
         raise RuntimeError(log[-2000:])
 
-    def sick(self, seconds=0.0, *units):
-        """Let every slice take so many seconds more, and let those with one of these units die."""
-        self.sick_file.write_text(" ".join([str(seconds), *units]))
+    def sick(self, seconds=0.0, *units, version=""):
+        """Let every slice take so many seconds more, and let whatever works on one of these units die.
+
+        A version is what rankhouse calls itself there; "none" is not installed.
+        """
+        self.sick_file.write_text(json.dumps({"seconds": seconds, "units": units, "version": version}))
 
     def workers(self):
         """Return the processes of this cluster's workers that have a job."""
@@ -134,23 +123,32 @@ class World:
                     found.append(int(folder.name))
         return found
 
+    def _ask(self, line):
+        self._host.stdin.write(line + "\n")
+        self._host.stdin.flush()
+        self._read()
+
     def kill(self, what):
         """Kill some worker, or the second node with all its processes, in whose place a new one comes."""
         if what == "node":
-            self._host.stdin.write("kill\n")
-            self._host.stdin.flush()
-            self._read()
+            self._ask("kill")
         elif workers := self.workers():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(random.choice(workers), signal.SIGKILL)
 
-    def command(self, folder, *arguments):
-        """Start the program on this cluster."""
+    @contextlib.contextmanager
+    def of_version(self, ray):
+        """Let the cluster call itself another version of Ray while the block runs."""
+        self._ask(f"versions {ray}")
+        yield
+        self._ask("versions")
+
+    def command(self, *arguments, at="", **environment):
+        """Start the program on this cluster, or at another address; what it says is in log.txt."""
         words = [sys.executable, "-m", "rankhouse.app.cli", *map(str, arguments)]
-        words += ["--cluster", self.address]
-        log = (Path(folder) / "log.txt").open("w")
-        with log:
-            return subprocess.Popen(words, cwd=folder, stdout=log, stderr=log, env=self.environment)
+        words += ["--cluster", at or self.address]
+        with Path("log.txt").open("w") as log:
+            return subprocess.Popen(words, stdout=log, stderr=log, env=self.environment | environment)
 
     def stop(self):
         """End every process of the cluster."""

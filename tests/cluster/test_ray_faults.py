@@ -51,13 +51,13 @@ def jobs(knrm, world, done):
 
 
 @pytest.mark.parametrize("name", ["encode", "rerank"])
-def test_killed_at_random_points_it_gives_the_same_bytes(name, jobs, contents, cluster, tmp_path):
+def test_killed_at_random_points_it_gives_the_same_bytes(name, jobs, contents, cluster):
     words, whole, out = jobs(name)
     cluster.sick(0.4)
     story = list(
         zip(random.sample(KILLS, len(KILLS)), sorted(random.choices(range(9), k=len(KILLS))), strict=True)
     )
-    process = cluster.command(tmp_path, *words)
+    process = cluster.command(*words)
     try:
         for kill, point in story:
             if not tools.wait_for_parts(out, point, process):
@@ -66,7 +66,7 @@ def test_killed_at_random_points_it_gives_the_same_bytes(name, jobs, contents, c
             if kill == "command":
                 process.kill()
                 process.wait()
-                process = cluster.command(tmp_path, *words)
+                process = cluster.command(*words)
             else:
                 cluster.kill(kill)
         assert process.wait(180) == 0, (story, Path("log.txt").read_text())
@@ -78,11 +78,11 @@ def test_killed_at_random_points_it_gives_the_same_bytes(name, jobs, contents, c
 
 
 @pytest.mark.parametrize(("name", "sick"), [("encode", ["d29"]), ("rerank", ["q0", "q3"])])
-def test_what_kills_every_worker_is_named_and_the_rest_is_done(name, sick, jobs, contents, cluster, tmp_path):
+def test_what_kills_every_worker_is_named_and_the_rest_is_done(name, sick, jobs, contents, cluster):
     words, whole, out = jobs(name)
     before = contents(out) if Path(out).exists() else None
     cluster.sick(0, *sick)
-    assert cluster.command(tmp_path, *words).wait(240) == 1
+    assert cluster.command(*words).wait(240) == 1
     said = Path("log.txt").read_text()
     units = 40 if name == "encode" else 9
     assert f"{len(sick)} of {units} " in said
@@ -90,6 +90,6 @@ def test_what_kills_every_worker_is_named_and_the_rest_is_done(name, sick, jobs,
     assert "give the same command again" in said
     assert (contents(out) if Path(out).exists() else None) == before  # nothing half-written
     cluster.sick(0)
-    assert cluster.command(tmp_path, *words).wait(120) == 0
+    assert cluster.command(*words).wait(120) == 0
     assert f"{units - len(sick)} of {units} " in Path("log.txt").read_text()  # were done before
     assert contents(out) == contents(whole)

@@ -1,0 +1,199 @@
+"""--cluster: the same bytes as without it, wherever the cluster is; what is wrong with it is said."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch")
+tools = SimpleNamespace(**run_path(str(Path(__file__).with_name("ray_world.py"))))
+CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
+FIRST = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two real nodes; skips where Ray cannot start."""
+    pytest.importorskip("ray")
+    try:
+        world = tools.World()
+    except RuntimeError as error:
+        pytest.skip(f"Ray cannot start here: {error}")
+    yield world
+    world.stop()
+
+
+@pytest.fixture
+def rerank(knrm):
+    return ["rerank", *FIRST, "--ranker", knrm, "--split", "words(16)", *CPU]
+
+
+def ended(process, code=0, limit=120):
+    """Wait for a command; gives what it said."""
+    found = process.wait(limit)
+    said = Path("log.txt").read_text()
+    assert found == code, said
+    assert "Traceback" not in said
+    return said
+
+
+def test_a_cluster_of_its_own_and_a_client_of_another_give_the_same_bytes(rerank, done, cluster):
+    plain = json.loads(done(*rerank, "--out", "whole.run", "--json").stdout)
+    start = cluster.command(*rerank, "--out", "own.run", "--cluster-workers", 2, "--json", at="ray")
+    said = json.loads(ended(start))  # nothing of Ray's own talk
+    assert {name: said[name] for name in ("queries", "passages", "truncated")} == {
+        name: plain[name] for name in ("queries", "passages", "truncated")
+    }
+    assert said["parts"] > 2
+    client = f"ray://127.0.0.1:{cluster.client_port}"
+    said = ended(cluster.command(*rerank, "--out", "client.run", at=client))
+    assert said.count("\n") == 1, said
+    whole = Path("whole.run").read_bytes()
+    assert Path("own.run").read_bytes() == whole
+    assert Path("client.run").read_bytes() == whole
+    assert not list(Path().glob("*.parts"))
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "reason"),
+    [
+        (["--cluster", "dask"], 2, '--cluster "dask" names no cluster; write  ray '),
+        (["--cluster", "127.0.0.1:1"], 1, "--cluster 127.0.0.1:1: nobody answers there"),
+        (["--cluster", "ray://127.0.0.1:1"], 1, "--cluster ray://127.0.0.1:1: nobody answers there"),
+        (["--cluster", "ray", "--shard", "1/2"], 2, "give either --shard"),
+        (["--cluster", "ray", "--device", "cuda:1"], 2, "write  --device cuda"),
+        (["--worker-cpus", "2"], 2, "--worker-cpus would change nothing here"),
+    ],
+)
+def test_what_is_no_cluster_is_refused(run, rerank, more, code, reason):
+    refused = run(*rerank, "--out", "new.run", *more)
+    assert refused.returncode == code
+    assert reason in refused.stderr
+    assert not Path("new.run").exists()
+
+
+def test_parts_have_to_be_kept_beside_a_file(run, rerank):
+    refused = run(*rerank, "--out", "-", "--cluster", "ray")
+    assert refused.returncode == 2
+    assert "parts are kept beside the output" in refused.stderr
+
+
+def test_without_the_extra_it_is_named(rerank, cluster):
+    Path("no").mkdir()
+    Path("no/sitecustomize.py").write_text("import sys; sys.modules['ray'] = None")
+    path = os.pathsep.join(["no", *filter(None, [os.environ.get("PYTHONPATH")])])
+    said = ended(cluster.command(*rerank, "--out", "new.run", PYTHONPATH=path), 2)
+    assert 'pip install "rankhouse[cluster]"' in said
+
+
+def test_other_versions_are_refused(rerank, cluster):
+    with cluster.of_version(ray="1.13.0"):
+        said = ended(cluster.command(*rerank, "--out", "new.run"), 1)
+    assert "another Ray or Python runs there; both must be the same" in said
+    assert "1.13.0" in said
+    for version, reason in (
+        ("0.0.1", "rankhouse 0.0.1 is installed there, not "),
+        ("none", "is not installed"),
+    ):
+        cluster.sick(version=version)
+        said = ended(cluster.command(*rerank, "--out", "new.run"), 1)
+        assert reason in said
+        assert "install the same version on all of them" in said
+    cluster.sick()
+
+
+def test_an_error_is_the_commands_own_and_not_tried_again(run, rerank, cluster):
+    Path("queries.tsv").write_text("q1\tships\n")
+    plain = run(*rerank, "--out", "new.run")
+    assert plain.returncode == 1
+    assert ended(cluster.command(*rerank, "--out", "new.run"), 1) == plain.stderr
+    assert not Path("new.run").exists()
+
+
+def test_parts_of_another_job_are_named(rerank, done, cluster):
+    done(*rerank, "--shard", "1/3", "--depth", "4", "--out", "new.run.parts/1")
+    said = ended(cluster.command(*rerank, "--out", "new.run"), 1)
+    assert 'holds parts of another job (depth is "4" there and "1000" here)' in said
+    assert "remove it to begin anew" in said
+
+
+def test_parts_made_by_shard_and_damaged_ones(rerank, done, cluster):
+    done(*rerank, "--out", "whole.run")
+    for number in (1, 3):
+        done(*rerank, "--shard", f"{number}/3", "--out", f"new.run.parts/{number}")
+    Path("new.run.parts/1/rows.run").write_text("nothing\n")
+    said = ended(cluster.command(*rerank, "--out", "new.run"))
+    assert "3 of 9 queries were done before" in said
+    assert "is made again" in said
+    assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
+
+
+@pytest.fixture
+def blind_node(cluster):
+    """A node of its own view of the disk: it does not see the parts, and has little room for its own."""
+    here = Path("new.run.parts").resolve()
+    here.mkdir()
+    temp = cluster.temp / "tiny"
+    temp.mkdir()
+    probe = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none {here}"]
+    if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("nobody may mount here")
+    started = []
+
+    def start(room):
+        script = (
+            f"mount -t tmpfs none {here} && mount -t tmpfs -o size={room} none {temp} && "
+            f"exec {sys.executable} -m ray.scripts.scripts start --block --num-cpus 4 "
+            f"--address {cluster.address}"
+        )
+        said = cluster.temp / "blind.log"
+        with said.open("w") as log:
+            node = subprocess.Popen(
+                ["unshare", "--mount", "sh", "-c", script], stdout=log, stderr=log,
+                env=cluster.nodes_environment | {"TMPDIR": str(temp)}, start_new_session=True,
+            )  # fmt: skip
+        started.append(node)
+        until = time.monotonic() + 60
+        while "Ray runtime started" not in said.read_text():
+            assert node.poll() is None, said.read_text()
+            assert time.monotonic() < until, said.read_text()
+            time.sleep(0.2)
+
+    yield start
+    for node in started:
+        os.killpg(node.pid, 9)
+        node.wait()
+    temp.rmdir()
+
+
+def test_a_node_that_does_not_see_the_parts_sends_them(rerank, done, cluster, blind_node):
+    done(*rerank, "--out", "whole.run")
+    blind_node("50m")
+    ended(cluster.command(*rerank, "--out", "new.run", "--worker-cpus", 2))  # no other node has two
+    assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
+    assert not Path("new.run.parts").exists()
+
+
+def test_a_worker_whose_disk_is_full_is_done_without(rerank, done, cluster, blind_node):
+    done(*rerank, "--out", "whole.run")
+    blind_node("4k")
+    said = ended(cluster.command(*rerank, "--out", "new.run", "--worker-cpus", 2), 1)
+    assert "the disk is full; free some space" in said
+    assert not Path("new.run").exists()
+    assert not tools.parts_of("new.run")
+    cluster.sick(5)
+    process = cluster.command(*rerank, "--out", "new.run", "--cluster-workers", 6)
+    while "a worker is done without, the others go on: " not in Path("log.txt").read_text():
+        assert process.poll() is None, Path("log.txt").read_text()
+        time.sleep(0.1)
+    cluster.sick()
+    ended(process)
+    assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
+    assert not Path("new.run.parts").exists()
