@@ -19,7 +19,7 @@ def worker(module):
 
     def sick(self, folder, one):
         time.sleep(told()["seconds"])
-        if any(self._setup.job.unit_name(unit) in told()["units"] for unit in range(one.start, one.stop)):
+        if any(self._job.unit_name(unit) in told()["units"] for unit in range(one.start, one.stop)):
             os.kill(os.getpid(), signal.SIGKILL)
         return make(self, folder, one)
 

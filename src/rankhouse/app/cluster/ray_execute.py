@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from rankhouse.app import console
-from rankhouse.app.cluster.jobs import Job, MergeOptions, MergeResult, Survey, merge, part_of
+from rankhouse.app.cluster.jobs import Job, MergeOptions, MergeResult, Survey, merge, pack, part_of
 from rankhouse.app.cluster.parts import PART, difference, load_part, read_parts
 from rankhouse.app.cluster.ray_options import ClusterOptions
 from rankhouse.app.cluster.ray_pool import Pool
@@ -97,7 +97,7 @@ def _work(
     token = secrets.token_hex(16)
     with writing_failures(parts):
         (parts / BEACON).write_text(token)
-    setup = pickle.dumps(Setup(job, survey, parts, token, Path.cwd()))
+    setup = pickle.dumps(Setup(job.command, pack(job), survey, parts, token, Path.cwd()))
     before = survey.total - sum(map(len, left))
     with ray_session(cluster) as ray:
         capacity = Capacity(ray, cluster, device)

@@ -12,10 +12,10 @@ import warnings
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import rankhouse.core.errors as house
-from rankhouse.app.cluster.jobs import Job, Survey, Worker, make_part, part_of
+from rankhouse.app.cluster.jobs import Job, Survey, Worker, make_part, part_of, unpack
 from rankhouse.app.cluster.parts import Found
 from rankhouse.app.cluster.slices import Slice
 from rankhouse.core.errors import OutputFailed, RankhouseError, RankhouseWarning, WrongUse
@@ -76,14 +76,16 @@ class Setup(NamedTuple):
     """What a worker has to know before its first slice.
 
     Attributes:
-        job: What is done.
+        command: Whose job is done.
+        options: Of the job, remote files by their URLs; each machine fetches what it needs.
         survey: Of the job, so that inputs are read once and not by every worker.
         parts: Folder of parts, as the one who asks sees it.
         token: What the file :data:`BEACON` in it says.
         home: The working folder of the one who asks; relative paths begin there, where it is to be seen.
     """
 
-    job: Job
+    command: str
+    options: dict[str, Any]
     survey: Survey
     parts: Path
     token: str
@@ -99,6 +101,7 @@ class SliceWorker:
 
     def __init__(self, setup: Setup) -> None:
         self._setup, self._parts, self._shared = setup, setup.parts, False
+        self._job: Job | None = None
         self._worker: Worker | None = None
         self._fraction = 0.0
 
@@ -112,7 +115,8 @@ class SliceWorker:
                 self._shared = (self._parts / BEACON).read_text() == setup.token
             if not self._shared:
                 self._parts = Path(tempfile.mkdtemp(prefix="rankhouse."))
-            self._worker = setup.job.open()
+            self._job = unpack(setup.command, setup.options)
+            self._worker = self._job.open()
         except Exception as error:  # noqa: BLE001 - told to the one who asked
             return ended_by(error)
         return Outcome("done", shared=self._shared, found=dict(self._worker.found))
@@ -132,9 +136,10 @@ class SliceWorker:
         return Outcome("done", shared=self._shared, files=() if self._shared else _sizes(folder), warned=told)
 
     def _make(self, folder: Path, one: Slice) -> None:
-        worker = self._worker
+        worker, job = self._worker, self._job
         assert worker is not None
-        wanted = part_of(self._setup.job, self._setup.survey, one)
+        assert job is not None
+        wanted = part_of(job, self._setup.survey, one)
         make_part(folder, wanted, lambda: worker, self._note)
 
     def piece(self, one: Slice, name: str, start: int, size: int) -> bytes:
