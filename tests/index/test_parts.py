@@ -54,6 +54,9 @@ class Wires:
             answers[number] = pickle.loads(pickle.dumps(answer))
         return answers
 
+    def hurried(self):
+        return self
+
 
 class LetterEncoder:
     """A small real encoder: a text's first letters, counted; many texts have the same vector."""
@@ -254,7 +257,6 @@ def test_a_partial_result_is_that_of_the_other_parts(both, queries):
     index = PartedIndex.reach(wires)
     options = LexicalOptions("bm25", "rm3")
     run, used = index.partial(lambda living: retrieve(living, queries, options))
-    assert used is index
     assert used.missing == ()
     wires.dead = {1, 4}
     run, used = index.partial(lambda living: retrieve(living, queries, options))

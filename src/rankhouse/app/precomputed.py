@@ -13,6 +13,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Ranker, StoredPair, StoredPassage, fingerprint_of
 from rankhouse.core.scores import scale_of
 from rankhouse.index.index import Index
+from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
 from rankhouse.index.precomputed.read import Kind, PrecomputedPassages, find, open_all, precomputed_folder
 from rankhouse.index.precomputed.write import PassageRows
 
@@ -282,7 +283,7 @@ class _TokenScores:
 
 
 def open_precomputed(
-    index: Index, ranker: Ranker, split: str = "", *, required: bool = False
+    index: AnyIndex, ranker: Ranker, split: str = "", *, required: bool = False
 ) -> PrecomputedScorer | None:
     """Find what an index stores for a ranker; neither of them is changed.
 
@@ -299,6 +300,10 @@ def open_precomputed(
         WrongUse: Nothing is stored, and it is required.
         BadIndex: What is stored is of other documents, or damaged.
     """
+    if isinstance(index, PartedIndex):
+        if required:
+            raise WrongUse(f"{index.path}: what parts store for rankers is not read; leave out --stored")
+        return None
     if not required and not precomputed_folder(index.path).exists():
         return None
     try:

@@ -14,7 +14,7 @@ from rankhouse.core import notation
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
-from rankhouse.index.index import Index
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import rerank
@@ -62,7 +62,7 @@ class RerankResult(NamedTuple):
 
 
 def reading_plan(
-    ranker: Ranker, index: Index, options: RerankOptions
+    ranker: Ranker, index: AnyIndex, options: RerankOptions
 ) -> tuple[Plan, PrecomputedScorer | None]:
     """Settle how documents are cut and pooled: as asked, else as what is stored for the ranker, else whole.
 
@@ -111,7 +111,7 @@ def rerank_with(
     ranker: Ranker,
     run: Run,
     queries: Sequence[Query],
-    index: Index,
+    index: AnyIndex,
     options: RerankOptions,
     progress: Progress | None = None,
 ) -> RerankResult:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import click
 from rich.text import Text
@@ -22,10 +24,12 @@ from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few
 from rankhouse.core.files import Skips
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
-from rankhouse.core.results import Hit
+from rankhouse.core.results import Hit, SearchResult
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
-from rankhouse.index.parts.parted_index import AnyIndex, open_index
+from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex, open_index
+
+T = TypeVar("T")
 
 
 @click.command(
@@ -35,6 +39,9 @@ from rankhouse.index.parts.parted_index import AnyIndex, open_index
 )
 @click.option("--index", "index_paths", type=PATH, required=True, multiple=True,
               help="The index folder; several, or a folder of parts, are searched as one.")  # fmt: skip
+@click.option("--cluster", default="", metavar="ray|ADDRESS",
+              help="Search on Ray, a worker a part: ray (started here), or a cluster's address.")  # fmt: skip
+@click.option("--partial", is_flag=True, help="On a cluster: do without the parts that do not answer.")
 @click.option("--queries", type=SOURCE, help="Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.")
 @click.option("--query", help="One query, answered on the screen.")
 @click.option(
@@ -61,6 +68,8 @@ from rankhouse.index.parts.parted_index import AnyIndex, open_index
 @as_json
 def command(
     index_paths: tuple[Path, ...],
+    cluster: str,
+    partial: bool,
     queries: str | None,
     query: str | None,
     field_name: str,
@@ -83,7 +92,6 @@ def command(
     _refuse_idle(models, precision, device, one_query=query is not None)
     if queries is not None and out is None:
         raise WrongUse("--queries needs --out RUN, the run file to write")
-    index = open_index(index_paths)
     options = SearchOptions(
         models,
         feedback,
@@ -91,28 +99,86 @@ def command(
         k or (1000 if query is None else 10),
         ComputeOptions(precision, device, threads),
     )
-    if query is not None:
-        show_answer(index, Query("query", query), options, as_json=as_json)
-    if queries is None or out is None:
-        return
-    skips = Skips(skip_bad)
-    asked = read_queries(queries, skips, field_name)
-    console.report_skips(skips)
-    entries = own_entries(own, asked, index.documents)
-    if own != "keep":
-        console.say(f"{len(entries):,} of {len(asked):,} queries are entries themselves, left out of theirs")
-    started = time.perf_counter()
-    run = without(ask(index, asked, replace(options, k=options.k + bool(entries))), entries, options.k)
-    seconds = time.perf_counter() - started
+    with opened(index_paths, cluster, partial=partial) as index:
+        if query is not None:
+            question = Query("query", query)
+            result = answering(index, lambda some: find_answer(some, question, options), partial=partial)[0]
+            show_answer(index, query, result, as_json=as_json)
+        if queries is None or out is None:
+            return
+        skips = Skips(skip_bad)
+        asked = read_queries(queries, skips, field_name)
+        console.report_skips(skips)
+        started = time.perf_counter()
+        found, missing = answering(index, lambda some: find_many(some, asked, options, own), partial=partial)
+        seconds = time.perf_counter() - started
+    run, entries = found
     warn_of_empty(run, asked)
     write_run(run, out, tag)
     if as_json:
         done = {"run": str(out), "queries": len(run), "rows": run.rows, "seconds": round(seconds, 3)}
+        done |= {"missing_parts": list(missing)} if partial else {}
         console.emit_json(
             done | {"own": len(entries), "without_results": [q for q in run if not run[q].doc_ids]}
         )
     else:
         console.say(f"{len(run):,} queries, {run.rows:,} rows written to {out} in {seconds:.2f} s")
+
+
+@contextmanager
+def opened(paths: Sequence[Path], cluster: str, *, partial: bool) -> Iterator[AnyIndex]:
+    """Yield an index, or several as one: opened here, or held by a cluster as long as the block runs.
+
+    Args:
+        paths: Index folders, parts, or folders of parts.
+        cluster: "ray", or a cluster's address; "" for here.
+        partial: Do without the parts that do not answer.
+
+    Raises:
+        PartFailed: A part does not answer.
+        RankhouseError: An index cannot be opened, or nobody answers at the address.
+    """
+    if not cluster:
+        idle("only a --cluster has parts that may not answer", "partial")
+        yield open_index(paths)
+        return
+    from rankhouse.app.cluster.parted_cluster import search_cluster
+    from rankhouse.app.cluster.ray_options import ClusterOptions, read_address
+
+    with search_cluster(ClusterOptions(read_address(cluster))) as held:
+        yield held.index(paths, partial=partial)
+
+
+def answering(index: AnyIndex, work: Callable[[AnyIndex], T], *, partial: bool) -> tuple[T, tuple[str, ...]]:
+    """Return what a search finds, and the names of the parts that it was done without.
+
+    Args:
+        index: What is searched.
+        work: The search.
+        partial: Do without the parts that do not answer, and warn of it.
+    """
+    if not partial or not isinstance(index, PartedIndex):
+        return work(index), ()
+    result, living = index.partial(work)
+    if living.missing:
+        console.warn(f"partial result: no answer from {' and '.join(living.missing)}")
+    return result, living.missing
+
+
+def find_many(index: AnyIndex, asked: list[Query], options: SearchOptions, own: str) -> tuple[Run, set[str]]:
+    """Search for many queries: the run, and which of them are documents themselves.
+
+    Args:
+        index: The index.
+        asked: The queries.
+        options: How to search.
+        own: What becomes of queries that are documents.
+    """
+    entries = own_entries(own, asked, index.documents)
+    if own != "keep":
+        console.say(f"{len(entries):,} of {len(asked):,} queries are entries themselves, left out of theirs")
+    found = ask(index, asked, replace(options, k=options.k + bool(entries)))
+    return without(found, entries, options.k), entries
 
 
 def _refuse_idle(models: tuple[str, ...], precision: str, device: str, *, one_query: bool) -> None:
@@ -166,24 +232,35 @@ def warn_of_empty(run: Run, queries: list[Query]) -> None:
         )
 
 
-def show_answer(index: AnyIndex, query: Query, options: SearchOptions, *, as_json: bool = False) -> None:
-    """Answer one query on the screen: rank, score, title, and the best stretch of text, words highlighted.
+def find_answer(index: AnyIndex, query: Query, options: SearchOptions) -> SearchResult:
+    """Search for one query, with the stretches of text that answer it best.
 
     Args:
         index: The index.
         query: The question.
         options: How to search.
+    """
+    return with_snippets(index, query.text, ask(index, [query], options)[query.id])
+
+
+def show_answer(index: AnyIndex, query: str, result: SearchResult, *, as_json: bool = False) -> None:
+    """Show an answer on the screen: rank, score, title, and the best stretch of text, words highlighted.
+
+    Args:
+        index: What was searched.
+        query: The question.
+        result: The answer.
         as_json: Write JSON instead.
     """
-    hits = with_snippets(index, query.text, ask(index, [query], options)[query.id]).hits
+    hits = result.hits
     if as_json:
         keys = ("rank", "id", "score", "title", "snippet")
         console.emit_json([dict(zip(keys, hit, strict=False)) for hit in hits])
         return
     if not hits:
-        kept = ", ".join(dict.fromkeys(index.analyzer(query.text)))
+        kept = ", ".join(dict.fromkeys(index.analyzer(query)))
         kept = kept or "nothing: only stop words or punctuation"
-        console.say(f'no document holds a term of "{query.text}" (terms after analysis: {kept})')
+        console.say(f'no document holds a term of "{query}" (terms after analysis: {kept})')
         return
     for hit in hits:
         head = Text(f"{hit.rank:>3}  ", style="dim")

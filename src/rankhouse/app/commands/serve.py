@@ -56,6 +56,11 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
               help="Who judged, trained, tried keys.  [default: JUDGEMENTS.audit.jsonl]")  # fmt: skip
 @click.option("--mcp", is_flag=True, help="Be an assistant's tools on standard input and output instead.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@click.option("--cluster", default="", metavar="ray|ADDRESS",
+              help="Hold the parts of indexes, and the rankers, on Ray: ray (started here), or a cluster's address.")  # fmt: skip
+@click.option("--replicas", type=COUNT, default=1, show_default=True,
+              help="How many of each part and each ranker the cluster holds.")  # fmt: skip
+@click.option("--partial", is_flag=True, help="Answer without the parts that do not answer, and say so.")
 @computing
 def command(
     indexes: tuple[str, ...],
@@ -78,6 +83,9 @@ def command(
     audit: Path | None,
     mcp: bool,
     opens: bool,
+    cluster: str,
+    replicas: int,
+    partial: bool,
     precision: str,
     device: str,
     threads: int,
@@ -112,6 +120,9 @@ def command(
         audit=audit,
         compute=ComputeOptions(precision, device, threads),
         limits=Limits(max_body << 20, request=timeout, grace=grace, queue_tokens=queue_tokens),
+        cluster=cluster,
+        replicas=replicas,
+        partial=partial,
     )
     _refuse_idle(options)
     if mcp:
@@ -122,6 +133,8 @@ def command(
 
 def _refuse_idle(options: ServeOptions) -> None:
     """Refuse what would change nothing in this service."""
+    if not options.cluster:
+        idle("only a --cluster has parts and rankers of which one may die", "replicas", "partial")
     if not options.indexes:
         idle("it belongs to an index, and none is served", "queries", "qrels", "runs", "judgements")
     if not options.rankers and options.judgements is None:
@@ -136,6 +149,8 @@ def _serve_assistant(options: ServeOptions) -> None:
         from rankhouse.app.serve import mcp
     except ImportError as error:
         raise MissingExtra("rankhouse serve --mcp", "mcp") from error
+    from rankhouse.app.serve.host.cluster import service_cluster
     from rankhouse.app.serve.host.service import open_service
 
-    mcp.run(open_service(options))
+    with service_cluster(options) as cluster:
+        mcp.run(open_service(options, cluster))

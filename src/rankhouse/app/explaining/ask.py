@@ -9,7 +9,7 @@ from rankhouse.app.explaining.build import SystemOptions, build_system, first_st
 from rankhouse.app.explaining.systems import RunOnRecord, RunSystem, System
 from rankhouse.core.nouns import Query
 from rankhouse.explanation.rankings import Answer
-from rankhouse.index.index import Index
+from rankhouse.index.parts.parted_index import AnyIndex
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Question:
     before: RunOnRecord | None = None
 
 
-def ask(index: Index, query: Query, options: SystemOptions, question: Question) -> Answer:
+def ask(index: AnyIndex, query: Query, options: SystemOptions, question: Question) -> Answer:
     """Answer a question about documents of an index.
 
     Args:
@@ -55,7 +55,7 @@ def ask(index: Index, query: Query, options: SystemOptions, question: Question) 
     return why_documents(system, query, question.doc_ids, question.against, ranked=ranked)
 
 
-def _earlier(index: Index, options: SystemOptions, given: RunOnRecord) -> System:
+def _earlier(index: AnyIndex, options: SystemOptions, given: RunOnRecord) -> System:
     """Return the system of an earlier run: the models, where they are named beside a ranker."""
     known = options.ranker is not None and options.models and options.first_stage is None
     return first_stage_of(index, options).recorded(given) if known else RunSystem(given)

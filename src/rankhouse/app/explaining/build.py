@@ -21,7 +21,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Encoder, Ranker
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.reading import family_of
-from rankhouse.index.index import Index
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank_plan import Plan
@@ -61,7 +61,7 @@ class SystemOptions:
     encoders: Mapping[str, Encoder] = field(default_factory=dict)
 
 
-def build_system(index: Index, options: SystemOptions) -> System:
+def build_system(index: AnyIndex, options: SystemOptions) -> System:
     """Put together what ranks.
 
     Args:
@@ -82,7 +82,7 @@ def build_system(index: Index, options: SystemOptions) -> System:
     return _fused([*before, ranks], options)
 
 
-def first_stage_of(index: Index, options: SystemOptions) -> System:
+def first_stage_of(index: AnyIndex, options: SystemOptions) -> System:
     """Put together what finds the documents.
 
     Args:
@@ -95,7 +95,7 @@ def first_stage_of(index: Index, options: SystemOptions) -> System:
     return _joined(index, options)
 
 
-def _joined(index: Index, options: SystemOptions) -> System:
+def _joined(index: AnyIndex, options: SystemOptions) -> System:
     systems = [_model(index, model, options) for model in _models(options)]
     if len(systems) == 1:
         return systems[0]
@@ -106,7 +106,7 @@ def _models(options: SystemOptions) -> tuple[str, ...]:
     return options.models or ("bm25",)
 
 
-def _model(index: Index, model: str, options: SystemOptions) -> System:
+def _model(index: AnyIndex, model: str, options: SystemOptions) -> System:
     if is_dense(model):
         from rankhouse.app.explaining.dense import DenseSystem
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from rankhouse.app.explaining.systems import IndexStage
 from rankhouse.app.rankers import DenseModel, dense_searcher
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Encoder, Query
 from rankhouse.core.run import Ranking
 from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.dense import explain_dense
 from rankhouse.index.dense.exact import search
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
-from rankhouse.index.index import Index
+from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
 
 
 class DenseSystem(IndexStage):
@@ -26,12 +27,12 @@ class DenseSystem(IndexStage):
         MissingInput: Nothing was encoded.
     """
 
-    def __init__(self, index: Index, model: str, encoder: Encoder, k: int) -> None:
+    def __init__(self, index: AnyIndex, model: str, encoder: Encoder, k: int) -> None:
         super().__init__(index)
         self._model, self._encoder, self._k = model, encoder, k
         chosen = DenseModel.parse(model)
         self._searcher = dense_searcher(index, chosen)
-        self._vectors = Vectors.open(vectors_folder(index.path, chosen.name))
+        self._vectors_name = chosen.name
 
     @property
     def name(self) -> str:
@@ -42,4 +43,10 @@ class DenseSystem(IndexStage):
         return search(self._searcher, self._encoder, [query], self._k)[query.id]
 
     def _explain(self, query: Query, doc_id: str) -> Explanation:
-        return explain_dense(self.index, self._vectors, self._encoder, query, doc_id)
+        if isinstance(self.index, PartedIndex):
+            raise WrongUse(
+                f"{self._model}: what a score of vectors is made of is told by the index that holds them; "
+                "explain it with the part that has the document"
+            )
+        vectors = Vectors.open(vectors_folder(self.index.path, self._vectors_name))
+        return explain_dense(self.index, vectors, self._encoder, query, doc_id)

@@ -15,7 +15,7 @@ from rankhouse.core.run import Ranking, Run
 from rankhouse.explanation.answer import Counterfactual, Explanation, Part
 from rankhouse.explanation.fusion import explain_fused
 from rankhouse.explanation.lexical import LexicalExplainer
-from rankhouse.index.index import Index
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.ranking.fuse import Fusion
 
@@ -86,7 +86,7 @@ class IndexStage(FirstStage, ABC):
         index: The index.
     """
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: AnyIndex) -> None:
         self.index = index
         self._rankings: dict[Query, Ranking] = {}
 
@@ -130,7 +130,7 @@ class LexicalSystem(IndexStage):
         k: Documents a query.
     """
 
-    def __init__(self, index: Index, model: str, feedback: str = "", k: int = 1000) -> None:
+    def __init__(self, index: AnyIndex, model: str, feedback: str = "", k: int = 1000) -> None:
         super().__init__(index)
         self._options = LexicalOptions(model, feedback, k)
         self._explainer = LexicalExplainer(index, self._options)

@@ -7,6 +7,7 @@ best k documents, never all that match. Equal scores are ordered by document id 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -137,6 +138,10 @@ class PartedIndex:
 
     # --- parts that do not answer ---------------------------------------------------------------------
 
+    @cached_property
+    def _hurried(self) -> PartedIndex:
+        return PartedIndex(self.parts.hurried(), self._infos)
+
     def without(self, number: int) -> PartedIndex:
         """Return what is left when a part is left out: an index of the other parts' documents only.
 
@@ -160,12 +165,12 @@ class PartedIndex:
         Raises:
             PartFailed: No part answers.
         """
-        index = self
+        index = self._hurried
         while True:
             try:
                 return work(index), index
             except PartFailed as failure:
-                if len(index._infos) == 1:
+                if len(index.infos) == 1:
                     raise
                 index = index.without(failure.number)
 

@@ -49,6 +49,10 @@ class Parts(Protocol):
         """
         ...
 
+    def hurried(self) -> Parts:
+        """Return the same parts for whoever would rather go without one than wait for it."""
+        ...
+
 
 class LocalParts:
     """Parts that lie in folders of this machine and are searched by this process.
@@ -73,3 +77,7 @@ class LocalParts:
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
         """Ask parts, one after the other. Args: as in :meth:`Parts.ask`."""
         return {number: self._parts[number].answer(request) for number, request in requests.items()}
+
+    def hurried(self) -> LocalParts:
+        """Return these parts: here nothing is waited for."""
+        return self

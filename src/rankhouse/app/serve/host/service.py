@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankhouse.app.serve.host.cluster import ServiceCluster
 from rankhouse.app.serve.host.journal import Audit, Lines
 from rankhouse.app.serve.host.keys import Keys
 from rankhouse.app.serve.host.metrics import Metrics, Queue, Queues
@@ -58,6 +59,7 @@ class Service:
         is_over: Whether even requests in progress have no time left.
         system_runs: Runs of systems over the questions, made when they are compared.
         training: Trainings from the judgements.
+        cluster: What holds rankers elsewhere; None for nothing.
     """
 
     options: ServeOptions
@@ -72,6 +74,7 @@ class Service:
     access_log: Lines = field(default_factory=lambda: Lines(None))
     phase: Phase = Phase.STARTING
     is_over: bool = False
+    cluster: ServiceCluster | None = None
     system_runs: SystemRuns = field(init=False)
     training: TrainingJobs = field(init=False)
     _tasks: set[asyncio.Task[object]] = field(default_factory=set)
@@ -168,18 +171,19 @@ def _trainings(options: ServeOptions) -> Path | None:
     return None if path is None else options.trainings or path.with_name(f"{path.name}.trained")
 
 
-def open_service(options: ServeOptions) -> Service:
+def open_service(options: ServeOptions, cluster: ServiceCluster | None = None) -> Service:
     """Open what a service serves; models are warmed later, by :meth:`Service.warm`.
 
     Args:
         options: What is served, to whom, and where it writes.
+        cluster: What holds its indexes and rankers; None for this process.
 
     Raises:
         RankhouseError: An index, a ranker or a file cannot be opened.
     """
     keys = None if options.key_file is None else Keys.read(options.key_file)
     queries = () if options.queries is None else tuple(read_queries(options.queries))
-    catalogue = Catalogue(options.indexes)
+    catalogue = Catalogue(options.indexes, cluster=cluster)
     qrels = {} if options.qrels is None else read_qrels(options.qrels)
     runs = {name: read_run(path) for name, path in options.runs.items()}
     for run in runs.values():
@@ -191,4 +195,7 @@ def open_service(options: ServeOptions) -> Service:
         if store is not None:
             store.close()
         raise
-    return Service(options, catalogue, store, queries, qrels, runs, keys, audit=audit, access_log=access_log)
+    return Service(
+        options, catalogue, store, queries, qrels, runs, keys,
+        audit=audit, access_log=access_log, cluster=cluster,
+    )  # fmt: skip

@@ -18,6 +18,7 @@ import uvicorn
 
 from rankhouse.app import console
 from rankhouse.app.serve.host.application import build_app
+from rankhouse.app.serve.host.cluster import service_cluster
 from rankhouse.app.serve.host.connection import PatientProtocol
 from rankhouse.app.serve.host.gates import is_loopback
 from rankhouse.app.serve.host.keys import MAKE_ONE
@@ -112,12 +113,13 @@ def start(options: ServeOptions, *, opens: bool = False) -> None:
     if options.rankers:  # the longest wait of a start
         console.say(f"opening {', '.join(options.rankers)} ...")
     try:
-        service = open_service(options)
-        try:
-            server = make_server(service, say_ready)
-            server.run([listener])
-        finally:
-            service.close()
+        with service_cluster(options) as cluster:
+            service = open_service(options, cluster)
+            try:
+                server = make_server(service, say_ready)
+                server.run([listener])
+            finally:
+                service.close()
     finally:
         listener.close()
     if server.fault is not None:

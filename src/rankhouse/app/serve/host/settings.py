@@ -53,6 +53,10 @@ class ServeOptions:
         access_log: A file that gets one line of JSON a request; "-" for standard error, None for none.
         audit: A file that gets one line of JSON for whatever was judged, trained or refused.
         limits: What one client may ask.
+        cluster: The Ray cluster that holds the parts of indexes, and the rankers: "ray", or its address; ""
+            for this process alone.
+        replicas: How many of each part and each ranker the cluster holds.
+        partial: Whether what the other parts of an index find is good enough where some do not answer.
     """
 
     indexes: Mapping[str, Path] = field(default_factory=dict)
@@ -72,3 +76,6 @@ class ServeOptions:
     access_log: Path | None = None
     audit: Path | None = None
     limits: Limits = Limits()
+    cluster: str = ""
+    replicas: int = 1
+    partial: bool = False

@@ -33,6 +33,7 @@ from rankhouse.app.serve.judging.process import last_words, started
 from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.outputs import write_json
+from rankhouse.index.parts.parted_index import PartedIndex
 from rankhouse.training.log import Entry, read_log
 
 FRESH: Final = ("knrm", "conv_knrm", "tk")
@@ -297,8 +298,10 @@ class TrainingJobs:
             options += ["--epochs", str(epochs)]
         if rate is not None:
             options += ["--set", f"rate={rate!r}"]
-        index = self._service.catalogue.view(request.index).index.path
-        return ["train", *self._start(request), "--index", str(index), *options]
+        index = self._service.catalogue.view(request.index).index
+        if isinstance(index, PartedIndex):
+            raise WrongUse("training reads one index on this machine, not parts; serve their merged index")
+        return ["train", *self._start(request), "--index", str(index.path), *options]
 
     def _start(self, request: TrainingRequest) -> list[str]:
         spec = self._specs.get(request.start, "")

@@ -16,6 +16,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.results import Marks
 from rankhouse.core.run import Ranking
+from rankhouse.index.parts.parted_index import PartedIndex
 
 MOST_ASKED = 1000
 """Documents that one answer holds at most."""
@@ -42,6 +43,8 @@ class SearchRequest:
         snippets: Whether they come with the stretch of text that answers best.
         deadline_s: Seconds after which the first stage's order is good enough; None waits.
         spec: A system of the asker's own, in place of a name.
+        partial: Whether what the other parts of an index find is good enough where some do not answer; None
+            leaves it to the service.
     """
 
     query: str
@@ -51,6 +54,7 @@ class SearchRequest:
     snippets: bool = True
     deadline_s: float | None = None
     spec: SystemSpec | None = None
+    partial: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class SearchAnswer:
         query: The question.
         hits: The documents, best first.
         seconds: How long it took.
-        degraded: Why this is only the first stage's order; "" where it is the system's.
+        degraded: Why this is only the first stage's order, or lacks documents; "" where it is the system's.
         warnings: What the asker should know.
         found: How many documents were ranked, of which these are the first.
     """
@@ -114,16 +118,28 @@ def search(service: Searching, request: SearchRequest, deadline: Deadline | None
         WrongUse: The question has no words, k is out of range, or the system cannot be made.
         Overloaded: A model has too much to do.
         DeadlinePassed: The time was over before anything was found.
+        PartFailed: A part of the index does not answer, and nothing less than all will do.
     """
-    started = time.monotonic()
     if not request.query.strip():
         raise WrongUse("query is empty: say what is looked for")
     if not 1 <= request.k <= MOST_ASKED:
         raise WrongUse(f"k={request.k}: ask for 1 to {MOST_ASKED:,} documents")
     view = service.catalogue.view(request.index)
+    until = deadline or Deadline.after(request.deadline_s)
+    index, partial = view.index, view.partial if request.partial is None else request.partial
+    if not partial or not isinstance(index, PartedIndex):
+        return _answered(service, view, request, until)
+    told, living = index.partial(lambda some: _answered(service, view.over(some), request, until))
+    if not living.missing:
+        return told
+    lacking = f"the documents of {' and '.join(living.missing)} are missing: no answer from there"
+    return replace(told, degraded="; ".join(filter(None, [told.degraded, lacking])))
+
+
+def _answered(service: Searching, view: IndexView, request: SearchRequest, until: Deadline) -> SearchAnswer:
+    started = time.monotonic()
     spec = request.spec or service.catalogue.system(request.system, view.name)
     spec = replace(spec, k=max(spec.k, request.k))
-    until = deadline or Deadline.after(request.deadline_s)
     ranked = rank(service.catalogue, view, spec, Query("query", request.query), until)
     return SearchAnswer(
         view.name,

@@ -6,13 +6,14 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rankhouse.app.serve.contracts.errors import UnknownName
 from rankhouse.app.serve.search.systems import SystemSpec, usual_systems
 from rankhouse.app.serve.search.view import IndexView
 from rankhouse.core.errors import RankhouseError
 from rankhouse.index.lexical import manifest
+from rankhouse.index.parts.part import part_folders
 
 if TYPE_CHECKING:
     from rankhouse.app.serve.engine.served import ServedRanker
@@ -28,22 +29,23 @@ class ServedIndex:
     Args:
         name: What people call it.
         path: Its folder.
+        held: Its view where it is held elsewhere; that never changes.
 
     Raises:
         MissingInput: There is no such folder.
         BadIndex: It holds no sound index.
     """
 
-    def __init__(self, name: str, path: Path) -> None:
-        self.name, self.path = name, path
+    def __init__(self, name: str, path: Path, held: IndexView | None = None) -> None:
+        self.name, self.path, self._held = name, path, held
         self._lock = threading.Lock()
         self._seen = _state_of(path)
         self._tried: tuple[tuple[object, ...], float] = ((), 0.0)  # what could not be opened, and when
-        self._view = IndexView.open(name, path)
+        self._view = held or IndexView.open(name, path)
 
     def view(self) -> IndexView:
         """Return the index as it is now; whoever holds an earlier view goes on with it undisturbed."""
-        if (now := _state_of(self.path)) != self._seen:
+        if self._held is None and (now := _state_of(self.path)) != self._seen:
             with self._lock:
                 state, moment = self._tried
                 if now != self._seen and (now != state or time.monotonic() > moment + _PAUSE):
@@ -60,7 +62,12 @@ class ServedIndex:
 
 def _state_of(path: Path) -> tuple[object, ...]:
     """Return what changes whenever an index, its vectors or its stored passages do."""
-    files = [path / manifest.FILE, *path.glob("vectors/*/manifest.json"), *path.glob("kept/*/manifest.json")]
+    files = [
+        file
+        for folder in part_folders([path])
+        for pattern in (manifest.FILE, "vectors/*/manifest.json", "kept/*/manifest.json")
+        for file in folder.glob(pattern)
+    ]
     states: list[object] = []
     for file in files:
         try:
@@ -72,21 +79,41 @@ def _state_of(path: Path) -> tuple[object, ...]:
     return tuple(states)
 
 
+class Holder(Protocol):
+    """What holds indexes for the service: a cluster."""
+
+    def view(self, name: str, path: Path) -> IndexView:
+        """Return an index that it holds.
+
+        Args:
+            name: What people call it.
+            path: Its folder.
+        """
+        ...
+
+
 class Catalogue:
     """Indexes and rankers by name, and the systems made of them.
 
     Args:
         indexes: Name -> folder; the first is the default.
         rankers: Those of the service.
+        cluster: What holds the indexes; None where this process opens them.
 
     Raises:
         RankhouseError: An index cannot be opened.
     """
 
     def __init__(
-        self, indexes: Mapping[str, Path], rankers: Mapping[str, ServedRanker] | None = None
+        self,
+        indexes: Mapping[str, Path],
+        rankers: Mapping[str, ServedRanker] | None = None,
+        cluster: Holder | None = None,
     ) -> None:
-        self._indexes = {name: ServedIndex(name, path) for name, path in indexes.items()}
+        self._indexes = {
+            name: ServedIndex(name, path, None if cluster is None else cluster.view(name, path))
+            for name, path in indexes.items()
+        }
         self._rankers: Mapping[str, ServedRanker] = rankers if rankers is not None else {}
         self._systems: dict[str, SystemSpec] = {}
 

@@ -21,8 +21,8 @@ from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Document, FloatArray, Pair, Query
 from rankhouse.core.scores import base_of, scale_of
-from rankhouse.index.index import Index
 from rankhouse.index.lexical.weighting import lucene_idf
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _lexical_split() -> Split:
     return split
 
 
-def _by_words(index: Index, pairs: Sequence[Pair]) -> FloatArray:
+def _by_words(index: AnyIndex, pairs: Sequence[Pair]) -> FloatArray:
     """Score n passages by the question's words in them, the rarer the better: (n,)."""
     scores = np.zeros(len(pairs), np.float32)
     if not pairs:

@@ -47,7 +47,7 @@ def routes(service: Searching) -> list[BaseRoute]:
         body = await _asked(request, SearchBody)
         wanted = SearchRequest(
             body.query, body.system or "", body.index or "", body.k or 10,
-            body.snippets is not False, body.deadline_s, body.spec(),
+            body.snippets is not False, body.deadline_s, body.spec(), body.partial,
         )  # fmt: skip
         deadline = client_deadline(request, body.deadline_s)
         return answer(_search_response(await threads.call(search, service, wanted, deadline)))

@@ -68,6 +68,8 @@ class SearchBody(OwnSystem, kw_only=True):
         k: Documents in the answer; 10 if not said.
         snippets: Whether they come with the stretch of text that answers best; yes if not said.
         deadline_s: Seconds after which the first stage's order is good enough.
+        partial: Whether what the other parts of an index find is good enough where some do not answer; as the
+            service was started if not said.
     """
 
     query: Words
@@ -76,6 +78,7 @@ class SearchBody(OwnSystem, kw_only=True):
     k: Annotated[int, Meta(ge=1, le=MOST_ASKED)] | None = None
     snippets: bool | None = None
     deadline_s: Seconds | None = None
+    partial: bool | None = None
 
 
 class SearchHit(Struct):
@@ -110,7 +113,7 @@ class SearchResponse(Struct):
         hits: The documents, best first.
         found: How many were ranked.
         seconds: How long it took.
-        degraded: Why this is only the first stage's order; "" where it is the system's.
+        degraded: Why this is only the first stage's order, or lacks documents; "" where it is the system's.
         warnings: What the asker should know.
     """
 
@@ -240,6 +243,7 @@ SEARCHING = (
     Parameter("k", Annotated[int, Meta(ge=1, le=MOST_ASKED)], "Documents in the answer."),
     Parameter("snippets", bool, "Whether they come with the stretch of text that answers best."),
     Parameter("deadline_s", Seconds, "Seconds after which the first stage's order is good enough."),
+    Parameter("partial", bool, "Whether some parts of the index may be missing from the answer."),
 )
 EXPLAINING = (
     *SEARCHING[:3],

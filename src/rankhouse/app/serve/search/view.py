@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -15,6 +16,8 @@ from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
+from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex, open_index
+from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
 
 if TYPE_CHECKING:
     from rankhouse.app.serve.engine.served import ServedRanker
@@ -42,19 +45,21 @@ class IndexView:
     Args:
         name: What people call it.
         index: It.
+        partial: Whether, where some of its parts do not answer, what the others find is good enough.
 
     Attributes:
         problem: Why a newer state of it could not be opened; "" where all is well.
         recent: What rankers made of the latest questions.
     """
 
-    def __init__(self, name: str, index: Index) -> None:
-        self.name, self.index, self.problem = name, index, ""
+    def __init__(self, name: str, index: AnyIndex, *, partial: bool = False) -> None:
+        self.name, self.index, self.partial, self.problem = name, index, partial, ""
         self.recent = RecentRankings()
         self._lock = threading.Lock()
         self._encoded: dict[str, str] = {}
         self._searchers: dict[tuple[str, str], FoundVectors] = {}
         self._stored: dict[tuple[str, str], PrecomputedScorer | None] = {}
+        self._over: dict[tuple[str, ...], IndexView] = {}
 
     @classmethod
     def open(cls, name: str, path: Path) -> Self:
@@ -64,7 +69,7 @@ class IndexView:
             name: What people call it.
             path: Its folder.
         """
-        return cls(name, Index.open(path))
+        return cls(name, open_index([path]))
 
     def noting(self, problem: str) -> Self:
         """Return it with a problem."""
@@ -72,22 +77,41 @@ class IndexView:
         noted.problem = problem
         return noted
 
+    def over(self, index: PartedIndex) -> IndexView:
+        """Return a view of those parts of the index that answer.
+
+        Args:
+            index: They.
+        """
+        with self._lock:
+            return self._over.setdefault(index.missing, IndexView(self.name, index))
+
     def vectors_of(self, encoder: ServedRanker) -> str:
         """Return the name of the vectors that an encoder made of the index; "" where there are none."""
         mark = encoder.fingerprint
         with self._lock:
             if mark not in self._encoded:
-                folders = sorted((self.index.path / "vectors").glob("*/"))
-                names = (folder.name for folder in folders if self._are_of(folder, mark))
-                self._encoded[mark] = next(names, "")
+                self._encoded[mark] = next(self._names_of(mark), "")
             return self._encoded[mark]
 
-    def _are_of(self, folder: Path, encoder: str) -> bool:
+    def _names_of(self, encoder: str) -> Iterator[str]:
+        index = self.index
+        if isinstance(index, PartedIndex):
+            of_parts = [
+                {name for name, state in info.vectors.items() if state.encoder == encoder}
+                for info in index.infos.values()
+            ]
+            yield from sorted(set.intersection(*of_parts))
+        else:
+            folders = sorted((index.path / "vectors").glob("*/"))
+            yield from (folder.name for folder in folders if self._are_of(index, folder, encoder))
+
+    def _are_of(self, index: Index, folder: Path, encoder: str) -> bool:
         try:
             state = Vectors.open(folder).state
         except RankhouseError:  # being made, or damaged: whoever asks for them by name is told
             return False
-        return state.encoder == encoder and self.index.manifest.began_as(state.collection)
+        return state.encoder == encoder and index.manifest.began_as(state.collection)
 
     def searcher(self, model: DenseModel) -> FoundVectors:
         """Open vectors of the index. Those of fewer documents, since the index grew, are searched as well.
@@ -106,16 +130,19 @@ class IndexView:
             return self._searchers[key]
 
     def _opened(self, model: DenseModel) -> FoundVectors:
-        vectors = Vectors.open(vectors_folder(self.index.path, model.name))
+        index = self.index
+        if isinstance(index, PartedIndex):
+            return FoundVectors(PartedSearcher(index, open_vectors(index, model.name), model.vectors), "")
+        vectors = Vectors.open(vectors_folder(index.path, model.name))
         state, warning = vectors.state, ""
-        if self.index.manifest.began_as(state.collection):
-            if missing := len(self.index) - state.documents:
+        if index.manifest.began_as(state.collection):
+            if missing := len(index) - state.documents:
                 warning = (
                     f"{missing:,} documents were added to {self.name} after it was encoded, so vectors do "
                     "not find them; run  rankhouse encode  again: only what is new is encoded"
                 )
         else:
-            vectors.require(documents=len(self.index), collection=self.index.fingerprint)
+            vectors.require(documents=len(index), collection=index.fingerprint)
         return FoundVectors(searcher_of(vectors, model.vectors), warning)
 
     def stored(self, ranker: ServedRanker, split: str) -> PrecomputedScorer | None:

@@ -1,0 +1,162 @@
+"""Indexes of many parts, each part held by actors of a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rankhouse.app.cluster.parted_actor import actor_class
+from rankhouse.app.cluster.parted_replicas import PATIENCE, ReplicaFailed, Replicas
+from rankhouse.app.cluster.ray_options import ClusterOptions
+from rankhouse.app.cluster.ray_session import ray_session
+from rankhouse.index.index import Index
+from rankhouse.index.parts.messages import Answer, Request
+from rankhouse.index.parts.part import IndexPart, part_folders
+from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.parts.transport import PartFailed
+
+HURRIED: Final = 2.0
+"""Seconds that a request waits for a dead part where a partial result will do."""
+
+
+@dataclass(frozen=True)
+class PartSetup:
+    """How a part is opened where it is held.
+
+    Attributes:
+        folder: Its index; under the same path on every machine.
+    """
+
+    folder: Path
+
+    def open(self) -> HeldPart:
+        """Open it."""
+        return HeldPart(Index.open(self.folder))
+
+
+class HeldPart:
+    """A part in an actor.
+
+    Args:
+        index: It.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self._part = IndexPart(index)
+
+    def mark(self) -> str:
+        """Return the index's fingerprint."""
+        return self._part.index.fingerprint
+
+    def answer(self, request: Request) -> Answer:
+        """Answer a request."""
+        return self._part.answer(request)
+
+
+class ClusterParts:
+    """The parts of an index on a cluster, each with its replicas.
+
+    Args:
+        parts: Names and replicas.
+        patience: Seconds to wait for a part of which no replica is there.
+    """
+
+    def __init__(self, parts: Sequence[tuple[str, Replicas]], patience: float = PATIENCE) -> None:
+        self.names = tuple(name for name, _ in parts)
+        self._parts, self._patience = tuple(parts), patience
+
+    def hurried(self) -> ClusterParts:
+        """Return the same parts for whoever would rather go without one than wait for it."""
+        return ClusterParts(self._parts, HURRIED)
+
+    def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
+        """Ask several parts at the same time. Args: as in ``Parts.ask``."""
+        replicas = {number: self._parts[number][1] for number in requests}
+        waiting = {number: replicas[number].send(request) for number, request in requests.items()}
+        answers = dict[int, Any]()
+        try:
+            for number, request in requests.items():
+                try:
+                    answers[number] = replicas[number].receive(request, waiting.pop(number), self._patience)
+                except ReplicaFailed as failure:
+                    raise PartFailed(number, self.names[number], failure.reason) from failure
+        finally:
+            for number, sent in waiting.items():
+                if sent is not None:
+                    replicas[number].settle(sent)
+        return answers
+
+
+class SearchCluster:
+    """What a cluster holds for one program, as long as that runs.
+
+    Args:
+        ray: Ray, connected.
+        replicas: How many of each part and of each ranker.
+    """
+
+    def __init__(self, ray: Any, replicas: int = 1) -> None:  # noqa: ANN401 - Ray's own types change
+        self.ray, self.replicas = ray, replicas
+        self._held: list[Replicas] = []
+
+    def parts(self, paths: Sequence[Path]) -> ClusterParts:
+        """Have the parts of an index held.
+
+        Args:
+            paths: Index folders, parts made with ``--shard``, or folders of such; each under the same path
+                on every machine of the cluster.
+        """
+        actors = actor_class(self.ray, cpus=0)
+        folders = [folder.absolute() for folder in part_folders(paths)]
+        return ClusterParts([(str(folder), self.hold(actors, PartSetup(folder))) for folder in folders])
+
+    def index(self, paths: Sequence[Path], *, partial: bool = False) -> PartedIndex:
+        """Have an index held, and return it to be searched.
+
+        Args:
+            paths: As for :meth:`parts`.
+            partial: Leave out parts that cannot be opened.
+
+        Raises:
+            PartFailed: A part cannot be opened.
+            BadIndex: The parts do not go together.
+        """
+        return PartedIndex.reach(self.parts(paths), partial=partial)
+
+    def hold(self, actors: Any, setup: Any) -> Replicas:  # noqa: ANN401 - Ray's own types change
+        """Have something held by as many actors as there are replicas.
+
+        Args:
+            actors: Their class.
+            setup: How each opens it.
+        """
+        self._held.append(Replicas(self.ray, actors, setup, self.replicas))
+        return self._held[-1]
+
+    def close(self) -> None:
+        """End all actors."""
+        for replicas in self._held:
+            replicas.close()
+
+
+@contextmanager
+def search_cluster(options: ClusterOptions, replicas: int = 1) -> Iterator[SearchCluster]:
+    """Connect to a cluster and yield what can hold parts and rankers there, as long as the block runs.
+
+    Args:
+        options: Which cluster.
+        replicas: How many of each part and of each ranker.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        RankhouseError: Nobody answers at the address.
+    """
+    with ray_session(options) as ray:
+        cluster = SearchCluster(ray, replicas)
+        try:
+            yield cluster
+        finally:
+            cluster.close()

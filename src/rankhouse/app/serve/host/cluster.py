@@ -1,0 +1,61 @@
+"""Where the parts of a service's indexes are held: by a Ray cluster, where the service was started with one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rankhouse.app.serve.host.settings import ServeOptions
+from rankhouse.app.serve.search.view import IndexView
+
+if TYPE_CHECKING:
+    from rankhouse.app.cluster.parted_cluster import SearchCluster
+
+
+class ServiceCluster:
+    """What a cluster holds for a service.
+
+    Args:
+        cluster: It.
+        partial: Whether parts of an index may be missing from an answer.
+    """
+
+    def __init__(self, cluster: SearchCluster, *, partial: bool) -> None:
+        self._cluster, self._partial = cluster, partial
+
+    def view(self, name: str, path: Path) -> IndexView:
+        """Return an index that the cluster holds.
+
+        Args:
+            name: What people call it.
+            path: An index, or a folder of parts; the same on every machine.
+
+        Raises:
+            PartFailed: A part cannot be opened.
+        """
+        index = self._cluster.index([path], partial=self._partial)
+        return IndexView(name, index, partial=self._partial)
+
+
+@contextmanager
+def service_cluster(options: ServeOptions) -> Iterator[ServiceCluster | None]:
+    """Connect to the cluster that a service is to work with, if any, as long as the block runs.
+
+    Args:
+        options: What the service was told.
+
+    Raises:
+        WrongUse: There is no such address.
+        MissingExtra: Ray is not installed.
+        RankhouseError: Nobody answers at the address.
+    """
+    if not options.cluster:
+        yield None
+        return
+    from rankhouse.app.cluster.parted_cluster import search_cluster
+    from rankhouse.app.cluster.ray_options import ClusterOptions, read_address
+
+    with search_cluster(ClusterOptions(read_address(options.cluster)), options.replicas) as cluster:
+        yield ServiceCluster(cluster, partial=options.partial)
