@@ -209,32 +209,33 @@ class Replicas:
         """Start actors until one has opened what it is to hold."""
         tries = 0
         while not self._closed:
-            actor, mark, fault = self._opened()
+            actor, mark, fault, lasts = self._opened()
             with self._changed:
                 if not fault and self._mark not in ("", mark):
-                    fault = "it was changed while it was in use; start again"
+                    fault, lasts = "it was changed while it was in use; start again", True
                 if not fault and not self._closed:
                     self._mark, replica.actor, replica.fault = mark, actor, ""
                     self._changed.notify_all()
                     return
-                replica.fault = fault
-                self._changed.notify_all()
+                if lasts or tries >= _TRIES:  # an actor may have been put on a node that is just dying
+                    replica.fault = fault
+                    self._changed.notify_all()
                 if actor is not None:
                     self._dismiss(actor)
                 self._changed.wait_for(lambda: self._closed, _PAUSES[min(tries, len(_PAUSES) - 1)])
             tries += 1
 
-    def _opened(self) -> tuple[Any, str, str]:
-        """Start an actor: it, the mark of what it holds, and what went wrong."""
+    def _opened(self) -> tuple[Any, str, str, bool]:
+        """Start an actor: it, the mark of what it holds, what went wrong, and whether that will last."""
         actor = None
         try:
             actor = self._actors.options(scheduling_strategy="SPREAD").remote()
             mark, fault = self._ray.get(actor.open.remote(__version__, self._setup), timeout=_OPENING)
         except self._ray.exceptions.GetTimeoutError:
-            return actor, "", f"it did not open within {_OPENING:.0f} s; has the cluster room for it?"
+            return actor, "", f"it did not open within {_OPENING:.0f} s; has the cluster room for it?", True
         except Exception as error:  # noqa: BLE001 - whatever Ray raises when a cluster goes
-            return actor, "", f"{type(error).__name__}: {str(error).strip().splitlines()[0]:.200}"
-        return actor, mark, fault
+            return actor, "", f"{type(error).__name__}: {str(error).strip().splitlines()[0]:.200}", False
+        return actor, mark, fault, True
 
     def _dismiss(self, actor: Any) -> None:  # noqa: ANN401
         try:

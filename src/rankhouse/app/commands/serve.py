@@ -57,7 +57,7 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
 @click.option("--mcp", is_flag=True, help="Be an assistant's tools on standard input and output instead.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 @click.option("--cluster", default="", metavar="ray|ADDRESS",
-              help="Hold the parts of indexes, and the rankers, on Ray: ray (started here), or a cluster's address.")  # fmt: skip
+              help="Hold indexes and rankers on Ray: ray, started here, or a cluster.")  # fmt: skip
 @click.option("--replicas", type=COUNT, default=1, show_default=True,
               help="How many of each part and each ranker the cluster holds.")  # fmt: skip
 @click.option("--partial", is_flag=True, help="Answer without the parts that do not answer, and say so.")

@@ -1,4 +1,4 @@
-"""Where the parts of a service's indexes are held: by a Ray cluster, where the service was started with one."""
+"""What a Ray cluster holds for a service that was started with one: the parts of its indexes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,237 @@
+"""Search over parts that actors of a real cluster hold, while replicas, a node and a part are killed."""
+
+import contextlib
+import http.client
+import importlib.util
+import json
+import os
+import random
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rankhouse.app.searching import SearchOptions, search_with, with_snippets
+from rankhouse.core.nouns import Document, Query
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.index.parts.parted_index import PartedIndex
+
+NEEDED = ("ray", "starlette", "uvicorn", "httptools", "prometheus_client", "jinja2")
+if not all(map(importlib.util.find_spec, NEEDED)):
+    pytest.skip("needs the extras cluster and serve", allow_module_level=True)
+
+WORDS = ["ships", "harbour", "water", "pilots", "tide", "lock", "canal", "grain", "price", "night"]
+QUESTIONS = ["ships in the harbour", "price of grain", "pilots lock", "night tide water", "canal"]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two real nodes; skips where Ray cannot start."""
+    try:
+        world = runpy.run_path(Path(__file__).with_name("ray_world.py"))["World"]()
+    except RuntimeError as error:
+        pytest.skip(f"Ray cannot start here: {error}")
+    yield world
+    world.stop()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A collection whole, and in three parts."""
+    folder, rng = tmp_path_factory.mktemp("parted"), random.Random(7)
+    documents = [Document(f"d{i}", " ".join(rng.choices(WORDS, k=rng.randint(1, 12)))) for i in range(240)]
+    build(documents, folder / "whole", BuildOptions(workers=1))
+    for number in range(3):
+        some = documents[number * 80 : number * 80 + 80]
+        build(some, folder / "parts" / f"{number}" / "index", BuildOptions(workers=1))
+    (folder / "queries.tsv").write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(QUESTIONS)))
+    return folder
+
+
+class Service:
+    """``rankhouse serve`` in a process of its own."""
+
+    def __init__(self, cluster, folder, *arguments):
+        self.log = folder / "serve.log"
+        words = [sys.executable, "-m", "rankhouse.app.cli", "serve", "news=parts", "--port", "0"]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [*words, "--cluster", cluster.address, *arguments],
+                cwd=folder, stdout=log, stderr=log, env=cluster.environment,
+            )  # fmt: skip
+        self.port = self._port()
+
+    def _port(self):
+        until = time.monotonic() + 90
+        while time.monotonic() < until and self.process.poll() is None:
+            if "http://" in (text := self.log.read_text()):
+                return int(text.partition("http://")[2].partition("/")[0].rpartition(":")[2])
+            time.sleep(0.05)
+        raise AssertionError(self.log.read_text())
+
+    def search(self, question, **more):
+        """Ask a question: status and answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
+        try:
+            body = json.dumps({"query": question, "k": 20, **more})
+            connection.request("POST", "/search", body, {"content-type": "application/json"})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def stop(self):
+        """End it as a supervisor does: its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(40)
+        finally:
+            self.process.kill()
+
+
+@pytest.fixture(scope="module")
+def service(cluster, folder):
+    service = Service(cluster, folder, "--replicas", "2")
+    yield service
+    assert service.stop() == 0
+    until = time.monotonic() + 20
+    while holders("parts"):
+        assert time.monotonic() < until, "actors outlive their service"
+        time.sleep(0.1)
+
+
+def holders(part):
+    """Return the processes of actors that hold this part."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cmdline").read_bytes().startswith(b"ray::RankhouseReplica"):
+                maps = (process / "maps").read_text()
+                if f"/parted0/{part}" in maps:
+                    found.append(int(process.name))
+    return found
+
+
+def both_holders(part):
+    """Wait until both replicas of a part are there: their processes."""
+    until = time.monotonic() + 60
+    while len(pids := holders(f"parts/{part}/")) < 2:
+        assert time.monotonic() < until, f"{len(pids)} replicas of part {part}"
+        time.sleep(0.1)
+    return pids
+
+
+def kill(pids):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def expected(index, question, **options):
+    """Return what an index answers here: (id, score, snippet) of each hit."""
+    run = search_with(index, [Query("q", question)], SearchOptions(**options, k=1000))["q"]
+    hits = with_snippets(index, question, type(run)(run.doc_ids[:20], run.scores[:20])).hits
+    return [(hit.doc_id, hit.score, hit.text) for hit in hits]
+
+
+def told(answer):
+    return [(hit["id"], hit["score"], hit["snippet"]) for hit in answer["hits"]]
+
+
+def test_the_command_writes_the_run_of_one_index(cluster, folder):
+    asked = [
+        "--queries",
+        "queries.tsv",
+        "--model",
+        "bm25",
+        "--model",
+        'ql(form="indri")',
+        "--feedback",
+        "rm3",
+    ]
+    for name in ("whole", "parts"):
+        words = ["search", "--index", name, *asked, "--out", f"{name}.run"]
+        process = cluster.command(folder, *words)
+        assert process.wait(90) == 0, (folder / "log.txt").read_text()
+    assert (folder / "whole.run").read_bytes() == (folder / "parts.run").read_bytes()
+    index = Index.open(folder / "whole")
+    run = search_with(index, [Query("q1", QUESTIONS[1])], SearchOptions(("bm25",), "rm3"))["q1"]
+    assert run.doc_ids[0] in (folder / "parts.run").read_text()
+
+
+def test_the_service_answers_as_one_index(service, folder):
+    whole = Index.open(folder / "whole")
+    for question in QUESTIONS:
+        status, answer = service.search(question, system="bm25")
+        assert status == 200
+        assert told(answer) == expected(whole, question)
+        assert answer["degraded"] == ""
+        _, answer = service.search(question, models=["ql"], feedback="rm3(docs=5)")
+        assert told(answer) == expected(whole, question, models=("ql",), feedback="rm3(docs=5)")
+
+
+@pytest.mark.parametrize("what", ["replicas", "node"])
+def test_nobody_notices_that_replicas_die(service, cluster, folder, what):
+    whole = Index.open(folder / "whole")
+    right = {question: expected(whole, question) for question in QUESTIONS}
+    answers, over = [], threading.Event()
+
+    def ask(seed):
+        rng = random.Random(seed)
+        while not over.is_set():
+            question = rng.choice(QUESTIONS)
+            answers.append((question, *service.search(question, system="bm25")))
+
+    askers = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for asker in askers:
+        asker.start()
+    try:
+        if what == "node":
+            time.sleep(0.5)
+            cluster.kill("node")
+        for part in range(3) if what == "replicas" else ():
+            kill(random.sample(both_holders(part), 1))
+            time.sleep(0.3)
+        count = len(answers)
+        until = time.monotonic() + 60
+        while len(answers) < count + 20 and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        over.set()
+        for asker in askers:
+            asker.join(90)
+    assert len(answers) >= count + 20
+    for question, status, answer in answers:
+        assert status == 200, answer
+        assert told(answer) == right[question]
+        assert answer["degraded"] == ""
+
+
+def test_a_dead_part_is_named_or_left_out_and_comes_back(service, folder):
+    part, away = folder / "parts" / "1", folder / "away"
+    pids = both_holders(1)
+    part.rename(away)
+    kill(pids)
+    status, answer = service.search(QUESTIONS[0], system="bm25")
+    assert status == 503
+    assert str(part) in answer["message"]
+    assert "does not answer" in answer["message"]
+    status, answer = service.search(QUESTIONS[0], system="bm25", partial=True)
+    assert status == 200
+    assert str(part) in answer["degraded"]
+    others = PartedIndex.open([folder / "parts" / "0", folder / "parts" / "2"])
+    assert told(answer) == expected(others, QUESTIONS[0])
+    away.rename(part)
+    until = time.monotonic() + 60
+    while service.search(QUESTIONS[0], system="bm25")[0] != 200:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    status, answer = service.search(QUESTIONS[0], system="bm25", partial=True)
+    assert answer["degraded"] == ""
+    assert told(answer) == expected(Index.open(folder / "whole"), QUESTIONS[0])
