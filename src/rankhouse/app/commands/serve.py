@@ -110,20 +110,11 @@ def command(
         qrels or options.qrels,
         arguments.named_runs(runs) or options.runs,
         judgements,
-        split=split,
-        pool=pool,
-        host=host,
-        port=port,
-        key_file=key_file,
-        allow_hosts=allow_hosts,
-        access_log=access_log,
-        audit=audit,
-        compute=ComputeOptions(precision, device, threads),
+        split=split, pool=pool, host=host, port=port, key_file=key_file, allow_hosts=allow_hosts,
+        access_log=access_log, audit=audit, compute=ComputeOptions(precision, device, threads),
         limits=Limits(max_body << 20, request=timeout, grace=grace, queue_tokens=queue_tokens),
-        cluster=cluster,
-        replicas=replicas,
-        partial=partial,
-    )
+        cluster=cluster, replicas=replicas, partial=partial,
+    )  # fmt: skip
     _refuse_idle(options)
     if mcp:
         _serve_assistant(options)
