@@ -136,3 +136,17 @@ def test_wrong_input_is_explained(label, files, rule, options, code, said):
     assert done.returncode == code
     assert said in done.stderr
     assert (files / "p").exists() == (code == 0)
+
+
+def test_scores_are_written_with_their_scale(label, files):
+    done = label('ranked("bm25.run", 1)', "--scores", "--negatives", "none", "--out", "soft.jsonl", "--json")
+    assert done.returncode == 0, done.stderr
+    written, first = pairs(files / "soft.jsonl"), read_run(files / "bm25.run")
+    assert json.loads(done.stdout)["scored"] == len(written) == first.rows
+    for one in written:
+        ranking = first[one["query_id"]]
+        assert one["scale"] == "score"
+        assert one["score"] == ranking.scores[ranking.doc_ids.index(one["doc_id"])]
+    refused = label('ranked("bm25.run", 1)', "--join", "ranks", "--out", "soft.jsonl")
+    assert refused.returncode == 2
+    assert "no scores are joined without --scores" in refused.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -9,7 +10,7 @@ import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import msgspec
 import numpy as np
@@ -22,6 +23,9 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import MOST_GRADE
 
+UNDECIDED: Final = -1
+"""The label of a pair that nobody called relevant or not: a teacher's score is all there is."""
+
 
 class LabelledPair(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of a PAIRS file.
@@ -32,8 +36,10 @@ class LabelledPair(msgspec.Struct, frozen=True, omit_defaults=True):
         doc_id: The document.
         passage: Number of the passage in it.
         text: The passage's text.
-        label: 1 relevant, 0 not; higher ones are grades, where somebody gave them.
+        label: 1 relevant, 0 not; higher ones are grades, where somebody gave them. -1: nobody decided, so
+            that only its score can be learned from.
         score: What the teacher gave it, on the teacher's scale; absent where it was not asked.
+        scale: The scale of the score (:mod:`rankhouse.core.scores`); "" where it was not written down.
     """
 
     query_id: str
@@ -43,18 +49,20 @@ class LabelledPair(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     label: int
     score: float | None = None
+    scale: str = ""
 
     @classmethod
-    def of(cls, pair: Pair, label: int, score: float | None = None) -> LabelledPair:
+    def of(cls, pair: Pair, label: int, score: float | None = None, scale: str = "") -> LabelledPair:
         """Label a pair.
 
         Args:
             pair: With its texts.
-            label: 1 relevant, 0 not, or a grade.
+            label: 1 relevant, 0 not, a grade, or -1 where nobody decided.
             score: What the teacher gave it.
+            scale: On which scale.
         """
         query, passage = pair
-        return cls(query.id, query.text, passage.doc_id, passage.index, passage.text, label, score)
+        return cls(query.id, query.text, passage.doc_id, passage.index, passage.text, label, score, scale)
 
     @property
     def pair(self) -> Pair:
@@ -72,6 +80,7 @@ class _Loose(msgspec.Struct):
     label: int | float | bool
     passage: int = 0
     score: float | None = None
+    scale: str = ""
 
 
 _WANTED = (
@@ -97,10 +106,16 @@ def decode_pair(raw: bytes, path: Path, line: int) -> LabelledPair:
         pair = _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pair = _tolerant(raw, path, line)
-    if not 0 <= pair.label <= MOST_GRADE:
+    undecided = pair.label == UNDECIDED and pair.score is not None
+    if not undecided and not 0 <= pair.label <= MOST_GRADE:
         raise BadData(
-            f"the label {pair.label} is neither 1 (relevant), 0 (not relevant) nor a grade", path, line
+            f"the label {pair.label} is neither 1 (relevant), 0 (not relevant) nor a grade; -1 "
+            "(nobody decided) stands beside a score",
+            path,
+            line,
         )
+    if pair.score is not None and not math.isfinite(pair.score):
+        raise BadData(f"the score {pair.score} is no finite number", path, line)
     if not 0 <= pair.passage <= MOST_GRADE:
         raise BadData(f"the passage {pair.passage} is no place in a document; the first is 0", path, line)
     return pair
@@ -114,7 +129,7 @@ def _tolerant(raw: bytes, path: Path, line: int) -> LabelledPair:
     if isinstance(held.label, float) and not held.label.is_integer():
         raise BadData(f"the label {held.label} is no whole number (0: not relevant)", path, line)
     known = (held.query_id, held.query, held.doc_id, held.passage, held.text)
-    return LabelledPair(*known, int(held.label), held.score)
+    return LabelledPair(*known, int(held.label), held.score, held.scale)
 
 
 def numbered_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[tuple[int, LabelledPair]]:
@@ -236,6 +251,8 @@ class Contradictions:
             place: What names it when it contradicts another, for example its line.
             relevant_from: The lowest label that means relevant.
         """
+        if pair.label == UNDECIDED:
+            return
         key = hash((pair.query_id, pair.doc_id, pair.passage))
         self._keys.append(key & ~1 | (pair.label >= relevant_from))
         self._places.append(place)

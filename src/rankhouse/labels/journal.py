@@ -6,6 +6,7 @@ A folder beside the file to be written:
     rows.i4        per row of the run: how many pairs it gave; -1 where its document is not there
     marks.u1       per pair: who said yes, as the bits of labels.votes
     scores.f4      per pair: the teacher's score, NaN where it was not asked
+    soft.f4        per pair: what each source of soft labels gave, t numbers a pair; empty without them
     done.txt       one line a finished chunk: rows, pairs, and a check number of its bytes
 
 A chunk counts once its line stands in done.txt and its bytes agree with it; what lies behind is cut off.
@@ -36,6 +37,7 @@ _COLUMNS: Final[dict[str, type[np.generic]]] = {
     "rows.i4": np.int32,
     "marks.u1": np.uint8,
     "scores.f4": np.float32,
+    "soft.f4": np.float32,
 }
 
 
@@ -46,16 +48,18 @@ class Columns(NamedTuple):
         rows: (r,) pairs of each row of the run; -1 where its document is not there.
         marks: (n,) bits.
         scores: (n,) the teacher's scores, NaN where it was not asked.
+        soft: (n, t) what each source of soft labels gave, NaN where it gave none.
     """
 
     rows: NDArray[np.int32]
     marks: NDArray[np.uint8]
     scores: FloatArray
+    soft: FloatArray = np.empty((0, 0), np.float32)
 
     @property
     def votes(self) -> Votes:
         """Marks and scores."""
-        return Votes(self.marks, self.scores)
+        return Votes(self.marks, self.scores, self.soft)
 
 
 class Journal:
@@ -64,6 +68,7 @@ class Journal:
     Args:
         folder: Where; made if it is not there.
         plan: What the answers depend on, part by part.
+        sources: Sources of soft labels, t.
 
     Attributes:
         rows: Rows answered so far.
@@ -73,8 +78,8 @@ class Journal:
         OutputFailed: The folder cannot be written.
     """
 
-    def __init__(self, folder: Path, plan: Mapping[str, str]) -> None:
-        self.folder, self.rows, self.pairs = folder, 0, 0
+    def __init__(self, folder: Path, plan: Mapping[str, str], sources: int = 0) -> None:
+        self.folder, self.rows, self.pairs, self._sources = folder, 0, 0, sources
         plan = {"version": VERSION, **plan}
         with writing_failures(folder):
             if folder.is_dir() and (before := self._plan()) != plan:
@@ -113,19 +118,26 @@ class Journal:
                 if len(parts) != 4 or not all(part.isdecimal() for part in parts[:3]) or parts[3] != "end":
                     break
                 rows, pairs, check = map(int, parts[:3])
-                chunk = [columns[0].read(4 * rows), columns[1].read(pairs), columns[2].read(4 * pairs)]
+                sizes = (4 * rows, pairs, 4 * pairs, 4 * pairs * self._sources)
+                chunk = [column.read(size) for column, size in zip(columns, sizes, strict=True)]
                 if check != _check(chunk):
                     break
                 sound.append(line)
                 self.rows, self.pairs = self.rows + rows, self.pairs + pairs
         for name, kind in _COLUMNS.items():
             with (self.folder / name).open("r+b") as column:
-                column.truncate((self.rows if name == "rows.i4" else self.pairs) * np.dtype(kind).itemsize)
+                column.truncate(self._entries(name) * np.dtype(kind).itemsize)
         done.write_text("".join(f"{line}\n" for line in sound), "ascii")
+
+    def _entries(self, name: str) -> int:
+        """Return how many numbers a column has so far."""
+        if name == "rows.i4":
+            return self.rows
+        return self.pairs * (self._sources if name == "soft.f4" else 1)
 
     @contextmanager
     def _open(self, mode: Literal["rb", "ab"]) -> Iterator[list[BinaryIO]]:
-        """Open the three columns together."""
+        """Open the columns together."""
         with ExitStack() as opened:
             columns: list[BinaryIO] = []
             for name in _COLUMNS:
@@ -143,8 +155,14 @@ class Journal:
         Raises:
             OutputFailed: The disk is full, or the like.
         """
-        marks, scores = votes
-        chunk = [np.asarray(rows, np.int32).tobytes(), marks.tobytes(), scores.astype(np.float32).tobytes()]
+        marks, scores, soft = votes
+        numbers: list[NDArray[Any]] = [
+            np.asarray(rows, np.int32),
+            marks,
+            scores.astype(np.float32),
+            soft.astype(np.float32),
+        ]
+        chunk = [column.tobytes() for column in numbers]
         with writing_failures(self.folder):
             with self._open("ab") as columns:
                 for column, content in zip(columns, chunk, strict=True):
@@ -155,7 +173,8 @@ class Journal:
 
     def columns(self) -> Columns:
         """Map everything answered so far into memory."""
-        return Columns(*(_mapped(self.folder / name, kind) for name, kind in _COLUMNS.items()))
+        rows, marks, scores, soft = (_mapped(self.folder / name, kind) for name, kind in _COLUMNS.items())
+        return Columns(rows, marks, scores, soft.reshape(len(marks), self._sources))
 
     def remove(self) -> None:
         """Delete the folder: the labelling is finished."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
 from rankhouse.core.locks import only_writer
+from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, Pair, Query
 from rankhouse.core.pairs import LabelledPair, write_pairs
 from rankhouse.core.progress import Progress
@@ -31,6 +32,7 @@ from rankhouse.labels.leaf_rules import judges
 from rankhouse.labels.negative_sampling import Negatives, random
 from rankhouse.labels.pair_table import NegativeSample, PairTable
 from rankhouse.labels.rules import Rule
+from rankhouse.labels.soft_scores import JOINS, SoftScores
 from rankhouse.labels.votes import Panel, panel_of, vote
 from rankhouse.text.split import Whole
 
@@ -50,6 +52,8 @@ class Plan:
         chunk: Pairs asked about and kept at once: the most that a kill can lose.
         collection: Names the documents (an index's fingerprint): another one starts afresh.
         shown: How many removed, and how many added pairs the comparison shows.
+        scores: Write every pair that a teacher or run of the rule scored, with its score and scale.
+        join: What makes one score of several sources' (:data:`~rankhouse.labels.soft_scores.JOINS`).
     """
 
     split: Split = field(default_factory=Whole)
@@ -61,8 +65,11 @@ class Plan:
     chunk: int = 4096
     collection: str = ""
     shown: int = 25
+    scores: bool = False
+    join: str = "z-score"
 
     def __post_init__(self) -> None:
+        choose(self.join, JOINS, "way to join scores")
         if self.depth < 1 or self.chunk < 1:
             raise WrongUse(f"depth={self.depth}, chunk={self.chunk}: both are whole numbers from 1 up")
 
@@ -86,6 +93,9 @@ class LabelResult(NamedTuple):
         missed: Relevant documents of the run's queries, by the rule's judges, that are not in the run.
         resumed: Pairs that a labelling killed before had already answered.
         agreement: Judge against teacher, and what the rule changes.
+        scored: Pairs written with a score, where scores were asked for.
+        undecided: Those among them that the rule calls neither relevant nor not.
+        scale: The scale of the scores.
     """
 
     out: Path
@@ -103,6 +113,9 @@ class LabelResult(NamedTuple):
     missed: int
     resumed: int
     agreement: Agreement
+    scored: int = 0
+    undecided: int = 0
+    scale: str = ""
 
 
 def label(
@@ -147,17 +160,18 @@ def _label(
     progress: Progress | None,
 ) -> LabelResult:
     """Do what :func:`label` says, with the file and its journal to oneself."""
-    panel = panel_of(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all)
+    panel = panel_of(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all, scores=plan.scores)
     rows = candidates(run, queries, documents, plan.split, plan.depth)
     _refuse_foreign_judgements(rule, rows)
     identity = panel.identity() | rows.identity() | {"collection": plan.collection}
-    journal = Journal(out.parent / f".{out.name}.labelling", identity)
+    journal = Journal(out.parent / f".{out.name}.labelling", identity, len(panel.sources))
     resumed = journal.pairs
     _collect_votes(panel, rows, journal, plan.chunk, progress)
     columns = journal.columns()
     table = PairTable(rows, columns)
     sample = NegativeSample(table, plan.negatives)
-    write_pairs(_labelled(table, columns, sample), out)
+    soft = SoftScores(panel.sources, columns, plan.join) if panel.sources else None
+    write_pairs(_labelled(table, columns, sample, soft), out)
     positives = {query.query_id: query.positives for query in table}
     agreement = summarise(
         panel, columns.votes, positives, lambda places: list(map(table.pair, places)), plan.shown
@@ -179,6 +193,9 @@ def _label(
         missed=_missed(rule, rows.run),
         resumed=resumed,
         agreement=agreement,
+        scored=soft.scored if soft else 0,
+        undecided=soft.undecided if soft else 0,
+        scale=soft.scale if soft else "",
     )
     _warn(result)
     return result
@@ -208,10 +225,16 @@ def _collect_votes(
                 progress(journal.rows, candidates.run.rows)
 
 
-def _labelled(table: PairTable, columns: Columns, sample: NegativeSample) -> Iterator[LabelledPair]:
+def _labelled(
+    table: PairTable, columns: Columns, sample: NegativeSample, soft: SoftScores | None
+) -> Iterator[LabelledPair]:
     """Pass 2: fetch the documents of the chosen pairs once more."""
     for query in table:
-        labels = dict.fromkeys(query.relevant.tolist(), 1)
+        scores = columns.scores[query.begin : query.begin + len(query.marks)]
+        labels: dict[int, int] = {}
+        if soft is not None:
+            scores, labels = soft.of(query)
+        labels |= dict.fromkeys(query.relevant.tolist(), 1)
         labels |= dict.fromkeys(sample.places(query), 0)
         places = np.array(sorted(labels), np.int64)
         numbered = zip(query.documents(places), places.tolist(), strict=True)
@@ -219,10 +242,11 @@ def _labelled(table: PairTable, columns: Columns, sample: NegativeSample) -> Ite
             pairs = table.pairs(query, document)
             for _, place in group:
                 pair = pairs[place - int(query.starts[document])]
-                score = columns.scores[query.begin + place]
+                score = scores[place]
                 # The fewest digits that read back.
                 shortest = None if np.isnan(score) else float(str(score))
-                yield LabelledPair.of(pair, labels[place], shortest)
+                scale = soft.scale if soft is not None and shortest is not None else ""
+                yield LabelledPair.of(pair, labels[place], shortest, scale)
 
 
 def _refuse_foreign_judgements(rule: Rule, candidates: Candidates) -> None:

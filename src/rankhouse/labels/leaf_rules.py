@@ -10,14 +10,15 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from typing import Literal
+from hashlib import blake2b
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from rankhouse.core.arguments import check_whole
 from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.core.notation import write
-from rankhouse.core.nouns import Ranker, fingerprint_of
+from rankhouse.core.nouns import FloatArray, Ranker, fingerprint_of
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import check_scale, is_probable, probabilities, scale_of
@@ -100,6 +101,19 @@ class TeacherRule(Rule):
         best = {"best": self.best} if self.best else {}
         return write("taught", ranker, self.threshold, self.score_scale, **best)
 
+    def soft_scores(self, chunk: ChunkScores, places: Places) -> FloatArray:
+        """Return the ranker's scores of the pairs at these places: (m,). Args: as in :meth:`Rule.ask`."""
+        return chunk.scores(self.ranker, places)
+
+    def was_asked(self, chunk: ChunkScores) -> BoolArray:
+        """Return which of the chunk's n pairs the ranker has read: (n,)."""
+        return chunk.column(self.ranker)[1]
+
+    @property
+    def source(self) -> str:
+        """Name where the scores come from, whatever the threshold."""
+        return write("taught", fingerprint_of(self.ranker) or self.name, self.score_scale)
+
     def __str__(self) -> str:
         options: dict[str, object] = {"scale": self.scale} if self.scale else {}
         options |= {"best": self.best} if self.best else {}
@@ -130,8 +144,40 @@ class RunRule(Rule):
         """Hash the first k documents of every query."""
         return write("ranked", run_digest(self.run, self.k), self.k)
 
+    score_scale: ClassVar[str] = "score"
+
+    def soft_scores(self, chunk: ChunkScores, places: Places) -> FloatArray:
+        """Look the scores of the pairs' documents up: (m,), NaN where the run does not have one.
+
+        Args: as in :meth:`Rule.ask`.
+        """
+        pairs = [chunk.pairs[place] for place in places.tolist()]
+        scores = (self._scores.get(query.id, {}).get(passage.doc_id, math.nan) for query, passage in pairs)
+        return np.fromiter(scores, np.float32, len(pairs))
+
+    def was_asked(self, chunk: ChunkScores) -> BoolArray:
+        """Return which of the chunk's n pairs are of a document that the run has: (n,)."""
+        return ~np.isnan(self.soft_scores(chunk, np.arange(len(chunk.pairs))))
+
+    @cached_property
+    def _scores(self) -> dict[str, dict[str, float]]:
+        """Query id -> document -> score."""
+        return {q: dict(zip(r.doc_ids, r.scores.tolist(), strict=True)) for q, r in self.run.items()}
+
+    @property
+    def source(self) -> str:
+        """Name where the scores come from, however many count as relevant."""
+        scores = blake2b(digest_size=16)
+        for query_id in self.run:
+            scores.update(self.run[query_id].scores.tobytes())
+        return write("ranked", run_digest(self.run, max(1, self.run.rows)), scores.hexdigest())
+
     def __str__(self) -> str:
         return write("ranked", self.name, self.k)
+
+
+ScoreSource = TeacherRule | RunRule
+"""What gives pairs scores besides an answer."""
 
 
 def judged(qrels: Qrels, at_least: int = 1, by: str = "document", name: str = "") -> Rule:
@@ -217,6 +263,12 @@ def judges(rule: Rule) -> list[JudgeRule]:
 def teachers(rule: Rule) -> list[TeacherRule]:
     """List the distinct teachers of a rule, in reading order."""
     return list(dict.fromkeys(leaf for leaf in rule.leaves() if isinstance(leaf, TeacherRule)))
+
+
+def score_sources(rule: Rule) -> tuple[ScoreSource, ...]:
+    """List the leaves of a rule that score pairs, teachers and runs, each source once, in reading order."""
+    leaves = (leaf for leaf in rule.leaves() if isinstance(leaf, TeacherRule | RunRule))
+    return tuple({leaf.source: leaf for leaf in reversed(list(leaves))}.values())[::-1]
 
 
 def non_relevant(rule: Rule) -> Rule:

@@ -28,6 +28,11 @@ def work_table(labelling: LabelResult) -> Table:
         ("pairs read by the teacher", f"{labelling.asked:,}"),
         ("relevant pairs written", f"{labelling.relevant:,}"),
         ("negatives written", f"{labelling.non_relevant:,}"),
+        *(
+            (("pairs written with a score", f"{labelling.scored:,} on the scale {labelling.scale}"),)
+            if labelling.scale
+            else ()
+        ),
         ("non-relevant pairs to choose them from", f"{labelling.pool:,}"),
         ("neither: doubtful pairs", f"{labelling.pairs - labelling.relevant - labelling.pool:,}"),
         ("relevant documents that are not in the run", f"{labelling.missed:,}"),

@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.labels.leaf_rules import TeacherRule, judges, non_relevant, teachers
+from rankhouse.labels.leaf_rules import (
+    ScoreSource,
+    TeacherRule,
+    judges,
+    non_relevant,
+    score_sources,
+    teachers,
+)
 from rankhouse.labels.rules import Rule
 from rankhouse.labels.teacher_scores import ChunkScores
 
@@ -60,10 +67,12 @@ class Votes(NamedTuple):
     Attributes:
         marks: (n,) bits.
         scores: (n,) the teacher's scores, NaN where it was not asked.
+        soft: (n, t) what each source of soft labels gave, NaN where it gave none; t is 0 without them.
     """
 
     marks: Marks
     scores: FloatArray
+    soft: FloatArray = np.empty((0, 0), np.float32)
 
     def blocks(self) -> Iterator[Votes]:
         """Stream them in blocks that fit into memory."""
@@ -87,6 +96,7 @@ class Panel(NamedTuple):
         judge: Whose yes the teacher's is compared with; None where there is no judge.
         teacher: Whose scores are kept; None where there is no teacher.
         truth: What is really relevant, where that is known of passages.
+        sources: Whose scores become soft labels; none by default.
         ask_all: Ask the teacher about every pair, so that all of its errors are seen, not only those within
             what the judge calls relevant. Costs a score a pair; the labels are the same.
     """
@@ -97,6 +107,7 @@ class Panel(NamedTuple):
     teacher: TeacherRule | None
     truth: Rule | None
     ask_all: bool = False
+    sources: tuple[ScoreSource, ...] = ()
 
     def identity(self) -> dict[str, str]:
         """Name what the answers depend on, part by part."""
@@ -107,6 +118,7 @@ class Panel(NamedTuple):
             "teacher": self.teacher.identity if self.teacher else "",
             "truth": self.truth.identity if self.truth else "",
             "choice of ask_all": str(self.ask_all),
+            **({"soft labels": " ".join(source.source for source in self.sources)} if self.sources else {}),
         }
 
 
@@ -118,6 +130,7 @@ def panel_of(
     teacher: Rule | None = None,
     truth: Rule | None = None,
     ask_all: bool = False,
+    scores: bool = False,
 ) -> Panel:
     """Find the judge and the teacher of a rule: the first of each that it names, unless others are given.
 
@@ -128,15 +141,22 @@ def panel_of(
         teacher: Whose scores are kept.
         truth: What is really relevant.
         ask_all: Ask the teacher about every pair.
+        scores: Keep what every teacher and run of the rule gives, for soft labels.
 
     Raises:
-        WrongUse: ``teacher`` is no ``taught`` rule.
+        WrongUse: ``scores`` where the rule has neither; ``teacher`` is no ``taught`` rule.
     """
     if teacher is not None and not isinstance(teacher, TeacherRule):
         raise WrongUse(f"the teacher must be a taught(...) rule, not {teacher}")
     judge = judge or next(iter(judges(rule)), None)
     teacher = teacher or next(iter(teachers(rule)), None)
-    return Panel(rule, pool or non_relevant(rule), judge, teacher, truth, ask_all)
+    sources = score_sources(rule) if scores else ()
+    if scores and not sources:
+        raise WrongUse(
+            f"the rule  {rule}  has nothing that scores pairs, so there are no scores to keep; join a "
+            'teacher, & taught("DIR"), or a run, & ranked("RUN", 100)'
+        )
+    return Panel(rule, pool or non_relevant(rule), judge, teacher, truth, ask_all, sources)
 
 
 def vote(panel: Panel, pairs: Sequence[Pair]) -> Votes:
@@ -162,11 +182,25 @@ def vote(panel: Panel, pairs: Sequence[Pair]) -> Votes:
         if rule is not None:
             marks[rule.ask(chunk, places)] |= np.uint8(bit)
     if panel.teacher is None:
-        return Votes(marks, np.full(len(pairs), np.nan, np.float32))
+        return Votes(marks, np.full(len(pairs), np.nan, np.float32), _soft(panel, chunk))
     if panel.ask_all:
         chunk.scores(panel.teacher.ranker, places)
     scores, asked = chunk.column(panel.teacher.ranker)
     marks[asked] |= ASKED
     read = np.flatnonzero(asked)
     marks[read[panel.teacher.ask(chunk, read)]] |= TEACHER  # all of it was scored already
-    return Votes(marks, scores)
+    return Votes(marks, scores, _soft(panel, chunk))
+
+
+def _soft(panel: Panel, chunk: ChunkScores) -> FloatArray:
+    """Return what every source gives for the pairs that any of them was asked about: (n, t)."""
+    soft = np.full((len(chunk.pairs), len(panel.sources)), np.nan, np.float32)
+    asked = [source.was_asked(chunk) for source in panel.sources]
+    wanted = (
+        np.ones(len(chunk.pairs), np.bool_) if panel.ask_all else np.any(asked, axis=0) if asked else None
+    )
+    if wanted is not None:
+        places = np.flatnonzero(wanted)
+        for column, source in enumerate(panel.sources):
+            soft[places, column] = source.soft_scores(chunk, places)
+    return soft

@@ -227,6 +227,8 @@ def label(
     split: str = "whole",
     negatives: str = "random",
     depth: int = 1000,
+    scores: bool = False,
+    join: str = "z-score",
 ) -> LabelResult:
     """Label the pairs of a run by a rule and write them as a PAIRS file; a killed call goes on.
 
@@ -247,6 +249,8 @@ def label(
         split: How documents are cut into passages.
         negatives: Which non-relevant pairs are written: ``random(per=1)``, ``all``, ``none``.
         depth: How many documents a query are looked at.
+        scores: Write every pair that a teacher or run of the rule scored, with its score and scale.
+        join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
 
     Raises:
         WrongUse: A rule that cannot be read, or another process writes the file.
@@ -258,6 +262,8 @@ def label(
         negatives=notation.make(negatives, NEGATIVES, "way to choose negatives"),
         depth=depth,
         collection=stored.fingerprint,
+        scores=scores,
+        join=join,
     )
     if not isinstance(rule, str | Rule):
         raise wrong_kind("rule", rule, "a rule, for example judged('qrels.txt')")

@@ -37,6 +37,7 @@ from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.passage_files import PassageFile, check_passages, read_passages
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
+from rankhouse.labels.soft_scores import JOINS
 from rankhouse.page.tables import Table
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.text.split import SPLITTERS
@@ -80,6 +81,14 @@ if TYPE_CHECKING:
     type=SOURCE,
     help="Which pairs may be negatives; by default what no judge calls relevant.",
 )
+@click.option("--scores", is_flag=True, help="Write every pair that was scored, with score and scale.")
+@click.option(
+    "--join",
+    type=click.Choice(list(JOINS)),
+    default="z-score",
+    show_default=True,
+    help="What makes one score of several teachers'.",
+)
 @click.option("--truth", type=PATH, help='Judgements of passages ("d#3" is passage 3 of d), to measure by.')
 @click.option(
     "--ask-all", is_flag=True, help="The teacher reads every pair: a whole comparison, same labels."
@@ -108,6 +117,8 @@ def command(
     passages: Path | None,
     negatives: str,
     negative_rule: str | None,
+    scores: bool,
+    join: str,
     truth: Path | None,
     ask_all: bool,
     shown: int,
@@ -127,6 +138,8 @@ def command(
     A killed labelling goes on where it was when the same command is given again.
     """
     _refuse_idle(negatives, tested=bool(test_queries or test_qrels), told=as_json or report_path is not None)
+    if not scores:
+        idle("no scores are joined without --scores", "join")
     if passages is not None and split != "whole":
         raise WrongUse("give either --split or --passages")
     test = QuerySet(
@@ -145,7 +158,18 @@ def command(
         rule = read(rule_text, openers)
         pool = read(negative_rule, openers) if negative_rule else None
         shared = _guard(rule, [q for q in asked if q.id in run], test, index, allow_test=allow_test)
-        plan = Plan(cut, how, depth, pool, known, ask_all, collection=index.fingerprint, shown=shown)
+        plan = Plan(
+            cut,
+            how,
+            depth,
+            pool,
+            known,
+            ask_all,
+            collection=index.fingerprint,
+            shown=shown,
+            scores=scores,
+            join=join,
+        )
         total = sum(min(depth, len(ranking.doc_ids)) for ranking in run.values())
         started = time.perf_counter()
         with console.progress("labelling", total) as show:
