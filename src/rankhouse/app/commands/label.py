@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,11 @@ from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.index.index import Index
 from rankhouse.labels import report
+from rankhouse.labels.candidates import Split
 from rankhouse.labels.label import LabelResult, Plan, label
 from rankhouse.labels.leaf_rules import judged, judges
 from rankhouse.labels.leakage import Overlap, QuerySet, keep_apart, overlap
@@ -140,16 +143,11 @@ def command(
     _refuse_idle(negatives, tested=bool(test_queries or test_qrels), told=as_json or report_path is not None)
     if not scores:
         idle("no scores are joined without --scores", "join")
-    if passages is not None and split != "whole":
-        raise WrongUse("give either --split or --passages")
-    test = QuerySet(
-        read_queries(test_queries) if test_queries else (), read_qrels(test_qrels) if test_qrels else {}
-    )
+    judgements = read_qrels(test_qrels) if test_qrels else {}
+    test = QuerySet(read_queries(test_queries) if test_queries else (), judgements)
     asked, run = read_queries(queries, field=field), read_run(run_path)
     how = notation.make(negatives, NEGATIVES, "way to choose negatives")
-    cut = read_passages(passages) if passages else notation.make(split, SPLITTERS, "splitter")
-    if isinstance(cut, PassageFile):
-        check_passages(cut, run, depth)
+    cut = _cut(split, passages, run, depth)
     known = judged(read_qrels(truth), by="passage", name=str(truth)) if truth else None
     index = Index.open(index_path)
     with ExitStack() as stack:
@@ -158,18 +156,8 @@ def command(
         rule = read(rule_text, openers)
         pool = read(negative_rule, openers) if negative_rule else None
         shared = _guard(rule, [q for q in asked if q.id in run], test, index, allow_test=allow_test)
-        plan = Plan(
-            cut,
-            how,
-            depth,
-            pool,
-            known,
-            ask_all,
-            collection=index.fingerprint,
-            shown=shown,
-            scores=scores,
-            join=join,
-        )
+        plan = Plan(cut, how, depth, pool, known, ask_all, collection=index.fingerprint, shown=shown)
+        plan = replace(plan, scores=scores, join=join)
         total = sum(min(depth, len(ranking.doc_ids)) for ranking in run.values())
         started = time.perf_counter()
         with console.progress("labelling", total) as show:
@@ -195,6 +183,18 @@ def _refuse_idle(negatives: str, *, tested: bool, told: bool) -> None:
         idle("changed pairs are shown in a --report and by --json", "shown")
     if notation.parse(negatives).name == "none":
         idle("--negatives none takes no negatives", "negative_rule")
+
+
+def _cut(split: str, passages: Path | None, run: Run, depth: int) -> Split:
+    """Return what cuts documents into passages, or has them cut already."""
+    if passages is None:
+        return notation.make(split, SPLITTERS, "splitter")
+    if split != "whole":
+        raise WrongUse("give either --split or --passages")
+    cut = read_passages(passages)
+    if isinstance(cut, PassageFile):
+        check_passages(cut, run, depth)
+    return cut
 
 
 class _Teachers:
