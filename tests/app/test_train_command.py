@@ -56,6 +56,40 @@ SETTINGS = [
 ]
 
 
+def test_a_teachers_scores_are_learned_without_judgements(world, run):
+    taught = run(*TRAIN, "--ranker", "knrm(min_count=1, width=16)", *SETTINGS, "--out", "teacher")
+    assert taught.returncode == 0, taught.stderr
+    train = [word for word in TRAIN if word not in ("--qrels", "train.qrels")]
+    pupil = [*train, *VALID, "--ranker", "knrm(min_count=1, width=8)", *SETTINGS, "--teacher", "teacher"]
+    done = run(*pupil, "--cache", "scores", "--set", "count=3", "--out", "pupil", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["best"] > said["first_stage"]
+    assert json.loads((world / "pupil" / "settings.json").read_text())["loss"] == "margin-mse"
+    assert (world / "scores" / "scores.sqlite").exists()
+    label = ["label", "--index", "i", "--queries", "train.tsv", "--run", "train.run", "--negatives", "none"]
+    soft = run(*label, "--scores", "--rule", "taught('teacher', 0, scale='score')", "--out", "soft.jsonl")
+    assert soft.returncode == 0, soft.stderr
+    from_file = ["train", "--index", "i", "--pairs", "soft.jsonl", *pupil[len(train) : -2]]
+    done = run(*from_file, "--loss", "listwise-kl", "--set", "count=3", "--out", "read", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["best"] > said["first_stage"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--cache", "c"], "there is no --teacher whose scores are kept"),
+        (["--loss", "mse"], "no loss on a teacher's scores known here"),
+        (["--loss", "margin-mse"], "pairs with a score"),
+    ],
+)
+def test_what_cannot_be_learned_from_scores_is_refused(world, run, options, complaint):
+    done = run(*TRAIN, "--ranker", "knrm(min_count=1, width=8)", *options, "--out", "t")
+    assert done.returncode in (1, 2)
+    assert complaint in done.stderr
+
+
 def test_a_trained_ranker_is_used_at_once_and_reported(world, run):
     pytest.importorskip("matplotlib")
     done = run(

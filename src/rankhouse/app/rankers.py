@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -18,6 +19,7 @@ from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
 from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
+from rankhouse.ranking.cache import CachedRanker
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -66,6 +68,26 @@ def use_of(spec: str) -> Mapping[str, str]:
         if (folder / bundle.MANIFEST).is_file():
             return bundle.read_manifest(folder).use
     return {}
+
+
+def open_teacher(
+    spec: str, cache: Path | None, stack: ExitStack, compute: ComputeOptions | None = None
+) -> Ranker:
+    """Open a ranker to learn from, with its scores kept in a folder if one is named.
+
+    Args:
+        spec: A folder, or a notation.
+        cache: Where to keep scores; None: they are kept as long as this process lives.
+        stack: Closes the cache.
+        compute: How it computes.
+
+    Raises:
+        MissingExtra: torch or transformers is not installed.
+        BadModel: The folder holds no ranker.
+        WrongUse: An unknown family.
+    """
+    ranker = open_ranker(spec, compute or ComputeOptions())
+    return ranker if cache is None else stack.enter_context(CachedRanker(ranker, cache))
 
 
 def as_encoder(ranker: Ranker | TextEncoder, name: object) -> Encoder:

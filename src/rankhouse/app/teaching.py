@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from rankhouse.app.training_pages import write_pages
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
-from rankhouse.core.nouns import Query
+from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from rankhouse.models.contract import Model
 
 
+TEACHER_LOSS = "margin-mse"
+"""What is learned from a teacher unless another loss is named."""
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """What to learn from, and what to choose the best by.
@@ -46,6 +50,7 @@ class TrainingData:
         pairs: PAIRS files in place of the three.
         relevant_from: The lowest grade or label that means relevant.
         validation: (queries, qrels, run); None keeps the last model.
+        teacher: Whose scores are learned; it scores the pairs that have none. Judgements are not needed then.
     """
 
     queries: Sequence[Query] | None = None
@@ -54,6 +59,7 @@ class TrainingData:
     pairs: tuple[Path, ...] = ()
     relevant_from: int = 1
     validation: tuple[Sequence[Query], Qrels, Run] | None = None
+    teacher: Ranker | None = None
 
 
 @dataclass(frozen=True)
@@ -130,12 +136,18 @@ def examples_of(data: TrainingData, index: Index) -> Examples:
     if data.pairs:
         if data.queries or data.qrels or data.run:
             raise WrongUse("pairs hold queries and labels already; leave out queries, qrels and run")
-        return from_pairs(*data.pairs, relevant_from=data.relevant_from)
-    if data.queries is None or data.qrels is None:
-        raise WrongUse("give queries and qrels (and a run for negatives), or pairs")
-    return from_judgements(
-        data.queries, data.qrels, index.documents, data.run, relevant_from=data.relevant_from
+        return replace(from_pairs(*data.pairs, relevant_from=data.relevant_from), teacher=data.teacher)
+    if data.queries is None or (data.run if data.teacher else data.qrels) is None:
+        raise WrongUse("give queries and qrels (and a run for negatives), queries, run and teacher, or pairs")
+    examples = from_judgements(
+        data.queries,
+        data.qrels or {},
+        index.documents,
+        data.run,
+        relevant_from=data.relevant_from,
+        unjudged=data.teacher is not None,
     )
+    return replace(examples, teacher=data.teacher)
 
 
 def train_with(
@@ -185,7 +197,10 @@ def settings_of(family: str, data: TrainingData, options: TrainOptions) -> Setti
     Raises:
         WrongUse: An unknown setting, or a value that it cannot have.
     """
-    settings = defaults(family).but(**options.settings)
+    settings = defaults(family)
+    if data.teacher is not None:
+        settings = settings.but(loss=TEACHER_LOSS)
+    settings = settings.but(**options.settings)
     if data.relevant_from == 1:
         return settings
     return settings.but(measure=str(graded(settings.measure, data.relevant_from)[0]))

@@ -208,7 +208,7 @@ class MPHCNN(nn.Module):
     family = "mp_hcnn"
     objective: Objective = "points"
     batch_tokens = BATCH_TOKENS
-    scale = "score"
+    scale = "logprob"
 
     def __init__(
         self,

@@ -143,6 +143,7 @@ class SamCNN(WordModel):
     designed_by = SamCNNDesign
     design: SamCNNDesign
     objective: Objective = "points"
+    scale = "logprob"
 
     def __init__(self, design: SamCNNDesign, reader: WordReader, table: FloatArray) -> None:
         super().__init__(design, reader, table.shape[1])

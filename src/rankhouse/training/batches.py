@@ -9,7 +9,7 @@ Shapes: g groups, s group size, n = g * s pairs, row-major.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -39,10 +39,25 @@ class Groups(NamedTuple):
 
 
 class TextBatch(NamedTuple):
-    """A batch with its texts: n = g * s pairs, row-major, and labels (g, s) of 0 and 1."""
+    """A batch with its texts: n = g * s pairs, row-major.
+
+    Attributes:
+        pairs: n of them.
+        labels: (g, s) of 0 and 1.
+        targets: (g, s), a teacher's scores as a soft loss compares them; None: the labels are learned.
+    """
 
     pairs: list[Pair]
     labels: FloatArray
+    targets: FloatArray | None = None
+
+
+class Task(NamedTuple):
+    """Part of a step: groups, what reads their texts, and what their loss counts."""
+
+    read: Callable[[Groups], TextBatch]
+    groups: Groups
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -173,22 +188,13 @@ class Batches:
             return self._mixed(rng)
         return self._drawn(rng)
 
+    def plan(self, number: int) -> Iterator[list[Task]]:
+        """Plan an epoch as steps, each of one task: the batch."""
+        return ([Task(self.read, groups)] for groups in self.epoch(number))
+
     def read(self, groups: Groups) -> TextBatch:
         """Read the texts of a batch; groups in which a query or passage is blank are left out."""
-        examples = self.examples
-        items, at = np.unique(groups.item, return_inverse=True)
-        passages = examples.fetch(items.tolist())
-        at = at.reshape(groups.item.shape)
-        pairs: list[Pair] = []
-        rows = []
-        for row in range(len(groups.query)):
-            group = [
-                Pair(examples.queries[query], passages[place])
-                for query, place in zip(groups.query[row], at[row], strict=True)
-            ]
-            if all(query.text.strip() and _said(passage) for query, passage in group):
-                pairs += group
-                rows.append(row)
+        pairs, rows = read_texts(self.examples, groups)
         return TextBatch(pairs, groups.label[rows].astype(np.float32))
 
     def _mixed(self, rng: np.random.Generator) -> Iterator[Groups]:
@@ -317,6 +323,29 @@ class Batches:
     def _flat(self, groups: Groups) -> Groups:
         """Turn groups (g, s) into points (g * s, 1), relevant and other ones taking turns."""
         return Groups(*(column.reshape(-1, 1) for column in groups))
+
+
+def read_texts(examples: Examples, groups: Groups) -> tuple[list[Pair], list[int]]:
+    """Read the pairs of groups (g, s), row after row, and which rows they are; blank ones are left out.
+
+    Args:
+        examples: Where the texts are.
+        groups: What to read.
+    """
+    items, at = np.unique(groups.item, return_inverse=True)
+    passages = examples.fetch(items.tolist())
+    at = at.reshape(groups.item.shape)
+    pairs: list[Pair] = []
+    rows = []
+    for row in range(len(groups.query)):
+        group = [
+            Pair(examples.queries[query], passages[place])
+            for query, place in zip(groups.query[row], at[row], strict=True)
+        ]
+        if all(query.text.strip() and _said(passage) for query, passage in group):
+            pairs += group
+            rows.append(row)
+    return pairs, rows
 
 
 def _take(groups: Groups, rows: IntArray) -> Groups:

@@ -6,6 +6,7 @@ Two sources: a PAIRS file, JSON lines of {"query_id", "query", "doc_id", "passag
 
 from __future__ import annotations
 
+import math
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,10 +19,11 @@ import msgspec
 import numpy as np
 
 from rankhouse.core.errors import BadData, RankhouseWarning, name_few
-from rankhouse.core.nouns import Document, Passage, Query
-from rankhouse.core.pairs import Contradictions, PairFiles
+from rankhouse.core.nouns import Document, FloatArray, Passage, Query, Ranker, fingerprint_of
+from rankhouse.core.pairs import UNDECIDED, Contradictions, LabelledPair, PairFiles
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
+from rankhouse.core.scores import RAW
 from rankhouse.training.negatives import NOT_IN_RUN, NOT_RELEVANT, RELEVANT, UNJUDGED, IntArray
 
 Fetch = Callable[[Sequence[int]], list[Passage]]
@@ -40,6 +42,9 @@ class Examples:
         rank: (n,) place in the run, from 0; -1 if the run does not have it.
         document: (m,) for every item a number of its document.
         fetch: Reads items.
+        score: (n,) float32, what a teacher gave each pair, NaN where it was not asked; None where none was.
+        scale: The scale of the scores.
+        teacher: Who scores, during the training, the pairs that have no score yet.
     """
 
     queries: tuple[Query, ...]
@@ -49,6 +54,9 @@ class Examples:
     rank: IntArray
     document: IntArray
     fetch: Fetch
+    score: FloatArray | None = None
+    scale: str = ""
+    teacher: Ranker | None = None
 
     def __len__(self) -> int:
         return len(self.query)
@@ -68,6 +76,9 @@ class Examples:
             self.rank[rows],
             self.document,
             self.fetch,
+            None if self.score is None else self.score[rows],
+            self.scale,
+            self.teacher,
         )
 
     @cached_property
@@ -76,6 +87,15 @@ class Examples:
         digest = sha256(msgspec.json.encode(self.queries))
         for column in (self.query, self.item, self.label, self.rank, self.document):
             digest.update(column.tobytes())
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def score_fingerprint(self) -> str:
+        """Name of the scores and of the teacher, 16 hexadecimal digits."""
+        teacher = "" if self.teacher is None else fingerprint_of(self.teacher)
+        digest = sha256(f"{self.scale} {teacher}".encode())
+        if self.score is not None:
+            digest.update(self.score.tobytes())
         return digest.hexdigest()[:16]
 
 
@@ -100,7 +120,7 @@ def from_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
     numbers: dict[str, int] = {}
     documents: dict[str, int] = {}
     columns = [array("q") for _ in range(3)]
-    both_ways, highest = Contradictions(), 0
+    both_ways, scores, highest = Contradictions(), _Scores(), 0
     for place, line, record in files.scan():
         both_ways.add(record, len(columns[0]), relevant_from)
         highest = max(highest, record.label)
@@ -114,8 +134,9 @@ def from_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
         row = (
             numbers.setdefault(query.id, len(numbers)),
             documents.setdefault(record.doc_id, len(documents)),
-            RELEVANT if record.label >= relevant_from else NOT_RELEVANT,
+            _label(record.label, relevant_from),
         )
+        scores.add(record, place, line)
         for column, value in zip(columns, row, strict=True):
             column.append(value)
     if not queries:
@@ -133,7 +154,40 @@ def from_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
         np.full(len(order), NOT_IN_RUN, np.int64),
         document,
         files,
+        scores.column(order),
+        scores.scale or RAW[0],
     )
+
+
+def _label(label: int, relevant_from: int) -> int:
+    if label == UNDECIDED:
+        return UNJUDGED
+    return RELEVANT if label >= relevant_from else NOT_RELEVANT
+
+
+class _Scores:
+    """The scores of a file's lines, all on one scale."""
+
+    def __init__(self) -> None:
+        self._values, self.scale = array("f"), ""
+        self._any = False
+
+    def add(self, record: LabelledPair, path: Path, line: int) -> None:
+        self._values.append(math.nan if record.score is None else record.score)
+        if record.score is None:
+            return
+        if self._any and record.scale != self.scale:
+            raise BadData(
+                f'the score is on the scale "{record.scale}", those before on "{self.scale}": they cannot be '
+                "learned from together; label all pairs with the same teachers",
+                path,
+                line,
+            )
+        self.scale, self._any = record.scale, True
+
+    def column(self, order: IntArray) -> FloatArray | None:
+        """Return the scores in this order of the lines; None where no line has one."""
+        return np.array(self._values, np.float32)[order] if self._any else None
 
 
 def _warn_of(both_ways: Contradictions, files: PairFiles) -> None:
@@ -158,6 +212,7 @@ def from_judgements(
     *,
     depth: int = 1000,
     relevant_from: int = 1,
+    unjudged: bool = False,
 ) -> Examples:
     """Lay out queries, judgements and a run as examples; every document is one passage, title first.
 
@@ -168,6 +223,7 @@ def from_judgements(
         run: What a first stage found, for negatives.
         depth: How many documents a query of the run are looked at.
         relevant_from: The lowest grade that means relevant.
+        unjudged: Whether the run alone will do, for a teacher to score.
 
     Raises:
         BadData: No query has a judged document that has a text.
@@ -187,7 +243,7 @@ def from_judgements(
             values = (row, codes.setdefault(doc_id, len(codes)), label, rank)
             for column, value in zip(columns, values, strict=True):
                 column.append(value)
-    if not judged:
+    if not judged and not (unjudged and codes):
         raise BadData(
             f"not one of the {len(texts):,} queries has a judged document in the collection of "
             f"{len(documents):,}; do queries, judgements and collection name things alike?"

@@ -19,12 +19,13 @@ from rankhouse.models.families import FAMILIES
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 from rankhouse.training import diagnostics, folder
-from rankhouse.training.batches import Batches, Groups
+from rankhouse.training.batches import Task
 from rankhouse.training.checkpoint_schedule import Snapshots
 from rankhouse.training.learning_rate import Moment
 from rankhouse.training.log import TrainingLog
 from rankhouse.training.prefetch import Prefetch
 from rankhouse.training.settings import Settings
+from rankhouse.training.soft_batches import AnyBatches
 from rankhouse.training.state import Outcome, TrainingState
 from rankhouse.training.steps import Stepper, StepResult
 from rankhouse.training.validation import Validator, interval
@@ -49,7 +50,7 @@ class TrainingLoop:
     """
 
     model: Model[Any]
-    batches: Batches
+    batches: AnyBatches
     settings: Settings
     out: Path
     validator: Validator | None
@@ -61,7 +62,7 @@ class TrainingLoop:
     def __post_init__(self) -> None:
         self.remarks = diagnostics.Remarks(self.state.remarks)
         self._began = time.monotonic() - self.state.seconds  # as if all sittings had been one
-        self._last_groups: Groups | None = None
+        self._last_tasks: list[Task] | None = None
 
     def run(self) -> Outcome:
         """Go on from where it stands to the end."""
@@ -125,12 +126,12 @@ class TrainingLoop:
     def _epoch(self, epoch: int) -> None:
         state = self.state
         with closing(self._ahead.batches(epoch, state.batch)) as encoded:
-            for number, groups, parts in encoded:
+            for number, tasks, parts in encoded:
                 result = self.stepper.step(parts, Moment(state.step, self.steps, epoch, state.values))
                 if result.trouble:
                     self._break_off(f"at step {state.step + 1:,} {result.trouble}")
                     return
-                state.step, state.batch, self._last_groups = state.step + 1, number + 1, groups
+                state.step, state.batch, self._last_tasks = state.step + 1, number + 1, tasks
                 self._note(epoch, result)
                 self._after_step()
                 if state.stopped:
@@ -216,8 +217,9 @@ class TrainingLoop:
 
     def _look(self) -> None:
         """Without validation, see on the last batch whether the model still tells passages apart."""
-        if self._last_groups is not None and self._writes:
-            pairs = self.batches.read(self._last_groups).pairs[:_LOOKED_AT]
+        if self._last_tasks is not None and self._writes:
+            last = self._last_tasks[0]
+            pairs = last.read(last.groups).pairs[:_LOOKED_AT]
             if len(pairs) > 1 and diagnostics.spread(self._ranker().score(pairs)) < diagnostics.LEAST_SPREAD:
                 diagnostics.say_collapsed(self.state.step, self.remarks)
 

@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Generator
 from concurrent import futures
 
-from rankhouse.training.batches import Batches, Groups
+from rankhouse.training.batches import Task
+from rankhouse.training.soft_batches import AnyBatches
 from rankhouse.training.steps import Part, Stepper
 
-EncodedBatch = tuple[int, Groups, list[Part | None]]
-"""A batch's number in its epoch, the batch, and its parts."""
+EncodedBatch = tuple[int, list[Task], list[Part | None]]
+"""A batch's number in its epoch, what is read for it, and its parts."""
 
 _AHEAD = 2
 
@@ -23,9 +24,9 @@ class Prefetch:
         stepper: What encodes this process's share.
     """
 
-    def __init__(self, batches: Batches, stepper: Stepper) -> None:
+    def __init__(self, batches: AnyBatches, stepper: Stepper) -> None:
         self._batches, self._stepper = batches, stepper
-        self._waiting: deque[tuple[int, Groups, futures.Future[list[Part | None]]]] = deque()
+        self._waiting: deque[tuple[int, list[Task], futures.Future[list[Part | None]]]] = deque()
 
     def batches(self, epoch: int, first: int) -> Generator[EncodedBatch, None, None]:
         """Stream the encoded batches of an epoch; close it to cancel what was not yet begun.
@@ -36,11 +37,11 @@ class Prefetch:
         """
         with futures.ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
             try:
-                for number, groups in enumerate(self._batches.epoch(epoch)):
+                for number, tasks in enumerate(self._batches.plan(epoch)):
                     if number < first:
                         continue
-                    work = pool.submit(self._stepper.encode, self._batches, groups)
-                    self._waiting.append((number, groups, work))
+                    work = pool.submit(self._stepper.encode, tasks)
+                    self._waiting.append((number, tasks, work))
                     if len(self._waiting) > _AHEAD:
                         yield self._next()
                 while self._waiting:
@@ -51,8 +52,8 @@ class Prefetch:
                 self._waiting.clear()
 
     def _next(self) -> EncodedBatch:
-        number, groups, work = self._waiting.popleft()
-        return number, groups, work.result()
+        number, tasks, work = self._waiting.popleft()
+        return number, tasks, work.result()
 
     def wait(self) -> None:
         """Wait until nothing is read or encoded."""

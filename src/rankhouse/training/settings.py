@@ -15,6 +15,7 @@ from rankhouse.evaluation.measure_notation import parse as parse_measures
 from rankhouse.training.learning_rate import SCHEDULES
 from rankhouse.training.negatives import NEGATIVES
 from rankhouse.training.optimizer import OPTIMISERS
+from rankhouse.training.soft_losses import soft_loss
 
 OnOverlap = Literal["warn", "error", "allow"]
 
@@ -148,12 +149,15 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         checkpoint_every: Steps between checkpoints besides those; 0: only those.
         log_every: Steps a line of the log sums up.
         overlap: What to do when a training query is a validation query too.
+        loss: Notation of a loss on a teacher's scores: margin-mse, listwise-kl(factor=15), pointwise. "": the
+            family's own, on labels.
+        judged: Beside such a loss, the share that the family's own on judged pairs has, 0 to 1.
     """
 
     _ORDER: ClassVar[str] = (
         "epochs steps batch by_query accumulate negatives count transitive optimizer rate rates schedule "
         "temperature clip precision device seed measure validate_every patience checkpoint_seconds "
-        "checkpoint_every log_every overlap"
+        "checkpoint_every log_every overlap loss judged"
     )
 
     epochs: int = 1
@@ -170,6 +174,8 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checkpoint_seconds: float = 30.0
     checkpoint_every: int = 0
     overlap: OnOverlap = "warn"
+    loss: str = ""
+    judged: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -185,6 +191,19 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         notation.make(self.negatives, NEGATIVES, "source of negatives")
         if len(parse_measures(self.measure)) != 1:
             raise WrongUse(f'measure="{self.measure}": validation maximises one measure, like  AP')
+        self._check_loss()
+
+    def _check_loss(self) -> None:
+        if self.loss:
+            soft_loss(self.loss)
+        if not 0 <= self.judged < 1:
+            raise WrongUse(
+                f"judged={self.judged}: the share of the loss on judged pairs is from 0 to below 1"
+            )
+        if self.judged and not self.loss:
+            raise WrongUse(
+                f'judged={self.judged} stands beside a loss on scores; give loss="margin-mse", say'
+            )
 
 
 _KERNELS = Settings(

@@ -6,10 +6,10 @@ Shapes: g groups of s pairs each, n = g * s.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -29,19 +29,21 @@ from rankhouse.nn.compute import choose
 from rankhouse.training import diagnostics
 from rankhouse.training import learning_rate as schedule
 from rankhouse.training import optimizer as optimise
-from rankhouse.training.batches import Batches, Groups
+from rankhouse.training.batches import Groups, Task
 from rankhouse.training.checkpoint import optimiser_state, restore_optimiser
 from rankhouse.training.settings import Settings
+from rankhouse.training.soft_losses import SoftLoss, comparable, soft_loss
 
 _LONGEST_WAIT = timedelta(hours=12)  # the other processes wait while the first one validates
 
 
 class Part(NamedTuple):
-    """A part of a batch, encoded: n pairs, labels (g, s), and its share of the batch's groups."""
+    """A part of a batch, encoded: n pairs, labels (g, s), share of the loss, targets of a soft loss."""
 
     batch: Batch
     labels: Tensor
     share: float
+    targets: Tensor | None = None
 
 
 class StepResult(NamedTuple):
@@ -53,16 +55,19 @@ class StepResult(NamedTuple):
 
 
 class _LossModule(nn.Module):
-    """Makes the family's loss the forward pass, since that is where processes meet to share gradients."""
+    """Makes the loss the forward pass, since that is where processes meet to share gradients."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, soft: SoftLoss | None) -> None:
         super().__init__()
-        self.model = model
+        self.model, self._soft = model, soft
 
-    def forward(self, batch: Batch | None, labels: Tensor) -> Tensor:
+    def forward(self, batch: Batch | None, labels: Tensor, targets: Tensor | None = None) -> Tensor:
         if batch is None:  # nothing of this batch fell to this process, but the others wait for its gradients
             zeros = [parameter.sum() * 0 for parameter in self.model.parameters()]
             return torch.stack(zeros).sum()
+        if self._soft is not None and targets is not None:
+            scores = comparable(cast(Model[Any], self.model), self.model(batch))
+            return self._soft(scores.view(targets.shape), targets)
         loss: Tensor = self.model.loss(batch, labels)  # type: ignore[operator]  # a Model has one
         return loss
 
@@ -86,7 +91,8 @@ class Stepper:
             raise WrongUse(f"a {type(model).__name__} cannot be trained: it is no torch.nn.Module")
         self.settings, self._model = settings, model
         self._accelerator = _accelerator(settings.device)
-        taught = _LossModule(model.to(self._accelerator.device))
+        soft = soft_loss(settings.loss) if settings.loss else None
+        taught = _LossModule(model.to(self._accelerator.device), soft)
         groups = optimise.parameter_groups(model, settings.rate, settings.rates)
         self._learning = [parameter for group in groups for parameter in group["params"]]
         self._optimiser = notation.make(settings.optimizer, optimise.OPTIMISERS, "optimiser")(groups)
@@ -110,30 +116,31 @@ class Stepper:
             return broadcast_object_list([value])[0]
         return value
 
-    def encode(self, batches: Batches, groups: Groups) -> list[Part | None]:
+    def encode(self, tasks: Sequence[Task]) -> list[Part | None]:
         """Read and encode this process's share of a batch, in parts; safe in a thread.
 
         Args:
-            batches: What reads the texts.
-            groups: The batch.
+            tasks: What the step learns from.
 
         Returns:
             As many parts as on every other process; None where all of a part's texts were blank.
         """
-        processes, total = self._accelerator.num_processes, len(groups.query)
+        return [part for task in tasks for part in self._encoded(task)]
+
+    def _encoded(self, task: Task) -> Iterator[Part | None]:
+        processes, total = self._accelerator.num_processes, len(task.groups.query)
         parts = max(1, min(self.settings.accumulate, total // processes))
-        encoded: list[Part | None] = []
         for number in range(parts):
             place = number * processes + self.rank
             edges = [total * at // (parts * processes) for at in (place, place + 1)]
-            texts = batches.read(Groups(*(column[slice(*edges)] for column in groups)))
+            texts = task.read(Groups(*(column[slice(*edges)] for column in task.groups)))
             if not texts.pairs:
-                encoded.append(None)
+                yield None
                 continue
             labels = torch.from_numpy(texts.labels)
-            share = processes * len(labels) / total  # processes average their gradients
-            encoded.append(Part(self._model.encode(texts.pairs), labels, share))
-        return encoded
+            share = task.weight * processes * len(labels) / total  # processes average their gradients
+            targets = None if texts.targets is None else torch.from_numpy(texts.targets)
+            yield Part(self._model.encode(texts.pairs), labels, share, targets)
 
     def step(self, parts: list[Part | None], moment: schedule.Moment) -> StepResult:
         """Take a step; where loss or gradients are not finite, the weights stay as they are.
@@ -168,7 +175,8 @@ class Stepper:
         if part is None:
             empty: Tensor = self._taught(None, torch.empty(0))
             return empty
-        loss: Tensor = self._taught(part.batch.to(self.device), part.labels.to(self.device))
+        targets = None if part.targets is None else part.targets.to(self.device)
+        loss: Tensor = self._taught(part.batch.to(self.device), part.labels.to(self.device), targets)
         return loss * part.share
 
     @contextmanager

@@ -283,13 +283,15 @@ def train(
     qrels: QrelsLike | None = None,
     run: RunLike | None = None,
     pairs: Sequence[PathLike] | PathLike = (),
+    teacher: str | os.PathLike[str] | Ranker | None = None,
+    loss: str = "",
     validation: tuple[QueriesLike, QrelsLike, RunLike] | None = None,
     split: str = "whole",
     pool: str = "max",
     depth: int = 100,
     settings: Mapping[str, object] | None = None,
 ) -> NeuralRanker:
-    """Train a ranker on judgements or labelled pairs, and open the best of it.
+    """Train a ranker on judgements, labelled pairs or a teacher's scores, and open the best of it.
 
     >>> import rankhouse as rh
     >>> index = rh.Index.build([{"id": "a", "text": "ships sail"}, {"id": "b", "text": "ships sink"}], "i")
@@ -307,6 +309,9 @@ def train(
         qrels: Their judgements.
         run: A first stage.
         pairs: PAIRS files in place of the three.
+        teacher: A ranker whose scores are learned, of the pairs of ``run``; ``qrels`` is not needed then.
+        loss: What learns from scores: ``margin-mse`` (what a teacher brings), ``listwise-kl``,
+            ``pointwise``; without a teacher, from those of PAIRS files. "": the family's own, on labels.
         validation: (queries, qrels, run) by which the best is chosen.
         split: How documents are cut for validation and use.
         pool: What makes one score of the passages.
@@ -326,7 +331,8 @@ def train(
     if settings is not None and not isinstance(settings, Mapping):
         raise wrong_kind("settings", settings, 'a mapping, for example {"epochs": 3}')
     check_texts("the settings' names", settings or ())
-    options = TrainOptions(split, pool, depth, dict(settings or {}))
+    changes = dict(settings or {}) | ({"loss": loss} if loss else {})
+    options = TrainOptions(split, pool, depth, changes)
     stored = as_index(index)
     data = TrainingData(
         queries=None if queries is None else as_queries(queries),
@@ -334,6 +340,7 @@ def train(
         run=None if run is None else as_run(run),
         pairs=_pair_files(pairs),
         validation=None if validation is None else _validation(validation),
+        teacher=None if teacher is None else as_ranker(teacher),
     )
     train_with(begin(design, stored, options.seed), stored, data, folder, options)
     return open_ranker(folder)

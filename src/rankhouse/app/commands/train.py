@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from rankhouse.app.options import (
     as_json,
     relevant_from,
 )
+from rankhouse.app.rankers import open_teacher
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
 @click.option(
     "--pairs", type=PATH, multiple=True, help="Labelled pairs instead, as rankhouse label writes them."
 )
+@click.option("--teacher", help="A ranker whose scores are learned; then --queries and --run will do.")
+@click.option("--loss", help="On scores: margin-mse, listwise-kl, pointwise.  [with --teacher: margin-mse]")
+@click.option("--cache", type=PATH, help="Keep the teacher's scores in this folder.")
 @relevant_from
 @click.option("--valid-queries", type=SOURCE, help="Validation queries.")
 @click.option("--valid-qrels", type=PATH, help="Their judgements.")
@@ -74,6 +79,9 @@ def command(
     qrels: Path | None,
     run_path: Path | None,
     pairs: tuple[Path, ...],
+    teacher: str | None,
+    loss: str | None,
+    cache: Path | None,
     relevant_from: int,
     valid_queries: str | None,
     valid_qrels: Path | None,
@@ -87,7 +95,7 @@ def command(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Train a ranker on judgements; the folder made is a ranker that rerank takes at once."""
+    """Train a ranker on judgements or a teacher's scores; the folder made is one that rerank takes."""
     try:
         from rankhouse.app.teaching import TrainingData, TrainOptions, begin, train_with
     except ImportError as error:
@@ -96,27 +104,39 @@ def command(
         raise WrongUse("give either --ranker SPEC (a model to begin, or a checkpoint) or --init DIR")
     if not (valid_queries or valid_qrels or valid_run):
         idle("it says how validation reranks, and there is none", "depth")
-    if pairs and (queries or qrels or run_path):
-        raise WrongUse("--pairs holds queries and labels already; leave out --queries, --qrels and --run")
-    if not pairs and (queries is None or qrels is None):
-        raise WrongUse("give --queries and --qrels (and --run for negatives), or --pairs")
-    options = TrainOptions(split, pool, depth, with_changes(changes, epochs=epochs, seed=seed))
+    if teacher is None:
+        idle("there is no --teacher whose scores are kept", "cache")
+    _check_sources(pairs=bool(pairs), queries=queries, qrels=qrels, run_path=run_path, teacher=teacher)
+    options = TrainOptions(split, pool, depth, with_changes(changes, epochs=epochs, seed=seed, loss=loss))
     index = Index.open(index_path)
-    data = TrainingData(
-        queries=None if queries is None else read_queries(queries),
-        qrels=None if qrels is None else read_qrels(qrels),
-        run=None if run_path is None else read_run(run_path),
-        pairs=pairs,
-        relevant_from=relevant_from,
-        validation=_validation(valid_queries, valid_qrels, valid_run),
-    )
-    model = begin(str(ranker or init), index, options.seed)
-    with console.progress("training", None) as show:
+    with ExitStack() as stack:
+        data = TrainingData(
+            queries=None if queries is None else read_queries(queries),
+            qrels=None if qrels is None else read_qrels(qrels),
+            run=None if run_path is None else read_run(run_path),
+            pairs=pairs,
+            relevant_from=relevant_from,
+            validation=_validation(valid_queries, valid_qrels, valid_run),
+            teacher=None if teacher is None else open_teacher(teacher, cache, stack),
+        )
+        model = begin(str(ranker or init), index, options.seed)
+        show = stack.enter_context(console.progress("training", None))
         outcome = train_with(model, index, data, out, options, show)
     if as_json:
         console.emit_json(outcome)
     else:
         _tell(outcome, out)
+
+
+def _check_sources(
+    *, pairs: bool, queries: str | None, qrels: Path | None, run_path: Path | None, teacher: str | None
+) -> None:
+    if pairs and (queries or qrels or run_path):
+        raise WrongUse("--pairs holds queries and labels already; leave out --queries, --qrels and --run")
+    if not pairs and teacher is None and (queries is None or qrels is None):
+        raise WrongUse("give --queries and --qrels (and --run for negatives), or --pairs, or a --teacher")
+    if not pairs and teacher is not None and (queries is None or run_path is None):
+        raise WrongUse("a --teacher scores what a first stage found: give --queries and --run, or --pairs")
 
 
 def _validation(
