@@ -1,0 +1,299 @@
+"""Pseudo-queries: questions that documents ask themselves, where nobody has asked any.
+
+Kinds: the title; headings; the first sentence; spans of words that few documents have (after the sampling of
+query terms in "Weak supervision", Dehghani et al. 2017); keywords picked out of a document; cropped sentences
+(the inverse cloze task, Lee et al. 2019); and spans behind the opening of a question, so that a pupil meets
+words like "what is the" and learns how little they say. A document's draws depend on the seed and its id.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from rankhouse.core.arguments import check_least
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.notation import choose
+from rankhouse.core.nouns import Document
+from rankhouse.core.sameness import normalised
+from rankhouse.core.sampling import generator, short_lot
+
+OPENINGS: Final = (
+    *("what is", "what is the", "what are", "what does", "what causes", "how to", "how do", "how does"),
+    *(
+        "how long",
+        "how much",
+        "how many",
+        "why",
+        "why do",
+        "when",
+        "where is",
+        "who is",
+        "which",
+        "is",
+        "can",
+    ),
+    *("define", "definition of", "meaning of", "difference between", "types of", "cost of", "average"),
+)
+"""How English questions begin; give others for another language."""
+
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
+_WORDS = re.compile(r"\w+(?:[-'’.,]\w+)*")
+_HEADING = re.compile(r"^(?:#+\s+|\d+(?:\.\d+)*\.?\s+)?(?P<text>\S.{2,80}?)\s*#*$")
+_ALIKE = 0.8
+"""Share of words that two questions of one document may have in common."""
+_TRIES = 8
+
+
+class PseudoQuery(NamedTuple):
+    """A question, the document it was taken from, and how."""
+
+    text: str
+    doc_id: str
+    kind: str
+
+
+class Words:
+    """In how many documents of a collection each word is.
+
+    Args:
+        documents: All of them, streamed once; memory grows with the distinct words.
+    """
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self.documents, self._counts = 0, Counter[str]()
+        for document in documents:
+            self.documents += 1
+            self._counts.update({word.lower() for word in _WORDS.findall(document.full_text)})
+
+    def weight(self, word: str) -> float:
+        """Return how much a word tells documents apart: its inverse document frequency."""
+        return math.log((1 + self.documents) / (0.5 + self._counts[word.lower()]))
+
+
+@dataclass(frozen=True)
+class PseudoOptions:
+    """What is asked.
+
+    Attributes:
+        kinds: Which kinds, of :data:`KINDS`.
+        words: Fewest and most words of a question.
+        seed: Of all that is drawn.
+        openings: What questions of the kind "question" begin with.
+    """
+
+    kinds: tuple[str, ...] = ("title", "heading", "first", "span", "question", "keywords", "crop")
+    words: tuple[int, int] = (2, 16)
+    seed: int = 0
+    openings: tuple[str, ...] = OPENINGS
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            choose(kind, KINDS, "kind of pseudo-query")
+        if not self.kinds or not self.openings:
+            raise WrongUse(f"kinds={self.kinds}, openings={self.openings}: give one or more of each")
+        check_least(self, 0, "seed")
+        if not 1 <= self.words[0] <= self.words[1]:
+            raise WrongUse(f"words={self.words}: the fewest words of a question, from 1, then the most")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A document to be asked about, and what its draws come from."""
+
+    document: Document
+    words: Words
+    options: PseudoOptions
+    rng: np.random.Generator
+
+    @cached_property
+    def sentences(self) -> list[list[str]]:
+        """The words of each sentence."""
+        parts = (_WORDS.findall(part) for part in _SENTENCE_ENDS.split(self.document.text))
+        return [words for words in parts if words]
+
+    def crop(self, fewest: int, most: int) -> list[str]:
+        """Cut some words out of a sentence that is drawn by its length."""
+        long = [words for words in self.sentences if len(words) >= fewest]
+        if not long:
+            return []
+        sizes = np.array([len(words) for words in long], np.float64)
+        words = long[int(self.rng.choice(len(long), p=sizes / sizes.sum()))]
+        size = min(len(words), int(self.rng.integers(fewest, most + 1)))
+        start = int(self.rng.integers(len(words) - size + 1))
+        return words[start : start + size]
+
+    def distinctive(self, fewest: int, most: int) -> list[str]:
+        """Return the span, of several drawn, whose words tell most; a little chance makes it vary."""
+        spans = [span for _ in range(_TRIES) if (span := self.crop(fewest, most))]
+        weights = [np.mean([self.words.weight(w) for w in span]) + self.rng.random() for span in spans]
+        return spans[int(np.argmax(weights))] if spans else []
+
+
+def _title(source: _Source) -> Iterator[list[str]]:
+    yield _WORDS.findall(source.document.title)
+
+
+def _headings(source: _Source) -> Iterator[list[str]]:
+    """Find lines that stand alone, do not end as sentences do, and have text below."""
+    lines = source.document.text.split("\n")
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        match = _HEADING.match(line.strip())
+        if (
+            match
+            and (line.lstrip().startswith("#") or not following.strip())
+            and line.strip()[-1] not in ".,;:"
+        ):
+            yield _WORDS.findall(match["text"])
+
+
+def _first_sentence(source: _Source) -> Iterator[list[str]]:
+    yield from source.sentences[:1]
+
+
+def _spans(source: _Source) -> Iterator[list[str]]:
+    yield source.distinctive(2, 6)
+    yield source.distinctive(2, 6)
+
+
+def _questions(source: _Source) -> Iterator[list[str]]:
+    for _ in range(2):
+        if span := source.distinctive(2, 5):
+            openings = source.options.openings
+            yield [*openings[int(source.rng.integers(len(openings)))].split(), *span]
+
+
+def _keywords(source: _Source) -> Iterator[list[str]]:
+    """Pick words by weight and chance, in the order in which they come."""
+    words = list(dict.fromkeys(word for sentence in source.sentences for word in sentence if len(word) > 2))
+    chance = source.rng.gumbel(size=len(words))
+    ranked = sorted(range(len(words)), key=lambda i: -(source.words.weight(words[i]) + chance[i]))
+    chosen = ranked[: int(source.rng.integers(2, 6))]
+    yield [words[i] for i in sorted(chosen)]
+
+
+def _crops(source: _Source) -> Iterator[list[str]]:
+    yield source.crop(4, 12)
+
+
+KINDS: Final[dict[str, Callable[[_Source], Iterator[list[str]]]]] = {
+    "title": _title,
+    "heading": _headings,
+    "first": _first_sentence,
+    "span": _spans,
+    "question": _questions,
+    "keywords": _keywords,
+    "crop": _crops,
+}
+"""Name -> how a document asks."""
+
+
+class Asked(NamedTuple):
+    """What documents asked.
+
+    Attributes:
+        queries: Kept, document by document.
+        dropped: Why others were not -> some of them.
+        counts: Why others were not -> how many.
+        silent: Documents that ask nothing.
+    """
+
+    queries: list[PseudoQuery]
+    dropped: dict[str, list[PseudoQuery]]
+    counts: Counter[str]
+    silent: int
+
+
+SHORT, LONG, COMMON = "too few words", "too many words", "words that every document has"
+TWICE, ALIKE, AVOIDED = "asked by another document", "nearly the same question", "a question to be kept apart"
+_SHOWN = 200
+
+
+def ask(
+    documents: Iterable[Document],
+    words: Words,
+    options: PseudoOptions | None = None,
+    avoid: Sequence[str] = (),
+) -> Asked:
+    """Have documents ask about themselves.
+
+    Questions that several documents ask are no one's, and dropped; so are those of one document that are
+    nearly the same, and those that are to be kept apart.
+
+    Args:
+        documents: Who asks; all, or some.
+        words: Of the whole collection.
+        options: What is asked.
+        avoid: Questions that must not be asked: those of a test.
+
+    Raises:
+        BadData: No document asks anything.
+    """
+    options, apart = options or PseudoOptions(), {normalised(text) for text in avoid}
+    asked = Asked([], {}, Counter(), 0)
+    silent, found = 0, list[PseudoQuery]()
+    for document in documents:
+        own = list(_of_document(document, words, options, asked))
+        silent += not own
+        found += own
+    keys = Counter(_key(query.text) for query in found)
+    for query in found:
+        if keys[_key(query.text)] > 1:
+            _drop(asked, query, TWICE)
+        elif normalised(query.text) in apart:
+            _drop(asked, query, AVOIDED)
+        else:
+            asked.queries.append(query)
+    if not asked.queries:
+        raise BadData(
+            f"none of {words.documents:,} documents asks a question of {options.words[0]} to "
+            f"{options.words[1]} words that is its own; allow more kinds, or more words"
+        )
+    return asked._replace(silent=silent)
+
+
+def _of_document(
+    document: Document, words: Words, options: PseudoOptions, asked: Asked
+) -> Iterator[PseudoQuery]:
+    rng = generator(options.seed, short_lot(options.seed, document.id))
+    source, kept = _Source(document, words, options, rng), list[set[str]]()
+    for kind in options.kinds:
+        for parts in KINDS[kind](source):
+            query = PseudoQuery(" ".join(parts), document.id, kind)
+            own = {part.lower() for part in parts}
+            if reason := _fault(parts, words, options):
+                _drop(asked, query, reason)
+            elif any(len(own & other) >= _ALIKE * len(own | other) for other in kept):
+                _drop(asked, query, ALIKE)
+            else:
+                kept.append(own)
+                yield query
+
+
+def _fault(parts: Sequence[str], words: Words, options: PseudoOptions) -> str:
+    if len(parts) < options.words[0]:
+        return SHORT
+    if len(parts) > options.words[1]:
+        return LONG
+    return COMMON if max(map(words.weight, parts)) < math.log(4) else ""  # all in a quarter of the documents
+
+
+def _drop(asked: Asked, query: PseudoQuery, reason: str) -> None:
+    if not query.text:
+        return
+    asked.counts[reason] += 1
+    some = asked.dropped.setdefault(reason, [])
+    if len(some) < _SHOWN:
+        some.append(query)
+
+
+def _key(text: str) -> str:
+    """Return what near-duplicates have in common: their words, sorted."""
+    return " ".join(sorted(set(normalised(text).split())))

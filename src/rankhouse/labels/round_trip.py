@@ -1,0 +1,132 @@
+"""The round trip: a pseudo-query is kept if a first stage and a teacher bring its document back.
+
+After Alberti et al., "Synthetic QA corpora generation with roundtrip consistency" (2019), and the filter of
+Promptagator (Dai et al. 2022), with a teacher in place of a reader.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.nouns import Pair, Passage, Query, Ranker
+from rankhouse.core.progress import Progress
+from rankhouse.core.run import Run
+from rankhouse.core.scores import numbers_only, one_each
+from rankhouse.labels.candidates import Documents
+from rankhouse.labels.pseudo_queries import PseudoQuery
+
+LOST, BEATEN = "not found by the first stage", "not among the teacher's best"
+_SHOWN = 200
+_PORTION = 4096
+
+
+class RoundTrip(NamedTuple):
+    """Who came back.
+
+    Attributes:
+        kept: Query id -> the question, in the order given.
+        dropped: Why others were not -> some of them.
+        counts: Why others were not -> how many.
+    """
+
+    kept: dict[str, PseudoQuery]
+    dropped: dict[str, list[PseudoQuery]]
+    counts: Counter[str]
+
+
+class Round(NamedTuple):
+    """How far a document may fall behind.
+
+    Attributes:
+        first: It is among so many of the first stage.
+        best: It is among so many of the teacher's, of those of the first stage.
+    """
+
+    first: int = 20
+    best: int = 5
+
+
+def round_trip(
+    asked: Sequence[tuple[str, PseudoQuery]],
+    run: Run,
+    documents: Documents,
+    teacher: Ranker | None = None,
+    limits: Round = Round(),  # noqa: B008 - immutable
+    progress: Progress | None = None,
+) -> RoundTrip:
+    """Keep the questions whose document comes back.
+
+    Args:
+        asked: (query id, question).
+        run: What a first stage finds for them.
+        documents: The documents by id.
+        teacher: What reads them; None asks the first stage only.
+        limits: How far a document may fall behind.
+        progress: Told (questions done, questions).
+
+    Raises:
+        BadData: No question comes back.
+        BadModel: The teacher gave something that is no score.
+        WrongUse: Limits below 1.
+    """
+    if limits.first < 1 or limits.best < 1:
+        raise WrongUse(f"first={limits.first}, best={limits.best}: both are whole numbers from 1 up")
+    trip, nearest = RoundTrip({}, {}, Counter()), run.top(limits.first)
+    found: list[tuple[str, PseudoQuery, Sequence[str]]] = []
+    for query_id, question in asked:
+        ranking = nearest[query_id].doc_ids if query_id in nearest else ()
+        if question.doc_id not in ranking:
+            _drop(trip, question, LOST)
+        else:
+            found.append((query_id, question, ranking))
+    step = max(1, _PORTION // limits.first)
+    for start in range(0, len(found), step):
+        some = found[start : start + step]
+        for (query_id, question, _), place in zip(some, _places(some, documents, teacher), strict=True):
+            if place < limits.best:
+                trip.kept[query_id] = question
+            else:
+                _drop(trip, question, BEATEN)
+        if progress is not None:
+            progress(start + len(some), len(found))
+    if not trip.kept:
+        raise BadData(
+            f"none of {len(asked):,} pseudo-queries brings its own document back ({_reasons(trip.counts)}): "
+            "are run and documents those of the questions? Else allow deeper ranks"
+        )
+    return trip
+
+
+def _places(
+    some: Sequence[tuple[str, PseudoQuery, Sequence[str]]], documents: Documents, teacher: Ranker | None
+) -> list[int]:
+    """Return at which place, from 0, the teacher puts each question's own document."""
+    if teacher is None:
+        return [0] * len(some)
+    pairs = [
+        Pair(Query(query_id, question.text), Passage(doc_id, 0, documents[doc_id].full_text))
+        for query_id, question, ranking in some
+        for doc_id in ranking
+    ]
+    scores = numbers_only(one_each(len(pairs), teacher.score(pairs)), pairs)
+    ends = np.cumsum([len(ranking) for _, _, ranking in some])
+    places = []
+    for (_, question, ranking), own in zip(some, np.split(scores, ends[:-1]), strict=True):
+        places.append(int((own > own[ranking.index(question.doc_id)]).sum()))
+    return places
+
+
+def _drop(trip: RoundTrip, question: PseudoQuery, reason: str) -> None:
+    trip.counts[reason] += 1
+    some = trip.dropped.setdefault(reason, [])
+    if len(some) < _SHOWN:
+        some.append(question)
+
+
+def _reasons(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common()) or "there are none"
