@@ -11,11 +11,12 @@ import torch
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.core.pairs import LabelledPair, write_pairs
+from rankhouse.training.any_batches import MixedBatches, batches_for
 from rankhouse.training.batches import shape_of
 from rankhouse.training.examples import from_judgements, from_pairs
 from rankhouse.training.fit import fit
 from rankhouse.training.settings import Settings, defaults
-from rankhouse.training.soft_batches import MixedBatches, SoftBatches, batches_for
+from rankhouse.training.soft_batches import SoftBatches
 from rankhouse.training.soft_losses import comparable, soft_loss
 from rankhouse.training.soft_targets import ScoredPairs, targets_for
 
@@ -270,7 +271,7 @@ def test_a_run_is_enough_for_a_teacher(toy):
 def test_wrong_settings_say_what_is_accepted(toy):
     with pytest.raises(WrongUse, match="choose from: listwise_kl, margin_mse, pointwise"):
         Settings(loss="mse")
-    with pytest.raises(WrongUse, match="stands beside a loss on scores"):
+    with pytest.raises(WrongUse, match="have a meaning with a loss on scores"):
         Settings(judged=0.5)
     with pytest.raises(WrongUse, match="from 0 to below 1"):
         Settings(loss="margin-mse", judged=1.0)
@@ -288,3 +289,78 @@ def test_wrong_settings_say_what_is_accepted(toy):
         )
         with pytest.raises(BadData, match='on the scale "score", the teacher gives "logit"'):
             lists(both)
+
+
+def crossed(examples, **changes):
+    chosen = settings("tk", loss="listwise-kl", crossed=True, **changes)
+    return batches_for(examples, shape_of("contrasts", chosen), chosen)
+
+
+def test_crossed_batches_put_every_query_beside_every_passage(toy):
+    examples = replace(toy.examples, teacher=Words())
+    batches = crossed(examples, batch=2, count=4)
+    begun = []
+    for groups in batches.epoch(0):
+        queries, items = groups.query[:, 0], groups.item[0]
+        assert (groups.query == queries[:, None]).all()
+        assert (groups.item == items).all()
+        assert len(set(queries.tolist())) == len(queries)
+        assert len(set(items.tolist())) == len(items)
+        begin = queries[:2]
+        begun += begin.tolist()
+        candidates = {(q, i) for q, i in zip(examples.query.tolist(), examples.item.tolist(), strict=True)}
+        assert all(any((q, i) in candidates for q in begin.tolist()) for i in items.tolist())
+        texts = batches.read(groups)
+        wanted = Words().score(texts.pairs).reshape(texts.targets.shape)
+        np.testing.assert_allclose(texts.targets / texts.targets.max(), wanted / wanted.max(), rtol=1e-5)
+    assert sorted(begun) == list(range(30))
+    again = [groups.item for groups in crossed(examples, batch=2, count=4).epoch(0)]
+    assert all(np.array_equal(one.item, other) for one, other in zip(batches.epoch(0), again, strict=True))
+
+
+def test_queries_join_whose_own_documents_are_candidates():
+    from rankhouse.core.nouns import Document, Query
+    from rankhouse.core.run import Run
+
+    documents = {f"d{n}": Document(f"d{n}", f"word{n} word{n + 1} word{n + 2}") for n in range(6)}
+    queries = [Query(f"q{n}", f"word{n} word{n + 1}") for n in range(6)]
+    run = Run.of({f"q{n}": {f"d{(n + k) % 6}": 3.0 - k for k in range(3)} for n in range(6)})
+    qrels = {f"q{n}": {f"d{n}": 1} for n in range(6)}
+    examples = replace(from_judgements(queries, qrels, documents, run), teacher=Words())
+    for groups in crossed(examples, batch=1, count=3).epoch(0):
+        first = int(groups.query[0, 0])
+        assert set(groups.query[:, 0].tolist()) == {first, (first + 1) % 6, (first + 2) % 6}
+
+
+def test_crossed_pairs_give_tk_the_gradients_of_the_pairs_apart(toy, fresh):
+    model = fresh("tk")
+    batches = crossed(replace(toy.examples, teacher=Words()), batch=8, count=6)
+    pairs = batches.read(next(batches.epoch(0))).pairs
+    together = model.encode(pairs)
+    assert together.crossed
+    gradients = []
+    for batch in (together, replace(together, crossed=False)):
+        model.zero_grad()
+        model(batch).square().sum().backward()
+        gradients.append({name: weight.grad.clone() for name, weight in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-3, atol=1e-5)
+    assert not model.encode(pairs[:3]).crossed
+
+
+@pytest.mark.parametrize("family", ["tk", "knrm"])
+def test_families_learn_from_crossed_pairs(toy, fresh, tmp_path, family):
+    chosen = settings(family, loss="listwise-kl", crossed=True, batch=2, count=6, epochs=6)
+    examples = replace(toy.examples, teacher=Words())
+    outcome = fit(fresh(family), examples, chosen, tmp_path / "t", toy.validation)
+    assert outcome.best > outcome.validations[0][1] + 0.1
+
+
+def test_crossed_pairs_need_a_teacher_and_a_loss_that_compares(toy):
+    with pytest.raises(WrongUse, match="give a teacher"):
+        crossed(toy.examples)
+    with pytest.raises(WrongUse, match="they have a meaning with a loss on scores"):
+        Settings(crossed=True)
+    chosen = settings("samcnn", loss="pointwise", crossed=True, count=1)
+    with pytest.raises(WrongUse, match="compares passages"):
+        batches_for(replace(toy.examples, teacher=Words()), shape_of("points", chosen), chosen)

@@ -137,10 +137,10 @@ class TK(WordModel):
     def _match_along(self, batch: TwoSided) -> Tensor:
         """Return the matrix by the compiled loops: all rows of both sides end to end, equal queries once."""
         queries, which = batch.query, None
-        if not torch.is_grad_enabled():
-            ids, which = torch.unique(queries.pad(at_least=1), dim=0, return_inverse=True)
-            queries = _ragged(ids, (ids != 0).sum(1))
-        sides = queries, batch.passage
+        if not torch.is_grad_enabled() or batch.crossed:
+            queries, which = _distinct(queries)
+        passages, whose = _distinct(batch.passage) if batch.crossed else (batch.passage, None)
+        sides = queries, passages
         values, lengths = (
             torch.cat(each) for each in zip(*((s.values, s.lengths) for s in sides), strict=True)
         )
@@ -151,6 +151,8 @@ class TK(WordModel):
         )
         if which is not None:
             query = Texts(query.at[which], query.lengths[which])
+        if whose is not None:
+            passage = Texts(passage.at[whose], passage.lengths[whose])
         return compiled_words.match(unit(vectors), query, passage)
 
     def match(self, batch: TwoSided) -> Tensor:
@@ -239,6 +241,12 @@ class TK(WordModel):
         mask = torch.ones(counts.shape[:2], dtype=torch.bool)
         device = self.mix.device
         return array(self.head.score(counts.to(device), mask.to(device), lengths.to(device)))
+
+
+def _distinct(rows: Ragged) -> tuple[Ragged, Tensor]:
+    """Return the distinct rows among n, and for each of the n which of them it is: (n,)."""
+    ids, which = torch.unique(rows.pad(at_least=1), dim=0, return_inverse=True)
+    return _ragged(ids, (ids != 0).sum(1)), which
 
 
 def _ragged(ids: Tensor, lengths: Tensor) -> Ragged:

@@ -23,6 +23,7 @@ from rankhouse.text.words import splitter
 VOCABULARY_FILE = "vocabulary.json"
 _START_ONLY = ("vectors", "min_count")
 _LARGEST = 1_000_000  # of any size that a design names
+_CROSSED = 4  # pairs a distinct text, from which on it pays to look for equal ones
 
 
 @dataclass(frozen=True)
@@ -137,16 +138,21 @@ class WordReader:
 
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
         """Turn n pairs into word numbers, each side cut to its length; the cut is counted in ``lost``."""
-        queries: dict[str, list[int]] = {}
+        texts: dict[str, list[int]] = {}
         query_rows, passage_rows, lost = [], [], []
         for query, passage in pairs:
-            if query.text not in queries:
-                queries[query.text] = self.ids(self.split(query.text))
-            query_ids, passage_ids = queries[query.text], self.ids(self.split(passage.text))
+            for text in (query.text, passage.text):
+                if text not in texts:
+                    texts[text] = self.ids(self.split(text))
+            query_ids, passage_ids = texts[query.text], texts[passage.text]
             query_rows.append(query_ids[: self.reading.query_length])
             passage_rows.append(passage_ids[: self.reading.passage_length])
             lost.append(len(query_ids) + len(passage_ids) - len(query_rows[-1]) - len(passage_rows[-1]))
-        return TwoSided(Ragged.of(query_rows), Ragged.of(passage_rows), torch.tensor(lost, dtype=torch.int64))
+        # In training on crossed pairs, each passage stands beside every query of the batch.
+        crossed = len(texts) <= len(pairs) // _CROSSED
+        return TwoSided(
+            Ragged.of(query_rows), Ragged.of(passage_rows), torch.tensor(lost, dtype=torch.int64), crossed
+        )
 
     def rows(self, texts: Sequence[str], limit: int) -> Ragged:
         """Turn texts into word numbers, at most ``limit`` each.

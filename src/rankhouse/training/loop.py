@@ -19,13 +19,13 @@ from rankhouse.models.families import FAMILIES
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 from rankhouse.training import diagnostics, folder
+from rankhouse.training.any_batches import AnyBatches
 from rankhouse.training.batches import Task
 from rankhouse.training.checkpoint_schedule import Snapshots
 from rankhouse.training.learning_rate import Moment
 from rankhouse.training.log import TrainingLog
 from rankhouse.training.prefetch import Prefetch
 from rankhouse.training.settings import Settings
-from rankhouse.training.soft_batches import AnyBatches
 from rankhouse.training.state import Outcome, TrainingState
 from rankhouse.training.steps import Stepper, StepResult
 from rankhouse.training.validation import Validator, interval

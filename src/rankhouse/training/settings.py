@@ -151,13 +151,15 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         overlap: What to do when a training query is a validation query too.
         loss: Notation of a loss on a teacher's scores: margin-mse, listwise-kl(factor=15), pointwise. "": the
             family's own, on labels.
+        crossed: With a teacher: every query of a batch stands beside every passage. ``batch`` queries bring
+            ``count`` candidates each, and those join whose own documents these are.
         judged: Beside such a loss, the share that the family's own on judged pairs has, 0 to 1.
     """
 
     _ORDER: ClassVar[str] = (
         "epochs steps batch by_query accumulate negatives count transitive optimizer rate rates schedule "
         "temperature clip precision device seed measure validate_every patience checkpoint_seconds "
-        "checkpoint_every log_every overlap loss judged"
+        "checkpoint_every log_every overlap loss crossed judged"
     )
 
     epochs: int = 1
@@ -175,6 +177,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checkpoint_every: int = 0
     overlap: OnOverlap = "warn"
     loss: str = ""
+    crossed: bool = False
     judged: float = 0.0
 
     def __post_init__(self) -> None:
@@ -200,9 +203,10 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise WrongUse(
                 f"judged={self.judged}: the share of the loss on judged pairs is from 0 to below 1"
             )
-        if self.judged and not self.loss:
+        if (self.judged or self.crossed) and not self.loss:
             raise WrongUse(
-                f'judged={self.judged} stands beside a loss on scores; give loss="margin-mse", say'
+                f"judged={self.judged}, crossed={self.crossed}: they have a meaning with a loss on scores; "
+                'give loss="margin-mse", say'
             )
 
 

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import chain, count, islice
 
 import numpy as np
 
-from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import generator
 from rankhouse.core.scores import numbers_only, one_each, scale_of
-from rankhouse.training.batches import Batches, Groups, Shape, Task, TextBatch, read_texts
+from rankhouse.training.batches import Groups, Shape, Task, TextBatch, read_texts
 from rankhouse.training.examples import Examples
 from rankhouse.training.negatives import RELEVANT, IntArray
-from rankhouse.training.settings import Settings
-from rankhouse.training.soft_losses import SoftLoss, soft_loss
+from rankhouse.training.soft_losses import SoftLoss
 from rankhouse.training.soft_targets import ScoredPairs, Targets, targets_for
 
 _MEASURED = 4096
@@ -134,54 +132,3 @@ class SoftBatches:
         if self._teacher is not None and len(fresh):
             some = [pairs[place] for place in fresh.tolist()]
             self._scores[rows[fresh]] = numbers_only(one_each(len(some), self._teacher.score(some)), some)
-
-
-class MixedBatches:
-    """Batches on scores, each beside one on judgements.
-
-    Args:
-        soft: Those on scores; an epoch is theirs.
-        judged: Those on judgements, begun again as often as needed.
-        share: What the loss on judgements counts, between 0 and 1.
-    """
-
-    def __init__(self, soft: SoftBatches, judged: Batches, share: float) -> None:
-        self.soft, self.judged, self._share = soft, judged, share
-        self.examples, self.shape = soft.examples, soft.shape
-        self.without_relevant, self.without_negatives = judged.without_relevant, judged.without_negatives
-
-    @property
-    def per_epoch(self) -> int:
-        """How many batches an epoch has."""
-        return self.soft.per_epoch
-
-    def plan(self, number: int) -> Iterator[list[Task]]:
-        """Plan an epoch as steps, each of two tasks: a batch on scores and one on judgements."""
-        first, size = number * self.soft.per_epoch, max(1, self.judged.per_epoch)
-        epochs = (self.judged.epoch(first // size + more) for more in count())
-        judged = islice(chain.from_iterable(epochs), first % size, None)
-        for soft, hard in zip(self.soft.epoch(number), judged, strict=False):
-            yield [Task(self.soft.read, soft, 1 - self._share), Task(self.judged.read, hard, self._share)]
-
-
-AnyBatches = Batches | SoftBatches | MixedBatches
-
-
-def batches_for(examples: Examples, shape: Shape, settings: Settings) -> AnyBatches:
-    """Return the batches that a training takes: on labels, on a teacher's scores, or on both.
-
-    Args:
-        examples: What to learn from.
-        shape: What batches on labels look like.
-        settings: With the loss, and the share of judgements.
-
-    Raises:
-        BadData: Nothing to learn from.
-        WrongUse: A teacher without a loss that learns from it.
-    """
-    if not settings.loss:
-        if examples.teacher is not None:
-            raise WrongUse('a teacher\'s scores are learned by a loss: give loss="margin-mse" or another one')
-        return Batches(examples, shape)
-    soft = SoftBatches(examples, shape, soft_loss(settings.loss))
-    return MixedBatches(soft, Batches(examples, shape), settings.judged) if settings.judged else soft

@@ -90,11 +90,13 @@ class TwoSided:
         query: n rows of query token ids.
         passage: n rows of passage token ids.
         lost: (n,) int64, tokens of either side that did not fit.
+        crossed: Whether passages come again and again, so that it pays to compute equal ones once.
     """
 
     query: Ragged
     passage: Ragged
     lost: Tensor
+    crossed: bool = False
 
     @classmethod
     def join(cls, parts: Sequence[TwoSided]) -> TwoSided:
@@ -112,11 +114,11 @@ class TwoSided:
 
     def take(self, rows: Tensor) -> TwoSided:
         """Return these rows, (m,) int64, in this order."""
-        return TwoSided(self.query.take(rows), self.passage.take(rows), self.lost[rows])
+        return TwoSided(self.query.take(rows), self.passage.take(rows), self.lost[rows], self.crossed)
 
     def to(self, device: torch.device) -> TwoSided:
         """Move to a device."""
-        return TwoSided(self.query.to(device), self.passage.to(device), self.lost.to(device))
+        return TwoSided(self.query.to(device), self.passage.to(device), self.lost.to(device), self.crossed)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,66 @@
+"""Which batches a training takes: on labels, on a teacher's scores, or both side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, count, islice
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.training.batches import Batches, Shape, Task
+from rankhouse.training.crossed_batches import CrossedBatches
+from rankhouse.training.examples import Examples
+from rankhouse.training.settings import Settings
+from rankhouse.training.soft_batches import SoftBatches
+from rankhouse.training.soft_losses import soft_loss
+
+
+class MixedBatches:
+    """Batches on scores, each beside one on judgements.
+
+    Args:
+        soft: Those on scores; an epoch is theirs.
+        judged: Those on judgements, begun again as often as needed.
+        share: What the loss on judgements counts, between 0 and 1.
+    """
+
+    def __init__(self, soft: SoftBatches | CrossedBatches, judged: Batches, share: float) -> None:
+        self.soft, self.judged, self._share = soft, judged, share
+        self.examples, self.shape = soft.examples, soft.shape
+        self.without_relevant, self.without_negatives = judged.without_relevant, judged.without_negatives
+
+    @property
+    def per_epoch(self) -> int:
+        """How many batches an epoch has."""
+        return self.soft.per_epoch
+
+    def plan(self, number: int) -> Iterator[list[Task]]:
+        """Plan an epoch as steps, each of two tasks: a batch on scores and one on judgements."""
+        first, size = number * self.soft.per_epoch, max(1, self.judged.per_epoch)
+        epochs = (self.judged.epoch(first // size + more) for more in count())
+        judged = islice(chain.from_iterable(epochs), first % size, None)
+        for soft, hard in zip(self.soft.epoch(number), judged, strict=False):
+            yield [Task(self.soft.read, soft, 1 - self._share), Task(self.judged.read, hard, self._share)]
+
+
+AnyBatches = Batches | SoftBatches | CrossedBatches | MixedBatches
+
+
+def batches_for(examples: Examples, shape: Shape, settings: Settings) -> AnyBatches:
+    """Return the batches that a training takes: on labels, on a teacher's scores, or on both.
+
+    Args:
+        examples: What to learn from.
+        shape: What batches on labels look like.
+        settings: With the loss, and the share of judgements.
+
+    Raises:
+        BadData: Nothing to learn from.
+        WrongUse: A teacher without a loss that learns from it.
+    """
+    if not settings.loss:
+        if examples.teacher is not None:
+            raise WrongUse('a teacher\'s scores are learned by a loss: give loss="margin-mse" or another one')
+        return Batches(examples, shape)
+    kind = CrossedBatches if settings.crossed else SoftBatches
+    soft = kind(examples, shape, soft_loss(settings.loss))
+    return MixedBatches(soft, Batches(examples, shape), settings.judged) if settings.judged else soft
