@@ -25,6 +25,7 @@ COMMANDS = {
     "pretrain": ("pretrain", "Pre-train a small T5 on a text collection."),
     "train": ("train", "Train a ranker on judgements or labelled pairs."),
     "calibrate": ("calibrate", "Fit the probability that a ranker's score stands for."),
+    "adapt": ("adapt", "Teach a ranker without judgements, by a teacher and the documents."),
     "evaluate": ("evaluate", "Measure runs against judgements, with significance."),
     "explain": ("explain", "Say why a document scores what it scores, or stands above another."),
     "axioms": ("axioms", "Count which axioms of retrieval the order of runs obeys."),

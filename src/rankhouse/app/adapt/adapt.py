@@ -1,0 +1,157 @@
+"""An index and a teacher become a ranker of one's own: questions, candidates, scores, pupil, weight, report.
+
+Everything is written into one folder as it is made, so that a killed adaptation goes on where it was.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from rankhouse.app import console
+from rankhouse.app.adapt.options import STEPS, AdaptOptions, Test
+from rankhouse.app.adapt.pupil import (
+    HeldOut,
+    begin_pupil,
+    examples_of,
+    held_out,
+    seconds_a_step,
+    settings_for,
+    settings_of,
+    teach,
+)
+from rankhouse.app.adapt.questions import Questions, Show, questions
+from rankhouse.app.adapt.report import AdaptResult, weigh, write_report
+from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.locks import only_writer
+from rankhouse.core.nouns import Query, Ranker, fingerprint_of
+from rankhouse.core.outputs import check_own_folder, write_json
+from rankhouse.index.index import Index
+from rankhouse.models.contract import Model
+from rankhouse.training.examples import Examples
+from rankhouse.training.settings import Settings
+
+PLAN, QUESTIONS, TRAINING, RANKER, RESULT = "plan.json", "questions", "training", "ranker", "adapted.json"
+_LEAST_STEPS: Final = 50
+_AFTERWARDS: Final = 1.15
+"""Validations and the rest take about so much more than the steps."""
+
+
+def adapt_with(
+    index: Index,
+    teacher: Ranker,
+    out: Path,
+    options: AdaptOptions,
+    show: Show,
+    people: Sequence[Query] = (),
+    test: Test | None = None,
+) -> AdaptResult:
+    """Adapt a ranker to a collection, learning from a teacher without judgements.
+
+    Args:
+        index: The documents, read whole.
+        teacher: Whose scores are learned; a bi-encoder teaches quickest.
+        out: The folder; given again, a killed adaptation goes on from there.
+        options: How.
+        show: Shows how far each part of the work is.
+        people: Questions of people, without judgements, to be learned from as well.
+        test: Judged questions to measure by.
+
+    Raises:
+        WrongUse: The folder holds another adaptation.
+        BadData: The documents ask no question that comes back.
+    """
+    began = time.monotonic()
+    with only_writer(out):
+        check_own_folder(out, (PLAN,))
+        out.mkdir(parents=True, exist_ok=True)
+        _check_plan(out, index, teacher, options, [*people, *(test.queries if test else ())])
+        avoid = list(test.queries) if test else []
+        found = questions(index, teacher, people, avoid, out / QUESTIONS, (options, show))
+        apart = held_out(found, index, options)
+        model = begin_pupil(index, teacher, out, options)
+        examples = examples_of(found, index, apart)
+        settings = settings_for(found.teacher, settings_of(model.family, options))
+        steps = _steps(model, examples, settings, out, (options, began))
+        outcome = teach(model, examples, settings.but(steps=steps), out / TRAINING, (apart, index), show)
+        return _finish(index, teacher, out, (options, found, apart), test, outcome.steps)
+
+
+def _check_plan(
+    out: Path, index: Index, teacher: Ranker, options: AdaptOptions, asked: Sequence[Query]
+) -> None:
+    """Refuse a folder of another adaptation; write down what this one is."""
+    text = [f"{query.id}\t{query.text}" for query in asked]
+    plan = {"index": index.fingerprint, "teacher": fingerprint_of(teacher), "queries": text}
+    plan |= {"options": msgspec.to_builtins(options)}
+    written = msgspec.json.encode(plan, order="deterministic")
+    path = out / PLAN
+    if path.exists():
+        before = msgspec.json.decode(path.read_bytes())
+        now = msgspec.json.decode(written)
+        changed = [name for name in now if before.get(name) != now[name]]
+        if changed:
+            raise WrongUse(
+                f"{out}: holds another adaptation ({', '.join(changed)} differ); give the same ones to go on "
+                "with it, or adapt into another folder"
+            )
+        return
+    write_json(path, plan)
+
+
+def _steps(
+    model: Model[Any],
+    examples: Examples,
+    settings: Settings,
+    out: Path,
+    how: tuple[AdaptOptions, float],
+) -> int:
+    """Return the steps of the training, decided once: as given, or as many as fit into the time."""
+    options, began = how
+    path = out / "steps.json"
+    if path.exists():
+        return int(msgspec.json.decode(path.read_bytes())["steps"])
+    each = seconds_a_step(model, examples, settings) * _AFTERWARDS
+    steps = options.steps or STEPS
+    if options.minutes and not options.steps:
+        left = 60 * options.minutes - (time.monotonic() - began)
+        steps = max(_LEAST_STEPS, int(left / each))
+    console.say(
+        f"{len(examples.queries):,} questions to learn from; {steps:,} steps of {each:.2f} s, about "
+        f"{steps * each / 60:.0f} minutes from now"
+    )
+    write_json(path, {"steps": steps, "seconds a step": round(each, 4)})
+    return steps
+
+
+def _finish(
+    index: Index,
+    teacher: Ranker,
+    out: Path,
+    work: tuple[AdaptOptions, Questions, HeldOut],
+    test: Test | None,
+    steps: int,
+) -> AdaptResult:
+    """Weigh the pupil against the first stage, put it where it is found, and report."""
+    options, found, apart = work
+    if not (out / RANKER).exists():
+        shutil.copytree(out / TRAINING / RANKER, out / RANKER)
+    pupil = open_ranker(str(out), ComputeOptions("fp32"))
+    weights = weigh(pupil, apart, index, options.depth)
+    result = AdaptResult(
+        ranker=str(out),
+        steps=steps,
+        questions=len(found.queries) - len(apart.queries),
+        pupil_weight=weights.pupil,
+        first_stage=options.first_stage,
+        held_out=weights.values,
+        test=write_report(out, index, (pupil, teacher, weights.pupil), (options, test)),
+    )
+    write_json(out / RESULT, msgspec.to_builtins(result))
+    return result

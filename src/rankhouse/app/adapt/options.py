@@ -1,0 +1,110 @@
+"""How a pupil is taught without judgements: what is asked, what is learned, and how long that may take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.labels.pseudo_queries import PseudoOptions
+from rankhouse.labels.round_trip import Round
+
+_CROSSED: Final[dict[str, Any]] = {
+    "loss": "listwise-kl",
+    "batch": 2,
+    "count": 25,
+    "optimizer": "adam",
+    "clip": 5.0,
+    "schedule": "linear(warmup=100)",
+    "patience": 0,
+    "measure": "nDCG@10",
+}
+_LISTS: Final[dict[str, Any]] = {"loss": "margin-mse", "clip": 1.0, "measure": "nDCG@10", "patience": 0}
+
+RECIPES: Final[dict[str, dict[str, Any]]] = {
+    "tk": _CROSSED | {"rate": 5e-3, "rates": {"embedding": 3e-3, "encoder": 1e-3, "mix": 1e-3}},
+    "knrm": _CROSSED | {"rate": 5e-3, "rates": {"embedding": 3e-3}},
+    "conv_knrm": _CROSSED | {"rate": 5e-3, "rates": {"embedding": 3e-3}},
+    # Twelve questions of two passages a step; the head is new, the encoder is not.
+    "crossencoder": _LISTS | {"batch": 24, "rate": 1e-4, "rates": {"network.classifier": 1e-3}},
+    "biencoder": _LISTS | {"batch": 12, "count": 3, "rate": 2e-5},
+}
+"""Family -> settings that differ from its paper's, measured in docs/adapt.md; other families: lists."""
+
+DESIGNS: Final[dict[str, str]] = {
+    "tk": "tk(layers=1, heads=8, passage_length=120, min_count=2{vectors})",
+    "knrm": "knrm(passage_length=120, min_count=2{vectors})",
+    "conv_knrm": "conv_knrm(passage_length=120, min_count=2{vectors})",
+}
+"""What a bare name of a family means here."""
+
+_LIMITS: Final = Round(first=60, best=20)
+STEPS: Final = 3000
+"""Steps where neither steps nor minutes are given."""
+
+
+@dataclass(frozen=True)
+class AdaptOptions:
+    """How to adapt.
+
+    Attributes:
+        ranker: The pupil: a bare family, ``tk``, or a design or checkpoint in notation.
+        pseudo: What documents ask.
+        questions: Most pseudo-queries, drawn from all that come back.
+        limits: How far a question's own document may fall behind on the round trip.
+        first_stage: Notation of the first stage.
+        candidates: Documents of the first stage that a question is learned on.
+        neighbours: Documents besides that the teacher's own vectors find, where it has any.
+        depth: How many documents of the first stage the pupil will rerank.
+        held_out: Questions kept for validation and for the weight of interpolation.
+        width: Numbers of a word's start vector, from the teacher.
+        steps: Steps of training; 0: as many as fit into ``minutes``.
+        minutes: What all of it may take; 0: no limit.
+        settings: What differs from the family's recipe.
+        seed: Of all that is drawn.
+    """
+
+    ranker: str = "tk"
+    pseudo: PseudoOptions = field(default_factory=PseudoOptions)
+    questions: int = 100_000
+    limits: Round = _LIMITS
+    first_stage: str = "bm25(k1=0.9, b=0.4)"
+    candidates: int = 60
+    neighbours: int = 40
+    depth: int = 100
+    held_out: int = 100
+    width: int = 256
+    steps: int = 0
+    minutes: float = 0.0
+    settings: Mapping[str, object] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("questions", "candidates", "depth", "held_out", "width"):
+            if getattr(self, name) < 1:
+                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
+        if self.minutes < 0 or self.steps < 0 or self.neighbours < 0:
+            raise WrongUse(
+                f"minutes={self.minutes}, steps={self.steps}, neighbours={self.neighbours}: none is below 0"
+            )
+
+    @property
+    def family(self) -> str:
+        """The pupil's family."""
+        return self.ranker.partition("(")[0].strip()
+
+
+@dataclass(frozen=True)
+class Test:
+    """Judged questions to measure by: kept apart from what is learned.
+
+    Attributes:
+        queries: Their texts.
+        qrels: Their judgements.
+    """
+
+    queries: Sequence[Query]
+    qrels: Qrels

@@ -1,0 +1,128 @@
+"""Third stage of adapting: the weight of the pupil beside the first stage, and what all of it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rankhouse.app.adapt.options import AdaptOptions, Test
+from rankhouse.app.adapt.pupil import HeldOut
+from rankhouse.core.errors import MissingExtra
+from rankhouse.core.nouns import Ranker
+from rankhouse.core.run import Run
+from rankhouse.core.trec import write_run
+from rankhouse.evaluation.compare import compare
+from rankhouse.evaluation.measures import scorer
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.ranking.fuse import linear
+from rankhouse.ranking.rerank import rerank
+from rankhouse.ranking.rerank_plan import Plan
+
+MEASURE: Final = "nDCG@10"
+_WEIGHTS: Final = tuple(step / 10 for step in range(11))
+_FUSION: Final = 'linear("z-score")'
+
+
+class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out; also in ``adapted.json``.
+
+    Attributes:
+        ranker: The folder, which ``--ranker`` takes.
+        steps: Steps of training.
+        questions: Questions learned from.
+        pupil_weight: The pupil's weight beside the first stage, whose own is the rest to 1, of z-scores.
+        first_stage: In notation.
+        held_out: System -> nDCG@10 on held-out pseudo-queries, the mean of both ideas of relevance.
+        test: System -> nDCG@10 on the test; empty without one.
+    """
+
+    ranker: str
+    steps: int
+    questions: int
+    pupil_weight: float
+    first_stage: str
+    held_out: dict[str, float]
+    test: dict[str, float]
+
+
+class Weight(NamedTuple):
+    """The pupil's weight, and what the systems are worth on the held-out questions."""
+
+    pupil: float
+    values: dict[str, float]
+
+
+def weigh(pupil: Ranker, apart: HeldOut, index: Index, depth: int) -> Weight:
+    """Choose the pupil's weight on held-out pseudo-queries.
+
+    A question's own document flatters the first stage, since the words are the document's; the teacher's best
+    flatter the pupil. The weight is best for the mean of both.
+
+    Args:
+        pupil: What was taught.
+        apart: The held-out questions.
+        index: The documents.
+        depth: How deep the pupil reranks.
+    """
+    reranked = rerank(pupil, apart.first, apart.queries, index.documents, Plan(depth=depth))
+    measures = [scorer(qrels, MEASURE) for qrels in (apart.own, apart.taught)]
+    values = {weight: _mean(measures, joined(reranked, apart.first, weight)) for weight in _WEIGHTS}
+    best = max(_WEIGHTS, key=lambda weight: (values[weight], -weight))
+    return Weight(best, {"first stage": values[0.0], "pupil": values[1.0], "joined": values[best]})
+
+
+def _mean(measures: Sequence[Callable[[Run], float]], run: Run) -> float:
+    return sum(measure(run) for measure in measures) / len(measures)
+
+
+def joined(reranked: Run, first: Run, weight: float) -> Run:
+    """Interpolate a reranking with its first stage, by z-scores.
+
+    Args:
+        reranked: By the pupil.
+        first: What it reranked.
+        weight: The pupil's.
+    """
+    return linear("z-score")([reranked, first], (weight, 1 - weight))
+
+
+def write_report(
+    out: Path, index: Index, systems: tuple[Ranker, Ranker, float], how: tuple[AdaptOptions, Test | None]
+) -> dict[str, float]:
+    """Compare first stage, pupil, both joined and teacher on the test; give their values.
+
+    Args:
+        out: The folder.
+        index: The documents.
+        systems: Pupil, teacher, and the pupil's weight.
+        how: Options, and the test; without one there is nothing to compare.
+    """
+    options, test = how
+    if test is None:
+        return {}
+    pupil, teacher, weight = systems
+    first = retrieve(index, test.queries, LexicalOptions(options.first_stage, k=options.depth))
+    plan = Plan(depth=options.depth)
+    by_pupil = rerank(pupil, first, test.queries, index.documents, plan)
+    runs = {
+        "first stage": first,
+        "pupil": by_pupil,
+        "pupil + first stage": joined(by_pupil, first, weight),
+        "teacher": rerank(teacher, first, test.queries, index.documents, plan),
+    }
+    for name, run in runs.items():
+        write_run(run, out / f"test.{name.replace(' + ', '+').replace(' ', '-')}.run", "adapt")
+    comparison = compare(runs, test.qrels, f"{MEASURE} AP RR@10", "first stage", "randomization", "holm")
+    try:
+        comparison.save(
+            out / "report.html",
+            title="Adapted without judgements",
+            texts={q.id: q.text for q in test.queries},
+        )
+    except MissingExtra:
+        comparison.save(out / "report.md")
+    return {name: comparison.cell(name, MEASURE).mean for name in runs}
