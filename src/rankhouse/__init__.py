@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing would be most of the import's time
 if TYPE_CHECKING:
+    from rankhouse.app.api.adapt import adapt as adapt
     from rankhouse.app.api.explain import explain as explain
     from rankhouse.app.api.index import Index as Index
     from rankhouse.app.api.rankers import open_ranker as open_ranker
@@ -45,6 +46,7 @@ _HOMES = {
     "Index": "app.api.index",
     "open_ranker": "app.api.rankers",
     **dict.fromkeys(("rerank", "fuse", "label", "train", "evaluate", "compare"), "app.api.verbs"),
+    "adapt": "app.api.adapt",
     "explain": "app.api.explain",
     **dict.fromkeys(("read_documents", "read_queries"), "core.corpora"),
     **dict.fromkeys(("read_qrels", "read_run", "write_qrels", "write_run"), "core.trec"),
@@ -61,6 +63,7 @@ __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "fuse",
     "label",
     "train",
+    "adapt",
     "evaluate",
     "compare",
     "explain",

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from rankhouse.app import console
-from rankhouse.app.adapt.options import STEPS, AdaptOptions, Test
+from rankhouse.app.adapt.options import STEPS, AdaptOptions, JudgedQuestions
 from rankhouse.app.adapt.pupil import (
     HeldOut,
     begin_pupil,
@@ -50,7 +50,7 @@ def adapt_with(
     options: AdaptOptions,
     show: Show,
     people: Sequence[Query] = (),
-    test: Test | None = None,
+    test: JudgedQuestions | None = None,
 ) -> AdaptResult:
     """Adapt a ranker to a collection, learning from a teacher without judgements.
 
@@ -135,7 +135,7 @@ def _finish(
     teacher: Ranker,
     out: Path,
     work: tuple[AdaptOptions, Questions, HeldOut],
-    test: Test | None,
+    test: JudgedQuestions | None,
     steps: int,
 ) -> AdaptResult:
     """Weigh the pupil against the first stage, put it where it is found, and report."""

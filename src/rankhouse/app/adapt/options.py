@@ -98,7 +98,7 @@ class AdaptOptions:
 
 
 @dataclass(frozen=True)
-class Test:
+class JudgedQuestions:
     """Judged questions to measure by: kept apart from what is learned.
 
     Attributes:

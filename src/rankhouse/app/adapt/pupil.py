@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
@@ -15,7 +16,7 @@ from rankhouse.app.adapt.options import DESIGNS, RECIPES, AdaptOptions
 from rankhouse.app.adapt.questions import Questions, Show
 from rankhouse.app.adapt.teacher import VectorTeacher, write_word_vectors
 from rankhouse.app.teaching import begin
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Encoder, Pair, Passage, Query, Ranker, TextEncoder
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -182,4 +183,8 @@ def teach(
     validation = Validation(questions.first, questions.queries, questions.taught, index.documents, plan)
     batches = batches_for(examples, shape_of(model.objective, settings), settings)
     epochs = 1 + settings.steps // max(1, batches.per_epoch)
-    return fit(model, examples, settings.but(epochs=epochs), folder, validation, progress=show("teaching"))
+    settings = settings.but(epochs=epochs)
+    with warnings.catch_warnings():
+        # Remarks compare with the first stage as if the pupil were used alone; they stand in outcome.json.
+        warnings.simplefilter("ignore", RankhouseWarning)
+        return fit(model, examples, settings, folder, validation, progress=show("teaching"))

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rankhouse.app.adapt.options import AdaptOptions, Test
+from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
 from rankhouse.app.adapt.pupil import HeldOut
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import Ranker
@@ -91,7 +91,10 @@ def joined(reranked: Run, first: Run, weight: float) -> Run:
 
 
 def write_report(
-    out: Path, index: Index, systems: tuple[Ranker, Ranker, float], how: tuple[AdaptOptions, Test | None]
+    out: Path,
+    index: Index,
+    systems: tuple[Ranker, Ranker, float],
+    how: tuple[AdaptOptions, JudgedQuestions | None],
 ) -> dict[str, float]:
     """Compare first stage, pupil, both joined and teacher on the test; give their values.
 

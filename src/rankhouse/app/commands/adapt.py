@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.trec import read_qrels
 from rankhouse.index.index import Index
 from rankhouse.labels.pseudo_queries import PseudoOptions
+
+if TYPE_CHECKING:
+    from rankhouse.app.adapt.report import AdaptResult
 
 
 @click.command(
@@ -62,7 +66,7 @@ def command(
     """Teach a ranker on questions that the documents ask; a teacher's scores are the judgements."""
     try:
         from rankhouse.app.adapt.adapt import adapt_with
-        from rankhouse.app.adapt.options import AdaptOptions, Test
+        from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
         from rankhouse.app.rankers import open_teacher
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
@@ -85,20 +89,33 @@ def command(
     )
     test = None
     if test_queries is not None and test_qrels is not None:
-        test = Test(read_queries(test_queries), read_qrels(test_qrels))
+        test = JudgedQuestions(read_queries(test_queries), read_qrels(test_qrels))
     people = read_queries(queries) if queries else []
     with ExitStack() as stack:
+        bar = stack.enter_context(ExitStack())
 
         def show(what: str) -> Progress:
-            return stack.enter_context(console.progress(what, None))
+            bar.close()  # one part of the work is shown at a time
+            return bar.enter_context(console.progress(what, None))
 
         reader = open_teacher(teacher, cache, stack)
         result = adapt_with(Index.open(index_path), reader, out, options, show, people, test)
+        bar.close()
     if as_json:
         console.emit_json(result)
-        return
+    else:
+        _tell(result, out)
+
+
+def _tell(result: AdaptResult, out: Path) -> None:
+    """Say what came out and what to type next."""
     for name, value in result.test.items():
         console.say(f"nDCG@10 on the test: {name} {value:.4f}")
+    if not result.pupil_weight:
+        console.warn(
+            "on held-out questions the pupil adds nothing to the first stage; give it more time (--minutes) "
+            "or a stronger teacher"
+        )
     own, first = result.pupil_weight, 1 - result.pupil_weight
     console.say(f"learned from {result.questions:,} questions in {result.steps:,} steps")
     console.say(

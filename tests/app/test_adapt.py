@@ -1,0 +1,227 @@
+"""rankhouse adapt: from documents and a teacher to a ranker, resumed where it was killed."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("blingfire")
+
+import rankhouse as rh
+from rankhouse.app.adapt.adapt import adapt_with
+from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
+from rankhouse.app.adapt.teacher import VectorTeacher, similarities, write_word_vectors
+from rankhouse.core.progress import ignore
+
+TOPICS = {
+    "harbour": ["pilots", "steer", "ships", "into", "the", "harbour", "at", "high", "water"],
+    "grain": ["farmers", "harvest", "wheat", "and", "sell", "grain", "at", "the", "market"],
+    "coal": ["miners", "dig", "coal", "that", "burns", "in", "power", "stations"],
+    "music": ["violins", "play", "a", "quartet", "in", "the", "concert", "hall"],
+}
+MEANING = {word: place for place, words in enumerate(TOPICS.values()) for word in words}
+
+
+class Meaning:
+    """A bi-encoder whose vectors say how many words of each topic a text has, and which document it is."""
+
+    scale, fingerprint, similarity = "similarity", "meaning-1", "cosine"
+
+    def __init__(self):
+        self.encoded = 0
+
+    def encode_passages(self, texts):
+        self.encoded += len(texts)
+        return np.stack([self._vector(text) for text in texts])
+
+    encode_queries = encode_passages
+
+    @staticmethod
+    def _vector(text):
+        vector = np.full(16, 0.01, np.float32)
+        for word in text.lower().replace(".", " ").split():
+            vector[MEANING.get(word, 4 + sum(map(ord, word)) % 12)] += 1 if word in MEANING else 0.3
+        return vector
+
+    def score(self, pairs):
+        one, other = (self.encode_queries([part.text for part in side]) for side in zip(*pairs, strict=True))
+        one, other = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (one, other))
+        return (one * other).sum(1).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    rng = random.Random(3)
+    documents = []
+    for number in range(80):
+        topic = TOPICS[list(TOPICS)[number % 4]]
+        sentences = [" ".join([f"word{rng.randrange(60)}", *rng.sample(topic, 5)]) for _ in range(3)]
+        documents.append(
+            {"id": f"d{number}", "title": f"note{number} {topic[0]}", "text": ". ".join(sentences) + "."}
+        )
+    return rh.Index.build(documents, tmp_path_factory.mktemp("adapt") / "i")
+
+
+OPTIONS = {
+    "ranker": "tk(width=16, heads=2, attention_width=4, feed_forward=8, min_count=1)",
+    "held_out": 20,
+    "width": 8,
+}
+TEST = JudgedQuestions(
+    [rh.Query("t1", "ships harbour"), rh.Query("t2", "coal power")],
+    {"t1": {f"d{n}": 1 for n in range(0, 80, 4)}, "t2": {f"d{n}": 1 for n in range(2, 80, 4)}},
+)
+
+
+def adapt(index, out, teacher=None, test=TEST, people=(), **options):
+    chosen = AdaptOptions(**OPTIONS | {"steps": 40} | options)
+    return adapt_with(index, teacher or Meaning(), out, chosen, lambda _: ignore, people, test)
+
+
+def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
+    people = [rh.Query("p1", "quartet of violins")]
+    result = adapt(index, tmp_path / "a", people=people, ranker="tk", steps=60)
+    assert result.steps == 60
+    assert set(result.test) == {"first stage", "pupil", "pupil + first stage", "teacher"}
+    assert result.held_out["joined"] >= max(result.held_out["first stage"], result.held_out["pupil"])
+    assert 0 <= result.pupil_weight <= 1
+    assert json.loads((tmp_path / "a" / "adapted.json").read_text())["test"] == result.test
+    words = (tmp_path / "a" / "words.txt").read_text().splitlines()
+    assert len(words[0].split()) == 1 + 8
+    ranker = rh.open_ranker(tmp_path / "a")
+    assert len(ranker.rank("ships", ["ships sail", "coal burns"]).doc_ids) == 2
+    asked = [
+        json.loads(line)["text"]
+        for line in (tmp_path / "a" / "questions" / "queries.jsonl").read_text().splitlines()
+    ]
+    assert "quartet of violins" in asked
+    assert not {"ships harbour", "coal power"} & set(asked)
+
+
+def test_a_pupil_learns_to_order_as_its_teacher_does(index, tmp_path):
+    def agreement(ranker):
+        pairs = [
+            [rh.Pair(query, rh.Passage(f"d{n}", 0, index.documents[f"d{n}"].full_text)) for n in range(40)]
+            for query in TEST.queries
+        ]
+        teacher = Meaning()
+        return np.mean([np.corrcoef(ranker.score(some), teacher.score(some))[0, 1] for some in pairs])
+
+    adapt(index, tmp_path / "short", steps=1, test=None)
+    adapt(index, tmp_path / "long", steps=150, test=None)
+    before, after = (agreement(rh.open_ranker(tmp_path / name)) for name in ("short", "long"))
+    assert after > max(0.4, before + 0.1)
+
+
+def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeypatch):
+    import rankhouse.app.adapt.adapt as stages
+
+    whole = adapt(index, tmp_path / "whole")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "teach", killed)
+    first = Meaning()
+    with pytest.raises(KeyboardInterrupt):
+        adapt(index, tmp_path / "killed", first)
+    monkeypatch.undo()
+    again = Meaning()
+    result = adapt(index, tmp_path / "killed", again)
+    assert result.test == whole.test
+    assert again.encoded < first.encoded / 2  # the test's pairs only
+    with pytest.raises(rh.RankhouseError, match="holds another adaptation \\(options differ\\)"):
+        adapt(index, tmp_path / "killed", seed=1)
+
+
+def test_a_teacher_without_vectors_teaches_by_lists(index, tmp_path):
+    class Plain:
+        scale, fingerprint = "similarity", "plain"
+
+        def score(self, pairs):
+            return Meaning().score(pairs)
+
+    result = adapt(index, tmp_path / "a", Plain(), ranker="knrm(width=8, min_count=1)", steps=10)
+    settings = json.loads((tmp_path / "a" / "training" / "settings.json").read_text())
+    assert (settings["crossed"], settings["loss"]) == (False, "listwise-kl")
+    assert result.test["teacher"] > 0
+
+
+def test_minutes_bound_the_work(index, tmp_path, capsys):
+    result = adapt(index, tmp_path / "a", steps=0, minutes=0.05, test=None)
+    assert result.steps < 3000
+    assert "minutes from now" in capsys.readouterr().err
+    assert result.test == {}
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
+def test_vectors_score_pairs_as_the_encoder_would(similarity):
+    import torch
+
+    from rankhouse.models.biencoder import compare
+
+    rng = np.random.default_rng(0)
+    queries, vectors = rng.normal(size=(3, 5)).astype(np.float32), rng.normal(size=(6, 5)).astype(np.float32)
+    asked, rows = {f"q{n}": v for n, v in enumerate(queries)}, {f"d{n}": n for n in range(6)}
+    teacher = VectorTeacher("x", asked, rows, vectors, similarity)
+    pairs = [
+        rh.Pair(rh.Query(f"q{q}", ""), rh.Passage(f"d{d}", 0, ""))
+        for q, d in [(0, 1), (2, 5), (0, 0), (1, 1)]
+    ]
+    rows = torch.tensor([[0, 1], [2, 5], [0, 0], [1, 1]])
+    expected = compare(torch.tensor(queries)[rows[:, 0]], torch.tensor(vectors)[rows[:, 1]], similarity)
+    np.testing.assert_allclose(teacher.score(pairs), expected, rtol=1e-4, atol=1e-5)
+    nearest = teacher.nearest([rh.Query("q1", "")], 2)
+    best = np.argsort(-similarities(queries[1:2], vectors, similarity)[0])[:2]
+    assert nearest["q1"].doc_ids == tuple(f"d{n}" for n in best)
+
+
+def test_word_vectors_keep_what_the_teacher_says_of_words(tmp_path):
+    words = [word for topic in TOPICS.values() for word in topic]
+    write_word_vectors(Meaning(), words, tmp_path / "w.txt", 4)
+    rows = {
+        line.split()[0]: np.array(line.split()[1:], float)
+        for line in (tmp_path / "w.txt").read_text().splitlines()
+    }
+    assert len(rows["ships"]) == 4
+
+    def cosine(a, b):
+        return rows[a] @ rows[b] / np.linalg.norm(rows[a]) / np.linalg.norm(rows[b])
+
+    assert cosine("ships", "pilots") > cosine("ships", "coal") + 0.5
+
+
+@pytest.mark.parametrize("options", [{"questions": 0}, {"minutes": -1.0}, {"depth": 0}])
+def test_wrong_options_are_refused(options):
+    with pytest.raises(rh.RankhouseError, match=next(iter(options))):
+        AdaptOptions(**options)
+
+
+@pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")  # the teacher's training
+def test_the_command_adapts_and_says_how_to_go_on(run, tmp_path, index):
+    done = run("adapt", "--index", index.path, "--teacher", "missing", "--out", tmp_path / "o", "--steps", 5)
+    assert done.returncode == 1
+    queries = {f"q{n}": f"ships harbour word{n}" for n in range(6)}
+    first = index.retrieve(queries, k=20)
+    qrels = {query: dict.fromkeys(first[query].doc_ids[:3], 1) for query in first}
+    rh.train(
+        "knrm(width=8, min_count=1)", index, out=tmp_path / "teacher", queries=queries, qrels=qrels, run=first
+    )
+    command = ["adapt", "--index", index.path, "--teacher", tmp_path / "teacher", "--steps", 5]
+    done = run(
+        *command,
+        "--ranker",
+        "knrm(width=8, min_count=1)",
+        "--kinds",
+        "span,title",
+        "--out",
+        tmp_path / "o",
+        "--json",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"] == 5
+    wrong = run(*command, "--minutes", 3, "--out", tmp_path / "p")
+    assert wrong.returncode == 2
+    assert "--steps says how long" in wrong.stderr
