@@ -198,7 +198,7 @@ def settings_of(family: str, data: TrainingData, options: TrainOptions) -> Setti
         WrongUse: An unknown setting, or a value that it cannot have.
     """
     settings = defaults(family)
-    if data.teacher is not None:
+    if data.teacher is not None and "denoise" not in options.settings:
         settings = settings.but(loss=TEACHER_LOSS)
     settings = settings.but(**options.settings)
     if data.relevant_from == 1:

@@ -7,7 +7,8 @@ Promptagator (Dai et al. 2022), with a teacher in place of a reader.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from rankhouse.labels.pseudo_queries import PseudoQuery
 LOST, BEATEN = "not found by the first stage", "not among the teacher's best"
 _SHOWN = 200
 _PORTION = 4096
+_TEXTS = 1 << 16  # kept: neighbours come again and again, and reading them costs more than their scores
 
 
 class RoundTrip(NamedTuple):
@@ -84,10 +86,11 @@ def round_trip(
             _drop(trip, question, LOST)
         else:
             found.append((query_id, question, ranking))
+    passage = lru_cache(_TEXTS)(lambda doc_id: Passage(doc_id, 0, documents[doc_id].full_text))
     step = max(1, _PORTION // limits.first)
     for start in range(0, len(found), step):
         some = found[start : start + step]
-        for (query_id, question, _), place in zip(some, _places(some, documents, teacher), strict=True):
+        for (query_id, question, _), place in zip(some, _places(some, passage, teacher), strict=True):
             if place < limits.best:
                 trip.kept[query_id] = question
             else:
@@ -103,13 +106,15 @@ def round_trip(
 
 
 def _places(
-    some: Sequence[tuple[str, PseudoQuery, Sequence[str]]], documents: Documents, teacher: Ranker | None
+    some: Sequence[tuple[str, PseudoQuery, Sequence[str]]],
+    passage: Callable[[str], Passage],
+    teacher: Ranker | None,
 ) -> list[int]:
     """Return at which place, from 0, the teacher puts each question's own document."""
     if teacher is None:
         return [0] * len(some)
     pairs = [
-        Pair(Query(query_id, question.text), Passage(doc_id, 0, documents[doc_id].full_text))
+        Pair(Query(query_id, question.text), passage(doc_id))
         for query_id, question, ranking in some
         for doc_id in ranking
     ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, count, islice
 
+from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.training.batches import Batches, Shape, Task
 from rankhouse.training.crossed_batches import CrossedBatches
+from rankhouse.training.denoising import DENOISERS, denoise
 from rankhouse.training.examples import Examples
 from rankhouse.training.settings import Settings
 from rankhouse.training.soft_batches import SoftBatches
@@ -27,6 +29,7 @@ class MixedBatches:
         self.soft, self.judged, self._share = soft, judged, share
         self.examples, self.shape = soft.examples, soft.shape
         self.without_relevant, self.without_negatives = judged.without_relevant, judged.without_negatives
+        self.false_negatives, self.negatives = judged.false_negatives, judged.negatives
 
     @property
     def per_epoch(self) -> int:
@@ -58,9 +61,21 @@ def batches_for(examples: Examples, shape: Shape, settings: Settings) -> AnyBatc
         WrongUse: A teacher without a loss that learns from it.
     """
     if not settings.loss:
-        if examples.teacher is not None:
+        if examples.teacher is not None and not settings.denoise:
             raise WrongUse('a teacher\'s scores are learned by a loss: give loss="margin-mse" or another one')
-        return Batches(examples, shape)
+        return _judged(examples, shape, settings)
     kind = CrossedBatches if settings.crossed else SoftBatches
     soft = kind(examples, shape, soft_loss(settings.loss))
-    return MixedBatches(soft, Batches(examples, shape), settings.judged) if settings.judged else soft
+    return (
+        MixedBatches(soft, _judged(examples, shape, settings), settings.judged) if settings.judged else soft
+    )
+
+
+def _judged(examples: Examples, shape: Shape, settings: Settings) -> Batches:
+    """Return batches on labels, without false negatives if that is wanted."""
+    if not settings.denoise:
+        return Batches(examples, shape)
+    done = denoise(examples, notation.make(settings.denoise, DENOISERS, "bound of negatives"))
+    batches = Batches(done.examples, shape)
+    batches.false_negatives, batches.negatives = done.removed, done.negatives
+    return batches

@@ -127,10 +127,14 @@ class Batches:
     Attributes:
         without_relevant: Queries that have no relevant passage.
         without_negatives: Relevant pairs left out because their query has no negative.
+        false_negatives: Negatives left out because a teacher likes them too much.
+        negatives: How many there were before.
 
     Raises:
         BadData: Nothing to learn from: no relevant pair, or none that has a negative.
     """
+
+    false_negatives = negatives = 0
 
     def __init__(self, examples: Examples, shape: Shape) -> None:
         self.examples, self.shape = examples, shape

@@ -37,13 +37,15 @@ class CrossedBatches:
     Attributes:
         without_relevant: 0: whether anything is relevant is not asked.
         without_negatives: Likewise.
+        false_negatives: Likewise.
+        negatives: Likewise.
 
     Raises:
         BadData: No query has two candidates that the teacher tells apart.
         WrongUse: There is no teacher, or the loss looks at one pair at a time.
     """
 
-    without_relevant = without_negatives = 0
+    without_relevant = without_negatives = false_negatives = negatives = 0
 
     def __init__(self, examples: Examples, shape: Shape, loss: SoftLoss) -> None:
         if examples.teacher is None:

@@ -47,6 +47,15 @@ class Remarks:
             self.texts[kind] = text
             warnings.warn(text, RankhouseWarning, stacklevel=3)
 
+    def note(self, kind: str, text: str) -> None:
+        """Write down what was asked for, without a warning.
+
+        Args:
+            kind: What kind of remark it is.
+            text: The remark.
+        """
+        self.texts.setdefault(kind, text)
+
 
 def check_batches(batches: AnyBatches, remarks: Remarks) -> None:
     """Say how much of the training data teaches nothing.
@@ -83,6 +92,12 @@ def check_batches(batches: AnyBatches, remarks: Remarks) -> None:
             f"{unfound:,} of {int(relevant.sum()):,} relevant pairs are not in the run that negatives come "
             "from, so what is learned may be to prefer what the first stage does not find, words in common "
             'the least; leave such pairs out, give a deeper run, or negatives="random"',
+        )
+    if batches.negatives:
+        remarks.note(
+            "false negatives",
+            f"{batches.false_negatives:,} of {batches.negatives:,} negatives are left out, since the teacher "
+            "puts them near or above the relevant passage of their query",
         )
     if batches.without_negatives:
         remarks.say(

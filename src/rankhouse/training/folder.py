@@ -65,7 +65,7 @@ def training_name(
     """
     held_out = validation.fingerprint if validation else ""
     parts = f"{fingerprint(model)} {examples.fingerprint} {held_out} {settings.to_json().decode()}"
-    if settings.loss:
+    if settings.loss or settings.denoise:
         parts += f" {examples.score_fingerprint}"
     return sha256(parts.encode()).hexdigest()[:32]
 

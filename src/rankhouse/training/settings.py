@@ -12,6 +12,7 @@ from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.outputs import write_json
 from rankhouse.evaluation.measure_notation import parse as parse_measures
+from rankhouse.training.denoising import DENOISERS
 from rankhouse.training.learning_rate import SCHEDULES
 from rankhouse.training.negatives import NEGATIVES
 from rankhouse.training.optimizer import OPTIMISERS
@@ -153,13 +154,14 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             family's own, on labels.
         crossed: With a teacher: every query of a batch stands beside every passage. ``batch`` queries bring
             ``count`` candidates each, and those join whose own documents these are.
+        denoise: Leaves negatives out that a teacher scores too high: margin(0.1), share(0.95). "": none.
         judged: Beside such a loss, the share that the family's own on judged pairs has, 0 to 1.
     """
 
     _ORDER: ClassVar[str] = (
         "epochs steps batch by_query accumulate negatives count transitive optimizer rate rates schedule "
         "temperature clip precision device seed measure validate_every patience checkpoint_seconds "
-        "checkpoint_every log_every overlap loss crossed judged"
+        "checkpoint_every log_every overlap loss crossed denoise judged"
     )
 
     epochs: int = 1
@@ -178,6 +180,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     overlap: OnOverlap = "warn"
     loss: str = ""
     crossed: bool = False
+    denoise: str = ""
     judged: float = 0.0
 
     def __post_init__(self) -> None:
@@ -199,6 +202,8 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def _check_loss(self) -> None:
         if self.loss:
             soft_loss(self.loss)
+        if self.denoise:
+            notation.make(self.denoise, DENOISERS, "bound of negatives")
         if not 0 <= self.judged < 1:
             raise WrongUse(
                 f"judged={self.judged}: the share of the loss on judged pairs is from 0 to below 1"

@@ -40,13 +40,15 @@ class SoftBatches:
     Attributes:
         without_relevant: 0: whether anything is relevant is not asked.
         without_negatives: Likewise.
+        false_negatives: Likewise.
+        negatives: Likewise.
         targets: How scores become targets.
 
     Raises:
         BadData: No pair has a score, or no query has two that differ.
     """
 
-    without_relevant = without_negatives = 0
+    without_relevant = without_negatives = false_negatives = negatives = 0
 
     def __init__(self, examples: Examples, shape: Shape, loss: SoftLoss) -> None:
         teacher = examples.teacher

@@ -1,0 +1,103 @@
+"""Hard negatives that are none: what nobody judged and a teacher likes as much as the relevant passage.
+
+The higher a negative stands in a run, the more it teaches, and the more often it is relevant in truth.
+Moreira et al., "NV-Retriever" (2024), section 3: a negative's score must stay below the relevant one's by a
+margin, or below a share of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.core.scores import numbers_only, one_each
+from rankhouse.training.examples import Examples
+from rankhouse.training.negatives import NOT_RELEVANT, RELEVANT, UNJUDGED
+
+Bound = Callable[[FloatArray], FloatArray]
+"""The score of the relevant passage -> the highest that a negative may have."""
+
+_PORTION: Final = 4096
+
+
+def _margin(margin: float) -> Bound:
+    if margin < 0:
+        raise WrongUse(f"margin({margin:g}): how far below the relevant one's score, from 0 up")
+    return lambda scores: scores - np.float32(margin)
+
+
+def _share(share: float = 0.95) -> Bound:
+    if not 0 < share <= 1:
+        raise WrongUse(f"share({share:g}): of the relevant one's score, above 0 and at most 1")
+    return lambda scores: scores * np.float32(share)
+
+
+DENOISERS: Final[dict[str, Callable[..., Bound]]] = {"margin": _margin, "share": _share}
+"""Name -> bound: ``margin(0.1)`` below the relevant passage's score, or ``share(0.95)`` of it."""
+
+
+class Denoised(NamedTuple):
+    """Examples without false negatives.
+
+    Attributes:
+        examples: What is left.
+        removed: Negatives that the teacher likes too much.
+        negatives: How many there were.
+    """
+
+    examples: Examples
+    removed: int
+    negatives: int
+
+
+def denoise(examples: Examples, bound: Bound) -> Denoised:
+    """Leave out negatives that a teacher puts near or above the relevant passage of their query.
+
+    Of several relevant passages the one that the teacher likes least counts, since it is relevant too. Where
+    no relevant passage has a score, the query keeps its negatives.
+
+    Args:
+        examples: With scores, or with a teacher that gives them now.
+        bound: The highest score that a negative may have.
+
+    Raises:
+        BadData: There are neither scores nor a teacher.
+        BadModel: The teacher gave something that is no score.
+    """
+    scores = _scores(examples)
+    least = np.full(len(examples.queries), np.inf, np.float32)
+    relevant = (examples.label == RELEVANT) & ~np.isnan(scores)
+    np.minimum.at(least, examples.query[relevant], scores[relevant])
+    negative = (examples.label == NOT_RELEVANT) | (examples.label == UNJUDGED)
+    known = negative & ~np.isnan(scores) & np.isfinite(least[examples.query])
+    false = known & (np.nan_to_num(scores) > bound(least)[examples.query])
+    rows = np.flatnonzero(~false)
+    columns = {name: getattr(examples, name)[rows] for name in ("query", "item", "label", "rank")}
+    left = replace(examples, **columns, score=None if examples.score is None else examples.score[rows])
+    return Denoised(left, int(false.sum()), int(negative.sum()))
+
+
+def _scores(examples: Examples) -> FloatArray:
+    """Return the scores of all examples, (n,); NaN where nobody gives one."""
+    if examples.score is None and examples.teacher is None:
+        raise BadData(
+            "false negatives are found by a teacher's scores, and there are none; give a teacher, or pairs "
+            "with scores as  rankhouse label --scores  writes them"
+        )
+    n = len(examples)
+    scores = np.full(n, np.nan, np.float32) if examples.score is None else examples.score.copy()
+    if examples.teacher is None:
+        return scores
+    missing = np.flatnonzero(np.isnan(scores))
+    for start in range(0, len(missing), _PORTION):
+        rows = missing[start : start + _PORTION]
+        passages = examples.fetch(examples.item[rows].tolist())
+        asked = [examples.queries[query] for query in examples.query[rows].tolist()]
+        pairs = [Pair(query, passage) for query, passage in zip(asked, passages, strict=True)]
+        scores[rows] = numbers_only(one_each(len(pairs), examples.teacher.score(pairs)), pairs)
+    return scores
