@@ -1,0 +1,111 @@
+"""A TK taught by a teacher without judgements (``rankhouse adapt``), against BM25 and the teacher.
+
+    python benchmarks/light_rankers.py prepare ../shared/data WORK --data nfcorpus scifact wikiqa trecqa
+    python benchmarks/taught.py dl20 ../shared/data WORK
+    python benchmarks/taught.py adapt WORK MINILM [--data dl20 nfcorpus ...] [--minutes 20] [--name taught]
+    python benchmarks/taught.py table WORK MINILM [--data ...] [--name taught]
+
+``dl20`` prepares TREC DL 2020 passages: the given BM25 run is reranked, and grades from 2 up count for AP.
+``adapt`` runs the command a person would type; test questions are kept apart, and their
+judgements serve reports only. MINILM is a folder of sentence-transformers/all-MiniLM-L6-v2. One seed; a folder that was finished
+is not computed again. ``table`` reranks the test run, 100 documents a query, alone and joined with BM25 by the
+weight that ``adapt`` chose, and tests against BM25 (randomization, Holm).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+import rankhouse as rh
+from rankhouse.core.corpora import read_documents, read_queries
+from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
+from rankhouse.index.lexical.build import BuildOptions, build
+
+DATA = ("dl20", "nfcorpus", "scifact", "wikiqa", "trecqa")
+DEPTH = 100
+
+
+def prepare_dl20(given: Path, work: Path) -> None:
+    own = work / "dl20"
+    own.mkdir(parents=True, exist_ok=True)
+    build(read_documents([given / "dl20" / "corpus.jsonl.gz"]), own / "index", BuildOptions(overwrite=True))
+    queries = read_queries(given / "dl20" / "queries.jsonl")
+    lines = (msgspec.json.encode({"id": query.id, "text": query.text}) for query in queries)
+    (own / "test.queries.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    write_qrels(read_qrels(given / "dl20" / "qrels.txt"), own / "test.qrels")
+    write_run(read_run(given / "dl20" / "runs" / "bm25.run"), own / "test.run", "bm25")
+
+
+def adapt(work: Path, teacher: str, chosen: argparse.Namespace) -> None:
+    for data in chosen.data:
+        own, out = work / data, work / chosen.name / data
+        if (out / "adapted.json").exists():
+            continue
+        command = [
+            "rankhouse",
+            "adapt",
+            "--index",
+            str(own / "index"),
+            "--teacher",
+            teacher,
+            "--out",
+            str(out),
+        ]
+        command += ["--minutes", str(chosen.minutes), *(chosen.extra or [])]
+        command += [
+            "--test-queries",
+            str(own / "test.queries.jsonl"),
+            "--test-qrels",
+            str(own / "test.qrels"),
+        ]
+        print(shlex.join(command), flush=True)
+        subprocess.run(command, check=True)
+
+
+def table(work: Path, teacher: str, chosen: argparse.Namespace) -> None:
+    for data in chosen.data:
+        own, out = work / data, work / chosen.name / data
+        if not (out / "adapted.json").exists():
+            continue
+        weight = msgspec.json.decode((out / "adapted.json").read_bytes())["pupil_weight"]
+        queries, first = read_queries(own / "test.queries.jsonl"), read_run(own / "test.run").top(DEPTH)
+        index, qrels = rh.Index.open(own / "index"), read_qrels(own / "test.qrels")
+        first = first.restrict([query.id for query in queries if query.id in qrels])
+        alone = rh.rerank(str(out), first, queries, index, depth=DEPTH)
+        runs = {"BM25": first, "TK": alone}
+        for share in sorted({0.3, 0.5, 0.7, weight}):
+            joined = rh.fuse([alone, first], 'linear("z-score")', weights=[share, 1 - share])
+            runs[f"TK {share:g} + BM25" + (" (chosen)" if share == weight else "")] = joined
+        runs["teacher"] = rh.rerank(teacher, first, queries, index, depth=DEPTH)
+        measures = "nDCG@10 AP(rel=2) RR@10" if data == "dl20" else "nDCG@10 AP RR@10"
+        comparison = rh.compare(
+            runs, qrels, measures, baseline="BM25", test="randomization", correction="holm"
+        )
+        print(f"\n{data}\n{comparison.to_markdown()}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("what", choices=("dl20", "adapt", "table"))
+    parser.add_argument("first", type=Path)
+    parser.add_argument("second")
+    parser.add_argument("--data", nargs="+", default=DATA, choices=DATA)
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--name", default="taught")
+    parser.add_argument("--extra", nargs=argparse.REMAINDER, help="Further options of rankhouse adapt.")
+    chosen = parser.parse_args()
+    if chosen.what == "dl20":
+        prepare_dl20(chosen.first, Path(chosen.second))
+        return
+    teacher = f"biencoder({str(chosen.second)!r})"
+    (adapt if chosen.what == "adapt" else table)(chosen.first, teacher, chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
