@@ -6,10 +6,10 @@
     python benchmarks/taught.py table WORK MINILM [--data ...] [--name taught]
 
 ``dl20`` prepares TREC DL 2020 passages: the given BM25 run is reranked, and grades from 2 up count for AP.
-``adapt`` runs the command a person would type; test questions are kept apart, and their
-judgements serve reports only. MINILM is a folder of sentence-transformers/all-MiniLM-L6-v2. One seed; a folder that was finished
-is not computed again. ``table`` reranks the test run, 100 documents a query, alone and joined with BM25 by the
-weight that ``adapt`` chose, and tests against BM25 (randomization, Holm).
+``adapt`` runs the command a person would type; test questions are kept apart, and their judgements serve
+reports only. MINILM is a folder of sentence-transformers/all-MiniLM-L6-v2. One seed; a folder that was
+finished is not computed again. ``table`` reranks the test run, 100 documents a query, alone and joined with
+BM25 by the weight that ``adapt`` chose, and tests against BM25 (randomization, Holm).
 """
 
 from __future__ import annotations
