@@ -53,6 +53,7 @@ OUTPUT_RULES: dict[str, OutputRules] = {
     "folds": OutputRules(".json"),
     "label": OutputRules(".jsonl.gz", resumes=True),
     "train": OutputRules(resumes=True),
+    "adapt": OutputRules(resumes=True),
     "pretrain": OutputRules(resumes=True),
     "encode": OutputRules(resumes=True, adds_to="index"),
     "axioms": OutputRules(".html"),
