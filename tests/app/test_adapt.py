@@ -199,6 +199,19 @@ def test_wrong_options_are_refused(options):
         AdaptOptions(**options)
 
 
+@pytest.mark.parametrize("pupil", ["crossencoder", "biencoder"])
+def test_transformers_are_pupils_and_teachers(index, tmp_path, bert, pupil):
+    folder = (
+        bert("BertForSequenceClassification", num_labels=2) if pupil == "crossencoder" else bert("BertModel")
+    )
+    teacher = rh.open_ranker(f"biencoder({str(bert('BertModel'))!r})", device="cpu")
+    result = adapt(index, tmp_path / "a", teacher, ranker=f"{pupil}({str(folder)!r})", steps=3)
+    assert result.test["pupil"] > 0
+    plain = rh.open_ranker(f"crossencoder({str(bert('BertForSequenceClassification', num_labels=2))!r})")
+    taught = adapt(index, tmp_path / "b", plain, ranker="knrm(width=8, min_count=1)", steps=3)
+    assert taught.test["teacher"] > 0
+
+
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")  # the teacher's training
 def test_the_command_adapts_and_says_how_to_go_on(run, tmp_path, index):
     done = run("adapt", "--index", index.path, "--teacher", "missing", "--out", tmp_path / "o", "--steps", 5)

@@ -1,5 +1,7 @@
 """The same loop teaches rankers made of transformers; tiny ones, drawn at random."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -104,6 +106,35 @@ def test_text_rankers_learn_to_rank(toy, checkpoint, tmp_path, case):
     assert outcome.best > outcome.validations[0][1] + 0.05
     kept = load(tmp_path / "ranker").state_dict()
     assert all(torch.equal(kept[name], tensor) for name, tensor in model.state_dict().items())
+
+
+class SharedWords:
+    """A teacher: the share of the question's words that a passage has."""
+
+    scale, fingerprint = "probability", "shared words"
+
+    def score(self, pairs):
+        shared = [len(set(q.text.split()) & set(p.text.split())) / len(q.text.split()) for q, p in pairs]
+        return np.array(shared, np.float32)
+
+
+@pytest.mark.parametrize("loss", ["margin-mse", "pointwise"])
+@pytest.mark.parametrize("case", ["crossencoder", "biencoder", "monot5"])
+def test_text_rankers_learn_a_teachers_scores(toy, checkpoint, tmp_path, case, loss):
+    pooling = ', pooling="mean"' if case == "biencoder" else ""
+    model = open_model(f'{case}("{checkpoint(case)}"{pooling})')
+    changes = CHANGES[case] | {
+        "loss": loss,
+        "count": 4,
+        "epochs": 4,
+        "batch": 8 if case == "biencoder" else 40,
+    }
+    settings = defaults(case).but(**changes, measure="AP", device="cpu", log_every=1)
+    examples = replace(toy.examples, teacher=SharedWords(), label=np.full(len(toy.examples), -1))
+    outcome = fit(model, examples, settings, tmp_path, toy.validation)
+    losses = [entry["loss"] for entry in read_log(tmp_path / "log.jsonl") if "loss" in entry]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5])
+    assert outcome.best > outcome.validations[0][1] + 0.05
 
 
 def test_a_temperature_is_for_losses_that_have_one(toy, fresh, tmp_path):
