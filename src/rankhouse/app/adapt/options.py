@@ -32,7 +32,7 @@ RECIPES: Final[dict[str, dict[str, Any]]] = {
     "crossencoder": _LISTS | {"batch": 24, "rate": 1e-4, "rates": {"network.classifier": 1e-3}},
     "biencoder": _LISTS | {"batch": 12, "count": 3, "rate": 2e-5},
 }
-"""Family -> settings that differ from its paper's, measured in docs/adapt.md; other families: lists."""
+"""Family -> settings that differ from its paper's; other families learn lists by margins."""
 
 DESIGNS: Final[dict[str, str]] = {
     "tk": "tk(layers=1, heads=8, passage_length=120, min_count=2{vectors})",
