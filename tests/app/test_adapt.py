@@ -2,6 +2,8 @@
 
 import json
 import random
+import shutil
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ pytest.importorskip("blingfire")
 import rankhouse as rh
 from rankhouse.app.adapt.adapt import adapt_with
 from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
+from rankhouse.app.adapt.pupil import begin_pupil
+from rankhouse.app.adapt.questions import asking, questions
 from rankhouse.app.adapt.teacher import VectorTeacher, similarities, write_word_vectors
 from rankhouse.core.progress import ignore
 
@@ -80,10 +84,15 @@ def adapt(index, out, teacher=None, test=TEST, people=(), **options):
     return adapt_with(index, teacher or Meaning(), out, chosen, lambda _: ignore, people, test)
 
 
+def training(out):
+    return json.loads((out / "training" / "settings.json").read_text())
+
+
 def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     people = [rh.Query("p1", "quartet of violins")]
     result = adapt(index, tmp_path / "a", people=people, ranker="tk", steps=60)
     assert result.steps == 60
+    assert training(tmp_path / "a")["crossed"]  # every question of a batch beside every document of it
     assert set(result.test) == {"first stage", "pupil", "pupil + first stage", "teacher"}
     assert result.held_out["joined"] >= max(result.held_out["first stage"], result.held_out["pupil"])
     assert 0 <= result.pupil_weight <= 1
@@ -132,6 +141,18 @@ def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeyp
     result = adapt(index, tmp_path / "killed", again)
     assert result.test == whole.test
     assert again.encoded < first.encoded / 2  # the test's pairs only
+    shutil.rmtree(tmp_path / "killed" / "ranker")
+
+    def copy_one(source, target):
+        target.mkdir(exist_ok=True)
+        shutil.copy(source / "manifest.json", target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages.shutil, "copytree", copy_one)
+    with pytest.raises(KeyboardInterrupt):
+        adapt(index, tmp_path / "killed", again)
+    monkeypatch.undo()
+    assert adapt(index, tmp_path / "killed", again).test == whole.test
     with pytest.raises(rh.RankhouseError, match="holds another adaptation \\(options differ\\)"):
         adapt(index, tmp_path / "killed", seed=1)
 
@@ -144,9 +165,49 @@ def test_a_teacher_without_vectors_teaches_by_lists(index, tmp_path):
             return Meaning().score(pairs)
 
     result = adapt(index, tmp_path / "a", Plain(), ranker="knrm(width=8, min_count=1)", steps=10)
-    settings = json.loads((tmp_path / "a" / "training" / "settings.json").read_text())
-    assert (settings["crossed"], settings["loss"]) == (False, "listwise-kl")
+    settings = training(tmp_path / "a")
+    assert (settings["crossed"], settings["loss"], settings["batch"]) == (False, "listwise-kl", 16)
     assert result.test["teacher"] > 0
+    chosen = {"batch": 4, "crossed": True, "count": 2}
+    adapt(index, tmp_path / "b", Plain(), ranker="knrm(width=8, min_count=1)", steps=2, settings=chosen)
+    assert training(tmp_path / "b").items() >= chosen.items()
+
+
+def test_a_slow_teacher_reads_what_there_is_time_for(index, tmp_path, capsys):
+    class Slow:
+        scale, fingerprint, read = "similarity", "slow", 0
+
+        def score(self, pairs):
+            time.sleep(0.001 * len(pairs))
+            self.read += len(pairs)
+            return Meaning().score(pairs)
+
+    def round_trip(out, **options):
+        """Return how many pairs the teacher reads before it is asked about those that are held out."""
+        slow, folder = Slow(), tmp_path / out / "questions"
+        folder.mkdir(parents=True)
+        chosen = AdaptOptions(**OPTIONS | {"held_out": 10} | options)
+        questions(index, slow, [], [], folder, (chosen, lambda _: ignore))
+        return slow.read
+
+    whole, short = round_trip("whole"), round_trip("short", minutes=0.08)
+    assert short < whole / 2
+    assert "reads 20 candidates of" in capsys.readouterr().err
+    assert short < 2000  # a quarter of the time, a millisecond each, and two for the measurement
+
+
+def test_a_large_collection_asks_by_some_of_its_documents(index):
+    some = [document.id for document in asking(index, AdaptOptions(questions=20))]
+    assert 8 < len(some) < 35
+    assert len(list(asking(index, AdaptOptions(questions=80)))) == 80
+
+
+def test_a_trained_tk_goes_on_from_its_own_mixture(index, tmp_path):
+    adapt(index, tmp_path / "a", test=None, steps=10)
+    model = rh.open_ranker(tmp_path / "a").model
+    mixture = float(model.mix.detach())
+    again = begin_pupil(index, Meaning(), tmp_path, AdaptOptions(ranker=str(tmp_path / "a" / "ranker")))
+    assert float(again.mix.detach()) == mixture != pytest.approx(0.9)
 
 
 def test_minutes_bound_the_work(index, tmp_path, capsys):

@@ -24,7 +24,7 @@ from rankhouse.labels.pseudo_queries import PseudoQuery
 LOST, BEATEN = "not found by the first stage", "not among the teacher's best"
 _SHOWN = 200
 _PORTION = 4096
-_TEXTS = 1 << 16  # kept: neighbours come again and again, and reading them costs more than their scores
+_TEXTS = 1 << 12  # kept: neighbours come again and again
 
 
 class RoundTrip(NamedTuple):

@@ -14,24 +14,23 @@ from typing import Any, Final
 import msgspec
 
 from rankhouse.app import console
-from rankhouse.app.adapt.options import STEPS, AdaptOptions, JudgedQuestions
+from rankhouse.app.adapt.options import STEPS, AdaptOptions, JudgedQuestions, Show
 from rankhouse.app.adapt.pupil import (
     HeldOut,
     begin_pupil,
     examples_of,
     held_out,
     seconds_a_step,
-    settings_for,
     settings_of,
     teach,
 )
-from rankhouse.app.adapt.questions import Questions, Show, questions
+from rankhouse.app.adapt.questions import Questions, questions
 from rankhouse.app.adapt.report import AdaptResult, weigh, write_report
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Query, Ranker, fingerprint_of
-from rankhouse.core.outputs import check_own_folder, write_json
+from rankhouse.core.outputs import check_own_folder, replacing_folder, write_json
 from rankhouse.index.index import Index
 from rankhouse.models.contract import Model
 from rankhouse.training.examples import Examples
@@ -74,13 +73,16 @@ def adapt_with(
         _check_plan(out, index, teacher, options, [*people, *(test.queries if test else ())])
         avoid = list(test.queries) if test else []
         found = questions(index, teacher, people, avoid, out / QUESTIONS, (options, show))
-        apart = held_out(found, index, options)
+        apart = held_out(found, index)
         model = begin_pupil(index, teacher, out, options)
         examples = examples_of(found, index, apart)
-        settings = settings_for(found.teacher, settings_of(model.family, options))
+        settings = settings_of(model.family, found.teacher, options)
         steps = _steps(model, examples, settings, out, (options, began))
         outcome = teach(model, examples, settings.but(steps=steps), out / TRAINING, (apart, index), show)
-        return _finish(index, teacher, out, (options, found, apart), test, outcome.steps)
+        if not (out / RANKER).exists():
+            with replacing_folder(out / RANKER, lambda _: ()) as temporary:
+                shutil.copytree(out / TRAINING / RANKER, temporary)
+        return _finish(index, teacher, out, (options, found, apart, show), test, outcome.steps)
 
 
 def _check_plan(
@@ -122,6 +124,11 @@ def _steps(
     if options.minutes and not options.steps:
         left = 60 * options.minutes - (time.monotonic() - began)
         steps = max(_LEAST_STEPS, int(left / each))
+        if left < _LEAST_STEPS * each:
+            console.warn(
+                f"asking and encoding took most of the {options.minutes:g} minutes; {_LEAST_STEPS} steps are "
+                "taken all the same, which teach little: give more minutes in another folder"
+            )
     console.say(
         f"{len(examples.queries):,} questions to learn from; {steps:,} steps of {each:.2f} s, about "
         f"{steps * each / 60:.0f} minutes from now"
@@ -134,16 +141,14 @@ def _finish(
     index: Index,
     teacher: Ranker,
     out: Path,
-    work: tuple[AdaptOptions, Questions, HeldOut],
+    work: tuple[AdaptOptions, Questions, HeldOut, Show],
     test: JudgedQuestions | None,
     steps: int,
 ) -> AdaptResult:
-    """Weigh the pupil against the first stage, put it where it is found, and report."""
-    options, found, apart = work
-    if not (out / RANKER).exists():
-        shutil.copytree(out / TRAINING / RANKER, out / RANKER)
+    """Weigh the pupil against the first stage, and report."""
+    options, found, apart, show = work
     pupil = open_ranker(str(out), ComputeOptions("fp32"))
-    weights = weigh(pupil, apart, index, options.depth)
+    weights = weigh(pupil, apart, index, options.depth, show("weighing the pupil"))
     result = AdaptResult(
         ranker=str(out),
         steps=steps,
@@ -151,7 +156,7 @@ def _finish(
         pupil_weight=weights.pupil,
         first_stage=options.first_stage,
         held_out=weights.values,
-        test=write_report(out, index, (pupil, teacher, weights.pupil), (options, test)),
+        test=write_report(out, index, (pupil, teacher, weights.pupil), (options, test, show)),
     )
     write_json(out / RESULT, msgspec.to_builtins(result))
     return result

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
+from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.round_trip import Round
 
-_CROSSED: Final[dict[str, Any]] = {
+_KERNELS: Final[dict[str, Any]] = {
     "loss": "listwise-kl",
-    "batch": 2,
-    "count": 25,
     "optimizer": "adam",
     "clip": 5.0,
     "schedule": "linear(warmup=100)",
     "patience": 0,
     "measure": "nDCG@10",
+    "rate": 5e-3,
 }
-_LISTS: Final[dict[str, Any]] = {"loss": "margin-mse", "clip": 1.0, "measure": "nDCG@10", "patience": 0}
+MARGINS: Final[dict[str, Any]] = {"loss": "margin-mse", "clip": 1.0, "measure": "nDCG@10", "patience": 0}
+"""The recipe of a family that has none of its own."""
 
 RECIPES: Final[dict[str, dict[str, Any]]] = {
-    "tk": _CROSSED | {"rate": 5e-3, "rates": {"embedding": 3e-3, "encoder": 1e-3, "mix": 1e-3}},
-    "knrm": _CROSSED | {"rate": 5e-3, "rates": {"embedding": 3e-3}},
-    "conv_knrm": _CROSSED | {"rate": 5e-3, "rates": {"embedding": 3e-3}},
+    "tk": _KERNELS | {"rates": {"embedding": 3e-3, "encoder": 1e-3, "mix": 1e-3}},
+    "knrm": _KERNELS | {"rates": {"embedding": 3e-3}},
+    "conv_knrm": _KERNELS | {"rates": {"embedding": 3e-3}},
     # Twelve questions of two passages a step; the head is new, the encoder is not.
-    "crossencoder": _LISTS | {"batch": 24, "rate": 1e-4, "rates": {"network.classifier": 1e-3}},
-    "biencoder": _LISTS | {"batch": 12, "count": 3, "rate": 2e-5},
+    "crossencoder": MARGINS | {"batch": 24, "rate": 1e-4, "rates": {"network.classifier": 1e-3}},
+    "biencoder": MARGINS | {"batch": 12, "count": 3, "rate": 2e-5},
 }
-"""Family -> settings that differ from its paper's; other families learn lists by margins."""
+"""Family -> settings that differ from its paper's."""
+
+CROSSED: Final[dict[str, Any]] = {"crossed": True, "batch": 2, "count": 25}
+"""Batches of a family in :data:`DESIGNS` whose teacher has vectors: some 50 questions, 50 documents."""
+LISTS: Final[dict[str, Any]] = {"batch": 16, "count": 7}
+"""Its batches where the teacher reads every pair."""
 
 DESIGNS: Final[dict[str, str]] = {
     "tk": "tk(layers=1, heads=8, passage_length=120, min_count=2{vectors})",
@@ -40,6 +46,9 @@ DESIGNS: Final[dict[str, str]] = {
     "conv_knrm": "conv_knrm(passage_length=120, min_count=2{vectors})",
 }
 """What a bare name of a family means here."""
+
+Show = Callable[[str], Progress]
+"""Names a stage of the work -> what is told how far it is."""
 
 _LIMITS: Final = Round(first=60, best=20)
 STEPS: Final = 3000
@@ -54,7 +63,8 @@ class AdaptOptions:
         ranker: The pupil: a bare family, ``tk``, or a design or checkpoint in notation.
         pseudo: What documents ask.
         questions: Most pseudo-queries, drawn from all that come back.
-        limits: How far a question's own document may fall behind on the round trip.
+        limits: How far a question's own document may fall behind on the round trip, for a teacher with
+            vectors; others read the first 20 only.
         first_stage: Notation of the first stage.
         candidates: Documents of the first stage that a question is learned on.
         neighbours: Documents besides that the teacher's own vectors find, where it has any.
@@ -90,11 +100,6 @@ class AdaptOptions:
             raise WrongUse(
                 f"minutes={self.minutes}, steps={self.steps}, neighbours={self.neighbours}: none is below 0"
             )
-
-    @property
-    def family(self) -> str:
-        """The pupil's family."""
-        return self.ranker.partition("(")[0].strip()
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,14 @@ from typing import Any, Final, NamedTuple, cast
 import torch
 from torch import nn
 
-from rankhouse.app.adapt.options import DESIGNS, RECIPES, AdaptOptions
-from rankhouse.app.adapt.questions import Questions, Show
+from rankhouse.app.adapt.options import CROSSED, DESIGNS, LISTS, MARGINS, RECIPES, AdaptOptions, Show
+from rankhouse.app.adapt.questions import Questions
 from rankhouse.app.adapt.teacher import VectorTeacher, write_word_vectors
 from rankhouse.app.teaching import begin
-from rankhouse.core.errors import RankhouseWarning, WrongUse
+from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import Encoder, Pair, Passage, Query, Ranker, TextEncoder
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.core.sampling import order
 from rankhouse.index.index import Index
 from rankhouse.models.contract import Model
 from rankhouse.models.tk import TK
@@ -61,24 +60,14 @@ class HeldOut(NamedTuple):
     taught: Qrels
 
 
-def held_out(found: Questions, index: Index, options: AdaptOptions) -> HeldOut:
-    """Draw questions and let the teacher read what the first stage finds for them.
+def held_out(found: Questions, index: Index) -> HeldOut:
+    """Let the teacher read what the first stage finds for the questions that are held out.
 
     Args:
         found: All questions.
         index: The documents.
-        options: How many, how deep.
     """
-    own = [query for query in found.queries if query.id in found.own]
-    drawn = sorted(own, key=lambda query: order(options.seed + 1, query.id))[
-        : min(options.held_out, len(own) // 5)
-    ]
-    if not drawn:
-        raise WrongUse(
-            f"only {len(own)} questions came back, too few to learn from and to hold some out; allow deeper "
-            "ranks on the round trip, or more kinds of questions"
-        )
-    first = found.first.restrict([query.id for query in drawn]).top(options.depth)
+    drawn, first = [query for query in found.queries if query.id in found.first], found.first
     taught: dict[str, dict[str, int]] = {}
     for query in drawn:
         doc_ids = first[query.id].doc_ids
@@ -107,7 +96,7 @@ def begin_pupil(index: Index, teacher: Ranker, folder: Path, options: AdaptOptio
         vectors = f", vectors={str(path)!r}" if path.exists() else f", width={options.width}"
         spec = DESIGNS[spec].format(vectors=vectors)
     model = begin(spec, index, options.seed)
-    if isinstance(model, TK):
+    if isinstance(model, TK) and options.ranker in DESIGNS:
         with torch.no_grad():
             model.mix.fill_(_MIX)
     return model
@@ -127,24 +116,19 @@ def examples_of(found: Questions, index: Index, apart: HeldOut) -> Examples:
     return replace(examples, teacher=found.teacher)
 
 
-def settings_of(family: str, options: AdaptOptions, steps: int = 1) -> Settings:
+def settings_of(family: str, teacher: Ranker, options: AdaptOptions) -> Settings:
     """Return the settings: the family's own, the recipe, what differs.
 
     Args:
         family: The pupil's.
+        teacher: Pairs are crossed only where it has vectors of both sides.
         options: With what differs.
-        steps: Of the training.
     """
-    recipe = RECIPES.get(family, {"loss": "margin-mse", "measure": "nDCG@10", "patience": 0})
-    changes = recipe | {"steps": steps, "seed": options.seed, "overlap": "allow"} | dict(options.settings)
+    recipe = RECIPES.get(family, MARGINS)
+    if family in DESIGNS:
+        recipe = recipe | (CROSSED if isinstance(teacher, VectorTeacher) else LISTS)
+    changes = recipe | {"seed": options.seed, "overlap": "allow"} | dict(options.settings)
     return defaults(family).but(**changes)
-
-
-def settings_for(teacher: Ranker, settings: Settings) -> Settings:
-    """Return settings that a teacher can serve: crossed pairs only where it has vectors of both sides."""
-    if settings.crossed and not isinstance(teacher, VectorTeacher):
-        return settings.but(crossed=False, batch=16, count=7)
-    return settings
 
 
 def seconds_a_step(model: Model[Any], examples: Examples, settings: Settings) -> float:
@@ -191,9 +175,7 @@ def teach(
     questions, index = apart
     plan = Plan(depth=min(50, max(len(ranking.doc_ids) for ranking in questions.first.values())))
     validation = Validation(questions.first, questions.queries, questions.taught, index.documents, plan)
-    batches = batches_for(examples, shape_of(model.objective, settings), settings)
-    epochs = 1 + settings.steps // max(1, batches.per_epoch)
-    settings = settings.but(epochs=epochs)
+    settings = settings.but(epochs=settings.steps)  # each has a step or more
     with warnings.catch_warnings():
         # Remarks compare with the first stage as if the pupil were used alone; they stand in outcome.json.
         warnings.simplefilter("ignore", RankhouseWarning)

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from rankhouse.app.adapt.options import AdaptOptions
+from rankhouse.app import console
+from rankhouse.app.adapt.options import AdaptOptions, Show
 from rankhouse.app.adapt.teacher import VectorTeacher, vector_teacher
 from rankhouse.core.corpora import read_queries
-from rankhouse.core.errors import MissingExtra
-from rankhouse.core.nouns import Encoder, Query, Ranker, TextEncoder
+from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.nouns import Document, Encoder, Pair, Passage, Query, Ranker, TextEncoder
 from rankhouse.core.outputs import write_json, writing
-from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Ranking, Run
-from rankhouse.core.sampling import order
+from rankhouse.core.sampling import order, short_lot
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.labels.candidates import Documents
 from rankhouse.labels.pseudo_queries import PseudoQuery, Words, ask
 from rankhouse.labels.pseudo_report import PseudoReport, write_pseudo_report
-from rankhouse.labels.round_trip import round_trip
+from rankhouse.labels.round_trip import Round, round_trip
 
-QUERIES, OWN, CANDIDATES, FIRST = "queries.jsonl", "own.qrels", "candidates.run.gz", "first.run.gz"
+QUERIES, OWN, CANDIDATES, FIRST = "queries.jsonl", "own.qrels", "candidates.run.zst", "held-out.run"
 PAGE, COUNTS, VECTORS = "questions.html", "counts.json", "queries.npy"
 
-Show = Callable[[str], Progress]
-"""Names a stage of the work -> what is told how far it is."""
+_READ: Final = 4_000
+"""Questions whose candidates a teacher without vectors reads on the round trip, unless there are minutes."""
+_SHARE: Final = 0.25
+"""Of the minutes, for that reading."""
+_FEWEST: Final = 5
+"""One question in so many is held out, up to the number wanted."""
 
 
 class Questions(NamedTuple):
@@ -40,8 +46,8 @@ class Questions(NamedTuple):
     Attributes:
         queries: Pseudo-queries that came back, and people's own questions.
         own: Each pseudo-query's own document.
-        first: What the first stage finds for them.
-        candidates: The same, with the neighbours that the teacher's vectors find.
+        first: What the first stage finds for those that are held out.
+        candidates: What it finds for all, with the neighbours that the teacher's vectors find.
         teacher: What scores them.
     """
 
@@ -86,7 +92,7 @@ def _with_vectors(
     if not isinstance(teacher, TextEncoder):
         return teacher
     encoder: Encoder = teacher  # type: ignore[assignment]  # a text encoder that ranks says how it compares
-    return vector_teacher(encoder, index, queries, vectors, show("encoding with the teacher"))
+    return vector_teacher(encoder, index, queries, vectors, show)
 
 
 def _make(
@@ -99,17 +105,23 @@ def _make(
 ) -> None:
     options, show = how
     words = Words(index.documents.stream())
-    asked = ask(index.documents.stream(), words, options.pseudo, [query.text for query in avoid])
+    asked = ask(asking(index, options), words, options.pseudo, [query.text for query in avoid])
     numbered = [(f"pq{number}", query) for number, query in enumerate(asked.queries)]
     chosen = sorted(numbered, key=lambda entry: order(options.seed, entry[0]))[: 2 * options.questions]
     texts = [Query(query_id, query.text) for query_id, query in chosen] + list(people)
     search = LexicalOptions(options.first_stage, k=max(options.candidates, options.depth))
     first = retrieve(index, texts, search, show("retrieving candidates"))
     reader = _with_vectors(index, teacher, texts, folder / "asked.npy", show)
-    trip = round_trip(chosen, first, index.documents, reader, options.limits, show("round trip"))
+    documents: Documents = index.documents
+    if isinstance(reader, VectorTeacher):
+        limits, documents = options.limits, _Unread()
+    else:
+        limits = Round()
+        chosen = chosen[: _affordable(reader, chosen, first, index, options)]
+    trip = round_trip(chosen, first, documents, reader, limits, show("round trip"))
     kept = dict(list(trip.kept.items())[: options.questions])
     queries = [Query(query_id, query.text) for query_id, query in kept.items()] + list(people)
-    _write(folder, queries, kept, first.restrict([query.id for query in queries]), (reader, options))
+    _write(folder, queries, kept, first.restrict([query.id for query in queries]), (reader, options, show))
     report = PseudoReport.of(asked, trip._replace(kept=kept))
     with suppress(MissingExtra):  # the page is for people; nothing depends on it
         write_pseudo_report(report, folder.parent / PAGE, "Questions that the documents ask")
@@ -119,24 +131,87 @@ def _make(
     )
 
 
+def asking(index: Index, options: AdaptOptions) -> Iterator[Document]:
+    """Stream the documents that ask: all, or about as many of a large collection as there shall be questions.
+
+    Args:
+        index: The collection.
+        options: How many questions, and the seed by which documents are drawn.
+    """
+    share = options.questions / max(1, len(index.documents))
+    for document in index.documents.stream():
+        if share >= 1 or short_lot(options.seed, "asks", document.id) < share * 2**64:
+            yield document
+
+
+class _Unread:
+    """Documents whose texts nobody reads, since a teacher with vectors knows them by their ids."""
+
+    def __getitem__(self, doc_id: str) -> Document:
+        return Document(doc_id, "")
+
+
+def _affordable(
+    teacher: Ranker,
+    asked: Sequence[tuple[str, PseudoQuery]],
+    first: Run,
+    index: Index,
+    options: AdaptOptions,
+) -> int:
+    """Return for how many questions there is time to have the teacher read their candidates; say how long."""
+    query_id, question = next((entry for entry in asked if entry[0] in first), asked[0])
+    doc_ids = first.top(Round().first)[query_id].doc_ids if query_id in first else (question.doc_id,)
+    pairs = [
+        Pair(Query(query_id, question.text), Passage(doc_id, 0, index.documents[doc_id].full_text))
+        for doc_id in doc_ids
+    ]
+    teacher.score(pairs)  # the first call starts things
+    began = time.perf_counter()
+    teacher.score(pairs)
+    each = time.perf_counter() - began
+    most = max(options.held_out, int(60 * _SHARE * options.minutes / each)) if options.minutes else _READ
+    most = min(most, len(asked))
+    console.say(
+        f"the teacher has no vectors and reads {Round().first} candidates of {most:,} of {len(asked):,} "
+        f"pseudo-queries: about {most * each / 60:.0f} minutes"
+    )
+    return most
+
+
 def _write(
     folder: Path,
     queries: Sequence[Query],
     kept: dict[str, PseudoQuery],
     first: Run,
-    how: tuple[Ranker, AdaptOptions],
+    how: tuple[Ranker, AdaptOptions, Show],
 ) -> None:
-    reader, options = how
+    reader, options, show = how
     candidates = first.top(options.candidates)
     if isinstance(reader, VectorTeacher):
         reader.write_queries(queries, folder / VECTORS)
-        candidates = _joined(candidates, reader.nearest(queries, options.neighbours))
+        nearest = reader.nearest(queries, options.neighbours, show("finding the teacher's neighbours"))
+        candidates = _joined(candidates, nearest)
     with writing(folder / QUERIES) as out:
         for query in queries:
             out.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
     write_qrels({query_id: {query.doc_id: 1} for query_id, query in kept.items()}, folder / OWN)
-    write_run(first, folder / FIRST, "first")
+    write_run(first.restrict(_held_out(kept, options)).top(options.depth), folder / FIRST, "first")
     write_run(candidates, folder / CANDIDATES, "candidates")
+
+
+def _held_out(kept: Iterable[str], options: AdaptOptions) -> list[str]:
+    """Draw the questions that are not learned.
+
+    Raises:
+        WrongUse: There are too few.
+    """
+    drawn = sorted(kept, key=lambda query_id: order(options.seed + 1, query_id))
+    if len(drawn) < _FEWEST:
+        raise WrongUse(
+            f"only {len(drawn)} questions came back, too few to learn from and to hold some out; allow more "
+            "kinds of questions, or index more documents"
+        )
+    return drawn[: min(options.held_out, len(drawn) // _FEWEST)]
 
 
 def _joined(first: Run, more: Run) -> Run:

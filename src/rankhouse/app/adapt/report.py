@@ -8,10 +8,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
+from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions, Show
 from rankhouse.app.adapt.pupil import HeldOut
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import Ranker
+from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
 from rankhouse.evaluation.compare import compare
@@ -24,7 +25,6 @@ from rankhouse.ranking.rerank_plan import Plan
 
 MEASURE: Final = "nDCG@10"
 _WEIGHTS: Final = tuple(step / 10 for step in range(11))
-_FUSION: Final = 'linear("z-score")'
 
 
 class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Weight(NamedTuple):
     values: dict[str, float]
 
 
-def weigh(pupil: Ranker, apart: HeldOut, index: Index, depth: int) -> Weight:
+def weigh(pupil: Ranker, apart: HeldOut, index: Index, depth: int, progress: Progress) -> Weight:
     """Choose the pupil's weight on held-out pseudo-queries.
 
     A question's own document flatters the first stage, since the words are the document's; the teacher's best
@@ -67,8 +67,10 @@ def weigh(pupil: Ranker, apart: HeldOut, index: Index, depth: int) -> Weight:
         apart: The held-out questions.
         index: The documents.
         depth: How deep the pupil reranks.
+        progress: Told how far the work is.
     """
-    reranked = rerank(pupil, apart.first, apart.queries, index.documents, Plan(depth=depth))
+    plan = Plan(depth=depth)
+    reranked = rerank(pupil, apart.first, apart.queries, index.documents, plan, progress=progress)
     measures = [scorer(qrels, MEASURE) for qrels in (apart.own, apart.taught)]
     values = {weight: _mean(measures, joined(reranked, apart.first, weight)) for weight in _WEIGHTS}
     best = max(_WEIGHTS, key=lambda weight: (values[weight], -weight))
@@ -94,28 +96,31 @@ def write_report(
     out: Path,
     index: Index,
     systems: tuple[Ranker, Ranker, float],
-    how: tuple[AdaptOptions, JudgedQuestions | None],
+    how: tuple[AdaptOptions, JudgedQuestions | None, Show],
 ) -> dict[str, float]:
-    """Compare first stage, pupil, both joined and teacher on the test; give their values.
+    """Compare first stage, pupil, both joined and teacher on the test; return their values.
 
     Args:
         out: The folder.
         index: The documents.
         systems: Pupil, teacher, and the pupil's weight.
-        how: Options, and the test; without one there is nothing to compare.
+        how: Options; the test, without which there is nothing to compare; what shows how far the work is.
     """
-    options, test = how
+    options, test, show = how
     if test is None:
         return {}
     pupil, teacher, weight = systems
     first = retrieve(index, test.queries, LexicalOptions(options.first_stage, k=options.depth))
     plan = Plan(depth=options.depth)
-    by_pupil = rerank(pupil, first, test.queries, index.documents, plan)
+    progress = show("measuring the pupil")
+    by_pupil = rerank(pupil, first, test.queries, index.documents, plan, progress=progress)
+    progress = show("measuring the teacher")
+    by_teacher = rerank(teacher, first, test.queries, index.documents, plan, progress=progress)
     runs = {
         "first stage": first,
         "pupil": by_pupil,
         "pupil + first stage": joined(by_pupil, first, weight),
-        "teacher": rerank(teacher, first, test.queries, index.documents, plan),
+        "teacher": by_teacher,
     }
     for name, run in runs.items():
         write_run(run, out / f"test.{name.replace(' + ', '+').replace(' ', '-')}.run", "adapt")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rankhouse.app.adapt.options import Show
 from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query
 from rankhouse.core.outputs import replacing
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Ranking, Run
+from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.index import Index
 
 _PORTION: Final = 2048
@@ -26,7 +28,7 @@ class VectorTeacher:
         name: The encoder's fingerprint.
         queries: Query id -> vector.
         documents: Document id -> row of ``vectors``.
-        vectors: (n, d) of the documents.
+        vectors: (n, d) of the documents, in any precision.
         similarity: "dot", "cosine" or "l2".
     """
 
@@ -37,7 +39,7 @@ class VectorTeacher:
         name: str,
         queries: Mapping[str, FloatArray],
         documents: Mapping[str, int],
-        vectors: NDArray[np.float32],
+        vectors: NDArray[np.floating[Any]],
         similarity: str,
     ) -> None:
         self.fingerprint, self._queries, self._rows = f"vectors-{name}", queries, documents
@@ -46,31 +48,38 @@ class VectorTeacher:
     def score(self, pairs: Sequence[Pair]) -> FloatArray:
         """Score n pairs of questions and whole documents, by their ids: (n,)."""
         ids = {query_id: place for place, query_id in enumerate({pair.query.id: None for pair in pairs})}
-        asked = np.stack([self._queries[query_id] for query_id in ids])
+        asked = np.stack([self._queries[query_id] for query_id in ids]).astype(np.float32)
         which = np.fromiter((ids[pair.query.id] for pair in pairs), np.int64, len(pairs))
         rows = np.fromiter((self._rows[pair.passage.doc_id] for pair in pairs), np.int64, len(pairs))
         distinct, at = np.unique(rows, return_inverse=True)
-        return np.asarray(
-            similarities(asked, self._vectors[distinct], self._similarity)[which, at], np.float32
-        )
+        vectors = self._vectors[distinct].astype(np.float32)
+        return similarities(asked, vectors, self._similarity)[which, at]
 
     def write_queries(self, queries: Sequence[Query], path: Path) -> None:
         """Write the vectors of some questions, in their order."""
         _write(np.stack([self._queries[query.id] for query in queries]).astype(np.float16), path)
 
-    def nearest(self, queries: Sequence[Query], k: int) -> Run:
-        """Return the k documents nearest to each question."""
+    def nearest(self, queries: Sequence[Query], k: int, progress: Progress = ignore) -> Run:
+        """Return the documents nearest to each question.
+
+        Args:
+            queries: Questions with vectors.
+            k: How many documents each.
+            progress: Told (questions done, questions).
+        """
         doc_ids, k = np.array(list(self._rows)), min(k, len(self._rows))
         rankings: dict[str, Ranking] = {}
+        vectors = self._vectors.astype(np.float32)
         step = max(1, _TABLE // max(1, len(doc_ids)))
         for start in range(0, len(queries), step):
             some = queries[start : start + step]
-            asked = np.stack([self._queries[query.id] for query in some])
-            table = similarities(asked, self._vectors, self._similarity)
+            asked = np.stack([self._queries[query.id] for query in some]).astype(np.float32)
+            table = similarities(asked, vectors, self._similarity)
             best = np.argpartition(-table, k - 1, axis=1)[:, :k]
             for query, own, row in zip(some, best, table, strict=True):
                 order = own[np.argsort(-row[own], kind="stable")]
                 rankings[query.id] = Ranking(tuple(doc_ids[order].tolist()), row[order].astype(np.float32))
+            progress(start + len(some), len(queries))
         return Run.from_rankings(rankings)
 
 
@@ -95,7 +104,7 @@ def _unit(vectors: FloatArray) -> FloatArray:
 
 
 def vector_teacher(
-    encoder: Encoder, index: Index, queries: Sequence[Query], asked: Path, progress: Progress
+    encoder: Encoder, index: Index, queries: Sequence[Query], asked: Path, show: Show
 ) -> VectorTeacher:
     """Encode documents and questions, as far as the folder does not have their vectors yet.
 
@@ -104,29 +113,21 @@ def vector_teacher(
         index: The documents, read whole.
         queries: The questions.
         asked: The file of the questions' vectors; those of the documents stand beside it.
-        progress: Told (texts done, texts).
+        show: Shows how far the work is.
     """
-    documents = {document.id: row for row, document in enumerate(index.documents.stream())}
-    total = len(documents) + len(queries)
-
-    def encoded(path: Path, texts: Sequence[str] | None, done: int) -> NDArray[np.float32]:
-        if path.exists():
-            return np.asarray(np.load(path), np.float32)
-        parts = []
-        stream = iter(texts) if texts is not None else (d.full_text for d in index.documents.stream())
-        encode = encoder.encode_passages if texts is None else encoder.encode_queries
-        while some := [text for _, text in zip(range(_PORTION), stream, strict=False)]:
-            parts.append(encode(some).astype(np.float16))
-            done += len(some)
-            progress(done, total)
-        vectors = np.concatenate(parts)
-        _write(vectors, path)
-        return vectors.astype(np.float32)
-
-    vectors = encoded(asked.parent / "documents.npy", None, 0)
-    rows = encoded(asked, [query.text for query in queries], len(documents))
-    by_id = {query.id: row for query, row in zip(queries, rows, strict=True)}
-    return VectorTeacher(encoder.fingerprint, by_id, documents, vectors, encoder.similarity)
+    job = EncodeOptions(len(index), index.fingerprint, dtype="float16")
+    progress = index.by_text(show("encoding documents"))
+    stored = encode(encoder, index.documents.stream(), asked.parent / "documents", job, progress)
+    documents = {stored.ids[int(owner)]: row for row, owner in enumerate(stored.owners[:])}
+    if not asked.exists():
+        progress, parts = show("encoding questions"), list[FloatArray]()
+        for start in range(0, len(queries), _PORTION):
+            some = queries[start : start + _PORTION]
+            parts.append(encoder.encode_queries([query.text for query in some]).astype(np.float16))
+            progress(start + len(some), len(queries))
+        _write(np.concatenate(parts), asked)
+    by_id = {query.id: row for query, row in zip(queries, np.load(asked), strict=True)}
+    return VectorTeacher(encoder.fingerprint, by_id, documents, stored.rows[:], encoder.similarity)
 
 
 def _write(vectors: NDArray[np.float16], path: Path) -> None:

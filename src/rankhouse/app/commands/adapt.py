@@ -11,12 +11,15 @@ import click
 from rankhouse.app import console
 from rankhouse.app.given import idle, read_change
 from rankhouse.app.options import COUNT, FINITE, FROM_ZERO, PATH, SEED, as_json
+from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.nouns import Ranker, TextEncoder
 from rankhouse.core.progress import Progress
 from rankhouse.core.trec import read_qrels
 from rankhouse.index.index import Index
 from rankhouse.labels.pseudo_queries import PseudoOptions
+from rankhouse.ranking.cache import CachedRanker
 
 if TYPE_CHECKING:
     from rankhouse.app.adapt.report import AdaptResult
@@ -67,7 +70,6 @@ def command(
     try:
         from rankhouse.app.adapt.adapt import adapt_with
         from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
-        from rankhouse.app.rankers import open_teacher
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
     if (test_queries is None) != (test_qrels is None):
@@ -98,13 +100,20 @@ def command(
             bar.close()  # one part of the work is shown at a time
             return bar.enter_context(console.progress(what, None))
 
-        reader = open_teacher(teacher, cache, stack)
+        reader = _teacher(teacher, cache, stack)
         result = adapt_with(Index.open(index_path), reader, out, options, show, people, test)
         bar.close()
     if as_json:
         console.emit_json(result)
     else:
         _tell(result, out)
+
+
+def _teacher(spec: str, cache: Path | None, stack: ExitStack) -> Ranker:
+    reader = open_ranker(spec, ComputeOptions())
+    if isinstance(reader, TextEncoder):
+        idle("this teacher has vectors, which --out keeps", "cache")
+    return reader if cache is None else stack.enter_context(CachedRanker(reader, cache))
 
 
 def _tell(result: AdaptResult, out: Path) -> None:
