@@ -2,7 +2,7 @@
 
     python benchmarks/light_rankers.py prepare ../shared/data WORK --data nfcorpus scifact wikiqa trecqa
     python benchmarks/taught.py dl20 ../shared/data WORK
-    python benchmarks/taught.py adapt WORK MINILM [--data dl20 nfcorpus ...] [--minutes 20] [--name taught]
+    python benchmarks/taught.py adapt WORK MINILM [--data dl20 nfcorpus ...] [--steps 2000] [--name taught]
     python benchmarks/taught.py table WORK MINILM [--data ...] [--name taught]
 
 ``dl20`` prepares TREC DL 2020 passages: the given BM25 run is reranked, and grades from 2 up count for AP.
@@ -57,7 +57,7 @@ def adapt(work: Path, teacher: str, chosen: argparse.Namespace) -> None:
             "--out",
             str(out),
         ]
-        command += ["--minutes", str(chosen.minutes), *(chosen.extra or [])]
+        command += ["--steps", str(chosen.steps), *(chosen.extra or [])]
         command += [
             "--test-queries",
             str(own / "test.queries.jsonl"),
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("first", type=Path)
     parser.add_argument("second")
     parser.add_argument("--data", nargs="+", default=DATA, choices=DATA)
-    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--steps", type=int, default=2000, help="Minutes would depend on the machine's load.")
     parser.add_argument("--name", default="taught")
     parser.add_argument("--extra", nargs=argparse.REMAINDER, help="Further options of rankhouse adapt.")
     chosen = parser.parse_args()
