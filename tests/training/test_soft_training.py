@@ -203,14 +203,19 @@ def test_scores_of_a_pairs_file_are_learned_and_resume(toy, fresh, tmp_path):
         )
 
 
-def test_scores_on_two_scales_are_refused_with_the_line(tmp_path):
+def test_scores_on_two_scales_are_refused_with_the_line_where_they_are_learned(tmp_path):
     line = {"query_id": "q", "query": "a", "doc_id": "d", "passage": 0, "text": "b", "label": 1, "score": 0.5}
-    records = [line | {"scale": "logit"}, line | {"doc_id": "e", "scale": "score"}]
+    records = [line | {"scale": "logit"}, line | {"doc_id": "e", "scale": "score", "label": 0}]
     (tmp_path / "p").write_text("".join(json.dumps(one) + "\n" for one in records))
-    with pytest.raises(
-        BadData, match='p, line 2: the score is on the scale "score", those before on "logit"'
-    ):
-        from_pairs(tmp_path / "p")
+    examples = from_pairs(tmp_path / "p")
+    labels = settings("tk")
+    assert batches_for(examples, shape_of("contrasts", labels), labels).per_epoch == 1
+    refused = 'p, line 2: the score is on the scale "score", those before on "logit"'
+    with pytest.raises(BadData, match=refused):
+        lists(examples)
+    denoising = settings("tk", denoise="margin(0.1)")
+    with pytest.raises(BadData, match=refused):
+        batches_for(examples, shape_of("contrasts", denoising), denoising)
 
 
 def test_judgements_are_mixed_in_by_weight(toy, fresh):

@@ -89,6 +89,7 @@ def _scores(examples: Examples) -> FloatArray:
             "false negatives are found by a teacher's scores, and there are none; give a teacher, or pairs "
             "with scores as  rankhouse label --scores  writes them"
         )
+    examples.check_scale()
     n = len(examples)
     scores = np.full(n, np.nan, np.float32) if examples.score is None else examples.score.copy()
     if examples.teacher is None:

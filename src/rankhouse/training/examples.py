@@ -45,6 +45,7 @@ class Examples:
         score: (n,) float32, what a teacher gave each pair, NaN where it was not asked; None where none was.
         scale: The scale of the scores.
         teacher: Who scores, during the training, the pairs that have no score yet.
+        two_scales: Where the scores turned out to be on two scales; "": they are on one.
     """
 
     queries: tuple[Query, ...]
@@ -57,6 +58,7 @@ class Examples:
     score: FloatArray | None = None
     scale: str = ""
     teacher: Ranker | None = None
+    two_scales: str = ""
 
     def __len__(self) -> int:
         return len(self.query)
@@ -79,7 +81,20 @@ class Examples:
             None if self.score is None else self.score[rows],
             self.scale,
             self.teacher,
+            self.two_scales,
         )
+
+    def check_scale(self) -> None:
+        """Make sure that the scores can be learned from together; labels can be, whatever the scores.
+
+        Raises:
+            BadData: They are on two scales.
+        """
+        if self.two_scales:
+            raise BadData(
+                f"{self.two_scales}: they cannot be learned from together; label all pairs with the same "
+                "teachers"
+            )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -156,6 +171,7 @@ def from_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
         files,
         scores.column(order),
         scores.scale or RAW[0],
+        two_scales=scores.conflict,
     )
 
 
@@ -166,10 +182,10 @@ def _label(label: int, relevant_from: int) -> int:
 
 
 class _Scores:
-    """The scores of a file's lines, all on one scale."""
+    """The scores of a file's lines, and whether all are on one scale."""
 
     def __init__(self) -> None:
-        self._values, self.scale = array("f"), ""
+        self._values, self.scale, self.conflict = array("f"), "", ""
         self._any = False
 
     def add(self, record: LabelledPair, path: Path, line: int) -> None:
@@ -177,12 +193,11 @@ class _Scores:
         if record.score is None:
             return
         if self._any and record.scale != self.scale:
-            raise BadData(
-                f'the score is on the scale "{record.scale}", those before on "{self.scale}": they cannot be '
-                "learned from together; label all pairs with the same teachers",
-                path,
-                line,
+            self.conflict = self.conflict or (
+                f'{path}, line {line}: the score is on the scale "{record.scale}", those before on '
+                f'"{self.scale}"'
             )
+            return
         self.scale, self._any = record.scale, True
 
     def column(self, order: IntArray) -> FloatArray | None:

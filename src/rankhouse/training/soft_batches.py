@@ -51,6 +51,7 @@ class SoftBatches:
     without_relevant = without_negatives = false_negatives = negatives = 0
 
     def __init__(self, examples: Examples, shape: Shape, loss: SoftLoss) -> None:
+        examples.check_scale()
         teacher = examples.teacher
         self.examples, self._teacher = examples, teacher
         self.size = 1 if loss.least == 1 else max(2, 1 + shape.count)
