@@ -80,9 +80,9 @@ def questions(
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / COUNTS).exists():
         _make(index, teacher, people, avoid, folder, how)
-    queries = read_queries(folder / QUERIES)
+    show("reading the questions")
+    queries, candidates = read_queries(folder / QUERIES), read_run(folder / CANDIDATES)
     asked = _with_vectors(index, teacher, queries, folder / VECTORS, show)
-    candidates = read_run(folder / CANDIDATES)
     return Questions(queries, read_qrels(folder / OWN), read_run(folder / FIRST), candidates, asked)
 
 
