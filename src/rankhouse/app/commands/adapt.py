@@ -10,7 +10,18 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.given import idle, read_change
-from rankhouse.app.options import COUNT, FINITE, FROM_ZERO, PATH, SEED, as_json
+from rankhouse.app.options import (
+    COUNT,
+    FINITE,
+    FROM_ZERO,
+    GROWING_FOLDER,
+    LOCAL,
+    PATH,
+    SEED,
+    SOURCE,
+    FileCommand,
+    as_json,
+)
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
@@ -27,26 +38,39 @@ if TYPE_CHECKING:
 
 @click.command(
     "adapt",
+    cls=FileCommand,
     epilog="Example:  rankhouse adapt --index my.index --ranker tk --teacher 'biencoder(\"DIR\")' "
     "--minutes 20 --out mine && rankhouse rerank --ranker mine ...",
 )
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
 @click.option(
-    "--ranker", default="tk", show_default=True, help="The pupil: tk, knrm, or a design, a checkpoint."
+    "--ranker",
+    type=SOURCE,
+    default="tk",
+    show_default=True,
+    help="The pupil: tk, knrm, or a design, a checkpoint.",
 )
-@click.option("--teacher", required=True, help='Whose scores are learned: biencoder("DIR"), a folder ...')
-@click.option("--queries", help="Questions of people, without judgements, to be learned from as well.")
-@click.option("--test-queries", help="Judged questions to measure by; they are not learned from.")
+@click.option(
+    "--teacher", type=SOURCE, required=True, help='Whose scores are learned: biencoder("DIR"), a folder ...'
+)
+@click.option(
+    "--queries", type=SOURCE, help="Questions of people, without judgements, to be learned from as well."
+)
+@click.option(
+    "--test-queries", type=SOURCE, help="Judged questions to measure by; they are not learned from."
+)
 @click.option("--test-qrels", type=PATH, help="Their judgements.")
 @click.option("--minutes", type=FINITE, default=0.0, help="How long all of it may take.")
 @click.option("--steps", type=FROM_ZERO, default=0, help="Of the training.  [default: 3000, or by --minutes]")
 @click.option("--questions", type=COUNT, default=100_000, show_default=True, help="Most pseudo-queries.")
 @click.option("--kinds", default="", help="Kinds of pseudo-queries: title,heading,first,span,question ...")
 @click.option("--depth", type=COUNT, default=100, show_default=True, help="Documents to be reranked.")
-@click.option("--cache", type=PATH, help="Keep the scores of a teacher that has no vectors in this folder.")
+@click.option("--cache", type=LOCAL, help="Keep the scores of a teacher that has no vectors in this folder.")
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting of the training.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of all that is drawn.")
-@click.option("--out", type=PATH, required=True, help="The folder to make; given again, goes on from there.")
+@click.option(
+    "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
+)
 @as_json
 def command(
     index_path: Path,

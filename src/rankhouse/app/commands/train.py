@@ -13,6 +13,7 @@ from rankhouse.app.given import idle, with_changes
 from rankhouse.app.options import (
     COUNT,
     GROWING_FOLDER,
+    LOCAL,
     PATH,
     SEED,
     SOURCE,
@@ -52,9 +53,11 @@ if TYPE_CHECKING:
 @click.option(
     "--pairs", type=PATH, multiple=True, help="Labelled pairs instead, as rankhouse label writes them."
 )
-@click.option("--teacher", help="A ranker whose scores are learned; then --queries and --run will do.")
+@click.option(
+    "--teacher", type=SOURCE, help="A ranker whose scores are learned; then --queries and --run will do."
+)
 @click.option("--loss", help="On scores: margin-mse, listwise-kl, pointwise.  [with --teacher: margin-mse]")
-@click.option("--cache", type=PATH, help="Keep the teacher's scores in this folder.")
+@click.option("--cache", type=LOCAL, help="Keep the teacher's scores in this folder.")
 @relevant_from
 @click.option("--valid-queries", type=SOURCE, help="Validation queries.")
 @click.option("--valid-qrels", type=PATH, help="Their judgements.")
