@@ -19,6 +19,8 @@ COMMANDS = {
     "index": ("index", "Build an index from a corpus, or add to one."),
     "search": ("search", "Rank an index's documents for queries."),
     "encode": ("encode", "Write document vectors into an index."),
+    "push": ("push", "Push an index into a vector store or search engine."),
+    "pull": ("pull", "Pull a run from a vector store or search engine."),
     "rerank": ("rerank", "Rerank a run with a neural ranker."),
     "label": ("label", "Label pairs by judgements and teachers."),
     "merge": ("merge", "Join parts that --shard made into one whole."),

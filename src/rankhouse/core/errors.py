@@ -8,6 +8,7 @@ RankhouseError
 ├── BadIndex          an index folder that is damaged, foreign, half-written or of another version
 ├── BadModel          a model folder or checkpoint that cannot be used
 ├── MissingExtra      a feature whose optional packages are not installed
+├── StoreFailed       a database or search engine that cannot be reached, or refuses
 └── OutputFailed      the result could not be written (no permission, disk full)
 
 RankhouseWarning      work goes on, but the user should know
@@ -88,6 +89,10 @@ class MissingExtra(RankhouseError, ImportError):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f'{feature} needs optional packages: run  pip install "rankhouse[{extra}]"')
+
+
+class StoreFailed(RankhouseError):
+    """A database or search engine that cannot be reached, or refuses what it was asked."""
 
 
 class OutputFailed(RankhouseError, OSError):

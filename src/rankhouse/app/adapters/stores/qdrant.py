@@ -1,0 +1,248 @@
+"""Qdrant: a server, a folder, or memory, through qdrant-client (extra ``qdrant``).
+
+Every record is a point; its UUID is made from the document's id, which stands in the payload. Impacts are a
+sparse vector, compared by the dot product. The collection's metadata says what it holds (servers from 1.16 on).
+The client runs without a server too, in memory or on a folder, comparing everything with everything: for tests
+and small collections.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rankhouse.app.adapters.stores.store import (
+    CONTENTS,
+    Contents,
+    Hits,
+    Record,
+    Structure,
+    cannot,
+    check_name,
+    explained,
+    library,
+    read_contents,
+    sparse,
+    uuid_of,
+    without_user,
+)
+from rankhouse.core.errors import StoreFailed, WrongUse
+from rankhouse.core.nouns import Document, FloatArray
+
+IMPACTS: Final = "impacts"
+NAME_PATTERN: Final = r'[^/\\<>:"|?*\x00-\x1f]{1,255}'
+NAME_RULE: Final = "a collection's name has 1 to 255 characters, none of them / or the like"
+_DISTANCES: Final = {"dot": "DOT", "cosine": "DOT", "l2": "EUCLID"}  # our cosine vectors have length 1
+
+
+class Qdrant:
+    """A collection of Qdrant.
+
+    Args:
+        where: The server's address, a folder, or ":memory:"; a key is read from QDRANT_API_KEY.
+        collection: Its name.
+        key: Field of the payload that holds the document's id; "" for the point's own id.
+        title: Field of the title.
+        text: Field of the text.
+        vector: Name of the vector; "" for the one without a name.
+        vectors: "exact", or "hnsw" for Qdrant's approximate structure.
+    """
+
+    holds = frozenset({"vectors", "impacts"})
+    hashed, weighs = True, False
+    batch, batch_bytes, most = 256, 8 << 20, 1 << 17
+
+    def __init__(
+        self,
+        where: str,
+        collection: str,
+        key: str = "id",
+        title: str = "title",
+        text: str = "text",
+        vector: str = "vector",
+        vectors: Structure = "exact",
+    ) -> None:
+        where = without_user(where, "put the key into QDRANT_API_KEY")
+        check_name("qdrant", "collection", collection, NAME_PATTERN, NAME_RULE)
+        qdrant = library("qdrant_client", "qdrant", "qdrant")
+        self._models: Any = qdrant.models
+        self.name, self._collection, self.structure = f"qdrant {where}, collection {collection}", collection, vectors
+        self._key, self._title, self._text, self._vector = key, title, text, vector
+        self._is_server = where.startswith(("http://", "https://"))
+        with self._explained():
+            if self._is_server:
+                secret = os.environ.get("QDRANT_API_KEY") or None
+                options: dict[str, Any] = {"api_key": secret, "timeout": 120, "check_compatibility": False}
+                self._client: Any = qdrant.QdrantClient(url=where, **options)
+            elif where == ":memory:":
+                self._client = qdrant.QdrantClient(":memory:")
+            else:
+                self._client = qdrant.QdrantClient(path=where)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        http = library("qdrant_client.http.exceptions", "qdrant", "qdrant")
+        faults = (http.ApiException, ValueError, RuntimeError, OSError)  # the last three: the client without a server
+        with explained(self.name, *faults), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # "local mode is not recommended for collections with ..."
+            yield
+
+    def exists(self) -> bool:
+        """Return whether there is such a collection."""
+        with self._explained():
+            return bool(self._client.collection_exists(self._collection))
+
+    def _config(self) -> Any:  # noqa: ANN401 - the client's model
+        with self._explained():
+            return self._client.get_collection(self._collection).config
+
+    def contents(self) -> Contents | None:
+        """Return what the collection's metadata say."""
+        metadata = getattr(self._config(), "metadata", None) or {}
+        return read_contents(metadata.get(CONTENTS), self.name)
+
+    def count(self) -> int:
+        """Count the points."""
+        with self._explained():
+            return int(self._client.count(self._collection, exact=True).count)
+
+    def dimension(self) -> int:
+        """Return the size of the vector that is searched."""
+        params = self._config().params.vectors
+        one = params.get(self._vector) if isinstance(params, dict) else params
+        if one is None:
+            there = ", ".join(params) if isinstance(params, dict) else ""
+            raise WrongUse(f'{self.name}: has no vector "{self._vector}"; there are: {there or "none"}')
+        return int(one.size)
+
+    def create(self, contents: Contents) -> None:
+        """Make the collection."""
+        models, vectors = self._models, dict[str, Any]()
+        if contents.dimension:
+            exact = models.HnswConfigDiff(m=0) if contents.structure == "exact" else None
+            distance = getattr(models.Distance, _DISTANCES[contents.similarity])
+            vectors["vector"] = models.VectorParams(
+                size=contents.dimension, distance=distance, hnsw_config=exact
+            )
+        if not vectors and not contents.impacts:
+            raise cannot(self, "keeps nothing without vectors or impacts", "add --impacts or --vectors")
+        impacts = {IMPACTS: models.SparseVectorParams()} if contents.impacts else None
+        with self._explained():
+            self._client.create_collection(
+                self._collection,
+                vectors_config=vectors,
+                sparse_vectors_config=impacts,
+                metadata={CONTENTS: contents.to_json()},
+            )
+        if self.contents() is None:
+            self.drop()
+            raise StoreFailed(f"{self.name}: the server keeps no metadata of collections; Qdrant 1.16 or later does")
+
+    def drop(self) -> None:
+        """Remove the collection."""
+        with self._explained():
+            self._client.delete_collection(self._collection)
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Write points; those of the same ids are replaced."""
+        with self._explained():
+            self._client.upsert(self._collection, points=[self._point(record) for record in records], wait=True)
+
+    def _point(self, record: Record) -> Any:  # noqa: ANN401 - the client's model
+        vectors: dict[str, Any] = {}
+        if record.vector is not None:
+            vectors["vector"] = record.vector.tolist()
+        if record.impacts:
+            weights = sparse(record.impacts)
+            vectors[IMPACTS] = self._models.SparseVector(indices=list(weights), values=list(weights.values()))
+        payload: dict[str, Any] = {"id": record.doc_id}
+        if record.passage == 0:
+            payload |= {"title": record.title, "text": record.text}
+        return self._models.PointStruct(id=uuid_of(record.key), vector=vectors, payload=payload)
+
+    def finish(self) -> None:
+        """Nothing is left to be done: writes waited until they were there."""
+
+    def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
+        """Find the nearest points. Args: as in :meth:`Store.nearest`."""
+        del similarity  # the collection has its own
+        exact = self._models.SearchParams(exact=self.structure == "exact")
+        hits = self._query(vector.tolist(), self._vector or None, k, exact)
+        if self._distance() == "Euclid":
+            return [(doc_id, -(score**2)) for doc_id, score in hits]
+        return [(doc_id, -score) for doc_id, score in hits] if self._distance() == "Manhattan" else hits
+
+    def _distance(self) -> str:
+        if not hasattr(self, "_known"):
+            params = self._config().params.vectors
+            one = params.get(self._vector) if isinstance(params, dict) else params
+            self._known = str(one.distance.value) if one is not None else ""
+        return self._known
+
+    def match(self, weights: Mapping[str, float], k: int) -> Hits:
+        """Find points by their impacts. Args: as in :meth:`Store.match`."""
+        query = sparse(weights)
+        if not query:
+            return []
+        vector = self._models.SparseVector(indices=list(query), values=list(query.values()))
+        return self._query(vector, IMPACTS, k, None)
+
+    def _query(self, vector: object, using: str | None, k: int, params: object) -> Hits:
+        fields = [self._key] if self._key else False
+        with self._explained():
+            points = self._client.query_points(
+                self._collection, query=vector, using=using, limit=k, with_payload=fields, search_params=params
+            ).points
+        return [(self._id_of(point), float(point.score)) for point in points]
+
+    def _id_of(self, point: Any) -> str:  # noqa: ANN401 - the client's model
+        if not self._key:
+            return str(point.id)
+        value = (point.payload or {}).get(self._key)
+        if value is None:
+            raise WrongUse(
+                f'{self.name}: the point {point.id} has no field "{self._key}" for its id; name the field, as in  '
+                'key="doc_id", or  key=""  for the points\' own ids'
+            )
+        return str(value)
+
+    def search_text(self, text: str, k: int) -> Hits:
+        """Refuse: Qdrant filters by texts, but does not rank by them. Args: as in :meth:`Store.search_text`."""
+        raise cannot(self, f"has no text search that ranks (asked for {k} for {text[:40]!r})", "push impacts")
+
+    def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
+        """Read documents: by their points' ids, or by the field that holds the ids."""
+        fields = [name for name in (self._key, self._title, self._text) if name]
+        with self._explained():
+            if not self._key or self._is_own():
+                ids = [uuid_of(f"0/{d}") if self._key else _point_id(d) for d in doc_ids]
+                points = self._client.retrieve(self._collection, ids=ids, with_payload=fields)
+            else:
+                models = self._models
+                match = models.FieldCondition(key=self._key, match=models.MatchAny(any=list(doc_ids)))
+                points, _ = self._client.scroll(
+                    self._collection,
+                    scroll_filter=models.Filter(must=[match]),
+                    limit=100 * len(doc_ids),
+                    with_payload=fields,
+                )
+        seen: set[str] = set()
+        for point in points:
+            payload, doc_id = point.payload or {}, self._id_of(point)
+            if doc_id not in seen and (self._text not in fields or self._text in payload):
+                seen.add(doc_id)
+                yield Document(doc_id, str(payload.get(self._text) or ""), str(payload.get(self._title) or ""))
+
+    def _is_own(self) -> bool:
+        return self.contents() is not None
+
+    def close(self) -> None:
+        """Close the client, and let go of the folder."""
+        self._client.close()
+
+
+def _point_id(doc_id: str) -> int | str:
+    return int(doc_id) if doc_id.isdecimal() else doc_id
