@@ -32,18 +32,26 @@ from rankhouse.index.index import Index
 @click.command(
     "pull",
     cls=FileCommand,
-    epilog="Example:  rankhouse pull --from 'qdrant(\"http://localhost:6333\", collection=\"papers\")' "
+    epilog='Example:  rankhouse pull --from \'qdrant("http://localhost:6333", collection="papers")\' '
     "--queries q.tsv --out first.run",
 )
-@click.option("--from", "store", required=True, help='qdrant(URL, collection=NAME), lancedb(...), milvus(...) ...')
+@click.option(
+    "--from", "store", required=True, help="qdrant(URL, collection=NAME), lancedb(...), milvus(...) ..."
+)
 @click.option("--queries", required=True, help="Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.")
 @click.option("--field", default="", help="Which text of the queries, where they have several.")
 @click.option("--model", default="impacts", show_default=True,
               help="impacts (as pushed), text (the store's own search) or dense(RANKER).")  # fmt: skip
-@click.option("--feedback", default="", help='With impacts: "rm3(terms=10, docs=10, weight=0.5)"; needs --index.')
-@click.option("--index", "index_path", type=PATH, help="The index that was pushed; feedback reads its documents.")
+@click.option(
+    "--feedback", default="", help='With impacts: "rm3(terms=10, docs=10, weight=0.5)"; needs --index.'
+)
+@click.option(
+    "--index", "index_path", type=PATH, help="The index that was pushed; feedback reads its documents."
+)
 @click.option("-k", type=COUNT, default=1000, show_default=True, help="Documents a query.")
-@click.option("--documents", type=OUTPUT_FILE, help="Also write the run's documents, as JSON lines to be indexed.")
+@click.option(
+    "--documents", type=OUTPUT_FILE, help="Also write the run's documents, as JSON lines to be indexed."
+)
 @click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
 @computing
@@ -66,8 +74,8 @@ def command(
 ) -> None:
     """Pull a run from a store: by impacts that were pushed, by vectors, or by the store's own text search.
 
-    The store need not have been filled by rankhouse: name the fields that hold ids, titles, texts and vectors in
-    its notation, as in  qdrant(URL, collection="c", key="doc_id", text="body", vector="minilm").
+    The store need not have been filled by rankhouse: name the fields that hold ids, titles, texts and vectors
+    in its notation, as in  qdrant(URL, collection="c", key="doc_id", text="body", vector="minilm").
     """
     asked = read_queries(queries, field=field)
     started = time.perf_counter()

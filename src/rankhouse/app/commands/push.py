@@ -17,11 +17,13 @@ from rankhouse.index.index import Index
 
 @click.command(
     "push",
-    epilog="Example:  rankhouse push --index my.index --to 'qdrant(\"http://localhost:6333\", "
+    epilog='Example:  rankhouse push --index my.index --to \'qdrant("http://localhost:6333", '
     'collection="papers")\' --impacts "bm25(k1=0.9, b=0.4)" --vectors default',
 )
 @click.option("--index", "index_path", type=PATH, required=True, help="The index folder.")
-@click.option("--to", "store", required=True, help='qdrant(URL, collection=NAME), lancedb(...), milvus(...) ...')
+@click.option(
+    "--to", "store", required=True, help="qdrant(URL, collection=NAME), lancedb(...), milvus(...) ..."
+)
 @click.option("--impacts", default="", help='Also posting weights of "bm25(k1=0.9, b=0.4)", ql or jm.')
 @click.option("--vectors", default="", help='Also vectors that encode stored under this name: "default".')
 @click.option("--texts/--no-texts", default=True, help="Titles and texts too.  [default: with them]")
@@ -32,8 +34,8 @@ def command(
 ) -> None:
     """Push an index into a store that you run: documents, vectors, and a retrieval model as sparse vectors.
 
-    Pushing again changes nothing; after a kill it goes on where it was. A collection that holds something else
-    is left alone unless --overwrite is given. Keys and passwords are read from the environment.
+    Pushing again changes nothing; after a kill it goes on where it was. A collection that holds something
+    else is left alone unless --overwrite is given. Keys and passwords are read from the environment.
     """
     index = Index.open(index_path)
     options = PushOptions(impacts, vectors, texts, overwrite)

@@ -34,8 +34,8 @@ def impact_model(text: str) -> Weighting:
     model = notation.make(text, WEIGHTINGS, "model")
     if model.prior is not None:
         raise WrongUse(
-            f"{text}: gives every document a share for its length however many terms match, which is no sum of "
-            "posting weight times query weight; take bm25, ql (Lucene's form) or jm"
+            f"{text}: gives every document a share for its length however many terms match, which is no sum "
+            "of posting weight times query weight; take bm25, ql (Lucene's form) or jm"
         )
     return model
 

@@ -14,19 +14,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 
-from rankhouse.app.adapters.stores.store import (
-    CONTENTS,
-    Contents,
-    Hits,
-    Record,
-    Structure,
-    cannot,
-    check_name,
-    explained,
-    library,
-    read_contents,
-    without_user,
-)
+from rankhouse.app.adapters.stores.clients import cannot, check_name, explained, library, without_user
+from rankhouse.app.adapters.stores.store import CONTENTS, Contents, Hits, Record, Structure, read_contents
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 
@@ -82,6 +71,7 @@ class LanceDB:
 
     def exists(self) -> bool:
         """Return whether there is such a table."""
+        self._is_new = False  # what is there already may hold the same keys
         if self._table is None:
             with self._explained():
                 try:
@@ -107,7 +97,9 @@ class LanceDB:
         schema = self._table.schema
         place = schema.get_field_index(self._vector)
         if place < 0:
-            raise WrongUse(f'{self.name}: has no column "{self._vector}"; there are: {", ".join(schema.names)}')
+            raise WrongUse(
+                f'{self.name}: has no column "{self._vector}"; there are: {", ".join(schema.names)}'
+            )
         return int(getattr(schema.field(place).type, "list_size", 0))
 
     def create(self, contents: Contents) -> None:
@@ -160,7 +152,12 @@ class LanceDB:
             if contents is not None and contents.texts:
                 for column in {"title", "text"} - built:
                     self._table.create_index(column, config=indexes.FTS())
-            if contents is not None and contents.structure == "hnsw" and contents.dimension and "vector" not in built:
+            if (
+                contents is not None
+                and contents.structure == "hnsw"
+                and contents.dimension
+                and "vector" not in built
+            ):
                 lists = max(1, math.ceil(self.count() / _PARTITION))
                 metric = "l2" if contents.similarity == "l2" else "dot"
                 config = indexes.HnswSq(distance_type=metric, num_partitions=lists)
@@ -185,7 +182,9 @@ class LanceDB:
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
         """Refuse: there are no sparse vectors. Args: as in :meth:`Store.match`."""
-        raise cannot(self, f"holds no impacts (asked for {k} for {len(weights)} terms)", "ask it by --model text")
+        raise cannot(
+            self, f"holds no impacts (asked for {k} for {len(weights)} terms)", "ask it by --model text"
+        )
 
     def search_text(self, text: str, k: int) -> Hits:
         """Search titles and texts by LanceDB's own BM25. Args: as in :meth:`Store.search_text`."""
@@ -193,7 +192,12 @@ class LanceDB:
         columns = [name for name in (self._title, self._text) if name in self._table.schema.names]
         with self._explained():
             question = queries.MultiMatchQuery(text, columns)
-            rows = self._table.search(question, query_type="fts").limit(k).select([self._key, "_score"]).to_arrow()
+            rows = (
+                self._table.search(question, query_type="fts")
+                .limit(k)
+                .select([self._key, "_score"])
+                .to_arrow()
+            )
         return list(zip(map(str, rows[self._key].to_pylist()), rows["_score"].to_pylist(), strict=True))
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
@@ -203,7 +207,14 @@ class LanceDB:
         quoted = ", ".join("'" + doc_id.replace("'", "''") + "'" for doc_id in doc_ids)
         where = f"`{self._key}` IN ({quoted})" + (" AND passage = 0" if self.contents() is not None else "")
         with self._explained():
-            rows = self._table.search().where(where).limit(100 * len(doc_ids)).select(columns).to_arrow().to_pylist()
+            rows = (
+                self._table.search()
+                .where(where)
+                .limit(100 * len(doc_ids))
+                .select(columns)
+                .to_arrow()
+                .to_pylist()
+            )
         seen: set[str] = set()
         for row in rows:
             if (doc_id := str(row[self._key])) not in seen:

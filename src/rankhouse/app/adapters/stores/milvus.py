@@ -8,29 +8,24 @@ text holds at most 65,535 bytes.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from rankhouse.app.adapters.stores.impacts import NOTHING
-from rankhouse.app.adapters.stores.store import (
-    CONTENTS,
-    DIMENSIONS,
-    Contents,
-    Hits,
-    Record,
-    Structure,
+from rankhouse.app.adapters.stores.clients import (
     cannot,
     check_name,
     explained,
     library,
-    read_contents,
-    sparse,
     too_long,
     without_user,
 )
+from rankhouse.app.adapters.stores.impacts import NOTHING
+from rankhouse.app.adapters.stores.records import DIMENSIONS, sparse
+from rankhouse.app.adapters.stores.store import CONTENTS, Contents, Hits, Record, Structure, read_contents
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 
@@ -70,7 +65,11 @@ class Milvus:
         rule = "a collection's name has letters, digits and _, and does not begin with a digit"
         check_name("milvus", "collection", collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", rule)
         self._milvus: Any = library("pymilvus", "milvus", "milvus")
-        self.name, self._collection, self.structure = f"milvus {where}, collection {collection}", collection, vectors
+        self.name, self._collection, self.structure = (
+            f"milvus {where}, collection {collection}",
+            collection,
+            vectors,
+        )
         self._key, self._title, self._text, self._vector = key, title, text, vector
         self._known: Contents | None = None
         options: dict[str, Any] = {}
@@ -113,7 +112,9 @@ class Milvus:
         """Count the records."""
         with self._explained():
             self._client.load_collection(self._collection)
-            return int(self._client.query(self._collection, filter="", output_fields=["count(*)"])[0]["count(*)"])
+            return int(
+                self._client.query(self._collection, filter="", output_fields=["count(*)"])[0]["count(*)"]
+            )
 
     def dimension(self) -> int:
         """Return the size of the vectors that are searched."""
@@ -229,11 +230,11 @@ class Milvus:
         own = self._known or self.contents()
         described = [field["name"] for field in self._described()["fields"]]
         fields = [name for name in (self._key, self._title, self._text) if name in described]
-        what: dict[str, Any] = {"filter": f"{self._key} in {{ids}}", "filter_params": {"ids": list(doc_ids)}}
-        if own:
-            what = {"ids": [f"0/{doc_id}" for doc_id in doc_ids]}
+        field, values = ("key", [f"0/{doc_id}" for doc_id in doc_ids]) if own else (self._key, list(doc_ids))
+        # As JSON: the client's own way of writing a list of texts trips over backslashes.
+        where = f"{field} in {json.dumps(values, ensure_ascii=False)}"
         with self._explained():
-            rows = self._client.query(self._collection, output_fields=fields, **what)
+            rows = self._client.query(self._collection, filter=where, output_fields=fields)
         seen: set[str] = set()
         for row in rows:
             if (doc_id := str(row[self._key])) not in seen:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rankhouse.app.adapters.stores.clients import masked
 from rankhouse.app.adapters.stores.lancedb import LanceDB
 from rankhouse.app.adapters.stores.milvus import Milvus
 from rankhouse.app.adapters.stores.postgres import Postgres
 from rankhouse.app.adapters.stores.qdrant import Qdrant
 from rankhouse.app.adapters.stores.qdrant_edge import QdrantEdge
-from rankhouse.app.adapters.stores.store import Store, masked
+from rankhouse.app.adapters.stores.store import Store
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 
-STORES: dict[str, Callable[..., Store]] = {"qdrant": Qdrant, "qdrant_edge": QdrantEdge, "lancedb": LanceDB, "milvus": Milvus, "postgres": Postgres}
+STORES: dict[str, Callable[..., Store]] = {
+    "qdrant": Qdrant,
+    "qdrant_edge": QdrantEdge,
+    "lancedb": LanceDB,
+    "milvus": Milvus,
+    "postgres": Postgres,
+}
 """Name -> what makes the store; a client library is imported when its store is made."""
 
 

@@ -1,8 +1,9 @@
 """PostgreSQL with pgvector, by psycopg (extra ``postgres``).
 
 A table has a row a record; what it holds stands in its comment. Impacts are a table of postings beside it,
-TABLE_postings (term, number, weight), which a query joins with its own terms and sums up: exact, by an ordinary
-B-tree, and without pgvector's limit of 16,000 terms a document. Texts are ranked by PostgreSQL's own ts_rank_cd.
+TABLE_postings (term, number, weight), which a query joins with its own terms and sums up: exact, by an
+ordinary B-tree, and without pgvector's limit of 16,000 terms a document. Texts are ranked by PostgreSQL's own
+ts_rank_cd.
 """
 
 from __future__ import annotations
@@ -11,19 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from rankhouse.app.adapters.stores.store import (
-    Contents,
-    Hits,
-    Record,
-    Structure,
+from rankhouse.app.adapters.stores.clients import (
     check_name,
     explained,
     library,
     masked,
-    read_contents,
     too_long,
     without_user,
 )
+from rankhouse.app.adapters.stores.store import Contents, Hits, Record, Structure, read_contents
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 
@@ -38,8 +35,8 @@ class Postgres:
     """A table of PostgreSQL.
 
     Args:
-        where: "postgresql://host/database", "host=... dbname=...", or "" for what the PG... variables say; the
-            password comes from PGPASSWORD or ~/.pgpass.
+        where: "postgresql://host/database", "host=... dbname=...", or "" for what the PG... variables say;
+            the password comes from PGPASSWORD or ~/.pgpass.
         table: Its name, with its schema or without.
         key: Column of the document ids.
         title: Column of the titles.
@@ -111,7 +108,9 @@ class Postgres:
 
     def contents(self) -> Contents | None:
         """Return what the table's comment says."""
-        said = self._run("SELECT obj_description(to_regclass(%s), 'pg_class')", [self._regclass()]).fetchone()[0]
+        said = self._run(
+            "SELECT obj_description(to_regclass(%s), 'pg_class')", [self._regclass()]
+        ).fetchone()[0]
         self._known = read_contents(said if said and said.startswith("{") else None, self.name)
         return self._known
 
@@ -124,7 +123,9 @@ class Postgres:
         query = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s"
         found = self._run(query, [self._regclass(), self._columns["vector"]]).fetchone()
         if found is None:
-            raise WrongUse(f'{self.name}: has no column "{self._columns["vector"]}"; name it, as in  vector="..."')
+            raise WrongUse(
+                f'{self.name}: has no column "{self._columns["vector"]}"; name it, as in  vector="..."'
+            )
         return max(0, int(found[0]))
 
     def create(self, contents: Contents) -> None:
@@ -134,7 +135,9 @@ class Postgres:
             try:
                 self._run("CREATE EXTENSION IF NOT EXISTS vector")
             except StoreFailed as error:
-                raise StoreFailed(f"{error}; pgvector has to be installed there, and enabled by its owner") from None
+                raise StoreFailed(
+                    f"{error}; pgvector has to be installed there, and enabled by its owner"
+                ) from None
             column = sql.SQL(", vector vector({})").format(sql.Literal(contents.dimension))
         with self._explained(), self._connection.transaction():
             self._run(
@@ -144,8 +147,8 @@ class Postgres:
             )
             if contents.impacts:
                 self._run(
-                    "CREATE TABLE {postings} (term text, number bigint, weight real, PRIMARY KEY (term, number) "
-                    "INCLUDE (weight))"
+                    "CREATE TABLE {postings} (term text, number bigint, weight real, PRIMARY KEY (term, "
+                    "number) INCLUDE (weight))"
                 )
                 self._run("CREATE INDEX ON {postings} (number)")
                 self._run("CREATE INDEX ON {t} (number)")
@@ -167,18 +170,24 @@ class Postgres:
         numbers = [record.number for record in records if record.passage == 0]
         with self._explained(), self._connection.transaction():
             self._run(
-                "DELETE FROM {t} USING unnest(%s::text[], %s::int[]) AS new(i, p) WHERE id = i AND passage = p",
+                "DELETE FROM {t} USING unnest(%s::text[], %s::int[]) AS new(i, p) WHERE id = i AND passage "
+                "= p",
                 [[record.doc_id for record in records], [record.passage for record in records]],
             )
             more = ", vector" if contents.dimension else ""
-            self._copy(f"COPY {{t}} (id, passage, number, title, text{more}) FROM STDIN", records, _row_of(contents))
+            self._copy(
+                f"COPY {{t}} (id, passage, number, title, text{more}) FROM STDIN", records, _row_of(contents)
+            )
             if contents.impacts:
                 self._run("DELETE FROM {postings} WHERE number = ANY(%s)", [numbers])
                 self._copy("COPY {postings} (term, number, weight) FROM STDIN", records, _postings_of)
 
     def _copy(self, statement: str, records: Sequence[Record], rows: Any) -> None:  # noqa: ANN401 - a function
         names = {"t": self._identifier(), "postings": self._identifier("_postings")}
-        with self._connection.cursor() as cursor, cursor.copy(self._sql.SQL(statement).format(**names)) as copy:
+        with (
+            self._connection.cursor() as cursor,
+            cursor.copy(self._sql.SQL(statement).format(**names)) as copy,
+        ):
             for record in records:
                 for row in rows(record):
                     copy.write_row(row)
@@ -190,8 +199,9 @@ class Postgres:
         name = self._table.rpartition(".")[2]
         if contents.texts:
             self._run(
-                "CREATE INDEX IF NOT EXISTS {name} ON {t} USING gin (" + _LEXEMES + ") WHERE passage = 0",
+                "CREATE INDEX IF NOT EXISTS {name} ON {t} USING gin ({lexemes}) WHERE passage = 0",
                 name=self._sql.Identifier(f"{name}_words"),
+                lexemes=self._lexemes(),
             )
         if contents.structure == "hnsw" and contents.dimension:
             self._run(
@@ -209,61 +219,73 @@ class Postgres:
         own = self._known or self.contents()
         kind = "dot" if similarity == "cosine" and own is not None else similarity
         values = {"q": "[" + ",".join(map(repr, vector.tolist())) + "]", "k": k}
-        distance = "{vector} " + _OPERATORS[kind] + " %(q)s::vector"
         with self._explained(), self._connection.transaction():
             if self.structure == "exact":
                 self._run("SET LOCAL enable_indexscan = off")
             else:
                 self._run(f"SET LOCAL hnsw.ef_search = {min(_HNSW_MOST, max(40, k))}")
                 self._run("SET LOCAL hnsw.iterative_scan = strict_order")
-            statement = f"SELECT {{id}}, {distance} FROM {{t}} WHERE {{vector}} IS NOT NULL ORDER BY {distance} LIMIT %(k)s"
-            rows = self._run(statement, values).fetchall()
-        return [(str(doc_id), -(far**2) if kind == "l2" else 1 - far if kind == "cosine" else -far) for doc_id, far in rows]
+            rows = self._run(
+                "SELECT {id}, {vector} {far} %(q)s::vector FROM {t} WHERE {vector} IS NOT NULL "
+                "ORDER BY {vector} {far} %(q)s::vector LIMIT %(k)s",
+                values,
+                far=self._sql.SQL(_OPERATORS[kind]),
+            ).fetchall()
+        return [
+            (str(doc_id), -(far**2) if kind == "l2" else 1 - far if kind == "cosine" else -far)
+            for doc_id, far in rows
+        ]
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
         """Sum the postings of the query's terms. Args: as in :meth:`Store.match`."""
         rows = self._run(
             "WITH best AS (SELECT number, sum(weight::float8 * boost)::float4 AS score FROM {postings} "
             "JOIN unnest(%s::text[], %s::float8[]) AS query(word, boost) ON term = word GROUP BY number) "
-            'SELECT id, score FROM best JOIN {t} USING (number) WHERE passage = 0 ORDER BY score DESC, id COLLATE "C" '
-            "LIMIT %s",
+            "SELECT id, score FROM best JOIN {t} USING (number) WHERE passage = 0 "
+            'ORDER BY score DESC, id COLLATE "C" LIMIT %s',
             [list(weights), list(weights.values()), k],
         )
         return [(doc_id, score) for doc_id, score in rows.fetchall()]
 
     def search_text(self, text: str, k: int) -> Hits:
         """Rank by ts_rank_cd the rows that hold any of the words. Args: as in :meth:`Store.search_text`."""
-        own = self._known or self.contents()
-        main = " AND passage = 0" if own is not None else ""
         rows = self._run(
-            "WITH asked AS (SELECT replace(plainto_tsquery('english', %s)::text, '&', '|')::tsquery AS words) "
-            "SELECT {id}, ts_rank_cd(" + _LEXEMES + ", words) AS score FROM {t}, asked WHERE " + _LEXEMES
-            + " @@ words" + main + ' ORDER BY score DESC, {id}::text COLLATE "C" DESC LIMIT %s',
+            "WITH asked AS (SELECT replace(plainto_tsquery('english', %s)::text, '&', '|')::tsquery AS "
+            "words) SELECT {id}, ts_rank_cd({lexemes}, words) AS score FROM {t}, asked WHERE {lexemes} @@ "
+            'words{main} ORDER BY score DESC, {id}::text COLLATE "C" DESC LIMIT %s',
             [text, k],
-        )  # fmt: skip
+            lexemes=self._lexemes(),
+            main=self._main(),
+        )
         return [(str(doc_id), float(score)) for doc_id, score in rows.fetchall()]
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         """Read documents by their ids."""
-        own = self._known or self.contents()
-        main = " AND passage = 0" if own is not None else ""
-        statement = "SELECT {id}::text, {title}, {text} FROM {t} WHERE {id}::text = ANY(%s)"
-        for doc_id, title, text in self._run(statement + main, [list(doc_ids)]).fetchall():
+        statement = "SELECT {id}::text, {title}, {text} FROM {t} WHERE {id}::text = ANY(%s){main}"
+        for doc_id, title, text in self._run(statement, [list(doc_ids)], main=self._main()).fetchall():
             yield Document(doc_id, text or "", title or "")
+
+    def _main(self) -> Any:  # noqa: ANN401 - psycopg's object
+        """Leave out further passages, which have no text, where the table is ours."""
+        own = self._known or self.contents()
+        return self._sql.SQL(" AND passage = 0" if own is not None else "")
+
+    def _lexemes(self) -> Any:  # noqa: ANN401 - psycopg's object
+        sql = self._sql
+        title, text = (sql.Identifier(self._columns[name]) for name in ("title", "text"))
+        whole = sql.SQL("coalesce({}, '') || ' ' || coalesce({}, '')").format(title, text)
+        return sql.SQL("to_tsvector('english', left({}, {}))").format(whole, sql.Literal(_LEXED))
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
 
-_LEXEMES: Final = (
-    "to_tsvector('english', left(coalesce({title}, '') || ' ' || coalesce({text}, ''), " + str(_LEXED) + "))"
-)
-
-
 def _row_of(contents: Contents) -> Any:  # noqa: ANN401 - a function
     def rows(record: Record) -> Iterator[tuple[object, ...]]:
-        title, text = (_storable(record.title), _storable(record.text)) if record.passage == 0 else (None, None)
+        title, text = (
+            (_storable(record.title), _storable(record.text)) if record.passage == 0 else (None, None)
+        )
         row: tuple[object, ...] = (record.doc_id, record.passage, record.number, title, text)
         if contents.dimension:
             vector = record.vector

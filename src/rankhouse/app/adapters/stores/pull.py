@@ -1,10 +1,10 @@
 """Pull: queries to a run, by what a store holds: impacts, vectors, or its own text search.
 
-Equal scores are ordered as in the index's own runs: impacts by document id ascending, as Lucene does, with each
-such score lowered to the next float32; vectors and texts by document id descending, as every Run does. A store
-cuts its list where it pleases among equal scores, so a little more than k is asked for, and more again where
-the k-th score reaches down to the last one that came; where even the most a store gives does not get beyond it,
-a warning says so.
+Equal scores are ordered as in the index's own runs: impacts by document id ascending, as Lucene does, with
+each such score lowered to the next float32; vectors and texts by document id descending, as every Run does. A
+store cuts its list where it pleases among equal scores, so a little more than k is asked for, and more again
+where the k-th score reaches down to the last one that came; where even the most a store gives does not get
+beyond it, a warning says so.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from rankhouse.app.adapters.stores.clients import cannot
 from rankhouse.app.adapters.stores.impacts import ZERO_BELOW
-from rankhouse.app.adapters.stores.store import Contents, Hits, Store, cannot
+from rankhouse.app.adapters.stores.store import Contents, Hits, Store
 from rankhouse.core import notation
 from rankhouse.core.duplicate_ids import by_id
 from rankhouse.core.errors import BadModel, MissingInput, RankhouseWarning, WrongUse, name_few
@@ -136,13 +138,15 @@ def pull_documents(store: Store, run: Run) -> Iterator[Document]:
         some = wanted[start : start + _FETCHED_AT_ONCE]
         documents = {document.id: document for document in store.fetch(some)}
         if missing := [doc_id for doc_id in some if doc_id not in documents]:
-            raise MissingInput(f"{store.name}: has no document {name_few(missing, quoted=True)}, which the run ranks")
+            raise MissingInput(
+                f"{store.name}: has no document {name_few(missing, quoted=True)}, which the run ranks"
+            )
         with_text = with_text or any(document.full_text for document in documents.values())
         yield from (documents[doc_id] for doc_id in some)
     if wanted and not with_text:
         raise MissingInput(
-            f"{store.name}: holds no text of these documents; name the field that does, as in  text='body', or "
-            "push them with texts"
+            f"{store.name}: holds no text of these documents; name the field that does, as in  text='body', "
+            "or push them with texts"
         )
 
 
@@ -190,8 +194,8 @@ def _query_weights(
         )
     if index.fingerprint != contents.source:
         raise WrongUse(
-            f"{store.name}: holds impacts of another index, or of another state of it, than {index.path}; push "
-            "it again with --overwrite"
+            f"{store.name}: holds impacts of another index, or of another state of it, than {index.path}; "
+            "push it again with --overwrite"
         )
     retriever = Retriever(index, LexicalOptions(contents.impacts, feedback))
 
@@ -217,8 +221,8 @@ def _encoded(
             raise BadModel(f"the encoder gave no finite vector for each of {len(some)} queries")
         if dimension and points.shape[1] != dimension:
             raise WrongUse(
-                f"{store.name}: holds vectors of {dimension} numbers, the encoder makes {points.shape[1]}; name "
-                "the encoder that made them"
+                f"{store.name}: holds vectors of {dimension} numbers, the encoder makes {points.shape[1]}; "
+                "name the encoder that made them"
             )
         points = unit_length(points) if encoder.similarity == "cosine" else points
         vectors |= {query.id: point for query, point in zip(some, points, strict=True)}
@@ -234,19 +238,19 @@ def _pull(
     """Ask for each query, and build the run."""
     table, rankings, cut = by_id(queries), dict[str, tuple[list[str], FloatArray]](), list[str]()
     for done, query in enumerate(table.values(), 1):
-        hits, among_ties = ([], False)
+        hits, among_ties = Hits(), False
         if asked is None or query.id in asked:
-            hits, among_ties = _best(lambda n, query=query: ask(query, n), store.most, plan)
+            hits, among_ties = _best(partial(ask, query), store.most, plan)
         if among_ties:
             cut.append(query.id)
         scores = np.array([score for _, score in hits], np.float32)
-        scores[np.abs(scores) < ZERO_BELOW] = 0
         rankings[query.id] = [d for d, _ in hits], strictly_falling(scores) if plan.ascending else scores
         plan.progress(done, len(table))
     if cut:
         warnings.warn(
-            f"{store.name} gives at most {store.most:,} records a query, and for {len(cut)} of {len(table)} queries "
-            f"more had the score at which k={plan.k} cuts; which of them stayed is its choice: {name_few(cut)}",
+            f"{store.name} gives at most {store.most:,} records a query, and for {len(cut)} of {len(table)} "
+            f"queries more had the score at which k={plan.k} cuts; which of them stayed is its choice: "
+            f"{name_few(cut)}",
             RankhouseWarning,
             stacklevel=3,
         )
@@ -258,7 +262,7 @@ def _best(ask: Callable[[int], Hits], most: int, plan: _Plan) -> tuple[Hits, boo
     """Return the best k documents, and whether the store's cut went among those of the k-th score."""
     asked = min(most, plan.k + max(_MORE, plan.k // 10))
     while True:
-        hits = [(doc_id, float(np.float32(score))) for doc_id, score in ask(asked)]
+        hits = [(doc_id, _rounded(score)) for doc_id, score in ask(asked)]
         best: dict[str, float] = {}
         for doc_id, score in hits:
             best[doc_id] = max(score, best.get(doc_id, score))
@@ -269,3 +273,8 @@ def _best(ask: Callable[[int], Hits], most: int, plan: _Plan) -> tuple[Hits, boo
         if all_came or settled or asked >= most:
             return ordered[: plan.k], not (all_came or settled)
         asked = min(most, 4 * asked)
+
+
+def _rounded(score: float) -> float:
+    """Return a score as a run keeps it, in float32; one made of weights that stand for 0 is 0."""
+    return 0.0 if abs(score) < ZERO_BELOW else float(np.float32(score))

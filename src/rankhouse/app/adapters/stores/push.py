@@ -1,22 +1,23 @@
 """Push: an index's documents, vectors and impacts into a store.
 
-Records have names of their own, always the same ones, and are written in the index's order. So a push that was
-killed goes on after the records that are there, and a push that is repeated changes nothing.
+Records have names of their own, always the same ones, and are written in the index's order. So a push that
+was killed goes on after the records that are there, and a push that is repeated changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rankhouse.app.adapters.stores.clients import cannot
 from rankhouse.app.adapters.stores.impacts import impact_model, posting_weights, term_counts
-from rankhouse.app.adapters.stores.store import DIMENSIONS, Contents, Record, Store, batches, cannot
+from rankhouse.app.adapters.stores.records import DIMENSIONS, batches, hash_of
+from rankhouse.app.adapters.stores.store import Contents, Record, Store
 from rankhouse.core.errors import BadIndex, WrongUse
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.progress import Progress, ignore
@@ -58,7 +59,8 @@ class PushResult(NamedTuple):
     collisions: int
 
 
-class _Source(NamedTuple):
+@dataclass(frozen=True)
+class _Source:
     """What records are made of: the index, its vectors, and the model of its impacts."""
 
     index: Index
@@ -178,7 +180,9 @@ def _prepare(store: Store, contents: Contents, *, overwrite: bool) -> int:
         if there == contents:
             return min(store.count(), contents.records) if not overwrite else _anew(store, contents)
         if not overwrite:
-            raise WrongUse(f"{store.name}: {_difference(there, contents)}; name another one, or --overwrite it")
+            raise WrongUse(
+                f"{store.name}: {_difference(there, contents)}; name another one, or --overwrite it"
+            )
         return _anew(store, contents)
     store.create(contents)
     return 0
@@ -210,10 +214,8 @@ def _difference(there: Contents | None, wanted: Contents) -> str:
 
 def count_collisions(index: Index) -> int:
     """Count the terms of an index that share their dimension with another one."""
-    hashes = [np.fromiter(map(_hash, segment.terms), np.uint64, len(segment.terms)) for segment in index.segments]
+    hashes = [
+        np.fromiter(map(hash_of, segment.terms), np.uint64, len(segment.terms)) for segment in index.segments
+    ]
     distinct = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
     return len(distinct) - len(np.unique(distinct % np.uint64(DIMENSIONS)))
-
-
-def _hash(term: str) -> int:
-    return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "little")

@@ -1,9 +1,9 @@
 """Qdrant: a server, a folder, or memory, through qdrant-client (extra ``qdrant``).
 
 Every record is a point; its UUID is made from the document's id, which stands in the payload. Impacts are a
-sparse vector, compared by the dot product. The collection's metadata says what it holds (servers from 1.16 on).
-The client runs without a server too, in memory or on a folder, comparing everything with everything: for tests
-and small collections.
+sparse vector, compared by the dot product. The collection's metadata says what it holds (servers from 1.16
+on). The client runs without a server too, in memory or on a folder, comparing everything with everything: for
+tests and small collections.
 """
 
 from __future__ import annotations
@@ -14,21 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from rankhouse.app.adapters.stores.store import (
-    CONTENTS,
-    Contents,
-    Hits,
-    Record,
-    Structure,
-    cannot,
-    check_name,
-    explained,
-    library,
-    read_contents,
-    sparse,
-    uuid_of,
-    without_user,
-)
+from rankhouse.app.adapters.stores.clients import cannot, check_name, explained, library, without_user
+from rankhouse.app.adapters.stores.records import sparse, uuid_of
+from rankhouse.app.adapters.stores.store import CONTENTS, Contents, Hits, Record, Structure, read_contents
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 
@@ -69,7 +57,11 @@ class Qdrant:
         check_name("qdrant", "collection", collection, NAME_PATTERN, NAME_RULE)
         qdrant = library("qdrant_client", "qdrant", "qdrant")
         self._models: Any = qdrant.models
-        self.name, self._collection, self.structure = f"qdrant {where}, collection {collection}", collection, vectors
+        self.name, self._collection, self.structure = (
+            f"qdrant {where}, collection {collection}",
+            collection,
+            vectors,
+        )
         self._key, self._title, self._text, self._vector = key, title, text, vector
         self._is_server = where.startswith(("http://", "https://"))
         with self._explained():
@@ -85,9 +77,16 @@ class Qdrant:
     @contextmanager
     def _explained(self) -> Iterator[None]:
         http = library("qdrant_client.http.exceptions", "qdrant", "qdrant")
-        faults = (http.ApiException, ValueError, RuntimeError, OSError)  # the last three: the client without a server
+        faults = (
+            http.ApiException,
+            ValueError,
+            RuntimeError,
+            OSError,
+        )  # the last three: the client without a server
         with explained(self.name, *faults), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # "local mode is not recommended for collections with ..."
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # "local mode is not recommended for collections with ..."
             yield
 
     def exists(self) -> bool:
@@ -139,7 +138,9 @@ class Qdrant:
             )
         if self.contents() is None:
             self.drop()
-            raise StoreFailed(f"{self.name}: the server keeps no metadata of collections; Qdrant 1.16 or later does")
+            raise StoreFailed(
+                f"{self.name}: the server keeps no metadata of collections; Qdrant 1.16 or later does"
+            )
 
     def drop(self) -> None:
         """Remove the collection."""
@@ -149,7 +150,9 @@ class Qdrant:
     def write(self, records: Sequence[Record]) -> None:
         """Write points; those of the same ids are replaced."""
         with self._explained():
-            self._client.upsert(self._collection, points=[self._point(record) for record in records], wait=True)
+            self._client.upsert(
+                self._collection, points=[self._point(record) for record in records], wait=True
+            )
 
     def _point(self, record: Record) -> Any:  # noqa: ANN401 - the client's model
         vectors: dict[str, Any] = {}
@@ -194,7 +197,12 @@ class Qdrant:
         fields = [self._key] if self._key else False
         with self._explained():
             points = self._client.query_points(
-                self._collection, query=vector, using=using, limit=k, with_payload=fields, search_params=params
+                self._collection,
+                query=vector,
+                using=using,
+                limit=k,
+                with_payload=fields,
+                search_params=params,
             ).points
         return [(self._id_of(point), float(point.score)) for point in points]
 
@@ -204,13 +212,13 @@ class Qdrant:
         value = (point.payload or {}).get(self._key)
         if value is None:
             raise WrongUse(
-                f'{self.name}: the point {point.id} has no field "{self._key}" for its id; name the field, as in  '
-                'key="doc_id", or  key=""  for the points\' own ids'
+                f'{self.name}: the point {point.id} has no field "{self._key}" for its id; name the field, '
+                'as in  key="doc_id", or  key=""  for the points\' own ids'
             )
         return str(value)
 
     def search_text(self, text: str, k: int) -> Hits:
-        """Refuse: Qdrant filters by texts, but does not rank by them. Args: as in :meth:`Store.search_text`."""
+        """Refuse: it filters by texts, but does not rank by them. Args: as in :meth:`Store.search_text`."""
         raise cannot(self, f"has no text search that ranks (asked for {k} for {text[:40]!r})", "push impacts")
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
@@ -234,7 +242,9 @@ class Qdrant:
             payload, doc_id = point.payload or {}, self._id_of(point)
             if doc_id not in seen and (self._text not in fields or self._text in payload):
                 seen.add(doc_id)
-                yield Document(doc_id, str(payload.get(self._text) or ""), str(payload.get(self._title) or ""))
+                yield Document(
+                    doc_id, str(payload.get(self._text) or ""), str(payload.get(self._title) or "")
+                )
 
     def _is_own(self) -> bool:
         return self.contents() is not None

@@ -1,7 +1,7 @@
 """Qdrant Edge: a shard of Qdrant's own engine in a folder, without a server (extra ``qdrant-edge``).
 
-The records are those of :mod:`qdrant`. A folder holds a shard for each collection, and beside it a file that says
-what the collection holds. One process at a time can open a shard.
+The records are those of :mod:`qdrant`. A folder holds a shard for each collection, and beside it a file that
+says what the collection holds. One process at a time can open a shard.
 """
 
 from __future__ import annotations
@@ -12,20 +12,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from rankhouse.app.adapters.stores.clients import cannot, check_name, explained, library
 from rankhouse.app.adapters.stores.qdrant import IMPACTS, NAME_PATTERN, NAME_RULE
-from rankhouse.app.adapters.stores.store import (
-    Contents,
-    Hits,
-    Record,
-    Structure,
-    cannot,
-    check_name,
-    explained,
-    library,
-    read_contents,
-    sparse,
-    uuid_of,
-)
+from rankhouse.app.adapters.stores.records import sparse, uuid_of
+from rankhouse.app.adapters.stores.store import Contents, Hits, Record, Structure, read_contents
 from rankhouse.core.errors import StoreFailed
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.core.outputs import writing
@@ -61,7 +51,9 @@ class QdrantEdge:
                     self._shard = self._edge.EdgeShard.load(str(self._folder))
             except StoreFailed as error:
                 if "WouldBlock" in str(error):
-                    raise StoreFailed(f"{self.name}: is open in another process; end that one first") from None
+                    raise StoreFailed(
+                        f"{self.name}: is open in another process; end that one first"
+                    ) from None
                 raise
         return self._shard
 
@@ -110,7 +102,9 @@ class QdrantEdge:
         """Write points; those of the same ids are replaced."""
         shard = self._open()
         with self._explained():
-            shard.update(self._edge.UpdateOperation.upsert_points([self._point(record) for record in records]))
+            shard.update(
+                self._edge.UpdateOperation.upsert_points([self._point(record) for record in records])
+            )
 
     def _point(self, record: Record) -> Any:  # noqa: ANN401 - the engine's object
         vectors: dict[str, Any] = {}
@@ -139,7 +133,11 @@ class QdrantEdge:
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
         """Find points by their impacts. Args: as in :meth:`Store.match`."""
         query = sparse(weights)
-        return self._query(self._edge.SparseVector(list(query), list(query.values())), IMPACTS, k) if query else []
+        return (
+            self._query(self._edge.SparseVector(list(query), list(query.values())), IMPACTS, k)
+            if query
+            else []
+        )
 
     def _query(self, vector: object, name: str, k: int) -> Hits:
         edge, shard = self._edge, self._open()

@@ -1,26 +1,21 @@
 """What push and pull ask of a store, whichever database or search engine it is.
 
 A store is made of a notation, ``qdrant("http://localhost:6333", collection="papers")``, and stands for one
-collection: a record a document, or a record a passage where vectors are those of passages. What the collection
+collection: a record a document, or a record a passage where vectors are those of passages. What the
+    collection
 holds, and how it was made, is kept beside the records in the store itself (:class:`Contents`), so that it is
-never mixed with anything else. A collection that somebody else filled has no contents; it can be searched, but
-nothing is pushed into it.
+never mixed with anything else. A collection that somebody else filled has no contents; it can be searched,
+but nothing is pushed into it.
 """
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from hashlib import blake2b
-from importlib import import_module
-from typing import Any, Final, Literal, NamedTuple, Protocol
-from uuid import UUID, uuid5
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, StoreFailed, WrongUse
+from rankhouse.core.errors import StoreFailed
 from rankhouse.core.nouns import Document, FloatArray
 
 FORMAT: Final = "rankhouse-store"
@@ -28,11 +23,6 @@ VERSION: Final = 1
 CONTENTS: Final = "rankhouse"
 """The name under which a store keeps the :class:`Contents`."""
 
-DIMENSIONS: Final = 4_294_967_291  # the largest prime below 2^32; Milvus keeps the last numbers for itself
-_SPACE: Final = UUID("5b2b6d4e-3c1f-5d2a-9a55-0d7a0c1f7a11")
-_SECRETS: Final = re.compile(r"KEY|TOKEN|PASSWORD|SECRET")
-_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-_GIVEN = re.compile(r"((?:password|api_?key|token|secret)\w*\s*=\s*)('[^']*'|\"[^\"]*\"|[^\s,)'\"]+)", re.I)
 
 Structure = Literal["exact", "hnsw"]
 
@@ -98,7 +88,8 @@ def read_contents(raw: str | bytes | None, name: str) -> Contents | None:
         contents = msgspec.json.decode(raw, type=Contents)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise StoreFailed(
-            f"{name}: what rankhouse noted about the collection cannot be read ({error}); push with --overwrite"
+            f"{name}: what rankhouse noted about the collection cannot be read ({error}); push with "
+            "--overwrite"
         ) from error
     if contents.format != FORMAT or contents.version != VERSION:
         raise StoreFailed(
@@ -142,7 +133,7 @@ class Record(NamedTuple):
 
 
 Hits = list[tuple[str, float]]
-"""Document ids with scores, higher is better, best first; a document may come once for each of its passages."""
+"""Document ids with scores, higher is better, best first; a document may come once for each passage."""
 
 
 class Store(Protocol):
@@ -206,8 +197,8 @@ class Store(Protocol):
         Args:
             vector: (d,) the query.
             k: How many records.
-            similarity: "dot", "cosine" or "l2": how its encoder compares; a store whose collection settles that
-                does as it says.
+            similarity: "dot", "cosine" or "l2": how its encoder compares; a store whose collection settles
+                that does as it says.
         """
         ...
 
@@ -236,153 +227,3 @@ class Store(Protocol):
     def close(self) -> None:
         """Let go of the connection."""
         ...
-
-
-def library(module: str, store: str, extra: str) -> Any:  # noqa: ANN401 - clients are typed to varying degrees
-    """Import a client library.
-
-    Args:
-        module: Its name.
-        store: What was asked for, for the message.
-        extra: The extra that brings it.
-
-    Raises:
-        MissingExtra: It is not installed.
-    """
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingExtra(f"the store {store}", extra) from error
-
-
-def masked(text: str) -> str:
-    """Return a message without what may be a secret: users in URLs, passwords, values of the environment's keys."""
-    for name, value in os.environ.items():
-        if _SECRETS.search(name.upper()) and len(value) >= 4:
-            text = text.replace(value, "***")
-    return _GIVEN.sub(r"\1***", _USERINFO.sub("***@", text))
-
-
-def without_user(url: str, how: str) -> str:
-    """Return an address, unless it holds a password, which would stand in histories and logs.
-
-    Args:
-        url: The address as it was given.
-        how: Where the secret belongs instead.
-
-    Raises:
-        WrongUse: It holds one.
-    """
-    if _USERINFO.search(url) or _GIVEN.search(url):
-        raise WrongUse(f"{masked(url)}: leave name and password out of the address; {how}")
-    return url
-
-
-@contextmanager
-def explained(name: str, *faults: type[Exception]) -> Iterator[None]:
-    """Turn a client's exceptions into one that names the store, without a secret in it.
-
-    Args:
-        name: The store.
-        faults: What its client raises.
-
-    Raises:
-        StoreFailed: The block raised one of them.
-    """
-    try:
-        yield
-    except RankhouseError:
-        raise
-    except faults as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        said = masked(" ".join(lines)[:400]) or type(error).__name__
-        advice = "; is the server running, and is its address right?" if _is_unreachable(said, error) else ""
-        raise StoreFailed(f"{name}: {said}{advice}") from None
-
-
-def _is_unreachable(said: str, error: Exception) -> bool:
-    signs = ("refused", "timed out", "timeout", "unreachable", "resolve", "name or service", "connect")
-    return isinstance(error, ConnectionError | TimeoutError) or any(sign in said.lower() for sign in signs)
-
-
-def uuid_of(record_key: str) -> str:
-    """Return the UUID that stands for a record where ids have to be UUIDs: always the same one."""
-    return str(uuid5(_SPACE, record_key))
-
-
-def dimension_of(term: str) -> int:
-    """Return the number that stands for a term where dimensions have to be numbers: its 64-bit hash, cut."""
-    return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "little") % DIMENSIONS
-
-
-def sparse(weights: Mapping[str, float]) -> dict[int, float]:
-    """Turn weights of terms into a sparse vector, dimensions ascending; terms that coincide are added."""
-    vector: dict[int, float] = {}
-    for term, weight in weights.items():
-        place = dimension_of(term)
-        vector[place] = vector.get(place, 0.0) + weight
-    return dict(sorted(vector.items()))
-
-
-def batches(records: Iterable[Record], count: int, size: int) -> Iterator[list[Record]]:
-    """Group records so that no group is beyond the store's limits.
-
-    Args:
-        records: In order.
-        count: At most so many.
-        size: And about so many bytes, unless a single one has more.
-    """
-    group: list[Record] = []
-    total = 0
-    for record in records:
-        if group and (len(group) == count or total + record.bytes > size):
-            yield group
-            group, total = [], 0
-        group.append(record)
-        total += record.bytes
-    if group:
-        yield group
-
-
-def check_name(store: str, what: str, name: str, pattern: str, accepted: str) -> str:
-    """Return a collection's name, if it is one that the store accepts.
-
-    Args:
-        store: The store's word in the notation.
-        what: "collection", "table" or the like.
-        name: What was given.
-        pattern: What it must match.
-        accepted: The same in words.
-
-    Raises:
-        WrongUse: It is no such name.
-    """
-    if not re.fullmatch(pattern, name):
-        raise WrongUse(f"{store}({what}={name!r}): {accepted}")
-    return name
-
-
-def cannot(store: Store, what: str, instead: str) -> WrongUse:
-    """Return the error for something that a store does not do.
-
-    Args:
-        store: The store.
-        what: What it does not do.
-        instead: What to do.
-    """
-    return WrongUse(f"{store.name}: {what}; {instead}")
-
-
-def too_long(store: Store, record: Record, size: int, most: int) -> BadData:
-    """Return the error for a text that does not fit.
-
-    Args:
-        store: The store.
-        record: Which one.
-        size: Its bytes.
-        most: How many fit.
-    """
-    return BadData(
-        f'{store.name}: document "{record.doc_id}" has {size:,} bytes of text, and a field there holds at most '
-        f"{most:,}; push with --no-texts and keep the texts elsewhere, or cut the documents before indexing"
-    )

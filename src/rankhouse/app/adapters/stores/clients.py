@@ -1,0 +1,131 @@
+"""What the adapters share: importing a client, explaining its errors, keeping secrets out of messages."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Final
+
+from rankhouse.app.adapters.stores.store import Record, Store
+from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, StoreFailed, WrongUse
+
+_SECRETS: Final = re.compile(r"KEY|TOKEN|PASSWORD|SECRET")
+_USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+@")
+_GIVEN: Final = re.compile(
+    r"((?:password|api_?key|token|secret)\w*\s*=\s*)('[^']*'|\"[^\"]*\"|[^\s,)'\"]+)", re.IGNORECASE
+)
+
+
+def library(module: str, store: str, extra: str) -> Any:  # noqa: ANN401 - clients are typed to varying degrees
+    """Import a client library.
+
+    Args:
+        module: Its name.
+        store: What was asked for, for the message.
+        extra: The extra that brings it.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(f"the store {store}", extra) from error
+
+
+def masked(text: str) -> str:
+    """Return a message without what may be a secret: users of URLs, passwords, the environment's keys."""
+    for name, value in os.environ.items():
+        if _SECRETS.search(name.upper()) and len(value) >= 4:
+            text = text.replace(value, "***")
+    return _GIVEN.sub(r"\1***", _USERINFO.sub("***@", text))
+
+
+def without_user(url: str, how: str) -> str:
+    """Return an address, unless it holds a password, which would stand in histories and logs.
+
+    Args:
+        url: The address as it was given.
+        how: Where the secret belongs instead.
+
+    Raises:
+        WrongUse: It holds one.
+    """
+    if _USERINFO.search(url) or _GIVEN.search(url):
+        raise WrongUse(f"{masked(url)}: leave name and password out of the address; {how}")
+    return url
+
+
+@contextmanager
+def explained(name: str, *faults: type[Exception]) -> Iterator[None]:
+    """Turn a client's exceptions into one that names the store, without a secret in it.
+
+    Args:
+        name: The store.
+        faults: What its client raises.
+
+    Raises:
+        StoreFailed: The block raised one of them.
+    """
+    try:
+        yield
+    except RankhouseError:
+        raise
+    except faults as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = masked(" ".join(lines)[:400]) or type(error).__name__
+        advice = "; is the server running, and is its address right?" if _is_unreachable(said, error) else ""
+        raise StoreFailed(f"{name}: {said}{advice}") from None
+
+
+def _is_unreachable(said: str, error: Exception) -> bool:
+    signs = ("refused", "timed out", "timeout", "unreachable", "resolve", "name or service", "connect")
+    return isinstance(error, ConnectionError | TimeoutError) or any(sign in said.lower() for sign in signs)
+
+
+def check_name(store: str, what: str, name: str, pattern: str, accepted: str) -> str:
+    """Return a collection's name, if it is one that the store accepts.
+
+    Args:
+        store: The store's word in the notation.
+        what: "collection", "table" or the like.
+        name: What was given.
+        pattern: What it must match.
+        accepted: The same in words.
+
+    Raises:
+        WrongUse: It is no such name.
+    """
+    if not re.fullmatch(pattern, name):
+        raise WrongUse(f"{store}({what}={name!r}): {accepted}")
+    return name
+
+
+def cannot(store: Store, what: str, instead: str) -> WrongUse:
+    """Return the error for something that a store does not do.
+
+    Args:
+        store: The store.
+        what: What it does not do.
+        instead: What to do.
+    """
+    return WrongUse(f"{store.name}: {what}; {instead}")
+
+
+def too_long(store: Store, record: Record, size: int, most: int) -> BadData:
+    """Return the error for a text that does not fit.
+
+    Args:
+        store: The store.
+        record: Which one.
+        size: Its bytes.
+        most: How many fit.
+    """
+    return BadData(
+        f'{store.name}: document "{record.doc_id}" has {size:,} bytes of text, and a field there holds at '
+        f"most {most:,}; push with --no-texts and keep the texts elsewhere, or cut the documents "
+        "before indexing"
+    )

