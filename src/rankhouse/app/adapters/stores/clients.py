@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -75,10 +76,29 @@ def explained(name: str, *faults: type[Exception]) -> Iterator[None]:
     except RankhouseError:
         raise
     except faults as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        lines = [line.strip() for line in f"{error} {_reason(error)}".splitlines() if line.strip()]
         said = masked(" ".join(lines)[:400]) or type(error).__name__
         advice = "; is the server running, and is its address right?" if _is_unreachable(said, error) else ""
         raise StoreFailed(f"{name}: {said}{advice}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason in the answer of a search engine, which its client's message leaves out."""
+    answer = getattr(error, "info", None) or getattr(error, "body", None)
+    fault = answer.get("error") if isinstance(answer, dict) else None
+    return str(fault.get("reason", "")) if isinstance(fault, dict) else ""
+
+
+@contextmanager
+def silent(logger: str) -> Iterator[None]:
+    """Keep a client's log to itself while the block runs: what goes wrong is raised, and said once."""
+    logs = logging.getLogger(logger)
+    before = logs.level
+    logs.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logs.setLevel(before)
 
 
 def _is_unreachable(said: str, error: Exception) -> bool:

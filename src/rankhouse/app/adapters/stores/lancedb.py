@@ -52,6 +52,7 @@ class LanceDB:
     ) -> None:
         where = without_user(where, "put the key into LANCEDB_API_KEY")
         check_name("lancedb", "table", table, r"[\w.-]+", "a table's name has letters, digits, _, - and .")
+        os.environ.setdefault("LANCE_LOG", "error")  # it warns of every table that is new
         self._lance: Any = library("lancedb", "lancedb", "lancedb")
         self._arrow: Any = library("pyarrow", "lancedb", "lancedb")
         self.name, self._table_name, self.structure = f"lancedb {where}, table {table}", table, vectors

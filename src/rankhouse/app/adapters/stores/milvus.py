@@ -9,7 +9,6 @@ text holds at most 65,535 bytes.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from rankhouse.app.adapters.stores.clients import (
     check_name,
     explained,
     library,
+    silent,
     too_long,
     without_user,
 )
@@ -64,6 +64,7 @@ class Milvus:
         where = without_user(where, "put the token into MILVUS_TOKEN")
         rule = "a collection's name has letters, digits and _, and does not begin with a digit"
         check_name("milvus", "collection", collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", rule)
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it talks of forks on standard error
         self._milvus: Any = library("pymilvus", "milvus", "milvus")
         self.name, self._collection, self.structure = (
             f"milvus {where}, collection {collection}",
@@ -82,15 +83,10 @@ class Milvus:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        # The client logs every refusal with its whole traceback; ours say the same in a line.
-        logs = logging.getLogger("pymilvus")
-        before = logs.level
-        logs.setLevel(logging.CRITICAL + 1)
-        try:
-            with explained(self.name, self._milvus.MilvusException, OSError, ValueError, TypeError):
-                yield
-        finally:
-            logs.setLevel(before)
+        # The client logs every refusal with its whole traceback.
+        faults = (self._milvus.MilvusException, OSError, ValueError, TypeError)
+        with silent("pymilvus"), explained(self.name, *faults):
+            yield
 
     def exists(self) -> bool:
         """Return whether there is such a collection."""

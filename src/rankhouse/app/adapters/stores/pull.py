@@ -33,6 +33,7 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, Retriever
 from rankhouse.text.analyze import ANALYZERS
 
+_ROUNDING = 2.0**-23  # one or two units in the last place of a float32
 _MORE = 10  # asked for beyond k, and a tenth of k
 _FETCHED_AT_ONCE = 200
 _Ask = Callable[[Query, int], Hits]
@@ -268,8 +269,11 @@ def _best(ask: Callable[[int], Hits], most: int, plan: _Plan) -> tuple[Hits, boo
             best[doc_id] = max(score, best.get(doc_id, score))
         ordered = sorted(best.items(), key=lambda hit: hit[0], reverse=not plan.ascending)
         ordered.sort(key=lambda hit: -hit[1])
+        if plan.ascending:
+            ordered = _levelled(ordered)
         all_came = len(hits) < asked
-        settled = len(ordered) >= plan.k and ordered[plan.k - 1][1] > min(score for _, score in hits)
+        lowest = min((score for _, score in hits), default=0.0)
+        settled = len(ordered) >= plan.k and ordered[plan.k - 1][1] - lowest > abs(lowest) * _ROUNDING
         if all_came or settled or asked >= most:
             return ordered[: plan.k], not (all_came or settled)
         asked = min(most, 4 * asked)
@@ -278,3 +282,17 @@ def _best(ask: Callable[[int], Hits], most: int, plan: _Plan) -> tuple[Hits, boo
 def _rounded(score: float) -> float:
     """Return a score as a run keeps it, in float32; one made of weights that stand for 0 is 0."""
     return 0.0 if abs(score) < ZERO_BELOW else float(np.float32(score))
+
+
+def _levelled(hits: Hits) -> Hits:
+    """Give hits, best first, whose sums differ by rounding only one score, and order them by id.
+
+    A store adds up the terms in an order of its own, which need not be the same for two equal documents.
+    """
+    levels: list[float] = []
+    last = np.inf
+    for _, score in hits:
+        levels.append(levels[-1] if last - score <= abs(score) * _ROUNDING else score)
+        last = score
+    level_of = zip((doc_id for doc_id, _ in hits), levels, strict=True)
+    return sorted(level_of, key=lambda hit: (-hit[1], hit[0]))
