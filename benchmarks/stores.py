@@ -1,9 +1,9 @@
 """Effectiveness of each store beside the index that was pushed into it: impacts, and dense vectors, exact.
 
-    python -m benchmarks.stores DATA --work FOLDER [--collections cacm cranfield] [--stores qdrant_edge milvus ...]
+    python -m benchmarks.stores DATA --work FOLDER [--collections cacm cranfield] [--stores milvus postgres]
 
-DATA holds a folder a collection, with corpus.jsonl.gz, queries.jsonl and qrels.txt. Indexes and MiniLM's vectors
-are made in FOLDER once. Every number is printed beside the index's own, with the largest difference at the end.
+DATA holds a folder a collection, with corpus.jsonl.gz, queries.jsonl and qrels.txt. Indexes and MiniLM's
+vectors are made in FOLDER once. Every number stands below the index's own; the largest difference comes last.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rankhouse.app.adapters.stores.pull import pull_dense, pull_impacts
 from rankhouse.app.adapters.stores.push import PushOptions, push
 from rankhouse.app.demo.neural import minilm
 from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.core.nouns import Encoder
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
@@ -36,7 +37,7 @@ STORES = ("qdrant", "qdrant_edge", "lancedb", "milvus", "postgres")
 
 @contextlib.contextmanager
 def places(work: Path, names: list[str]) -> Iterator[dict[str, str]]:
-    """Yield each store's notation, with COLLECTION in the place of a name; a PostgreSQL server runs meanwhile."""
+    """Yield each store's notation, COLLECTION standing for a name; a PostgreSQL server runs meanwhile."""
     with contextlib.ExitStack() as stack:
         found = {
             "qdrant": 'qdrant(":memory:", collection="COLLECTION")',
@@ -53,7 +54,7 @@ def places(work: Path, names: list[str]) -> Iterator[dict[str, str]]:
         yield {name: found[name] for name in names}
 
 
-def prepared(data: Path, work: Path, name: str, encoder: Any) -> Index:
+def prepared(data: Path, work: Path, name: str, encoder: Encoder) -> Index:
     """Open a collection's index with its vectors, made if they are not there."""
     path = work / f"{name}.index"
     if not path.exists():
@@ -65,7 +66,7 @@ def prepared(data: Path, work: Path, name: str, encoder: Any) -> Index:
     return index
 
 
-def runs_of(index: Index, queries: list[rh.Query], encoder: Any) -> dict[str, rh.Run]:
+def runs_of(index: Index, queries: list[rh.Query], encoder: Encoder) -> dict[str, rh.Run]:
     """Return the index's own runs."""
     runs = {}
     for name, model in MODELS.items():
@@ -77,7 +78,7 @@ def runs_of(index: Index, queries: list[rh.Query], encoder: Any) -> dict[str, rh
 
 
 def pulled(
-    spec: str, index: Index, queries: list[rh.Query], encoder: Any
+    spec: str, index: Index, queries: list[rh.Query], encoder: Encoder
 ) -> Iterator[tuple[str, rh.Run, float, float]]:
     """Push an index and pull its runs: (name, run, seconds to push, seconds to pull)."""
     for number, (name, model) in enumerate(MODELS.items()):
@@ -100,7 +101,7 @@ def pulled(
         store.close()
 
 
-def numbers(run: rh.Run, qrels: Any) -> list[float]:
+def numbers(run: rh.Run, qrels: rh.Qrels) -> list[float]:
     """Return the means of the measures."""
     scores = rh.evaluate(run, qrels, " ".join(MEASURES))
     return [float(scores.mean(name)) for name in MEASURES]
