@@ -16,8 +16,9 @@ from transformers import (
 )
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.notation import make
 from rankhouse.core.run import Run
-from rankhouse.models.families import open_model
+from rankhouse.models.families import DESIGNS, open_model
 from rankhouse.models.loading import load
 from rankhouse.training.fit import fit
 from rankhouse.training.log import read_log
@@ -89,6 +90,7 @@ CHANGES = {
     "biencoder": {"rate": 1e-3, "epochs": 5, "batch": 16},
     "biencoder hard": {"rate": 3e-3, "epochs": 6, "batch": 8, "count": 2, "temperature": 0.5},
     "monot5": {"rate": 1e-1, "epochs": 6, "batch": 16, "accumulate": 2},
+    "cedr_knrm": {"rate": 3e-3, "rates": {"network": 1e-3}, "epochs": 6},
 }
 
 
@@ -96,7 +98,10 @@ CHANGES = {
 def test_text_rankers_learn_to_rank(toy, checkpoint, tmp_path, case):
     family = case.split()[0]
     pooling = ', pooling="mean"' if family == "biencoder" else ""
-    model = open_model(f'{family}("{checkpoint(family)}"{pooling})')
+    if family in DESIGNS:
+        model = make(f'{family}("{checkpoint(family)}", query_length=6)', DESIGNS, "ranker").fresh([], seed=1)
+    else:
+        model = open_model(f'{family}("{checkpoint(family)}"{pooling})')
     settings = defaults(family).but(**CHANGES[case], measure="AP", device="cpu", log_every=1)
     validation = among_others(toy.validation) if case == "biencoder" else toy.validation
     outcome = fit(model, toy.examples, settings, tmp_path, validation, use={"pool": "max"})

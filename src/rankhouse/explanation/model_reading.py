@@ -6,6 +6,7 @@ from typing import Any
 
 from rankhouse.core.nouns import Pair
 from rankhouse.models.biencoder import BiEncoder
+from rankhouse.models.cedr import CEDR
 from rankhouse.models.contract import Model, TokenModel
 from rankhouse.models.mp_hcnn import MPHCNN
 from rankhouse.models.word_models import WordModel
@@ -30,6 +31,6 @@ def characters_of(model: Model[Any], pair: Pair) -> int | None:
         prompt = model.policy["passage_prompt"]
         end = model.text_reader.tokens(prompt + text).characters_read
         return None if end is None else max(0, end - len(prompt))
-    if isinstance(model, MPHCNN):
+    if isinstance(model, MPHCNN | CEDR):
         return model.characters_read(text)
     return model.reader.characters_read(text) if isinstance(model, WordModel) else None

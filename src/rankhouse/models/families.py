@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import make
 from rankhouse.models.biencoder import BiEncoder, open_biencoder
+from rankhouse.models.cedr import CEDR
+from rankhouse.models.cedr_design import CEDRDesign
 from rankhouse.models.contract import Model
 from rankhouse.models.conv_knrm import ConvKNRM, ConvKNRMDesign
 from rankhouse.models.crossencoder import CrossEncoder, open_crossencoder
@@ -67,6 +69,9 @@ FAMILIES: dict[str, Family] = {
     "pacrr_drmm": Family(PACRR.rebuild, design=partial(PACRRDesign, aggregate="terms")),
     "matchpyramid": Family(MatchPyramid.rebuild, design=MatchPyramidDesign),
     "mp_hcnn": Family(MPHCNN.rebuild, design=MPHCNNDesign),
+    "cedr_knrm": Family(CEDR.rebuild, design=partial(CEDRDesign, head="knrm")),
+    "cedr_pacrr": Family(CEDR.rebuild, design=partial(CEDRDesign, head="pacrr")),
+    "cedr_drmm": Family(CEDR.rebuild, design=partial(CEDRDesign, head="drmm")),
 }
 
 PUBLISHED = {name: family.open for name, family in FAMILIES.items() if family.open is not None}

@@ -233,6 +233,18 @@ _POSTS = Settings(
     schedule="step(every=5, factor=0.75)",
 )
 
+# MacAvaney et al., SIGIR 2019: 2e-5 for BERT, 1e-3 for the rest; batches of 16 pairs in two parts, a relevant
+# and another passage each, from their code, which ends after 20 validations without a gain.
+_CEDR = Settings(
+    epochs=3,
+    batch=16,
+    accumulate=2,
+    rate=1e-3,
+    rates={"network": 2e-5},
+    measure="P@20",
+    patience=20,
+)
+
 DEFAULTS: dict[str, Settings] = {
     # Hofstätter et al., TREC 2019: Adam, 1e-4 for embedding and contextualisation, 1e-3 for the rest;
     # batches, plateau, patience and measure from their published configuration.
@@ -246,6 +258,7 @@ DEFAULTS: dict[str, Settings] = {
     # Shi et al., NAACL 2019, table 2 (rate) and their code (momentum, decay, schedule): batches are the posts
     # of a query, 256 at most. Mixed ones with 4 negatives for each positive did better: docs/samcnn.md.
     "samcnn": _POSTS,
+    **dict.fromkeys(("cedr_knrm", "cedr_pacrr", "cedr_drmm"), _CEDR),
     "mp_hcnn": _POSTS,  # compared with samCNN on its terms
     # Rudra, Fernando, Anand (QA-DocRank): 1e-5, batches of 16, one negative for each positive; their epochs
     # are not given, the schedule is BERT's own.

@@ -1,0 +1,232 @@
+"""CEDR: match matrices of a BERT's states in every layer go into KNRM, PACRR or DRMM, beside [CLS].
+
+Paper: MacAvaney, Yates, Cohan, Goharian, "CEDR: Contextualized Embeddings for Document Ranking", SIGIR 2019.
+Query and passage are read together, ``[CLS] q [SEP] p [SEP]``; a passage that is longer than the encoder's
+limit in pieces of equal length, each behind the query. States of the query are those beside the first piece,
+[CLS] is the mean over pieces (sec. 3.2). Layers: the word embeddings and every layer above them, c = L + 1.
+As in the authors' code the query always takes ``query_length`` positions, so that the passage begins at the
+same one; positions that a shorter query leaves free are skipped. Deviations: nothing is padded, so that a
+score does not depend on the other pairs of its batch (there, padded passage words match with cosine 0, and
+pieces of padding count in the mean of [CLS]). docs/cedr.md has the rest.
+Shapes: n pairs, r rows (pieces of all pairs), q query tokens, p passage tokens, c layers, w width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from itertools import groupby
+from typing import Any, NamedTuple, Self
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Pair
+from rankhouse.models.cedr_heads import HEADS
+from rankhouse.models.checkpoint import checkpoint_assets, network_of, read_assets
+from rankhouse.models.contract import Objective
+from rankhouse.models.pair_encoding import pair_layout
+from rankhouse.models.text_ids import TextIds, plain
+from rankhouse.models.transformer_encoders import first_position
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.cpu.infer import require_int8
+from rankhouse.nn.layers.linear import packed_linears
+from rankhouse.nn.layers.ragged import Ragged, TwoSided
+
+_NORM_EPS = 1e-9  # added to a vector's length before dividing, as in the authors' code
+_ROWS_TOGETHER = 4  # on a processor, while training
+
+
+class Row(NamedTuple):
+    """One piece of a pair, as the encoder reads it.
+
+    Attributes:
+        pair: Whose piece.
+        order: Which of the pair's pieces, from 0.
+        ids: (length,) token ids.
+        positions: (length,) their positions.
+        segments: (length,) their segments.
+        passage: (start, end) of the piece's passage tokens in the row.
+    """
+
+    pair: int
+    order: int
+    ids: Tensor
+    positions: Tensor
+    segments: Tensor
+    passage: tuple[int, int]
+
+
+class CEDR(nn.Module):
+    """A BERT and a head over its layers.
+
+    Args:
+        network: transformers' encoder without a head.
+        tokenizer: The checkpoint's.
+        policy: head, query_length, passage_length, max_length, row_length, segments: all JSON values.
+        config: The checkpoint's config.json as read.
+    """
+
+    objective: Objective = "contrasts"
+    batch_tokens = 0
+    scale = "score"
+
+    def __init__(
+        self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> None:
+        super().__init__()
+        self.family = f"cedr_{policy['head']}"
+        self.network = network
+        self.policy: Mapping[str, Any] = dict(policy)
+        own: Any = network.config
+        self.head = HEADS[policy["head"]](own.num_hidden_layers + 1, own.hidden_size, policy["query_length"])
+        self._config, self._tokenizer = dict(config), plain(tokenizer)
+        self._layout = pair_layout(self._tokenizer, policy["segments"])
+        self._first_position = first_position(own)
+        self._room = policy["row_length"] - policy["query_length"] - self._layout.fixed
+        if self._room < 1:
+            most = policy["row_length"] - self._layout.fixed - 1
+            raise WrongUse(
+                f"query_length={policy['query_length']}: the network reads {policy['row_length']} tokens at "
+                f"once, which leaves none for the passage; give {most} or less"
+            )
+        self._texts = TextIds(self._tokenizer, max(policy["query_length"], policy["passage_length"]))
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
+        """Make the model of a bundle, weights apart. Args: as in :meth:`Model.rebuild`."""
+        tokenizer, config = read_assets(assets)
+        return cls(network_of(config, "AutoModel"), tokenizer, policy, config)
+
+    def encode(self, pairs: Sequence[Pair]) -> TwoSided:
+        """Turn the text of n pairs into ids; what does not fit is cut off at the end."""
+        query, passage = self.policy["query_length"], self.policy["passage_length"]
+        asked = self._texts(pair.query.text for pair in pairs)
+        read = self._texts(pair.passage.text for pair in pairs)
+        totals = torch.tensor(
+            [a.total + b.total for a, b in zip(asked, read, strict=True)], dtype=torch.int64
+        )
+        sides = (
+            Ragged.of([one.kept[:query] for one in asked]),
+            Ragged.of([one.kept[:passage] for one in read]),
+        )
+        return TwoSided(*sides, totals - sides[0].lengths - sides[1].lengths)
+
+    def forward(self, batch: TwoSided) -> Tensor:
+        """Score n pairs: (n,), with gradients where they are on.
+
+        Rows of about one length go through the network together, since padding costs as much as text. On CUDA
+        a batch stays whole: there, many small calls cost more.
+        """
+        device = next(self.head.parameters()).device
+        rows = sorted(self._rows(batch), key=lambda row: len(row.ids))
+        size = len(rows) if device.type == "cuda" else _ROWS_TOGETHER
+        states: dict[int, list[tuple[Row, Tensor]]] = {}
+        for start in range(0, len(rows), size):
+            some = rows[start : start + size]
+            for row, own in zip(some, _states(self.network, some, device), strict=True):
+                states.setdefault(row.pair, []).append((row, own))
+        return self._scores(batch, states, self.head)
+
+    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
+        """Return the authors' loss of contrasts (g, s): one minus the relevant pair's softmax in its group.
+
+        Args:
+            batch: n = g * s pairs.
+            labels: (g, s); only their shape counts.
+        """
+        return (1 - self(batch).view(labels.shape).softmax(1)[:, 0]).mean()  # type: ignore[no-any-return]
+
+    def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
+        """Return the network by rows of equal length, without padding; the head in fp32."""
+        require_int8(compute, type(self.network).__name__)
+        copy = deepcopy(self.network).to(compute.device, compute.dtype).eval()
+        network, head = packed_linears(copy, compute), deepcopy(self.head).float().to(compute.device).eval()
+
+        def score(batch: TwoSided) -> Tensor:
+            states: dict[int, list[tuple[Row, Tensor]]] = {}
+            rows = sorted(self._rows(batch), key=lambda row: len(row.ids))
+            for _, some in groupby(rows, key=lambda row: len(row.ids)):
+                together = list(some)
+                for row, own in zip(together, _states(network, together, compute.device), strict=True):
+                    states.setdefault(row.pair, []).append((row, own))
+            return self._scores(batch, states, head)
+
+        return score
+
+    def characters_read(self, text: str) -> int | None:
+        """Return how many characters of a passage are read; None: all of them."""
+        spans, most = self._texts.spans(text), self.policy["passage_length"]
+        return spans[most - 1][1] if len(spans) > most else None
+
+    def forget(self) -> None:
+        """Drop the ids of texts that were tokenised before."""
+        self._texts.forget()
+
+    def assets(self) -> dict[str, bytes]:
+        """Return tokenizer.json and config.json."""
+        return checkpoint_assets(self._tokenizer, self._config)
+
+    def _rows(self, batch: TwoSided) -> Iterator[Row]:
+        """Cut each pair's passage into pieces of equal length (the last may be shorter), behind the query."""
+        layout, slots = self._layout, self.policy["query_length"]
+        head, middle, tail = (torch.tensor(part) for part in (layout.head, layout.middle, layout.tail))
+        kinds = torch.tensor(layout.segments or (0,) * 5)
+        queries, passages = _parts(batch.query), _parts(batch.passage)
+        for pair, (query, passage) in enumerate(zip(queries, passages, strict=True)):
+            count = max(1, math.ceil(len(passage) / self._room))
+            pieces = torch.split(passage, max(1, math.ceil(len(passage) / count)))
+            for order, piece in enumerate(pieces):
+                parts = [head, query, middle, piece, tail]
+                sizes = torch.tensor([len(part) for part in parts])
+                ids = torch.cat(parts)
+                places = torch.arange(len(ids)) + self._first_position
+                start = len(head) + len(query) + len(middle)
+                places[len(head) + len(query) :] += slots - len(query)
+                yield Row(
+                    pair, order, ids, places, kinds.repeat_interleave(sizes), (start, start + len(piece))
+                )
+
+    def _scores(
+        self, batch: TwoSided, states: Mapping[int, Sequence[tuple[Row, Tensor]]], head: nn.Module
+    ) -> Tensor:
+        """Score n pairs by their rows' states (c, length, w): (n,)."""
+        scores = []
+        begin = len(self._layout.head)
+        for pair, q in enumerate(batch.query.lengths.tolist()):
+            own = sorted(states[pair], key=lambda one: one[0].order)
+            query = own[0][1][:, begin : begin + q]
+            passage = torch.cat([state[:, slice(*row.passage)] for row, state in own], dim=1)
+            first = torch.stack([state[-1, 0] for _, state in own]).mean(0)
+            scores.append(head(cosines(query, passage), first))
+        return torch.stack(scores)
+
+
+def _parts(side: Ragged) -> Sequence[Tensor]:
+    """Return each row's ids, in the processor's memory."""
+    return torch.split(side.values.cpu(), side.lengths.tolist())
+
+
+def cosines(query: Tensor, passage: Tensor) -> Tensor:
+    """Return the match matrices of states query (c, q, w) and passage (c, p, w): (c, q, p)."""
+    query, passage = (side / (side.norm(dim=2, keepdim=True) + _NORM_EPS) for side in (query, passage))
+    return query @ passage.transpose(1, 2)
+
+
+def _states(network: Any, rows: Sequence[Row], device: torch.device) -> Iterator[Tensor]:  # noqa: ANN401
+    """Compute all layers' states of rows, padded to one length: (c, length, w) float32 of each."""
+    lengths = torch.tensor([len(row.ids) for row in rows])
+
+    def rectangle(name: str) -> Tensor:
+        return Ragged(torch.cat([getattr(row, name) for row in rows]), lengths).pad().to(device)
+
+    given = {"input_ids": rectangle("ids"), "position_ids": rectangle("positions")}
+    if network.config.type_vocab_size > 1:
+        given["token_type_ids"] = rectangle("segments")
+    mask = (torch.arange(int(lengths.max())) < lengths[:, None]).long().to(device)
+    states = network(**given, attention_mask=mask, output_hidden_states=True).hidden_states
+    for row, length in enumerate(lengths.tolist()):
+        yield torch.stack([layer[row, :length] for layer in states]).float()

@@ -1,0 +1,138 @@
+"""How a CEDR is begun: a fresh head on a published encoder, or on that of a cross-encoder trained here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from rankhouse.core.arguments import check_least
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.models import bundle
+from rankhouse.models.cedr import CEDR
+from rankhouse.models.cedr_heads import HEADS
+from rankhouse.models.checkpoint import (
+    find,
+    load_network,
+    load_tokenizer,
+    network_of,
+    read_assets,
+    read_config,
+)
+from rankhouse.models.transformer_encoders import is_packable, length_limit, reads_segments
+
+
+@dataclass(frozen=True)
+class CEDRDesign:
+    """What ``cedr_knrm("DIR")``, ``cedr_pacrr("DIR")`` and ``cedr_drmm("DIR")`` accept.
+
+    Attributes:
+        path: The encoder: a folder or hub name, or the folder of a cross-encoder that was trained here; of a
+            classifier, its head is left out.
+        head: "knrm", "pacrr" or "drmm".
+        query_length: Most tokens of a query.
+        passage_length: Most tokens of a passage, in as many pieces as it takes.
+        tokenizer: Folder of another tokenizer than the checkpoint's own.
+        allow_pickle: Whether weights may be read from pytorch_model.bin.
+    """
+
+    path: str
+    head: str = "knrm"
+    query_length: int = 20
+    passage_length: int = 800
+    tokenizer: str | None = None
+    allow_pickle: bool = False
+
+    def __post_init__(self) -> None:
+        check_least(self, 1, "query_length", "passage_length")
+        if self.head not in HEADS:
+            raise WrongUse(f'head="{self.head}" is not known; choose from: {", ".join(HEADS)}')
+
+    def fresh(self, texts: Iterable[str], seed: int = 0) -> CEDR:
+        """Begin a model with a fresh head on an encoder as it is.
+
+        Args:
+            texts: Not used: the vocabulary is the checkpoint's.
+            seed: Of the head's weights.
+
+        Raises:
+            BadModel: No encoder like BERT, or damaged, or without tokenizer.
+            WrongUse: A query so long that no passage fits beside it.
+        """
+        del texts
+        network, tokenizer, raw, meant, asks_segments = self._start()
+        config: Any = network.config
+        if not is_packable(config) or config.model_type == "distilbert":
+            raise BadModel(
+                f'"{self.path}" is a {config.model_type} checkpoint; CEDR reads encoders like BERT, whose '
+                "tokens have absolute positions: bert, electra, roberta, xlm-roberta, camembert"
+            )
+        policy = {
+            "max_length": self.query_length + self.passage_length,
+            "head": self.head,
+            "query_length": self.query_length,
+            "passage_length": self.passage_length,
+            "row_length": length_limit(config, meant, None),
+            "segments": reads_segments(config, asks_segments),
+        }
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return CEDR(network, tokenizer, policy, raw)
+
+    def _start(self) -> _Start:
+        """Open the encoder: of a bundle that was trained here, or of a published checkpoint."""
+        for place in (Path(self.path) / "ranker", Path(self.path)):
+            if (place / bundle.MANIFEST).is_file():
+                return _of_bundle(place)
+        folder = find(self.path, self.allow_pickle)
+        tokenizer, asks_segments, meant = load_tokenizer(folder, self.tokenizer)
+        network = load_network(folder, "AutoModel", self.allow_pickle, ("pooler",))
+        return _Start(network, tokenizer, read_config(folder), meant, asks_segments)
+
+
+class _Start(NamedTuple):
+    """An encoder to begin with.
+
+    Attributes:
+        network: Without a head.
+        tokenizer: Its own.
+        config: Its config.json as read.
+        meant: The length its tokenizer is meant for.
+        asks_segments: Whether it is meant to be given segment ids.
+    """
+
+    network: nn.Module
+    tokenizer: Tokenizer
+    config: Mapping[str, Any]
+    meant: int
+    asks_segments: bool
+
+
+def _of_bundle(folder: Path) -> _Start:
+    """Take the encoder out of a cross-encoder that was trained here: the paper's own start.
+
+    Raises:
+        BadModel: It is of another family, or damaged.
+    """
+    manifest = bundle.read_manifest(folder)
+    if manifest.family != "crossencoder":
+        raise BadModel(
+            f'"{folder}" is a {manifest.family}; CEDR begins with a published encoder or with a crossencoder '
+            "that was trained here"
+        )
+    weights, assets = bundle.read_files(folder, manifest)
+    tokenizer, config = read_assets(assets)
+    network: Any = network_of(config, "AutoModel")
+    start = f"network.{network.base_model_prefix}."
+    own = {name.removeprefix(start): tensor for name, tensor in weights.items() if name.startswith(start)}
+    missing = [
+        name for name in network.load_state_dict(own, strict=False).missing_keys if "pooler" not in name
+    ]
+    if missing:
+        raise BadModel(f'"{folder}" lacks {len(missing)} tensor(s) of its encoder, first "{missing[0]}"')
+    return _Start(network, tokenizer, config, manifest.policy["max_length"], manifest.policy["segments"])
