@@ -22,6 +22,8 @@ tiny = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(tiny)
 
 FP32 = Compute("fp32", torch.device("cpu"), 1)
+WORD_FAMILIES = [name for name in DESIGNS if not name.startswith("cedr")]
+"""Families that are begun on a vocabulary of words; a CEDR is begun on a checkpoint."""
 OPENED = {
     "crossencoder": (open_crossencoder, "bert_one", NeuralRanker),
     "crossencoder roberta": (open_crossencoder, "roberta", NeuralRanker),

@@ -13,9 +13,8 @@ from rankhouse.explanation.explain import ExplainOptions, explain_pair, methods_
 from rankhouse.explanation.units import sentences_of, without, words_of
 from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.dense_ranker import DenseRanker
-from rankhouse.models.families import DESIGNS
 
-from .conftest import FP32, LONG, OPENED, TEXTS
+from .conftest import FP32, LONG, OPENED, TEXTS, WORD_FAMILIES
 
 QUERIES = ("who steers ships", "grain prices this week", "old club by the river")
 CHANGES = {"samcnn": {"attention": "position"}, "tk": {"shift": 0.05}}  # less, so that words keep their sense
@@ -27,7 +26,7 @@ def ranker_of(fresh, opened):
     return lambda name: opened(name) if name in OPENED else fresh(name, **CHANGES.get(name, {}))
 
 
-@pytest.fixture(params=[*sorted(DESIGNS), *OPENED])
+@pytest.fixture(params=[*sorted(WORD_FAMILIES), *OPENED])
 def ranker(request, ranker_of):
     """A small ranker of every family, its weights drawn at random."""
     return ranker_of(request.param)

@@ -12,8 +12,9 @@ from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.options import ExplainOptions
 from rankhouse.explanation.removal import REST
 from rankhouse.explanation.units import numbered
-from rankhouse.models.families import DESIGNS
 from rankhouse.ranking.cache import CachedRanker
+
+from .conftest import WORD_FAMILIES
 
 SENTENCES = ExplainOptions(method="removal", unit="sentence")
 
@@ -126,7 +127,7 @@ def test_what_a_transformer_does_not_read_is_listed_and_changes_nothing(name, op
     assert answer.gap == pytest.approx(0, abs=1e-12)
 
 
-@pytest.mark.parametrize("family", sorted(DESIGNS))
+@pytest.mark.parametrize("family", sorted(WORD_FAMILIES))
 def test_effects_are_differences_of_scores(family, fresh, pair_of, long_text):
     ranker = fresh(family)
     said = pair_of(long_text)

@@ -14,6 +14,8 @@ from rankhouse.models.families import open_model
 from rankhouse.models.loading import open_ranker
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
+from rankhouse.training.optimizer import parameter_groups
+from rankhouse.training.settings import defaults
 
 from .conftest import WORDS, make_pairs
 
@@ -213,6 +215,16 @@ def test_both_parts_learn_where_they_can(head, checkpoint):
     scores = model(batch).detach().view(2, 2)
     expected = (1 - scores.softmax(1)[:, 0]).mean()
     assert float(model.loss(batch, labels).detach()) == pytest.approx(float(expected))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_encoder_and_head_learn_at_rates_of_their_own(head, checkpoint):
+    model = begun(checkpoint("bert_plain"), head)
+    settings = defaults(model.family)
+    groups = parameter_groups(model, settings.rate, settings.rates)
+    sizes = {group["lr"]: sum(p.numel() for p in group["params"]) for group in groups}
+    parts = {1e-3: model.head, 2e-5: model.network}
+    assert sizes == {rate: sum(p.numel() for p in part.parameters()) for rate, part in parts.items()}
 
 
 def test_a_classifiers_encoder_may_be_the_start(checkpoint, fp32):

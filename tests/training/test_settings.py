@@ -35,6 +35,8 @@ def test_every_family_has_settings_that_fit_it(toy):
     assert DEFAULTS.keys() == FAMILIES.keys()
     texts = [document.full_text for document in toy.documents.values()]
     for name, design in DESIGNS.items():
+        if name.startswith("cedr"):  # begun on a checkpoint: tests/models/test_cedr.py
+            continue
         sizes = {"heads": 2, "attention_width": 4} if name == "tk" else {}
         model = design(width=8, min_count=1, **sizes).fresh(texts)
         settings = defaults(model.family)
