@@ -197,3 +197,95 @@ def test_a_worker_whose_disk_is_full_is_done_without(rerank, done, cluster, blin
     ended(process)
     assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
     assert not Path("new.run.parts").exists()
+
+
+def test_an_index_and_vectors_are_the_same_to_the_byte(world, done, bert, contents, cluster):
+    rows = [{"id": document.id, "title": document.title, "text": document.text} for document in world]
+    for number in range(3):
+        Path(f"{number}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[number::3]))
+    corpora = ["0.jsonl", "1.jsonl", "2.jsonl", "--segment-tokens", 100]
+    done("index", *corpora, "--out", "whole.index")
+    ended(cluster.command("index", *corpora, "--out", "new.index"))
+    assert contents("new.index") == contents("whole.index")
+    encode = [
+        "encode",
+        "--ranker",
+        f"biencoder({str(bert('BertModel'))!r})",
+        *CPU,
+        "--vectors",
+        "sq8",
+        "--index",
+    ]
+    done(*encode, "whole.index")
+    said = ended(cluster.command(*encode, "new.index"))
+    assert contents("new.index") == contents("whole.index")
+    assert said.count(" vectors of 32 numbers") == 1
+    assert not list(Path().glob("*.parts"))
+
+
+RECIPE = """title = "Two rankings"
+[data]
+queries = { path = "queries.tsv", get = "written by the test" }
+qrels = { path = "qrels.txt", get = "written by the test" }
+index = { path = "my.index", get = "written by the test" }
+knrm = { path = "knrm", get = "written by the test" }
+
+[loop]
+k1 = [0.5, 0.9, 1.4]
+
+[steps.bm25]
+command = "search"
+index = "@index"
+queries = "@queries"
+model = "bm25(k1={k1})"
+
+[steps.again]
+command = "rerank"
+run = "@bm25"
+queries = "@queries"
+index = "@index"
+ranker = "@knrm"
+device = "cpu"
+precision = "fp32"
+
+[[table]]
+name = "Both"
+rows = { BM25 = "@bm25", KNRM = "@again" }
+qrels = "@qrels"
+measures = "AP"
+"""
+
+
+@pytest.fixture
+def recipe(knrm):
+    Path("r.toml").write_text(RECIPE)
+
+
+def results(folder):
+    """Return all that a recipe made, but for times."""
+    manifest = json.loads(Path(folder, "manifest.json").read_text())
+    steps = [{k: v for k, v in step.items() if k not in ("started", "seconds")} for step in manifest["steps"]]
+    for step in steps:
+        step["files"].pop("said.json", None)
+    return steps, {path: path.read_bytes() for path in map(Path, sorted(Path(folder).glob("tables/*")))}
+
+
+def test_passes_of_a_recipe_run_at_the_same_time(recipe, done, cluster):
+    done("run", "r.toml", "--out", "here.out")
+    cluster.sick()
+    process = cluster.command("run", "r.toml", "--out", "there.out")
+    said = ended(process)
+    order = [line.split(": ")[1][:4] for line in said.splitlines() if line.startswith("[")]
+    assert order[:2] == ["rank", "rank"], said  # two are at work before one is done
+    assert order.count("done") == 6
+    assert results("here.out")[0] == results("there.out")[0]
+    assert "6 steps (6 kept)" in ended(cluster.command("run", "r.toml", "--out", "there.out"))
+
+
+def test_a_step_that_fails_is_named_and_what_ran_beside_it_is_kept(recipe, run, cluster):
+    Path("r.toml").write_text(RECIPE.replace("1.4]", "-1]"))
+    plain = run("run", "r.toml", "--out", "here.out")
+    assert plain.returncode == 2
+    said = ended(cluster.command("run", "r.toml", "--out", "there.out"), 2)
+    assert said.splitlines()[-1] == plain.stderr.splitlines()[-1]
+    assert list(Path("there.out/work").glob("bm25.k1=0.5-*/step.json"))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rankhouse.app import console
 from rankhouse.app.cluster.jobs import Job, MergeOptions
-from rankhouse.app.cluster.ray_options import ClusterOptions
+from rankhouse.app.cluster.ray_options import LOCAL, ClusterOptions
+from rankhouse.app.given import idle
 from rankhouse.core.errors import WrongUse
 
 
@@ -36,6 +37,8 @@ def run_clustered(
     """
     from rankhouse.app.cluster.ray_execute import run_on_cluster
 
+    if cluster.address != LOCAL:
+        idle("a cache is a file of one machine, and parts that are done are kept anyway", "cache")
     if device.startswith("cuda:"):
         raise WrongUse(f"--device {device}: on a cluster every worker is given a GPU; write  --device cuda")
     result = run_on_cluster(job, out, cluster, options or MergeOptions(), device)

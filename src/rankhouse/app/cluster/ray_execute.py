@@ -97,11 +97,14 @@ def _work(
     token = secrets.token_hex(16)
     with writing_failures(parts):
         (parts / BEACON).write_text(token)
-    setup = pickle.dumps(Setup(job.command, pack(job), survey, parts, token, Path.cwd()))
     before = survey.total - sum(map(len, left))
     with ray_session(cluster) as ray:
         capacity = Capacity(ray, cluster, device)
         workers = capacity.workers()
+        packed = pack(job)
+        if packed.get("workers") == 0:  # processes of one worker: a share, and not as many as there are cores
+            packed["workers"] = capacity.cpus
+        setup = pickle.dumps(Setup(job.command, packed, survey, parts, token, Path.cwd()))
         queue = SliceQueue(left, max(1, -(-survey.total // (workers * PER_WORKER))))
         label = f"{_DOING[job.command]} on {workers} worker{'s' if workers > 1 else ''}"
         with console.progress(label, survey.total, job.unit) as show:

@@ -20,6 +20,7 @@ _QUIET: Final = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
 _LOCAL_STORE: Final = 256 << 20  # bytes; parts are files, so little passes through Ray's memory
+_USUAL_CPUS: Final = 4  # processors of a worker: one copy of the model for all of them
 _PATIENCE: Final = 5.0  # seconds until an address that nobody answers at is given up
 
 
@@ -131,19 +132,17 @@ class Capacity:
         ray: Ray, connected.
         options: Workers and processors as asked.
         device: What ``--device`` says; unless it is "cpu", each worker gets a GPU where there are any.
-        most: Processors of a worker if nothing was asked.
+        at_once: How many workers would be at work at the most; 0 for any number.
     """
 
-    def __init__(self, ray: Any, options: ClusterOptions, device: str = "cpu", most: int = 4) -> None:  # noqa: ANN401
+    def __init__(self, ray: Any, options: ClusterOptions, device: str = "cpu", at_once: int = 0) -> None:  # noqa: ANN401
         self._ray, self._wanted = ray, options.workers
         nodes = self._nodes()
         largest = int(max((node.get("CPU", 0) for node in nodes), default=0))
         has_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
         self.gpus = int(has_gpu and device != "cpu")
-        self.cpus = options.cpus or max(1, min(most, largest))
-        if options.workers and not options.cpus and not self.gpus:
-            share = int(sum(node.get("CPU", 0) for node in nodes)) // options.workers
-            self.cpus = max(1, min(self.cpus, share))
+        share = int(sum(node.get("CPU", 0) for node in nodes)) // (at_once or options.workers or 1)
+        self.cpus = options.cpus or max(1, min(share, largest if at_once else _USUAL_CPUS, largest))
 
     def _nodes(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]

@@ -128,7 +128,7 @@ class SliceWorker:
         with warnings.catch_warnings(record=True) as caught, ExitStack() as stack:
             warnings.simplefilter("always", RankhouseWarning)
             try:
-                _wait_for(folder, stack)
+                wait_for(folder, stack)
                 self._make(folder, one)
             except Exception as error:  # noqa: BLE001 - told to the one who asked
                 return ended_by(error)
@@ -167,7 +167,7 @@ class SliceWorker:
         self._fraction = min(1.0, done / total) if total else 0.0
 
 
-def _wait_for(folder: Path, stack: ExitStack) -> None:
+def wait_for(folder: Path, stack: ExitStack) -> None:
     """Take the lock of a part, which the worker of one who died may hold for some moments more."""
     for _ in range(_PATIENCE):
         try:

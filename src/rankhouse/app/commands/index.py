@@ -11,6 +11,9 @@ import click
 from rankhouse.app import console
 from rankhouse.app.cluster.command import run_shard, sharded
 from rankhouse.app.cluster.index_job import IndexJob
+from rankhouse.app.cluster.jobs import MergeOptions
+from rankhouse.app.cluster.ray_command import run_clustered
+from rankhouse.app.cluster.ray_options import chosen, clustered
 from rankhouse.app.cluster.slices import Shard
 from rankhouse.app.given import idle, was_given
 from rankhouse.app.indexing import index_facts, index_warnings
@@ -56,6 +59,7 @@ from rankhouse.index.lexical.build import BuildOptions
     help="Tokens a segment; bounds the memory used (about 15 bytes each).",
 )
 @sharded
+@clustered
 @skip_bad
 @as_json
 def command(
@@ -69,6 +73,7 @@ def command(
     workers: int,
     segment_tokens: int,
     shard: Shard | None,
+    cluster: str | None,
     skip_bad: int,
     as_json: bool,
 ) -> None:
@@ -76,17 +81,21 @@ def command(
 
     Files are .jsonl, .tsv or TREC .sgml, each also with .gz or .zst.
     """
-    if shard is not None:
+    where = chosen(cluster)
+    if shard is not None or where is not None:
         idle("a part is of a new index: merge the parts, then add to the whole", "append")
         job = IndexJob(corpus, analyzer, duplicates, prefix_ids, segment_tokens, skip_bad, workers)
-        run_shard(job, shard, out, as_json=as_json, overwrite=overwrite)
+        if where is not None:
+            run_clustered(job, out, where, as_json=as_json, options=MergeOptions(overwrite))
+        elif shard is not None:
+            run_shard(job, shard, out, as_json=as_json, overwrite=overwrite)
         return
     if append and overwrite:
         raise WrongUse("--append and --overwrite exclude each other")
     if append:
         _refuse_another_analyzer(out, analyzer)
     sources = named_sources(corpus) if prefix_ids else [Source(path) for path in corpus]
-    chosen = BuildOptions(analyzer, segment_tokens, workers, overwrite)
+    settings = BuildOptions(analyzer, segment_tokens, workers, overwrite)
     skips, meter = Skips(skip_bad), Meter()
     repeats = None
     if duplicates != "refuse":
@@ -95,7 +104,7 @@ def command(
     started = time.perf_counter()
     with console.progress("indexing", _bytes_of([source.path for source in sources]), "bytes") as show:
         work = build.append if append else build.build
-        report = work(documents, out, chosen, lambda *_: show(meter.bytes))
+        report = work(documents, out, settings, lambda *_: show(meter.bytes))
     seconds = time.perf_counter() - started
     console.report_skips(skips)
     for warning in index_warnings(report):

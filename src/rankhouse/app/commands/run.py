@@ -8,8 +8,9 @@ import click
 from rich.text import Text
 
 from rankhouse.app import console
+from rankhouse.app.cluster.ray_options import ClusterOptions, chosen, clustered
 from rankhouse.app.options import LOCAL, PATH, FileCommand, as_json
-from rankhouse.app.recipes.execute.execute import HASHES, carry_out, standing
+from rankhouse.app.recipes.execute.execute import HASHES, State, carry_out, standing
 from rankhouse.app.recipes.execute.file_hashes import Contents
 from rankhouse.app.recipes.execute.manifest import make_manifest, write_manifest
 from rankhouse.app.recipes.read.parse import read_recipe
@@ -40,6 +41,7 @@ from rankhouse.core.scratch import tidy
 @click.option("--partial", is_flag=True, help="Pass over what needs absent data, and do the rest.")
 @click.option("--download", is_flag=True, help="Public collections and checkpoints may be fetched.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if an expected number is not met.")
+@clustered
 @as_json
 def command(
     recipe: Path,
@@ -50,12 +52,14 @@ def command(
     partial: bool,
     download: bool,
     strict: bool,
+    cluster: str | None,
     as_json: bool,
 ) -> None:
     """Carry out RECIPE, a TOML file of data, steps, loops, tables and expected numbers.
 
     What is done already is kept; a killed run goes on where it was. See docs/recipes.md.
     """
+    where = chosen(cluster)
     folder = real_path(out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out"))
     file = read_recipe(recipe, changes, smallest=smallest)
     contents = Contents(folder / HASHES)
@@ -72,7 +76,7 @@ def command(
         tidy(folder)
         folder.mkdir(parents=True, exist_ok=True)
         contents.save()
-        states = carry_out(plan, folder, contents, console.say)
+        states = _carried_out(plan, folder, contents, where)
         results = Results(plan, states, folder)
         result = Result(plan, states, make_tables(plan, results), make_figures(plan, results))
         write_manifest(make_manifest(plan, states), folder)
@@ -83,6 +87,14 @@ def command(
         show(result, files)
     if strict and result.differing:
         raise click.exceptions.Exit(1)
+
+
+def _carried_out(plan: Plan, folder: Path, contents: Contents, where: ClusterOptions | None) -> list[State]:
+    if where is None:
+        return carry_out(plan, folder, contents, console.say)
+    from rankhouse.app.cluster.ray_recipes import carry_out_on_cluster
+
+    return carry_out_on_cluster(plan, folder, contents, console.say, where)
 
 
 def _absent(plan: Plan) -> str:

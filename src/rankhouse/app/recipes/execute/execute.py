@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -127,19 +127,63 @@ def _finished(task: Task, out: Path, contents: Contents) -> Record | None:
 
 def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
     """Run one command and write its record."""
-    _make_ready(task, out)
     started, clock = datetime.now(UTC), time.perf_counter()
     try:
-        text = _call(task, out)
-    except (RankhouseError, click.ClickException) as error:
-        raise _of_step(plan, task, error) from error
+        text = call(task, out)
     except Exception as error:
-        error.add_note(f"in step {task.title}, {plan.file.lines.where(('steps', task.step))}")
-        raise
-    seconds = time.perf_counter() - clock
-    if text:
+        fault = of_step(plan, task, error)
+        if fault is error:
+            raise
+        raise fault from error
+    return conclude(plan, task, out, contents, Call(text, started, time.perf_counter() - clock))
+
+
+class Call(NamedTuple):
+    """A command that was called.
+
+    Attributes:
+        text: What it wrote to standard output.
+        started: When.
+        seconds: How long it took.
+    """
+
+    text: str
+    started: datetime
+    seconds: float
+
+
+def call(task: Task, out: Path) -> str:
+    """Call a task's command in the result's folder; return what it wrote to standard output.
+
+    Args:
+        task: One step of one pass.
+        out: The result's folder.
+
+    Raises:
+        RankhouseError: The command failed.
+        click.ClickException: Its options are wrong.
+    """
+    _make_ready(task, out)
+    return _call(task, out)
+
+
+def conclude(plan: Plan, task: Task, out: Path, contents: Contents, called: Call) -> Record:
+    """Write down what a task's command made; from now on it is done.
+
+    Args:
+        plan: The tasks.
+        task: One of them.
+        out: The result's folder.
+        contents: Hashes files.
+        called: How the command ended.
+
+    Raises:
+        BadData: An input changed while the step read it.
+        WrongUse: The command wrote nothing that others could refer to.
+    """
+    if called.text:
         with writing(out / task.folder / SAID) as file:
-            file.write(text)
+            file.write(called.text)
     for source in task.sources:
         if not source.unchanged:
             raise BadData(
@@ -159,8 +203,8 @@ def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
         inputs=dict(task.inputs),
         output=str(task.output),
         files=files,
-        started=started.isoformat(timespec="seconds"),
-        seconds=round(seconds, 3),
+        started=called.started.isoformat(timespec="seconds"),
+        seconds=round(called.seconds, 3),
     )
     write_json(out / task.folder / DONE, record)
     return record
@@ -199,12 +243,22 @@ def _call(task: Task, out: Path) -> str:
     return heard.getvalue()
 
 
-def _of_step(plan: Plan, task: Task, error: Exception) -> RankhouseError:
-    """Say which step failed, and where it stands."""
+def of_step(plan: Plan, task: Task, error: Exception) -> Exception:
+    """Say which step failed, and where it stands; an error that nobody raised on purpose gets a note.
+
+    Args:
+        plan: The tasks.
+        task: The one that failed.
+        error: What its command raised.
+    """
     lines = plan.file.lines
+    where = lines.where(("steps", task.step))
+    if not isinstance(error, RankhouseError | click.ClickException):
+        error.add_note(f"in step {task.title}, {where}")
+        return error
     message = error.format_message() if isinstance(error, click.ClickException) else str(error)
     wrong = isinstance(error, WrongUse | MissingExtra | click.ClickException)
-    text = f"{lines.where(('steps', task.step))}: step {task.title}: {message}"
+    text = f"{where}: step {task.title}: {message}"
     return WrongUse(text) if wrong else RankhouseError(text)
 
 
