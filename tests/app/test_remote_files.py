@@ -161,6 +161,25 @@ class TestStations:
         ]
         assert ranked[0] == ranked[1]
 
+    def test_slices_of_an_index_need_no_corpus_to_be_merged(self, run, data, copies, tmp_path):
+        for shard in ("1/2", "2/2"):
+            words = (
+                "index",
+                "memory://in/corpus.jsonl",
+                "--shard",
+                shard,
+                "--out",
+                f"memory://parts/{shard[0]}",
+            )
+            assert run(*words).returncode == 0
+            assert json.loads(run(*words, "--json").stdout)["kept"] is True
+        assert str(copies).encode() not in data.cat("/parts/1/part.json")
+        data.rm("/in/corpus.jsonl")
+        done = run("merge", "memory://parts", "--out", "memory://my.index")
+        assert done.returncode == 0, done.stderr
+        done = run("search", "--index", "memory://my.index", "--query", "pilots", "--json")
+        assert [hit["id"] for hit in json.loads(done.stdout)] == ["d1"]
+
     def test_slices_and_their_merge(self, run, data, copies, tmp_path):
         pytest.importorskip("torch")
         from rankhouse.models import bundle
@@ -419,6 +438,33 @@ class TestS3:
         assert "bm25" in done.stdout, done.stderr
         done = run("index", "s3://bucket/corpus.jsonl", "--out", "s3://bucket/a/my.index")
         assert done.returncode == 2
+
+    def test_workers_on_ray_fetch_by_url(self, run, s3, copies, tmp_path, monkeypatch):
+        """A worker has a cache of its own, as it has on another machine."""
+        pytest.importorskip("ray")
+        pytest.importorskip("torch")
+        from rankhouse.app.cluster.encode_job import EncodeJob
+        from rankhouse.app.cluster.jobs import pack
+        from rankhouse.app.cluster.ray_worker import Setup, SliceWorker
+        from rankhouse.app.cluster.slices import Slice
+        from rankhouse.models import bundle
+        from rankhouse.models.tk import TKDesign
+
+        design = TKDesign(min_count=1, width=16, heads=4, attention_width=8, feed_forward=24)
+        bundle.save(design.fresh([CORPUS.decode()]), tmp_path / "tk")
+        s3.put(str(tmp_path / "tk"), "bucket/tk", recursive=True)
+        s3.pipe("bucket/corpus.jsonl", CORPUS)
+        assert run("index", "s3://bucket/corpus.jsonl", "--out", "s3://bucket/my.index").returncode == 0
+        index, ranker = transfers.fetched("s3://bucket/my.index"), transfers.fetched("s3://bucket/tk")
+        job = EncodeJob(index, ranker, precision="fp32", device="cpu", threads=1)
+        options = pack(job)
+        assert options["index"] == "s3://bucket/my.index"
+        setup = Setup("encode", options, job.survey(), tmp_path / "unseen", "token", tmp_path)
+        monkeypatch.setenv("RANKHOUSE_REMOTE_CACHE", str(tmp_path / "elsewhere"))
+        worker = SliceWorker(setup)
+        assert worker.open().state == "done"
+        assert worker.run(Slice(0, 3, 3)).state == "done"
+        assert list((tmp_path / "elsewhere").glob("in/*/*/my.index/manifest.json"))
 
     def test_a_bucket_and_keys_that_are_not_there(self, run, s3, copies, monkeypatch):
         done = run("search", "--index", "s3://nobucket/x", "--query", "x")

@@ -29,6 +29,9 @@ JOBS: Final = {
 }
 """Command -> module under ``app.cluster`` and class of its job; imported when needed."""
 
+_MERGED_ALONE: Final = frozenset({"index", "encode", "rerank"})
+"""Commands of which a merge reads the parts alone, and no input again."""
+
 REPORT: Final = "report.json"
 """The file of a part that says how its work went: the same facts that the command gives with ``--json``."""
 
@@ -134,16 +137,22 @@ class Job(Protocol):
 
 def pack(job: Job) -> dict[str, Any]:
     """Return a job's options as JSON values, remote files by their URLs; see :func:`unpack`."""
-    options: dict[str, Any] = msgspec.to_builtins(job)
-    return {name: console.as_called(one) if isinstance(one, str) else one for name, one in options.items()}
+    return {name: _with(one, console.as_called) for name, one in msgspec.to_builtins(job).items()}
 
 
-def unpack(command: str, options: Mapping[str, Any]) -> Job:
+def _with(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - an option's value
+    if isinstance(value, list | tuple):
+        return [_with(one, change) for one in value]
+    return change(value) if isinstance(value, str) else value
+
+
+def unpack(command: str, options: Mapping[str, Any], *, fetch: bool = True) -> Job:
     """Make a job again; remote files that it names are fetched.
 
     Args:
         command: Its command.
         options: What :func:`pack` gave.
+        fetch: False leaves the URLs, for a merge, which reads the parts alone.
 
     Raises:
         BadData: They are of no job that this version knows.
@@ -151,7 +160,7 @@ def unpack(command: str, options: Mapping[str, Any]) -> Job:
     try:
         module, name = JOBS[command]
         made = getattr(importlib.import_module(f"rankhouse.app.cluster.{module}"), name)
-        local = {name: fetched(one) if isinstance(one, str) else one for name, one in options.items()}
+        local = {name: _with(one, fetched) for name, one in options.items()} if fetch else dict(options)
         job: Job = msgspec.convert(local, made)
     except (KeyError, msgspec.ValidationError) as error:
         raise BadData(
@@ -213,7 +222,8 @@ def merge(parts: Sequence[Part], out: Path, options: MergeOptions | None = None)
         RankhouseError: What the command itself would raise.
     """
     first = parts[0].manifest
-    result = unpack(first.command, first.options).merge(parts, out, options or MergeOptions())
+    job = unpack(first.command, first.options, fetch=first.command not in _MERGED_ALONE)
+    result = job.merge(parts, out, options or MergeOptions())
     return result._replace(
         facts={"command": first.command, "out": str(out), "parts": len(parts)} | result.facts
     )
