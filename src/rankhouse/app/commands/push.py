@@ -11,12 +11,13 @@ import click
 from rankhouse.app import console
 from rankhouse.app.adapters.stores.names import open_store
 from rankhouse.app.adapters.stores.push import PushOptions, push
-from rankhouse.app.options import PATH, as_json
+from rankhouse.app.options import PATH, FileCommand, as_json
 from rankhouse.index.index import Index
 
 
 @click.command(
     "push",
+    cls=FileCommand,
     epilog='Example:  rankhouse push --index my.index --to \'qdrant("http://localhost:6333", '
     'collection="papers")\' --impacts "bm25(k1=0.9, b=0.4)" --vectors default',
 )
