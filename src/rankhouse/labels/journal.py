@@ -145,7 +145,7 @@ class Journal:
                 columns.append(opened.enter_context((self.folder / name).open(mode)))
             yield columns
 
-    def commit(self, rows: Sequence[int], votes: Votes) -> None:
+    def commit(self, rows: Sequence[int] | NDArray[np.int32], votes: Votes) -> None:
         """Append a chunk.
 
         Args:
@@ -173,12 +173,22 @@ class Journal:
 
     def columns(self) -> Columns:
         """Map everything answered so far into memory."""
-        rows, marks, scores, soft = (_mapped(self.folder / name, kind) for name, kind in _COLUMNS.items())
-        return Columns(rows, marks, scores, soft.reshape(len(marks), self._sources))
+        return columns_in(self.folder, self._sources)
 
     def remove(self) -> None:
         """Delete the folder: the labelling is finished."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def columns_in(folder: Path, sources: int = 0) -> Columns:
+    """Map everything that a folder holds into memory.
+
+    Args:
+        folder: Of a labelling.
+        sources: Sources of soft labels, t.
+    """
+    rows, marks, scores, soft = (_mapped(folder / name, kind) for name, kind in _COLUMNS.items())
+    return Columns(rows, marks, scores, soft.reshape(len(marks), sources))
 
 
 def _mapped(path: Path, kind: type[np.generic]) -> NDArray[Any]:

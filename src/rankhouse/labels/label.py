@@ -9,9 +9,10 @@ of the chunks nor a kill changes a byte of the result.
 from __future__ import annotations
 
 import itertools
+import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from rankhouse.core.qrels import relevant
 from rankhouse.core.run import Run
 from rankhouse.labels.agreement import Agreement, summarise
 from rankhouse.labels.candidates import Candidates, Documents, Split, candidates
-from rankhouse.labels.journal import Columns, Journal
+from rankhouse.labels.journal import Columns, Journal, columns_in
 from rankhouse.labels.leaf_rules import judges
 from rankhouse.labels.negative_sampling import Negatives, random
 from rankhouse.labels.pair_table import NegativeSample, PairTable
@@ -54,6 +55,7 @@ class Plan:
         shown: How many removed, and how many added pairs the comparison shows.
         scores: Write every pair that a teacher or run of the rule scored, with its score and scale.
         join: What makes one score of several sources' (:data:`~rankhouse.labels.soft_scores.JOINS`).
+        answers: Folders in which :func:`collect` put the answers of all queries, in order; nobody is asked.
     """
 
     split: Split = field(default_factory=Whole)
@@ -67,6 +69,7 @@ class Plan:
     shown: int = 25
     scores: bool = False
     join: str = "z-score"
+    answers: Sequence[Path] = ()
 
     def __post_init__(self) -> None:
         choose(self.join, JOINS, "way to join scores")
@@ -164,8 +167,14 @@ def _label(
     rows = candidates(run, queries, documents, plan.split, plan.depth)
     _refuse_foreign_judgements(rule, rows)
     identity = panel.identity() | rows.identity() | {"collection": plan.collection}
-    journal = Journal(out.parent / f".{out.name}.labelling", identity, len(panel.sources))
+    folder = out.parent / f".{out.name}.labelling"
+    if plan.answers:
+        shutil.rmtree(folder, ignore_errors=True)  # of a merge that was killed
+    journal = Journal(folder, identity, len(panel.sources))
     resumed = journal.pairs
+    for columns in (columns_in(answers, len(panel.sources)) for answers in plan.answers):
+        if len(columns.rows):
+            journal.commit(columns.rows, columns.votes)
     _collect_votes(panel, rows, journal, plan.chunk, progress)
     columns = journal.columns()
     table = PairTable(rows, columns)
@@ -199,6 +208,41 @@ def _label(
     )
     _warn(result)
     return result
+
+
+def collect(
+    rule: Rule,
+    rows: Candidates,
+    wanted: Iterable[str],
+    folder: Path,
+    plan: Plan,
+    progress: Progress | None = None,
+) -> int:
+    """Ask about the pairs of some of a run's queries and keep the answers, for :attr:`Plan.answers`.
+
+    Args:
+        rule: What is relevant.
+        rows: The candidates of all queries; see :func:`rankhouse.labels.candidates.candidates`.
+        wanted: The queries.
+        folder: Where the answers go.
+        plan: Pool, truth and the rest; negatives are chosen later.
+        progress: Told how far the work is.
+
+    Returns:
+        How many pairs were looked at.
+
+    Raises:
+        BadData: Judgements of none of all the run's queries.
+        BadModel: A teacher gave something that is no score.
+        OutputFailed: The folder cannot be written.
+    """
+    panel = panel_of(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all, scores=plan.scores)
+    _refuse_foreign_judgements(rule, rows)
+    some = replace(rows, run=rows.run.restrict(wanted))
+    identity = panel.identity() | some.identity() | {"collection": plan.collection}
+    journal = Journal(folder, identity, len(panel.sources))
+    _collect_votes(panel, some, journal, plan.chunk, progress)
+    return journal.pairs
 
 
 def _collect_votes(

@@ -21,10 +21,12 @@ from rankhouse.core.errors import BadData
 from rankhouse.core.files import read_whole
 from rankhouse.core.outputs import write_json
 from rankhouse.core.progress import Progress
+from rankhouse.page.tables import Table
 
 JOBS: Final = {
     "index": ("index_job", "IndexJob"),
     "encode": ("encode_job", "EncodeJob"),
+    "label": ("label_job", "LabelJob"),
     "rerank": ("rerank_job", "RerankJob"),
 }
 """Command -> module under ``app.cluster`` and class of its job; imported when needed."""
@@ -69,11 +71,13 @@ class MergeResult(NamedTuple):
         facts: What ``--json`` says.
         sentence: The same in words.
         warnings: What the user should know.
+        tables: What is printed where nothing is said for machines.
     """
 
     facts: dict[str, Any]
     sentence: str
     warnings: Sequence[str] = ()
+    tables: Sequence[Table] = ()
 
 
 class Worker(Protocol):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from rankhouse.app import console
+from rankhouse.app.cluster.command import run_shard, sharded
+from rankhouse.app.cluster.label_job import LabelJob
+from rankhouse.app.cluster.slices import Shard
 from rankhouse.app.given import idle, unused
+from rankhouse.app.labelling import Teachers, label_facts, label_sentence, label_tables, leaks, prepared
 from rankhouse.app.options import (
     COUNT,
     FROM_ZERO,
@@ -23,30 +25,11 @@ from rankhouse.app.options import (
     as_json,
     computing,
 )
-from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.app.rankers import ComputeOptions
 from rankhouse.core import notation
-from rankhouse.core.corpora import read_queries
-from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Query, Ranker
-from rankhouse.core.run import Run
-from rankhouse.core.trec import read_qrels, read_run
-from rankhouse.index.index import Index
 from rankhouse.labels import report
-from rankhouse.labels.candidates import Split
-from rankhouse.labels.label import LabelResult, Plan, label
-from rankhouse.labels.leaf_rules import judged, judges
-from rankhouse.labels.leakage import Overlap, QuerySet, keep_apart, overlap
-from rankhouse.labels.negative_sampling import NEGATIVES
-from rankhouse.labels.passage_files import PassageFile, check_passages, read_passages
-from rankhouse.labels.rule_notation import Openers, read
-from rankhouse.labels.rules import Rule
+from rankhouse.labels.label import label
 from rankhouse.labels.soft_scores import JOINS
-from rankhouse.page.tables import Table
-from rankhouse.ranking.cache import CachedRanker
-from rankhouse.text.split import SPLITTERS
-
-if TYPE_CHECKING:
-    from rankhouse.models.ranker import NeuralRanker
 
 
 @click.command(
@@ -107,6 +90,7 @@ if TYPE_CHECKING:
 @click.option(
     "--report", "report_path", type=OUTPUT_FILE, help="Write a page with tables and pictures here (.html)."
 )
+@sharded
 @computing
 @as_json
 def command(
@@ -131,6 +115,7 @@ def command(
     cache: Path | None,
     out: Path,
     report_path: Path | None,
+    shard: Shard | None,
     precision: str,
     device: str,
     threads: int,
@@ -140,39 +125,52 @@ def command(
 
     A killed labelling goes on where it was when the same command is given again.
     """
-    _refuse_idle(negatives, tested=bool(test_queries or test_qrels), told=as_json or report_path is not None)
+    told = as_json or shard is not None or report_path is not None
+    _refuse_idle(negatives, tested=bool(test_queries or test_qrels), told=told)
     if not scores:
         idle("no scores are joined without --scores", "join")
-    judgements = read_qrels(test_qrels) if test_qrels else {}
-    test = QuerySet(read_queries(test_queries) if test_queries else (), judgements)
-    asked, run = read_queries(queries, field=field), read_run(run_path)
-    how = notation.make(negatives, NEGATIVES, "way to choose negatives")
-    cut = _cut(split, passages, run, depth)
-    known = judged(read_qrels(truth), by="passage", name=str(truth)) if truth else None
-    index = Index.open(index_path)
+    job = LabelJob(
+        rule_text, queries, str(index_path), str(run_path), field, depth, split, _text(passages), negatives,
+        negative_rule, scores, join, _text(truth), ask_all, shown, test_queries, _text(test_qrels),
+        allow_test, _text(cache), precision, device, threads,
+    )  # fmt: skip
+    if shard is not None:
+        idle("a page is of all slices: give --report to  rankhouse merge", "report_path")
+        run_shard(job, shard, out, as_json=as_json)
+        return
+    _label(job, out, report_path, as_json=as_json)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _label(job: LabelJob, out: Path, page: Path | None, *, as_json: bool) -> None:
+    """Label here and now, and say what came of it."""
     with ExitStack() as stack:
-        teachers = _Teachers(ComputeOptions(precision, device, threads), cache, stack)
-        openers = Openers(ranker=teachers)
-        rule = read(rule_text, openers)
-        pool = read(negative_rule, openers) if negative_rule else None
-        shared = _guard(rule, [q for q in asked if q.id in run], test, index, allow_test=allow_test)
-        plan = Plan(cut, how, depth, pool, known, ask_all, collection=index.fingerprint, shown=shown)
-        plan = replace(plan, scores=scores, join=join)
-        total = sum(min(depth, len(ranking.doc_ids)) for ranking in run.values())
+        compute = ComputeOptions(job.precision, job.device, job.threads)
+        teachers = Teachers(compute, Path(job.cache) if job.cache else None, stack)
+        ready = prepared(job, teachers)
+        for leak in leaks(ready.shared):
+            console.warn(leak)
+        total = sum(min(job.depth, len(ranking.doc_ids)) for ranking in ready.run.values())
         started = time.perf_counter()
         with console.progress("labelling", total) as show:
-            done = label(rule, run, asked, index.documents, out, plan, show)
+            done = label(ready.rule, ready.run, ready.queries, ready.index.documents, out, ready.plan, show)
         seconds = time.perf_counter() - started
-        teachers.warn_of_truncation()
-        if not teachers.asked:
+        for name, ranker in teachers.neural.items():
+            console.warn_of_truncation(ranker, name)
+        if not teachers.neural:
             unused("the rule asks no teacher", "cache", "precision", "device", "threads")
-    if report_path is not None:
-        report.write_report(done, report_path, f"Labels in {out.name}")
+    if page is not None:
+        report.write_report(done, page, f"Labels in {out.name}")
     if as_json:
-        record = report.labelling_record(done) | {"seconds": round(seconds, 3)}
-        console.emit_json(record | ({"overlap": shared._asdict()} if shared else {}))
-    else:
-        _show(done, shared, seconds)
+        console.emit_json(label_facts(done, ready.shared, seconds))
+        return
+    for table in label_tables(done, ready.shared):
+        console.print_table(table)
+    before = f", {done.resumed:,} of the pairs answered before a kill" if done.resumed else ""
+    console.say(f"{label_sentence(done)} in {seconds:.1f} s{before}")
 
 
 def _refuse_idle(negatives: str, *, tested: bool, told: bool) -> None:
@@ -183,76 +181,3 @@ def _refuse_idle(negatives: str, *, tested: bool, told: bool) -> None:
         idle("changed pairs are shown in a --report and by --json", "shown")
     if notation.parse(negatives).name == "none":
         idle("--negatives none takes no negatives", "negative_rule")
-
-
-def _cut(split: str, passages: Path | None, run: Run, depth: int) -> Split:
-    """Return what cuts documents into passages, or has them cut already."""
-    if passages is None:
-        return notation.make(split, SPLITTERS, "splitter")
-    if split != "whole":
-        raise WrongUse("give either --split or --passages")
-    cut = read_passages(passages)
-    if isinstance(cut, PassageFile):
-        check_passages(cut, run, depth)
-    return cut
-
-
-class _Teachers:
-    """Opens the rankers a rule names, with a cache around each if there is one; closed together.
-
-    Args:
-        compute: How they compute.
-        cache: Where to keep scores; None keeps none.
-        stack: Closes what was opened.
-    """
-
-    def __init__(self, compute: ComputeOptions, cache: Path | None, stack: ExitStack) -> None:
-        self._compute, self._cache, self._stack = compute, cache, stack
-        self._neural: dict[str, NeuralRanker] = {}
-
-    @property
-    def asked(self) -> bool:
-        """Whether a rule named any ranker."""
-        return bool(self._neural)
-
-    def __call__(self, name: str) -> Ranker:
-        ranker = self._neural[name] = open_ranker(name, self._compute)
-        if self._cache is None:
-            return ranker
-        return self._stack.enter_context(closing(CachedRanker(ranker, self._cache)))
-
-    def warn_of_truncation(self) -> None:
-        """Say what the teachers could not read."""
-        for name, ranker in self._neural.items():
-            console.warn_of_truncation(ranker, name)
-
-
-def _guard(
-    rule: Rule, queries: list[Query], test: QuerySet, index: Index, *, allow_test: bool
-) -> Overlap | None:
-    """Refuse to let a teacher label test queries, and find whatever else both sides share."""
-    if not test.queries and not test.qrels:
-        return None
-    keep_apart(rule, queries, test, allow_test=allow_test)
-    qrels = {q: judge.qrels[q] for judge in judges(rule) for q in judge.qrels if judge.by == "document"}
-    shared = overlap(QuerySet(queries, qrels), test, index.documents)
-    if shared.leaks:
-        counts = ", ".join(f"{count:,} {what} ({some})" for what, count, some in shared.rows() if count)
-        console.warn(f"training and test data overlap: {counts}")
-    return shared
-
-
-def _show(done: LabelResult, shared: Overlap | None, seconds: float) -> None:
-    tables = [report.work_table(done), report.positives_table(done.agreement)]
-    if done.agreement.confusions:
-        tables.append(report.confusions_table(done.agreement))
-    for table in tables:
-        console.print_table(table)
-    if shared is not None:
-        rows = tuple((what, f"{count:,}", some) for what, count, some in shared.rows())
-        console.print_table(Table(("shared with the test data", "", ""), rows))
-    before = f", {done.resumed:,} of the pairs answered before a kill" if done.resumed else ""
-    console.say(
-        f"{done.relevant:,} relevant pairs and {done.non_relevant:,} negatives written to {done.out} "
-        f"in {seconds:.1f} s{before}"
-    )

@@ -37,4 +37,6 @@ def command(parts: tuple[Path, ...], out: Path, overwrite: bool, report: Path | 
     if as_json:
         console.emit_json(result.facts)
     else:
+        for table in result.tables:
+            console.print_table(table)
         console.say(result.sentence)
