@@ -110,6 +110,16 @@ def test_scores_without_probability_are_calibrated_on_judged_pairs():
     assert targets_for(soft_loss("pointwise"), "logit", scored([1, 2])).slope == 1
 
 
+def test_a_calibrated_teacher_needs_no_judgements():
+    fitted, pairs = 'platt(2.0, -1.0, of="similarity")', scored([0.2, 0.9])
+    np.testing.assert_allclose(
+        targets_for(soft_loss("pointwise"), fitted, pairs)(pairs.score), 2 * pairs.score - 1, rtol=1e-5
+    )
+    steps = 'isotonic((0.95, 0.4), (1.0, 0.5), of="similarity")'  # all scores one probability
+    plain = targets_for(soft_loss("margin-mse"), "similarity", pairs)
+    assert targets_for(soft_loss("margin-mse"), steps, pairs) == plain
+
+
 def test_scores_are_compared_as_log_odds(fresh):
     model = fresh("samcnn")
     assert model.scale == "logprob"  # what its forward gives

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import FloatArray
-from rankhouse.core.scores import PROBABLE, Doubles, convert
+from rankhouse.core.scores import Doubles, base_of, convert, is_probable
 from rankhouse.training.negatives import RELEVANT, UNJUDGED, IntArray
 from rankhouse.training.soft_losses import SoftLoss
 
@@ -63,7 +63,7 @@ def log_odds(scores: FloatArray, scale: str) -> Doubles:
         scale: Their scale.
     """
     values = scores.astype(np.float64)
-    return convert(values, scale, "logit") if scale in PROBABLE else values
+    return convert(values, scale, "logit") if is_probable(scale) else values
 
 
 def targets_for(loss: SoftLoss, scale: str, pairs: ScoredPairs) -> Targets:
@@ -78,9 +78,12 @@ def targets_for(loss: SoftLoss, scale: str, pairs: ScoredPairs) -> Targets:
         BadData: All pairs of each query have one score, so there is no order to learn.
         WrongUse: A pointwise loss on scores that are no probabilities, without judged pairs of both kinds.
     """
-    values = log_odds(pairs.score, scale)
     if loss.least == 1:
-        return Targets(scale) if scale in PROBABLE else Targets(scale, *_platt(values, pairs.label))
+        if is_probable(scale):
+            return Targets(scale)
+        return Targets(scale, *_platt(log_odds(pairs.score, scale), pairs.label))
+    scale = base_of(scale)  # a fitted curve may put scores that differ at one probability
+    values = log_odds(pairs.score, scale)
     spread = _spread(pairs.query, values)
     if not spread > 0:
         raise BadData(
