@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.text import Text
 
 from rankhouse.app import console
+from rankhouse.app.checkpoints import minilm
 from rankhouse.app.demo import show
 from rankhouse.app.demo.collection import collect
-from rankhouse.app.demo.neural import minilm, neural_runs
+from rankhouse.app.demo.neural import neural_runs
 from rankhouse.app.demo.trained import Lesson, pseudo_queries, taught_runs
 from rankhouse.app.demo.why import explain_demo, most_raised
 from rankhouse.app.rankers import ComputeOptions

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from rankhouse.app.checkpoints import DEFAULT, default_ranker
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Encoder, Query, Ranker, TextEncoder
@@ -41,7 +42,7 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
     """Open a bundle folder, or a checkpoint by its family: ``crossencoder("DIR")``.
 
     Args:
-        spec: A folder, or a notation.
+        spec: A folder, a notation, or "default": see :func:`~rankhouse.app.checkpoints.default_ranker`.
         compute: Precision, device and threads.
 
     Raises:
@@ -54,6 +55,8 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
         from rankhouse.nn.compute import choose
     except ImportError as error:
         raise MissingExtra(f"the ranker {spec}", "neural") from error
+    if spec == DEFAULT and not Path(spec).exists():
+        spec = default_ranker()
     trained = Path(spec) / "ranker"  # the folder of a training holds its best model there
     if (trained / "manifest.json").exists():
         spec = str(trained)

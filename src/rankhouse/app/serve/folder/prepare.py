@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankhouse.app import console
-from rankhouse.app.demo.neural import PASSAGE_WORDS, minilm
+from rankhouse.app.checkpoints import minilm
+from rankhouse.app.demo.neural import PASSAGE_WORDS
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.serve.folder.files import (
     KINDS,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rankhouse.app.demo.neural import minilm
+from rankhouse.app.checkpoints import minilm
 from rankhouse.app.serve.host.settings import ServeOptions
 from rankhouse.core.errors import WrongUse
 

@@ -25,7 +25,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from rankhouse.app.demo.neural import minilm
+from rankhouse.app.checkpoints import minilm
 from rankhouse.app.serve.contracts.errors import Refusal, UnknownName
 from rankhouse.app.serve.judging.known import Judging, few_questions
 from rankhouse.app.serve.judging.lessons import Lessons

