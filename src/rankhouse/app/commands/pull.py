@@ -16,7 +16,7 @@ from rankhouse.app.adapters.stores.names import open_store
 from rankhouse.app.adapters.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
 from rankhouse.app.adapters.stores.store import Store
 from rankhouse.app.given import idle
-from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, FileCommand, as_json, computing
+from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, DenseModel, as_encoder, is_dense, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
@@ -38,9 +38,11 @@ from rankhouse.index.index import Index
 @click.option(
     "--from", "store", required=True, help="qdrant(URL, collection=NAME), lancedb(...), milvus(...) ..."
 )
-@click.option("--queries", required=True, help="Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.")
+@click.option(
+    "--queries", type=SOURCE, required=True, help="Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME."
+)
 @click.option("--field", default="", help="Which text of the queries, where they have several.")
-@click.option("--model", default="impacts", show_default=True,
+@click.option("--model", type=SOURCE, default="impacts", show_default=True,
               help="impacts (as pushed), text (the store's own search) or dense(RANKER).")  # fmt: skip
 @click.option(
     "--feedback", default="", help='With impacts: "rm3(terms=10, docs=10, weight=0.5)"; needs --index.'
