@@ -115,6 +115,21 @@ def test_another_collection_is_never_replaced_unasked(index, vectors, store_of, 
         pull_dense(store, QUERIES, WordEncoder("cosine"))
 
 
+@pytest.mark.parametrize("kind", SPARSE)
+def test_a_collection_that_is_overwritten_by_another_kind(index, vectors, store_of, kind):
+    store = store_of(kind)
+    push(index, store, PushOptions(vectors="l2"))
+    pull_dense(store, QUERIES, vectors["l2"][1])
+    push(index, store, PushOptions(impacts=BM25, vectors="whole", overwrite=True))
+    assert_same(pull_impacts(store, QUERIES), retrieve(index, QUERIES, LexicalOptions(BM25)))
+    stored, encoder = vectors["whole"]
+    run, own = pull_dense(store, QUERIES, encoder, 5), search(ExactSearcher(stored), encoder, QUERIES, 5)
+    np.testing.assert_allclose(run["1"].scores, own["1"].scores, atol=1e-4)
+    push(index, store, PushOptions(impacts=BM25, overwrite=True))
+    with pytest.raises(WrongUse, match="holds no vectors"):
+        pull_dense(store, QUERIES, encoder)
+
+
 @pytest.mark.parametrize("kind", NEEDED)
 def test_what_is_not_there_is_named(index, store_of, kind):
     store = store_of(kind)

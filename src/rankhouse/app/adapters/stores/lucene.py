@@ -185,6 +185,7 @@ class LuceneStore:
 
     def drop(self) -> None:
         """Remove the index."""
+        self._known = None
         with self._explained():
             self._client.indices.delete(index=self._index)
 

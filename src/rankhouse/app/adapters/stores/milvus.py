@@ -73,6 +73,7 @@ class Milvus:
         )
         self._key, self._title, self._text, self._vector = key, title, text, vector
         self._known: Contents | None = None
+        self._metrics: dict[str, str] = {}
         options: dict[str, Any] = {}
         if "://" in where:
             options = {"token": os.environ.get("MILVUS_TOKEN", ""), "timeout": 60}
@@ -152,6 +153,8 @@ class Milvus:
 
     def drop(self) -> None:
         """Remove the collection."""
+        self._known = None
+        self._metrics.clear()
         with self._explained():
             self._client.drop_collection(self._collection)
 
@@ -209,8 +212,6 @@ class Milvus:
         return [(str(hit["entity"][self._key]), sign * float(hit["distance"])) for hit in hits]
 
     def _metric(self, field: str) -> str:
-        if not hasattr(self, "_metrics"):
-            self._metrics: dict[str, str] = {}
         if field not in self._metrics:
             names = self._client.list_indexes(self._collection, field_name=field)
             index = self._client.describe_index(self._collection, names[0]) if names else {}

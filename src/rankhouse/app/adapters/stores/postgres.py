@@ -156,6 +156,7 @@ class Postgres:
 
     def drop(self) -> None:
         """Remove the tables."""
+        self._known = None
         with self._explained(), self._connection.transaction():
             self._run("DROP TABLE IF EXISTS {postings}")
             self._run("DROP TABLE {t}")

@@ -63,6 +63,7 @@ class Qdrant:
             vectors,
         )
         self._key, self._title, self._text, self._vector = key, title, text, vector
+        self._known_distance: str | None = None
         self._is_server = where.startswith(("http://", "https://"))
         with self._explained():
             if self._is_server:
@@ -144,6 +145,7 @@ class Qdrant:
 
     def drop(self) -> None:
         """Remove the collection."""
+        self._known_distance = None
         with self._explained():
             self._client.delete_collection(self._collection)
 
@@ -179,11 +181,11 @@ class Qdrant:
         return [(doc_id, -score) for doc_id, score in hits] if self._distance() == "Manhattan" else hits
 
     def _distance(self) -> str:
-        if not hasattr(self, "_known"):
+        if self._known_distance is None:
             params = self._config().params.vectors
             one = params.get(self._vector) if isinstance(params, dict) else params
-            self._known = str(one.distance.value) if one is not None else ""
-        return self._known
+            self._known_distance = str(one.distance.value) if one is not None else ""
+        return self._known_distance
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
         """Find points by their impacts. Args: as in :meth:`Store.match`."""
