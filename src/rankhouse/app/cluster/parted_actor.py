@@ -2,57 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, Protocol
-
-from rankhouse.core import errors
-from rankhouse.core.errors import RankhouseError
+from typing import Any, Final
 
 AT_ONCE: Final = 16
 """Requests that an actor works on at a time; what is more waits in its queue."""
-
-
-class Refused(NamedTuple):
-    """Why an actor does not do what is asked.
-
-    Attributes:
-        kind: Name of the error.
-        text: What it says.
-    """
-
-    kind: str
-    text: str
-
-    @classmethod
-    def of(cls, error: RankhouseError) -> Refused:
-        """Return an error as it travels: not every one can be made again from its pickle."""
-        return cls(type(error).__name__, str(error))
-
-    def error(self) -> RankhouseError:
-        """Return the error as it was raised there."""
-        kind = getattr(errors, self.kind, RankhouseError)
-        made: RankhouseError = kind.__new__(kind, self.text)
-        made.__dict__.setdefault("reason", self.text)
-        return made
-
-
-class Held(Protocol):
-    """What an actor holds."""
-
-    def mark(self) -> str:
-        """Return a text that is the same for all replicas."""
-        ...
-
-    def answer(self, request: Any) -> Any:  # noqa: ANN401 - each kind has its own messages
-        """Answer a request."""
-        ...
-
-
-class Setup(Protocol):
-    """How a replica opens what it holds; pickled on its way there."""
-
-    def open(self) -> Held:
-        """Open it."""
-        ...
 
 
 def actor_class(ray: Any, cpus: int) -> Any:  # noqa: ANN401 - Ray's own types change
@@ -92,7 +45,7 @@ def actor_class(ray: Any, cpus: int) -> Any:  # noqa: ANN401 - Ray's own types c
             return self.held.mark(), ""
 
         def answer(self, request: Any) -> Any:  # noqa: ANN401
-            from rankhouse.app.cluster.parted_actor import Refused
+            from rankhouse.app.cluster.parted_held import Refused
             from rankhouse.core.errors import RankhouseError
 
             try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rankhouse import __version__
-from rankhouse.app.cluster.parted_actor import Refused, Setup
+from rankhouse.app.cluster.parted_held import Refused, Setup
 from rankhouse.core.errors import RankhouseError
 
 PATIENCE: Final = 60.0
