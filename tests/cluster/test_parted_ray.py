@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from rankhouse.app.searching import SearchOptions, search_with, with_snippets
-from rankhouse.core.nouns import Document, Query
+from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.parts.parted_index import PartedIndex
@@ -59,7 +59,7 @@ class Service:
 
     def __init__(self, cluster, folder, *arguments):
         self.log = folder / "serve.log"
-        words = [sys.executable, "-m", "rankhouse.app.cli", "serve", "news=parts", "--port", "0"]
+        words = [sys.executable, "-m", "rankhouse.app.cli", "serve", "--port", "0"]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [*words, "--cluster", cluster.address, *arguments],
@@ -77,10 +77,13 @@ class Service:
 
     def search(self, question, **more):
         """Ask a question: status and answer."""
+        return self.post("/search", {"query": question, "k": 20, **more})
+
+    def post(self, path, body):
+        """Ask something: status and answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
         try:
-            body = json.dumps({"query": question, "k": 20, **more})
-            connection.request("POST", "/search", body, {"content-type": "application/json"})
+            connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
             response = connection.getresponse()
             return response.status, json.loads(response.read())
         finally:
@@ -97,31 +100,38 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service(cluster, folder):
-    service = Service(cluster, folder, "--replicas", "2")
+    service = Service(cluster, folder, "news=parts", "--replicas", "2")
     yield service
     assert service.stop() == 0
     until = time.monotonic() + 20
-    while holders("parts"):
+    while holders("/parted0/parts/"):
         assert time.monotonic() < until, "actors outlive their service"
         time.sleep(0.1)
 
 
-def holders(part):
-    """Return the processes of actors that hold this part."""
+@pytest.fixture(scope="module")
+def crossencoder(tmp_path_factory):
+    pytest.importorskip("torch")
+    tools = runpy.run_path(Path(__file__).parents[1] / "serve" / "tiny_models.py")
+    return tools["tiny_model"]("crossencoder", tmp_path_factory.mktemp("models"))
+
+
+def holders(mapped):
+    """Return the processes of actors that have a file of such a name mapped: a part's, or torch's."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (process / "cmdline").read_bytes().startswith(b"ray::RankhouseReplica"):
-                maps = (process / "maps").read_text()
-                if f"/parted0/{part}" in maps:
-                    found.append(int(process.name))
+            if (process / "cmdline").read_bytes().startswith(b"ray::RankhouseReplica") and (
+                mapped in (process / "maps").read_text()
+            ):
+                found.append(int(process.name))
     return found
 
 
 def both_holders(part):
     """Wait until both replicas of a part are there: their processes."""
     until = time.monotonic() + 60
-    while len(pids := holders(f"parts/{part}/")) < 2:
+    while len(pids := holders(f"/parted0/parts/{part}/")) < 2:
         assert time.monotonic() < until, f"{len(pids)} replicas of part {part}"
         time.sleep(0.1)
     return pids
@@ -198,15 +208,11 @@ def test_nobody_notices_that_replicas_die(service, cluster, folder, what):
         for part in range(3) if what == "replicas" else ():
             kill(random.sample(both_holders(part), 1))
             time.sleep(0.3)
-        count = len(answers)
-        until = time.monotonic() + 60
-        while len(answers) < count + 20 and time.monotonic() < until:
-            time.sleep(0.1)
+        _wait_for(answers, 20)
     finally:
         over.set()
         for asker in askers:
             asker.join(90)
-    assert len(answers) >= count + 20
     for question, status, answer in answers:
         assert status == 200, answer
         assert told(answer) == right[question]
@@ -235,3 +241,53 @@ def test_a_dead_part_is_named_or_left_out_and_comes_back(service, folder):
     status, answer = service.search(QUESTIONS[0], system="bm25", partial=True)
     assert answer["degraded"] == ""
     assert told(answer) == expected(Index.open(folder / "whole"), QUESTIONS[0])
+
+
+def test_rankers_on_a_cluster_lose_no_admitted_request(cluster, tmp_path, crossencoder):
+    import rankhouse as rh
+
+    compute = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
+    service = Service(cluster, tmp_path, "--ranker", f"ce={crossencoder}", "--replicas", "2", *compute)
+    ranker, rng = rh.open_ranker(crossencoder, precision="fp32", device="cpu", threads=1), random.Random(5)
+    texts = [" ".join(rng.choices(WORDS, k=rng.randint(1, 30))) for _ in range(60)]
+    right = {}
+    for question in QUESTIONS:
+        pairs = [Pair(Query("q", question), Passage("d", 0, text)) for text in texts]
+        right[question] = dict(zip(texts, ranker.score(pairs).tolist(), strict=True))
+    answers, over = [], threading.Event()
+
+    def ask(seed):
+        rng = random.Random(seed)
+        while not over.is_set():
+            question, some = rng.choice(QUESTIONS), rng.sample(texts, 20)
+            body = {"query": question, "texts": some, "raw_scores": True}
+            answers.append((question, some, *service.post("/rerank", body)))
+
+    askers = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for asker in askers:
+        asker.start()
+    try:
+        for _ in range(2):
+            _wait_for(answers, 8)
+            pids = []
+            while len(pids) < 2:
+                pids = holders("libtorch_cpu")
+            kill(random.sample(pids, 1))
+        _wait_for(answers, 20)
+    finally:
+        over.set()
+        for asker in askers:
+            asker.join(90)
+        code = service.stop()
+    assert code == 0
+    for question, some, status, answer in answers:
+        assert status == 200, answer
+        assert {some[row["index"]]: row["score"] for row in answer} == {t: right[question][t] for t in some}
+
+
+def _wait_for(answers, count, seconds=60):
+    """Wait until there are so many answers more."""
+    wanted, until = len(answers) + count, time.monotonic() + seconds
+    while len(answers) < wanted:
+        assert time.monotonic() < until, f"{len(answers)} answers of {wanted}"
+        time.sleep(0.05)

@@ -8,7 +8,7 @@ AT_ONCE: Final = 16
 """Requests that an actor works on at a time; what is more waits in its queue."""
 
 
-def actor_class(ray: Any, cpus: int) -> Any:  # noqa: ANN401 - Ray's own types change
+def actor_class(ray: Any, gpus: int = 0) -> Any:  # noqa: ANN401 - Ray's own types change
     """Return the class of actors that each hold one replica.
 
     Defined inside a function, it is sent to the cluster as it is, not as a name to be imported there: so it
@@ -16,7 +16,8 @@ def actor_class(ray: Any, cpus: int) -> Any:  # noqa: ANN401 - Ray's own types c
 
     Args:
         ray: Ray, connected.
-        cpus: Processors that one replica takes; 0 for what takes none for long.
+        gpus: How many one replica takes. Processors are not set aside: parts need none for long, and rankers
+            are told how many threads they have.
     """
 
     class RankhouseReplica:
@@ -53,5 +54,7 @@ def actor_class(ray: Any, cpus: int) -> Any:  # noqa: ANN401 - Ray's own types c
             except RankhouseError as error:
                 return Refused.of(error)
 
-    decorate = ray.remote(num_cpus=cpus, max_restarts=0, max_task_retries=0, max_concurrency=AT_ONCE)
+    decorate = ray.remote(
+        num_cpus=0, num_gpus=gpus, max_restarts=0, max_task_retries=0, max_concurrency=AT_ONCE
+    )
     return decorate(RankhouseReplica)

@@ -6,17 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.app.cluster.parted_actor import actor_class
 from rankhouse.app.cluster.parted_replicas import PATIENCE, ReplicaFailed, Replicas
 from rankhouse.app.cluster.ray_options import ClusterOptions
-from rankhouse.app.cluster.ray_session import ray_session
+from rankhouse.app.cluster.ray_session import Capacity, ray_session
+from rankhouse.app.rankers import ComputeOptions
 from rankhouse.index.index import Index
 from rankhouse.index.parts.messages import Answer, Request
 from rankhouse.index.parts.part import IndexPart, part_folders
 from rankhouse.index.parts.parted_index import PartedIndex
 from rankhouse.index.parts.transport import PartFailed
+
+if TYPE_CHECKING:
+    from rankhouse.app.cluster.parted_rankers import ReplicaWorker
+    from rankhouse.app.serve.engine.worker import ModelWorker
+    from rankhouse.models.ranker import NeuralRanker
 
 HURRIED: Final = 2.0
 """Seconds that a request waits for a dead part where a partial result will do."""
@@ -109,7 +115,7 @@ class SearchCluster:
             paths: Index folders, parts made with ``--shard``, or folders of such; each under the same path
                 on every machine of the cluster.
         """
-        actors = actor_class(self.ray, cpus=0)
+        actors = actor_class(self.ray)
         folders = [folder.absolute() for folder in part_folders(paths)]
         return ClusterParts([(str(folder), self.hold(actors, PartSetup(folder))) for folder in folders])
 
@@ -125,6 +131,29 @@ class SearchCluster:
             BadIndex: The parts do not go together.
         """
         return PartedIndex.reach(self.parts(paths), partial=partial)
+
+    def ranker(
+        self, spec: str, ranker: NeuralRanker, thread: ModelWorker, room: tuple[int, int], capacity: int = 0
+    ) -> ReplicaWorker:
+        """Have a ranker held, and return what spreads its work.
+
+        Args:
+            spec: What it was opened from; under the same path on every machine.
+            ranker: It, as opened here: replicas are the same, in its precision and on its kind of device.
+            thread: Its thread here.
+            room: Threads of a replica, 0 for its share of the cluster; how many rankers have such a share.
+            capacity: Tokens that may wait for it; 0 for the usual bound.
+        """
+        from rankhouse.app.cluster.parted_rankers import RankerSetup, ReplicaWorker
+
+        precision, device, _ = ranker.compute
+        threads, rankers = room
+        shared = ClusterOptions("", self.replicas * max(1, rankers), threads)
+        share = Capacity(self.ray, shared, device.type)
+        compute = ComputeOptions(precision, device.type, share.cpus)
+        setup = RankerSetup(thread.name, spec, compute, ranker.fingerprint, str(Path.cwd()))
+        replicas = self.hold(actor_class(self.ray, share.gpus), setup)
+        return ReplicaWorker(thread, replicas, self.replicas, capacity)
 
     def hold(self, actors: Any, setup: Any) -> Replicas:  # noqa: ANN401 - Ray's own types change
         """Have something held by as many actors as there are replicas.

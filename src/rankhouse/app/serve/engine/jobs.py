@@ -38,10 +38,12 @@ class Work:
     Attributes:
         encode: Turns n items into a batch; called in any thread.
         compute: (n, ...) float32 of a batch, NaN where there is no number; called in the model's thread.
+        name: What it is called where the model is held elsewhere.
     """
 
     encode: Callable[[Sequence[Any]], Batch]
     compute: Callable[[Any], FloatArray]
+    name: str = ""
 
 
 class Times(NamedTuple):
@@ -113,7 +115,7 @@ class Job:
         self.ready: deque[Portion] = deque()
         self.reading = False
         self._items, self._sizes = items, sizes
-        self._slices = deque(_slices(sizes))
+        self._slices = deque(cut(sizes))
         self._values: FloatArray | None = None
         self._tokens, self._lost = np.zeros(len(items), np.int64), np.zeros(len(items), np.int64)
         self._missing = len(items)
@@ -193,8 +195,8 @@ class Job:
             self.future.set_exception(error)
 
 
-def _slices(sizes: Numbers) -> list[Numbers]:
-    """Cut items into portions of like size, the largest items first."""
+def cut(sizes: Numbers) -> list[Numbers]:
+    """Cut items of sizes (n,) into portions of like size, the largest first: the places of each portion."""
     order = np.argsort(-sizes, kind="stable")
     parts: list[Numbers] = []
     start = tokens = 0

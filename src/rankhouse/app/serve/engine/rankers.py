@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import torch
 
 from rankhouse.app.rankers import ComputeOptions, open_ranker, use_of
 from rankhouse.app.serve.engine.served import ServedRanker
-from rankhouse.app.serve.engine.worker import ModelWorker
+from rankhouse.app.serve.engine.worker import ModelWorker, Worker
 from rankhouse.core import notation
 from rankhouse.models.biencoder import BiEncoder
 from rankhouse.models.contract import TokenModel
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.ranking.pool import POOLS
 from rankhouse.text.split import SPLITTERS
 
@@ -56,6 +57,7 @@ def open_served(
     split: str = "",
     pool: str = "",
     capacity: int = 0,
+    spread: Callable[[NeuralRanker, ModelWorker], Worker] | None = None,
 ) -> ServedRanker:
     """Open a ranker to be served.
 
@@ -67,6 +69,7 @@ def open_served(
             with a limit of tokens, whole for models of words.
         pool: How passages' scores become a document's; "" as its bundle says, else max.
         capacity: Tokens of work that may wait for it; 0 for the usual bound.
+        spread: Makes of the ranker and its thread what spreads work over replicas; None for the thread alone.
 
     Raises:
         RankhouseError: It cannot be opened, or the split or pool is not known.
@@ -76,11 +79,12 @@ def open_served(
     use = use_of(spec)
     by_tokens = isinstance(ranker.model, TokenModel | BiEncoder)
     cut = split or use.get("split") or (LONG_SPLIT if by_tokens else "whole")
+    thread = ModelWorker(name, capacity)
     return ServedRanker(
         name,
         spec,
         ranker,
-        ModelWorker(name, capacity),
+        spread(ranker, thread) if spread else thread,
         split=notation.make(cut, SPLITTERS, "splitter"),
         pool=notation.make(pool or use.get("pool") or "max", POOLS, "pool"),
     )

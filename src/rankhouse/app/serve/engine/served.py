@@ -19,7 +19,7 @@ from rankhouse.app.serve.contracts.errors import NotThisModel
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
 from rankhouse.app.serve.engine.futures import then, waited
 from rankhouse.app.serve.engine.jobs import Numbers, Outcome, Work
-from rankhouse.app.serve.engine.worker import ModelWorker
+from rankhouse.app.serve.engine.worker import Worker
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import base_of, is_probable
 from rankhouse.models.biencoder import BiEncoder, compare
@@ -60,19 +60,20 @@ class ServedRanker:
         name: What requests call it.
         spec: What it was opened from.
         ranker: The ranker; nobody else may use it from now on.
-        worker: Its thread.
+        worker: Its thread, or what spreads work over replicas of it.
         split: How documents are cut for it.
         pool: How passages' scores become a document's.
     """
 
     def __init__(
-        self, name: str, spec: str, ranker: NeuralRanker, worker: ModelWorker, *, split: Splitter, pool: Pool
+        self, name: str, spec: str, ranker: NeuralRanker, worker: Worker, *, split: Splitter, pool: Pool
     ) -> None:
         self.name, self.spec, self.ranker, self.worker = name, spec, ranker, worker
         self.split, self.pool = split, pool
         self.scale = pool.check(ranker)
-        self._pairs = Work(ranker.model.encode, ranker.score_encoded)
-        self._texts = Work(self._encode_texts, self._vectors)
+        self._pairs = Work(ranker.model.encode, ranker.score_encoded, "pairs")
+        self._texts = Work(self._encode_texts, self._vectors, "texts")
+        self.works: Final = {work.name: work for work in (self._pairs, self._texts)}
         if self.text_ids is not None:
             self.text_ids.room = _REMEMBERED
 

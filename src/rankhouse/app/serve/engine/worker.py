@@ -45,6 +45,60 @@ class Observer(Protocol):
         """Count a job that was finished."""
 
 
+class Worker(Protocol):
+    """What computes for a ranker: a thread here, or replicas elsewhere."""
+
+    observer: Observer | None
+
+    def submit(
+        self, work: Work, items: Sequence[Any], sizes: Numbers, deadline: Deadline = ENDLESS
+    ) -> Future[Outcome]:
+        """Have n items computed. Args and errors: as in :meth:`ModelWorker.submit`."""
+        ...
+
+    def call(self, run: Callable[[], T], deadline: Deadline = ENDLESS) -> Future[T]:
+        """Have a function called that touches the model. Args: as in :meth:`ModelWorker.call`."""
+        ...
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens, as estimated, that were admitted and not begun."""
+        ...
+
+    @property
+    def waiting_jobs(self) -> int:
+        """Jobs and calls that are not finished."""
+        ...
+
+    @property
+    def rate(self) -> float:
+        """Tokens computed a second, lately; 0 before the first batch."""
+        ...
+
+    @property
+    def readers(self) -> int:
+        """Threads that tokenise for it."""
+        ...
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of the next batch."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still works."""
+        ...
+
+    def close(self, patience: float = 5.0) -> None:
+        """Refuse new work and tell those who wait that nothing comes.
+
+        Args:
+            patience: Seconds that the batch in hand has to end.
+        """
+        ...
+
+
 @dataclass
 class _Call:
     """Something else that must touch the model."""

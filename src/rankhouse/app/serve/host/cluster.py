@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,9 @@ from rankhouse.app.serve.search.view import IndexView
 
 if TYPE_CHECKING:
     from rankhouse.app.cluster.parted_cluster import SearchCluster
+    from rankhouse.app.cluster.parted_rankers import ReplicaWorker
+    from rankhouse.app.serve.engine.worker import ModelWorker
+    from rankhouse.models.ranker import NeuralRanker
 
 
 class ServiceCluster:
@@ -37,6 +40,22 @@ class ServiceCluster:
         """
         index = self._cluster.index([path], partial=self._partial)
         return IndexView(name, index, partial=self._partial)
+
+    def spreading(
+        self, spec: str, options: ServeOptions
+    ) -> Callable[[NeuralRanker, ModelWorker], ReplicaWorker]:
+        """Return what has a ranker held by the cluster, and spreads its work.
+
+        Args:
+            spec: What it is opened from.
+            options: What the service was told.
+        """
+
+        def spread(ranker: NeuralRanker, thread: ModelWorker) -> ReplicaWorker:
+            capacity, threads = options.limits.queue_tokens, options.compute.threads
+            return self._cluster.ranker(spec, ranker, thread, (threads, len(options.rankers)), capacity)
+
+        return spread
 
 
 @contextmanager

@@ -114,6 +114,7 @@ class Service:
         ranker = open_served(
             name, spec, options.compute,
             split=options.split, pool=options.pool, capacity=options.limits.queue_tokens,
+            spread=None if self.cluster is None else self.cluster.spreading(spec, options),
         )  # fmt: skip
         ranker.worker.observer = self.metrics.models
         ranker.warm()
