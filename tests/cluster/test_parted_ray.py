@@ -104,7 +104,7 @@ def service(cluster, folder):
     yield service
     assert service.stop() == 0
     until = time.monotonic() + 20
-    while holders("/parted0/parts/"):
+    while holders(cluster, folder / "parts"):
         assert time.monotonic() < until, "actors outlive their service"
         time.sleep(0.1)
 
@@ -116,23 +116,22 @@ def crossencoder(tmp_path_factory):
     return tools["tiny_model"]("crossencoder", tmp_path_factory.mktemp("models"))
 
 
-def holders(mapped):
-    """Return the processes of actors that have a file of such a name mapped: a part's, or torch's."""
+def holders(cluster, mapped):
+    """Return the actors of a cluster that have a file of such a name mapped: a part's, or torch's."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (process / "cmdline").read_bytes().startswith(b"ray::RankhouseReplica") and (
-                mapped in (process / "maps").read_text()
-            ):
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent in cluster.raylets and str(mapped) in (process / "maps").read_text():
                 found.append(int(process.name))
     return found
 
 
-def both_holders(part):
-    """Wait until both replicas of a part are there: their processes."""
+def both_holders(cluster, mapped):
+    """Wait until both replicas are there: their processes."""
     until = time.monotonic() + 60
-    while len(pids := holders(f"/parted0/parts/{part}/")) < 2:
-        assert time.monotonic() < until, f"{len(pids)} replicas of part {part}"
+    while len(pids := holders(cluster, mapped)) < 2:
+        assert time.monotonic() < until, f"{len(pids)} replicas of {mapped}"
         time.sleep(0.1)
     return pids
 
@@ -165,10 +164,13 @@ def test_the_command_writes_the_run_of_one_index(cluster, folder):
         "--feedback",
         "rm3",
     ]
-    for name in ("whole", "parts"):
-        words = ["search", "--index", name, *asked, "--out", f"{name}.run"]
-        process = cluster.command(folder, *words)
-        assert process.wait(90) == 0, (folder / "log.txt").read_text()
+    for name, where in (("whole", []), ("parts", ["--cluster", cluster.address])):
+        words = ["search", "--index", name, *asked, "--out", f"{name}.run", *where]
+        done = subprocess.run(
+            [sys.executable, "-m", "rankhouse.app.cli", *words],
+            cwd=folder, env=cluster.environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
     assert (folder / "whole.run").read_bytes() == (folder / "parts.run").read_bytes()
     index = Index.open(folder / "whole")
     run = search_with(index, [Query("q1", QUESTIONS[1])], SearchOptions(("bm25",), "rm3"))["q1"]
@@ -206,7 +208,7 @@ def test_nobody_notices_that_replicas_die(service, cluster, folder, what):
             time.sleep(0.5)
             cluster.kill("node")
         for part in range(3) if what == "replicas" else ():
-            kill(random.sample(both_holders(part), 1))
+            kill(random.sample(both_holders(cluster, folder / "parts" / str(part)), 1))
             time.sleep(0.3)
         _wait_for(answers, 20)
     finally:
@@ -219,9 +221,9 @@ def test_nobody_notices_that_replicas_die(service, cluster, folder, what):
         assert answer["degraded"] == ""
 
 
-def test_a_dead_part_is_named_or_left_out_and_comes_back(service, folder):
+def test_a_dead_part_is_named_or_left_out_and_comes_back(service, cluster, folder):
     part, away = folder / "parts" / "1", folder / "away"
-    pids = both_holders(1)
+    pids = both_holders(cluster, part)
     part.rename(away)
     kill(pids)
     status, answer = service.search(QUESTIONS[0], system="bm25")
@@ -269,10 +271,7 @@ def test_rankers_on_a_cluster_lose_no_admitted_request(cluster, tmp_path, crosse
     try:
         for _ in range(2):
             _wait_for(answers, 8)
-            pids = []
-            while len(pids) < 2:
-                pids = holders("libtorch_cpu")
-            kill(random.sample(pids, 1))
+            kill(random.sample(both_holders(cluster, "libtorch_cpu"), 1))
         _wait_for(answers, 20)
     finally:
         over.set()
