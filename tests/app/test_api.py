@@ -273,6 +273,7 @@ ACCEPTED = [
     ("explain top", 5),
     ("search k", 5),
     ("rerank depth", 5),
+    ("rerank depth", None),
     ("build workers", 5),
     ("search query", "a\0b"),
 ]

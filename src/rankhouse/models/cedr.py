@@ -14,7 +14,7 @@ Shapes: n pairs, r rows (pieces of all pairs), q query tokens, p passage tokens,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import groupby
 from typing import Any, NamedTuple, Self
@@ -58,6 +58,10 @@ class Row(NamedTuple):
     positions: Tensor
     segments: Tensor
     passage: tuple[int, int]
+
+
+States = dict[int, list[tuple[Row, Tensor]]]
+"""Pair -> its rows, each with all layers' states (c, length, w)."""
 
 
 class CEDR(nn.Module):
@@ -124,12 +128,8 @@ class CEDR(nn.Module):
         device = next(self.head.parameters()).device
         rows = sorted(self._rows(batch), key=lambda row: len(row.ids))
         size = len(rows) if device.type == "cuda" else _ROWS_TOGETHER
-        states: dict[int, list[tuple[Row, Tensor]]] = {}
-        for start in range(0, len(rows), size):
-            some = rows[start : start + size]
-            for row, own in zip(some, _states(self.network, some, device), strict=True):
-                states.setdefault(row.pair, []).append((row, own))
-        return self._scores(batch, states, self.head)
+        groups = (rows[start : start + size] for start in range(0, len(rows), size))
+        return self._scores(batch, _by_pair(self.network, groups, device), self.head)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
         """Return the authors' loss of contrasts (g, s): one minus the relevant pair's softmax in its group.
@@ -147,13 +147,9 @@ class CEDR(nn.Module):
         network, head = packed_linears(copy, compute), deepcopy(self.head).float().to(compute.device).eval()
 
         def score(batch: TwoSided) -> Tensor:
-            states: dict[int, list[tuple[Row, Tensor]]] = {}
             rows = sorted(self._rows(batch), key=lambda row: len(row.ids))
-            for _, some in groupby(rows, key=lambda row: len(row.ids)):
-                together = list(some)
-                for row, own in zip(together, _states(network, together, compute.device), strict=True):
-                    states.setdefault(row.pair, []).append((row, own))
-            return self._scores(batch, states, head)
+            groups = (list(some) for _, some in groupby(rows, key=lambda row: len(row.ids)))
+            return self._scores(batch, _by_pair(network, groups, compute.device), head)
 
         return score
 
@@ -190,9 +186,7 @@ class CEDR(nn.Module):
                     pair, order, ids, places, kinds.repeat_interleave(sizes), (start, start + len(piece))
                 )
 
-    def _scores(
-        self, batch: TwoSided, states: Mapping[int, Sequence[tuple[Row, Tensor]]], head: nn.Module
-    ) -> Tensor:
+    def _scores(self, batch: TwoSided, states: States, head: nn.Module) -> Tensor:
         """Score n pairs by their rows' states (c, length, w): (n,)."""
         scores = []
         begin = len(self._layout.head)
@@ -214,6 +208,15 @@ def cosines(query: Tensor, passage: Tensor) -> Tensor:
     """Return the match matrices of states query (c, q, w) and passage (c, p, w): (c, q, p)."""
     query, passage = (side / (side.norm(dim=2, keepdim=True) + _NORM_EPS) for side in (query, passage))
     return query @ passage.transpose(1, 2)
+
+
+def _by_pair(network: nn.Module, groups: Iterable[Sequence[Row]], device: torch.device) -> States:
+    """Compute rows group by group."""
+    states: States = {}
+    for rows in groups:
+        for row, own in zip(rows, _states(network, rows, device), strict=True):
+            states.setdefault(row.pair, []).append((row, own))
+    return states
 
 
 def _states(network: Any, rows: Sequence[Row], device: torch.device) -> Iterator[Tensor]:  # noqa: ANN401
