@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document
-from rankhouse.core.outputs import others, replacing_folder
+from rankhouse.core.outputs import others, real_path, replacing_folder
 from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.scratch import tidy_beside
 from rankhouse.index.append_log import AppendLog, begin, finish, hash_document
 from rankhouse.index.append_state import MANIFEST, PROGRESS, LogState, S
 
@@ -110,6 +111,7 @@ def merge_logs(
         if not overwrite:
             there = begin(target, fresh, kind.load, kind.same)
             if (there.documents, there.collection) == (collection.size, collection.fingerprint):
+                tidy_beside(real_path(target))
                 return
         with replacing_folder(target, lambda folder: _foreign(folder, fresh)) as scratch:
             _join(parts, scratch, fresh, kind, collection, progress or ignore)

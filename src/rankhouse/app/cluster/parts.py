@@ -22,8 +22,8 @@ from rankhouse.app.cluster.slices import Shard, Slice, shard
 from rankhouse.core.checksums import BadEnvelope, FileSum, differs, file_sum, sealed, unsealed
 from rankhouse.core.errors import BadData, MissingInput, WrongUse, name_few
 from rankhouse.core.locks import only_writer
-from rankhouse.core.outputs import others, replacing_folder
-from rankhouse.core.scratch import recover
+from rankhouse.core.outputs import others, real_path, replacing_folder
+from rankhouse.core.scratch import recover, tidy_beside
 
 PART: Final = "part.json"
 FORMAT: Final = "rankhouse-part"
@@ -173,6 +173,7 @@ def write_part(
         if (folder / PART).exists():
             there, reason = _still_right(folder, wanted)
             if there is not None:
+                tidy_beside(real_path(folder))  # where a kill came right after the part was put in place
                 return Result(there, kept=True)
             if not overwrite:
                 raise WrongUse(
