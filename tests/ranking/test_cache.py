@@ -93,6 +93,16 @@ def test_another_model_or_policy_never_gets_an_old_score(tmp_path, changed):
         assert ranker.misses == 20
 
 
+def test_a_calibration_changes_no_score_and_so_no_key(tmp_path):
+    ranker = Overlap()
+    with CachedRanker(ranker, tmp_path) as cached:
+        before = cached.score(PAIRS)
+    ranker.scale = 'platt(2.0, -1.0, of="similarity")'
+    with CachedRanker(ranker, tmp_path) as cached:
+        np.testing.assert_array_equal(cached.score(PAIRS), before)
+        assert (cached.hits, cached.misses, cached.scale) == (len(PAIRS), 0, ranker.scale)
+
+
 def test_another_scale_never_gets_an_old_score(tmp_path):
     with CachedRanker(Overlap(), tmp_path) as ranker:
         ranker.score(PAIRS)

@@ -2,7 +2,7 @@
 
 One SQLite file. A score is found by what made it and by nothing else:
 
-    ranker = blake2b-128 of (fingerprint, policy, scale)
+    ranker = blake2b-128 of (fingerprint, policy, scale of the numbers)
     pair   = blake2b-128 of (query text, passage text)     every part but the last preceded by its length
     scores : (ranker, pair) -> float32, and a checksum of all three
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Ranker, fingerprint_of
-from rankhouse.core.scores import one_each, scale_of
+from rankhouse.core.scores import base_of, one_each, scale_of
 from rankhouse.ranking.score_file import ScoreFile
 
 _SUFFIXES: Final = (".sqlite", ".sqlite3", ".db")
@@ -132,7 +132,7 @@ class CachedRanker:
         """Return the ranker's row; asked at every call, for a ranker may have been trained in between."""
         fingerprint = self.fingerprint
         if self._named is None or self._named[0] != fingerprint:
-            name = _digest(fingerprint, self.policy, self.scale)
+            name = _digest(fingerprint, self.policy, base_of(self.scale))
             self._named = fingerprint, self._store.ranker(name, fingerprint, self.policy)
         return self._named[1]
 
