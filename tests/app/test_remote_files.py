@@ -13,7 +13,7 @@ import pytest
 from rankhouse.app import cli, console
 from rankhouse.app.cluster import staging, transfers
 from rankhouse.app.cluster.remote import MARK, Remote
-from rankhouse.app.options import FileCommand
+from rankhouse.app.options import PATH, SOURCE, FileCommand
 from rankhouse.core.errors import MissingInput
 
 CORPUS = b"""{"id": "d1", "title": "Pilots", "text": "Pilots board ships and steer them into the harbour."}
@@ -216,6 +216,19 @@ class TestStations:
         commands = {name: cli.cli.get_command(context, name) for name in cli.COMMANDS}
         without = {name for name, one in commands.items() if not isinstance(one, FileCommand)}
         assert without <= {"demo", "up"}
+        files = {
+            "queries",
+            "test_queries",
+            "valid_queries",
+            "corpus",
+            "ranker",
+            "rankers",
+            "teacher",
+            "rule_text",
+        }
+        plain = {(name, p.name) for name, one in commands.items() for p in one.params if p.name in files
+                 and p.type not in (SOURCE, PATH)}  # fmt: skip
+        assert plain <= {("up", "rankers")}
 
 
 class TestFolders:

@@ -11,9 +11,11 @@ from rankhouse.app.calibration import JudgedRun, judged_documents, judged_pairs
 from rankhouse.app.given import idle
 from rankhouse.app.options import (
     FROM_ZERO,
+    LOCAL,
     OUTPUT_FILE,
     PATH,
     SEED,
+    SOURCE,
     FileCommand,
     as_json,
     computing,
@@ -39,9 +41,11 @@ _OF_RUNS = ("field", "judged_only", "depth", "split", "pool", "cache")
     epilog="Example:  rankhouse calibrate --ranker mine --run valid.run --queries valid.tsv --index my.index "
     "--qrels valid.qrels --out mine.calibrated --report calibration.html",
 )
-@click.option("--ranker", required=True, help='A bundle folder, monot5("DIR"), crossencoder("DIR") ...')
+@click.option(
+    "--ranker", type=SOURCE, required=True, help='A bundle folder, monot5("DIR"), crossencoder("DIR") ...'
+)
 @click.option("--run", "run_path", type=PATH, help="Candidates of validation queries.")
-@click.option("--queries", help="The texts of its queries.")
+@click.option("--queries", type=SOURCE, help="The texts of its queries.")
 @click.option("--field", default="", help="Which text of the queries, where they have several.")
 @click.option("--index", "index_path", type=PATH, help="The index that holds the documents.")
 @click.option("--qrels", type=PATH, help="Judgements; what nobody judged is not relevant.")
@@ -53,9 +57,9 @@ _OF_RUNS = ("field", "judged_only", "depth", "split", "pool", "cache")
 @click.option("--pool", help="max or first.  [default: as the bundle says, else max]")
 @click.option("--method", type=click.Choice([*METHODS]), default="platt", show_default=True,
               help="A logistic curve, or a curve that only has to rise (for many pairs).")  # fmt: skip
-@click.option("--cache", type=PATH, help="Keep scores in this folder, and go on from there after a kill.")
+@click.option("--cache", type=LOCAL, help="Keep scores in this folder, and go on from there after a kill.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of folds and intervals.")
-@click.option("--out", type=PATH, required=True, help="The bundle to write; it may be --ranker itself.")
+@click.option("--out", type=LOCAL, required=True, help="The bundle to write; it may be --ranker itself.")
 @click.option("--report", "report_path", type=OUTPUT_FILE, help="Write a page here (.html).")
 @click.option("--chart", type=OUTPUT_FILE, help="Draw the reliability diagram here (.png or .svg).")
 @computing
