@@ -96,6 +96,8 @@ def ways(n: int, c: Constants, plan: Plan) -> dict[str, Need]:
     }
     encoding = n * c["dense.encode.seconds"] / 3600
     vectors = n * c["dense.bytes.vectors"] / 1e9
+    asked = n * c["exact.search.seconds"]
+    found["dense, exact in batches of 64"] = Need(texts + vectors, vectors, encoding, asked)
     for name in ("flat", "sq8", "ivf"):
         root = rows**0.5 if name == "ivf" else 1.0
         per_row = c["ivf.build.seconds"] * root if name == "ivf" else c[f"{name}.build.seconds"]
@@ -112,7 +114,8 @@ class Bill(NamedTuple):
         machines: To serve.
         monthly: Dollars a month to serve.
         building: Dollars to build once.
-        days: Days to build on the machines that serve.
+        hours: To build on the machines that serve.
+        milliseconds: Of a query alone, if all processors of those machines work on it.
         bottleneck: What the most machines are needed for, or the building.
         share: Machines by resource, unrounded.
     """
@@ -120,7 +123,8 @@ class Bill(NamedTuple):
     machines: int
     monthly: float
     building: float
-    days: float
+    hours: float
+    milliseconds: float
     bottleneck: str
     share: dict[str, float]
 
@@ -138,10 +142,12 @@ def bill(need: Need, plan: Plan) -> Bill:
         "disk": need.disk / (plan.disk * plan.busy),
     }
     machines = math.ceil(max(share.values()))
-    days = need.hours / (machines * plan.cores * plan.busy * 24)
+    hours = need.hours / (machines * plan.cores * plan.busy)
+    alone = 1000 * need.seconds / (machines * plan.cores)
     scarce = max(share, key=lambda name: share[name])
     monthly, building = machines * plan.price * 730, need.hours / plan.cores / plan.busy * plan.price
-    return Bill(machines, monthly, building, days, "building" if days > 30 else scarce, share)
+    scarce = "building" if hours > 30 * 24 else scarce
+    return Bill(machines, monthly, building, hours, alone, scarce, share)
 
 
 def short(value: float) -> str:
@@ -165,10 +171,11 @@ def costs(n: int, c: Constants, plan: Plan) -> str:
     for name, need in ways(n, c, plan).items():
         paid = bill(need, plan)
         built = [short(need.disk), short(need.memory), short(need.hours), f"${short(paid.building)}"]
-        serves = [short(need.seconds), f"{paid.machines:,}", f"${short(paid.monthly)}", short(paid.days)]
+        serves = [short(need.seconds), f"{paid.machines:,}", f"${short(paid.monthly)}", short(paid.hours)]
+        serves.append(short(paid.milliseconds))
         rows.append([name, *built, *serves, paid.bottleneck])
     head = ["", "disk GB", "memory GB", "core hours to build", "building", "core s a query", "machines",
-            "a month", "days to build on them", "bottleneck"]  # fmt: skip
+            "a month", "hours to build on them", "ms a query, alone", "bottleneck"]  # fmt: skip
     return table(head, rows)
 
 
