@@ -161,6 +161,28 @@ class TestStations:
         ]
         assert ranked[0] == ranked[1]
 
+    def test_a_recipe_takes_urls_as_data(self, run, data, copies, tmp_path):
+        (tmp_path / "r.toml").write_text("""title = "remote"
+[data]
+corpus = "memory://in/corpus.jsonl"
+given = "memory://in"
+[steps.index]
+command = "index"
+corpus = "@corpus"
+[steps.bm25]
+command = "search"
+index = "@index"
+queries = "@given/queries.tsv"
+""")
+        done = run("run", "r.toml")
+        assert done.returncode == 0, done.stderr
+        data.pipe("/in/corpus.jsonl", CORPUS + b'{"id": "d4", "text": "pilots again"}\n')
+        assert run("run", "r.toml").returncode == 0
+        assert "d4" in next((tmp_path / "r.out").rglob("*.run")).read_text()
+        done = run("run", "r.toml", "--set", "data.corpus=memory://absent.jsonl")
+        assert done.returncode != 0
+        assert "memory://absent.jsonl: there is no such file" in " ".join(done.stderr.split())
+
     def test_slices_of_an_index_need_no_corpus_to_be_merged(self, run, data, copies, tmp_path):
         for shard in ("1/2", "2/2"):
             words = (

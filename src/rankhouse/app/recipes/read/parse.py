@@ -95,13 +95,17 @@ def _change(raw: dict[str, Any], change: str, lines: Lines) -> None:
     if isinstance(inside, list):
         _opened(inside, last, change)
     setting = _literal(value)
-    if keys[0] == "data" and isinstance(setting, str) and not setting.startswith(_PATH_SCHEMES):
+    if keys[0] == "data" and isinstance(setting, str) and not _is_elsewhere(setting):
         setting = str(Path.cwd() / setting)
     if keys[0] == "data" and isinstance(inside.get(last), dict) and isinstance(setting, str):
         inside[last]["path"] = setting  # and keep where to get it
     else:
         inside[last] = setting
     lines.say((*place, last), f"--set {change}", by_hand=True)
+
+
+def _is_elsewhere(path: str) -> bool:
+    return path.startswith(_PATH_SCHEMES) or "://" in path
 
 
 def _opened(inside: Any, name: str | int, change: str) -> Any:  # noqa: ANN401 - anything TOML holds

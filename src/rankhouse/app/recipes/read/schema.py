@@ -11,7 +11,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something from outside.
 
     Attributes:
-        path: A file or folder, ``ir_datasets:NAME`` or ``hub:OWNER/NAME``.
+        path: A file or folder or its URL, ``ir_datasets:NAME`` or ``hub:OWNER/NAME``.
         get: Where to get it, for those who lack it.
     """
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from rankhouse.app.cluster.transfers import fetched
 from rankhouse.app.recipes.execute.file_hashes import Contents, Signature, signatures
 from rankhouse.app.recipes.read.parse import RecipeFile
 from rankhouse.app.recipes.read.references import Reference, references, resolve
 from rankhouse.core.corpora import PUBLIC
+from rankhouse.core.errors import MissingInput
 
 HUB = "hub:"
 
@@ -86,6 +88,11 @@ class Sources:
         if address.startswith(HUB):
             word = address.removeprefix(HUB)
             return Input(shown, word, address, None, self._complain(name, self._lacks_checkpoint(word)))
+        if "://" in address:
+            try:
+                address = fetched(address)
+            except MissingInput as error:
+                return Input(shown, address, f"absent {address}", None, self._complain(name, str(error)))
         path = (self._file.folder / Path(address).expanduser()).resolve() / inner
         if not path.exists():
             absent = self._complain(name, f"{path} is not there")
