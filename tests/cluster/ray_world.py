@@ -129,12 +129,18 @@ class World:
         self._read()
 
     def kill(self, what):
-        """Kill some worker, or the second node with all its processes, in whose place a new one comes."""
+        """Kill some worker, or the second node with all its processes, in whose place a new one comes.
+
+        Returns whether there was anything to kill.
+        """
         if what == "node":
             self._ask("kill")
-        elif workers := self.workers():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(random.choice(workers), signal.SIGKILL)
+            return True
+        if not (workers := self.workers()):
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(random.choice(workers), signal.SIGKILL)
+        return True
 
     @contextlib.contextmanager
     def of_version(self, ray):

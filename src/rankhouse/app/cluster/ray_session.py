@@ -58,6 +58,13 @@ def ray_session(options: ClusterOptions) -> Iterator[Any]:
         started = True
         logging.getLogger("ray").setLevel(logging.CRITICAL + 1)
         yield ray
+    except ConnectionError as error:
+        if type(error) is not ConnectionError:  # of somebody else: a pipe, a socket
+            raise
+        raise RankhouseError(
+            f"--cluster {options.address}: the connection was lost ({_first_line(error)}); see that the "
+            "cluster runs (ray status), and give the same command again"
+        ) from error
     finally:
         with suppress(Exception):  # nothing that Ray does at its end may hide what ended the work
             ray.shutdown()
@@ -108,8 +115,11 @@ def _refusal(address: str, error: Exception) -> RankhouseError:
     advice = "" if address.startswith("ray://") else (
         "; HOST:PORT is for machines that are nodes of the cluster, ray://HOST:10001 for all others"
     )  # fmt: skip
-    first = next(iter(text.splitlines()), "") or type(error).__name__
-    return RankhouseError(f"--cluster {address}: cannot be joined: {first}{advice}")
+    return RankhouseError(f"--cluster {address}: cannot be joined: {_first_line(error)}{advice}")
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
 
 
 @contextmanager
