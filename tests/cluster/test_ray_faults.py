@@ -42,6 +42,9 @@ def jobs(knrm, world, done):
             words, out = ["encode", "--ranker", "tk", "--split", "words(16)", *CPU, "--index"], "new.index"
             shutil.copytree("my.index", out)
             whole = "my.index"
+        elif name == "label":
+            rule = f'judged("qrels.txt") | taught({knrm!r}, threshold=0.0)'
+            words, whole, out = ["label", *FIRST, "--rule", rule, *CPU, "--out"], "whole.jsonl", "new.jsonl"
         else:
             words, whole, out = ["rerank", *FIRST, "--ranker", knrm, *CPU, "--out"], "whole.run", "new.run"
         done(*words, whole)
@@ -50,7 +53,7 @@ def jobs(knrm, world, done):
     return make
 
 
-@pytest.mark.parametrize("name", ["encode", "rerank"])
+@pytest.mark.parametrize("name", ["encode", "rerank", "label"])
 def test_killed_at_random_points_it_gives_the_same_bytes(name, jobs, contents, cluster):
     words, whole, out = jobs(name)
     cluster.sick(0.4)

@@ -129,6 +129,7 @@ class LabelWorker:
                 f"weights of teacher {number}": ranker.fingerprint,
                 f"scale of teacher {number}": scale_of(ranker),
                 "device in use": ranker.compute.device.type,
+                "precision in use": ranker.compute.precision,
             }
         return found
 

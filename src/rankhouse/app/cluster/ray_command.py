@@ -49,4 +49,6 @@ def run_clustered(
     if as_json:
         console.emit_json(result.facts)
     else:
+        for table in result.tables:
+            console.print_table(table)
         console.say(result.sentence)

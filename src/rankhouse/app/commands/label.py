@@ -10,7 +10,10 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.cluster.command import run_shard, sharded
+from rankhouse.app.cluster.jobs import MergeOptions
 from rankhouse.app.cluster.label_job import LabelJob
+from rankhouse.app.cluster.ray_command import run_clustered
+from rankhouse.app.cluster.ray_options import chosen, clustered
 from rankhouse.app.cluster.slices import Shard
 from rankhouse.app.given import idle, unused
 from rankhouse.app.labelling import Teachers, label_facts, label_sentence, label_tables, leaks, prepared
@@ -91,6 +94,7 @@ from rankhouse.labels.soft_scores import JOINS
     "--report", "report_path", type=OUTPUT_FILE, help="Write a page with tables and pictures here (.html)."
 )
 @sharded
+@clustered
 @computing
 @as_json
 def command(
@@ -116,6 +120,7 @@ def command(
     out: Path,
     report_path: Path | None,
     shard: Shard | None,
+    cluster: str | None,
     precision: str,
     device: str,
     threads: int,
@@ -134,6 +139,10 @@ def command(
         negative_rule, scores, join, _text(truth), ask_all, shown, test_queries, _text(test_qrels),
         allow_test, _text(cache), precision, device, threads,
     )  # fmt: skip
+    if (where := chosen(cluster)) is not None:
+        options = MergeOptions(report=report_path)
+        run_clustered(job, out, where, as_json=as_json, device=device, options=options)
+        return
     if shard is not None:
         idle("a page is of all slices: give --report to  rankhouse merge", "report_path")
         run_shard(job, shard, out, as_json=as_json)
