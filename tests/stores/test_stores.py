@@ -10,7 +10,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 
-from .conftest import NEEDED, QUERIES, SPARSE, TEXTS, WordEncoder
+from .conftest import ENGINES, NEEDED, QUERIES, SPARSE, TEXTS, WordEncoder
 
 BM25 = "bm25(k1=0.9, b=0.4)"
 
@@ -113,6 +113,21 @@ def test_another_collection_is_never_replaced_unasked(index, vectors, store_of, 
     assert store.count() == store.contents().records > 150
     with pytest.raises(WrongUse, match="its vectors were made by words-dot-16"):
         pull_dense(store, QUERIES, WordEncoder("cosine"))
+
+
+@pytest.mark.parametrize("kind", sorted(set(SPARSE) - {"postgres"}))
+def test_what_cannot_be_held_replaces_nothing(index, vectors, store_of, kind):
+    store = store_of(kind)
+    push(index, store, PushOptions(impacts=BM25))
+    wrong, said = PushOptions(overwrite=True), "keeps nothing without vectors or impacts"
+    if kind in ENGINES:
+        wrong, said = (
+            PushOptions(impacts='bm25(lengths="exact")', overwrite=True),
+            "is no similarity of Lucene's",
+        )
+    with pytest.raises(WrongUse, match=said):
+        push(index, store, wrong)
+    assert (store.count(), store.contents().impacts) == (150, BM25)
 
 
 @pytest.mark.parametrize("kind", SPARSE)

@@ -159,6 +159,11 @@ class LuceneStore:
             raise WrongUse(f'{self.name}: has no field "{self._fields.vector}"; name it, as in  vector="..."')
         return int(field.get("dims") or field.get("dimension") or 0)
 
+    def check(self, contents: Contents) -> None:
+        """Refuse impacts of a model that Lucene has not."""
+        if contents.impacts:
+            similarity_of(contents.impacts)
+
     def create(self, contents: Contents) -> None:
         """Make the index."""
         text = {"type": "text", "analyzer": "english"}

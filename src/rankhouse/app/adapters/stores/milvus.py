@@ -19,6 +19,7 @@ from rankhouse.app.adapters.stores.clients import (
     check_name,
     explained,
     library,
+    refuse_texts_only,
     silent,
     too_long,
     without_user,
@@ -120,11 +121,13 @@ class Milvus:
             raise WrongUse(f'{self.name}: has no field "{self._vector}"; there are: {", ".join(fields)}')
         return int(fields[self._vector]["params"].get("dim", 0))
 
+    def check(self, contents: Contents) -> None:
+        """Refuse a collection of texts only."""
+        refuse_texts_only(self, contents)
+
     def create(self, contents: Contents) -> None:
         """Make the collection, with its structures."""
         kinds = self._milvus.DataType
-        if not contents.dimension and not contents.impacts:
-            raise cannot(self, "keeps nothing without vectors or impacts", "add --impacts or --vectors")
         with self._explained():
             schema = self._client.create_schema(
                 auto_id=False, enable_dynamic_field=False, description=contents.to_json()

@@ -128,6 +128,9 @@ class Postgres:
             )
         return max(0, int(found[0]))
 
+    def check(self, contents: Contents) -> None:
+        """Nothing that is pushed is refused."""
+
     def create(self, contents: Contents) -> None:
         """Make the tables, both or none."""
         sql, column = self._sql, self._sql.SQL("")

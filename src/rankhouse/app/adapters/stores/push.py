@@ -142,6 +142,7 @@ def push(index: Index, store: Store, options: PushOptions, progress: Progress = 
     source = _source(index, store, options)
     contents = source.contents(store.structure)
     collisions = count_collisions(index) if source.model is not None and store.hashed else 0
+    store.check(contents)
     done = _prepare(store, contents, overwrite=options.overwrite)
     ends = np.cumsum(source.records_by_document())
     # One batch more than what is missing: the last one may have been cut off in the middle.

@@ -14,7 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from rankhouse.app.adapters.stores.clients import cannot, check_name, explained, library, without_user
+from rankhouse.app.adapters.stores.clients import (
+    cannot,
+    check_name,
+    explained,
+    library,
+    refuse_texts_only,
+    without_user,
+)
 from rankhouse.app.adapters.stores.records import sparse, uuid_of
 from rankhouse.app.adapters.stores.store import CONTENTS, Contents, Hits, Record, Structure, read_contents
 from rankhouse.core.errors import StoreFailed, WrongUse
@@ -118,6 +125,10 @@ class Qdrant:
             raise WrongUse(f'{self.name}: has no vector "{self._vector}"; there are: {there or "none"}')
         return int(one.size)
 
+    def check(self, contents: Contents) -> None:
+        """Refuse a collection of texts only."""
+        refuse_texts_only(self, contents)
+
     def create(self, contents: Contents) -> None:
         """Make the collection."""
         models, vectors = self._models, dict[str, Any]()
@@ -127,8 +138,6 @@ class Qdrant:
             vectors["vector"] = models.VectorParams(
                 size=contents.dimension, distance=distance, hnsw_config=exact
             )
-        if not vectors and not contents.impacts:
-            raise cannot(self, "keeps nothing without vectors or impacts", "add --impacts or --vectors")
         impacts = {IMPACTS: models.SparseVectorParams()} if contents.impacts else None
         with self._explained():
             self._client.create_collection(

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from rankhouse.app.adapters.stores.clients import cannot, check_name, explained, library
+from rankhouse.app.adapters.stores.clients import cannot, check_name, explained, library, refuse_texts_only
 from rankhouse.app.adapters.stores.qdrant import IMPACTS, NAME_PATTERN, NAME_RULE
 from rankhouse.app.adapters.stores.records import sparse, uuid_of
 from rankhouse.app.adapters.stores.store import Contents, Hits, Record, Structure, read_contents
@@ -76,14 +76,16 @@ class QdrantEdge:
         contents = self.contents()
         return contents.dimension if contents else 0
 
+    def check(self, contents: Contents) -> None:
+        """Refuse a collection of texts only."""
+        refuse_texts_only(self, contents)
+
     def create(self, contents: Contents) -> None:
         """Make the shard."""
         edge, vectors = self._edge, dict[str, Any]()
         if contents.dimension:
             distance = edge.Distance.Euclid if contents.similarity == "l2" else edge.Distance.Dot
             vectors["vector"] = edge.EdgeVectorParams(size=contents.dimension, distance=distance)
-        if not vectors and not contents.impacts:
-            raise cannot(self, "keeps nothing without vectors or impacts", "add --impacts or --vectors")
         sparse_vectors = {IMPACTS: edge.EdgeSparseVectorParams()} if contents.impacts else None
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._explained():

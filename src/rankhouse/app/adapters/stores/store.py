@@ -175,6 +175,10 @@ class Store(Protocol):
         """Return the numbers in a vector of an existing collection, 0 where it has none or does not say."""
         ...
 
+    def check(self, contents: Contents) -> None:
+        """Refuse what the store cannot hold, before anything is made or replaced."""
+        ...
+
     def create(self, contents: Contents) -> None:
         """Make the collection, empty."""
         ...
