@@ -152,6 +152,17 @@ def test_what_cannot_be_fitted_is_refused_with_the_reason():
         calibrate(judged, "beta")
 
 
+def test_an_isotonic_scale_has_few_knots_and_is_no_worse_for_it(monkeypatch):
+    judged = drawn(n=20_000, queries=10)
+    few = calibrate(judged, "isotonic")
+    monkeypatch.setattr("rankhouse.evaluation.calibration.MOST_KNOTS", 10**6)
+    many = calibrate(judged, "isotonic")
+    assert len(few.scale.knots) <= 32 < len(many.scale.knots)
+    assert few.goodness[-1].brier.mean == pytest.approx(many.goodness[-1].brier.mean, abs=1e-3)
+    x = np.linspace(-6, 6, 500)
+    np.testing.assert_allclose(few.scale.probabilities(x), many.scale.probabilities(x), atol=0.05)
+
+
 def test_isotonic_survives_scores_that_separate_the_pairs():
     n = 40
     scores = np.arange(n, dtype=np.float32)

@@ -27,6 +27,8 @@ LEAST: Final = 5
 """Relevant pairs, and others, without which nothing is fitted."""
 ISOTONIC_LEAST: Final = 1000
 """Pairs below which isotonic regression follows chance (Niculescu-Mizil, Caruana, ICML 2005)."""
+MOST_KNOTS: Final = 32
+"""Of an isotonic scale: its text stands in manifests and beside scores."""
 _FOLDS: Final = 5
 _RESAMPLES: Final = 1000
 _SAME: Final = 1e-9  # levels so near are one step, apart by rounding only
@@ -156,8 +158,18 @@ def _targets(relevant: NDArray[np.bool_]) -> Doubles:
     return np.where(relevant, (yes + 1) / (yes + 2), 1 / (len(relevant) - yes + 2))
 
 
-def _fit_platt(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
-    """Minimise the cross-entropy by Newton's method within a trust region; x is standardised for it."""
+def fit_platt(x: Doubles, relevant: NDArray[np.bool_]) -> tuple[float, float]:
+    """Fit P(relevant) = 1 / (1 + exp(-(slope x + intercept))): the least cross-entropy to Platt's targets.
+
+    By Newton's method within a trust region, x being standardised for it.
+
+    Args:
+        x: (n,).
+        relevant: (n,) of both kinds.
+
+    Returns:
+        Slope, which may be below 0, and intercept.
+    """
     from scipy.optimize import minimize  # noqa: PLC0415 - takes long to load
 
     targets, centre, spread = _targets(relevant), float(x.mean()), float(x.std()) or 1.0
@@ -176,21 +188,26 @@ def _fit_platt(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
 
     start = np.array([0.0, np.log(targets.mean() / (1 - targets.mean()))])
     best = minimize(loss, start, jac=slope, hess=curvature, method="trust-exact", options={"gtol": 1e-10}).x
-    a = float(f"{best[0] / spread:.8g}")
-    b = float(f"{best[1] - best[0] * centre / spread:.8g}")
+    return float(best[0] / spread), float(best[1] - best[0] * centre / spread)
+
+
+def _logistic(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
+    a, b = (float(f"{number:.8g}") for number in fit_platt(x, relevant))
     return _Curve(lambda at: _sigmoid(a * at + b), lambda of: Platt(a, b, of), rises=a > 0)
 
 
-def _fit_isotonic(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
+def _rising(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
     from scipy.optimize import isotonic_regression  # noqa: PLC0415 - takes long to load
 
     distinct, place, count = np.unique(x, return_inverse=True, return_counts=True)
     shares = np.bincount(place, _targets(relevant)) / count
     fitted = isotonic_regression(shares, weights=count).x
     starts = np.concatenate([[0], np.flatnonzero(np.diff(fitted) > _SAME) + 1])
+    if len(starts) > MOST_KNOTS:  # neighbours are joined, to steps of about as many pairs
+        parts = np.cumsum(count)[starts] * MOST_KNOTS // (len(x) + 1)
+        starts = starts[np.flatnonzero(np.diff(parts, prepend=-1))]
     weights = np.add.reduceat(count, starts)
-    centres = np.add.reduceat(distinct * count, starts) / weights
-    levels = fitted[starts]
+    centres, levels = (np.add.reduceat(own * count, starts) / weights for own in (distinct, fitted))
     knots: list[tuple[float, float]] = []
     for centre, level in zip(centres, levels, strict=True):
         knot = float(f"{centre:.9g}"), float(f"{level:.6g}")
@@ -204,8 +221,8 @@ def _fit_isotonic(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
 
 
 METHODS: dict[str, Callable[[Doubles, NDArray[np.bool_]], _Curve]] = {
-    "platt": _fit_platt,
-    "isotonic": _fit_isotonic,
+    "platt": _logistic,
+    "isotonic": _rising,
 }
 """Name of a method -> what fits by it."""
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.scores import Doubles, base_of, convert, is_probable
+from rankhouse.evaluation.calibration import fit_platt
 from rankhouse.training.negatives import RELEVANT, UNJUDGED, IntArray
 from rankhouse.training.soft_losses import SoftLoss
 
@@ -112,15 +112,4 @@ def _platt(values: Doubles, label: IntArray) -> tuple[float, float]:
             f"would calibrate them, and there are {right:,} relevant and {wrong:,} other ones with a "
             "score: give some of both, or take  --loss margin-mse  or  --loss listwise-kl"
         )
-    wanted = np.where(y, (right + 1) / (right + 2), 1 / (wrong + 2))
-    centre, width = float(x.mean()), float(x.std()) or 1.0
-    z = (x - centre) / width
-
-    def loss(at: Doubles) -> tuple[float, Doubles]:
-        logits = at[0] * z + at[1]
-        error = 1 / (1 + np.exp(-np.clip(logits, -500, 500))) - wanted
-        value = float((np.logaddexp(0, logits) - wanted * logits).sum())
-        return value, np.array([(error * z).sum(), error.sum()])
-
-    slope, intercept = minimize(loss, np.zeros(2), jac=True, method="BFGS").x.tolist()
-    return slope / width, intercept - slope * centre / width
+    return fit_platt(x, y)
