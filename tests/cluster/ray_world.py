@@ -111,14 +111,20 @@ class World:
         """
         self.sick_file.write_text(json.dumps({"seconds": seconds, "units": units, "version": version}))
 
-    def workers(self):
-        """Return the processes of this cluster's workers that have a job."""
+    @property
+    def opened(self):
+        """How often a worker opened a job."""
+        path = self.temp / "opened"
+        return len(path.read_text().split()) if path.exists() else 0
+
+    def workers(self, name="RankhouseWorker"):
+        """Return the processes of this cluster's workers that have a job, or a pass of a recipe."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                 if parent in self.raylets and (folder / "cmdline").read_bytes().startswith(
-                    b"ray::RankhouseWorker"
+                    f"ray::{name}".encode()
                 ):
                     found.append(int(folder.name))
         return found
@@ -128,7 +134,7 @@ class World:
         self._host.stdin.flush()
         self._read()
 
-    def kill(self, what):
+    def kill(self, what, name="RankhouseWorker"):
         """Kill some worker, or the second node with all its processes, in whose place a new one comes.
 
         Returns whether there was anything to kill.
@@ -136,7 +142,7 @@ class World:
         if what == "node":
             self._ask("kill")
             return True
-        if not (workers := self.workers()):
+        if not (workers := self.workers(name)):
             return False
         with contextlib.suppress(ProcessLookupError):
             os.kill(random.choice(workers), signal.SIGKILL)

@@ -23,7 +23,14 @@ def worker(module):
             os.kill(os.getpid(), signal.SIGKILL)
         return make(self, folder, one)
 
-    module.SliceWorker._make = sick
+    module.SliceWorker._make, load = sick, module.SliceWorker.open
+
+    def counted(self):
+        with Path(os.environ["RANKHOUSE_SICK"]).with_name("opened").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return load(self)
+
+    module.SliceWorker.open = counted
 
 
 def package(module):

@@ -129,7 +129,9 @@ def test_parts_made_by_shard_and_damaged_ones(rerank, done, cluster):
     for number in (1, 3):
         done(*rerank, "--shard", f"{number}/3", "--out", f"new.run.parts/{number}")
     Path("new.run.parts/1/rows.run").write_text("nothing\n")
+    opened = cluster.opened
     said = ended(cluster.command(*rerank, "--out", "new.run"))
+    assert cluster.opened - opened <= 2  # six slices by two workers, which load the model once
     assert "3 of 9 queries were done before" in said
     assert "is made again" in said
     assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
@@ -288,3 +290,62 @@ def test_a_step_that_fails_is_named_and_what_ran_beside_it_is_kept(recipe, run, 
     said = ended(cluster.command("run", "r.toml", "--out", "there.out"), 2)
     assert said.splitlines()[-1] == plain.stderr.splitlines()[-1]
     assert list(Path("there.out/work").glob("bm25.k1=0.5-*/step.json"))
+
+
+def test_a_pass_whose_process_is_killed_is_done_again(recipe, cluster):
+    process = cluster.command("run", "r.toml", "--out", "there.out")
+    while not cluster.kill("worker", "rankhouse_pass"):
+        assert process.poll() is None, Path("log.txt").read_text()
+        time.sleep(0.01)
+    assert "6 steps (0 kept)" in ended(process)
+
+
+def test_terminated_it_ends_in_good_order_and_goes_on_later(rerank, done, cluster):
+    done(*rerank, "--out", "whole.run")
+    cluster.sick(0.5)
+    process = cluster.command(*rerank, "--out", "new.run")
+    assert tools.wait_for_parts("new.run", 1, process)
+    process.terminate()
+    assert "terminated" in ended(process, 143).splitlines()
+    assert not Path("new.run").exists()
+    cluster.sick()
+    assert "queries were done before" in ended(cluster.command(*rerank, "--out", "new.run"))
+    assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """A bucket of an S3 server on this machine."""
+    moto, s3fs = pytest.importorskip("moto.server"), pytest.importorskip("s3fs")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    settings = {
+        "AWS_ACCESS_KEY_ID": "somebody",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "RANKHOUSE_REMOTE_CACHE": str(Path("copies").resolve()),
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    store = s3fs.S3FileSystem()
+    store.mkdir("bucket")
+    yield store, settings
+    s3fs.S3FileSystem.clear_instance_cache()
+    server.stop()
+
+
+def test_remote_files_are_fetched_by_the_workers(rerank, done, bucket, cluster):
+    store, settings = bucket
+    done(*rerank, "--out", "whole.run")
+    for name in ("first.run", "queries.tsv", "my.index", "knrm"):
+        store.put(name, f"bucket/{name}", recursive=Path(name).is_dir())
+    words = [f"s3://bucket/{word}" if Path(word).exists() else word for word in rerank]
+    process = cluster.command(
+        *words, "--out", "s3://bucket/new.run", "--cluster-workers", 2, at="ray", **settings
+    )
+    ended(process)
+    assert store.cat("bucket/new.run") == Path("whole.run").read_bytes()
+    assert not list(Path("copies").rglob("*.parts"))

@@ -21,7 +21,7 @@ from rankhouse.core.errors import RankhouseError
 
 _TURN: Final = 1.0  # seconds between two looks at progress, and at what the cluster has room for
 _LONELY: Final = 30.0  # seconds without any worker after which the person is told
-_STILLBORN: Final = 3  # workers in a row that may die before they are ready
+_STILLBORN: Final = 10  # workers in a row that may die before they are ready
 
 
 @dataclass

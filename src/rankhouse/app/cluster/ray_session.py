@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
@@ -36,6 +37,9 @@ def load_ray() -> Any:  # noqa: ANN401 - Ray's own types change from version to 
         import ray
     except ImportError as error:
         raise MissingExtra("--cluster", "cluster") from error
+    with suppress(ImportError):  # raylets' news of deaths go to standard output, whatever init is asked
+        talking = importlib.import_module("ray._private.worker")
+        vars(talking)["print_to_stdstream"] = lambda *_, **__: None
     return ray
 
 
