@@ -179,7 +179,7 @@ def parts_of(out):
     return len(list(Path(f"{out}.parts").glob("*/part.json")))
 
 
-def wait_for_parts(out, count, process, limit=120):
+def wait_for_parts(out, count, process, limit=300):
     """Wait until so many parts are finished, or the command has ended; whether it is still running."""
     until = time.monotonic() + limit
     while parts_of(out) < count and process.poll() is None:

@@ -35,7 +35,7 @@ def rerank(knrm):
     return ["rerank", *FIRST, "--ranker", knrm, "--split", "words(16)", *CPU]
 
 
-def ended(process, code=0, limit=120):
+def ended(process, code=0, limit=300):
     """Wait for a command; gives what it said."""
     found = process.wait(limit)
     said = Path("log.txt").read_text()

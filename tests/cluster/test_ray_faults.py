@@ -72,7 +72,7 @@ def test_killed_at_random_points_it_gives_the_same_bytes(name, jobs, contents, c
                 process = cluster.command(*words)
             else:
                 cluster.kill(kill)
-        assert process.wait(180) == 0, (story, Path("log.txt").read_text())
+        assert process.wait(300) == 0, (story, Path("log.txt").read_text())
     finally:
         process.kill()
         process.wait()
@@ -85,7 +85,7 @@ def test_what_kills_every_worker_is_named_and_the_rest_is_done(name, sick, jobs,
     words, whole, out = jobs(name)
     before = contents(out) if Path(out).exists() else None
     cluster.sick(0, *sick)
-    assert cluster.command(*words).wait(240) == 1
+    assert cluster.command(*words).wait(300) == 1
     said = Path("log.txt").read_text()
     units = 40 if name == "encode" else 9
     assert f"{len(sick)} of {units} " in said
@@ -94,6 +94,6 @@ def test_what_kills_every_worker_is_named_and_the_rest_is_done(name, sick, jobs,
     assert "raylet" not in said  # Ray's own news of deaths
     assert (contents(out) if Path(out).exists() else None) == before  # nothing half-written
     cluster.sick(0)
-    assert cluster.command(*words).wait(120) == 0
+    assert cluster.command(*words).wait(300) == 0
     assert f"{units - len(sick)} of {units} " in Path("log.txt").read_text()  # were done before
     assert contents(out) == contents(whole)
