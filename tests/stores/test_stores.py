@@ -115,6 +115,20 @@ def test_another_collection_is_never_replaced_unasked(index, vectors, store_of, 
         pull_dense(store, QUERIES, WordEncoder("cosine"))
 
 
+@pytest.mark.parametrize("kind", sorted(set(NEEDED) - {"qdrant"}))
+def test_another_process_finds_what_was_pushed(index, vectors, address, store_of, kind):
+    spec, encoder = address(kind), vectors["whole"][1]
+    first = store_of(spec)
+    push(index, first, PushOptions(vectors="whole"))
+    run = pull_dense(first, QUERIES, encoder)
+    if kind == "milvus":  # as a restart does
+        first._client.release_collection(first._collection)
+    first.close()
+    second = store_of(spec)
+    assert_same(pull_dense(second, QUERIES, encoder), run)
+    assert push(index, second, PushOptions(vectors="whole")).written == 0
+
+
 @pytest.mark.parametrize("kind", sorted(set(SPARSE) - {"postgres"}))
 def test_what_cannot_be_held_replaces_nothing(index, vectors, store_of, kind):
     store = store_of(kind)

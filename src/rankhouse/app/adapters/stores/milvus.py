@@ -65,7 +65,7 @@ class Milvus:
         where = without_user(where, "put the token into MILVUS_TOKEN")
         rule = "a collection's name has letters, digits and _, and does not begin with a digit"
         check_name("milvus", "collection", collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", rule)
-        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # it talks of forks on standard error
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it talks of forks and pings on standard error
         self._milvus: Any = library("pymilvus", "milvus", "milvus")
         self.name, self._collection, self.structure = (
             f"milvus {where}, collection {collection}",
@@ -91,9 +91,12 @@ class Milvus:
             yield
 
     def exists(self) -> bool:
-        """Return whether there is such a collection."""
+        """Return whether there is such a collection; it is brought to memory, which a restart lets go."""
         with self._explained():
-            return bool(self._client.has_collection(self._collection))
+            is_there = bool(self._client.has_collection(self._collection))
+            if is_there:
+                self._client.load_collection(self._collection)
+        return is_there
 
     def _described(self) -> dict[str, Any]:
         with self._explained():
@@ -109,7 +112,6 @@ class Milvus:
     def count(self) -> int:
         """Count the records."""
         with self._explained():
-            self._client.load_collection(self._collection)
             return int(
                 self._client.query(self._collection, filter="", output_fields=["count(*)"])[0]["count(*)"]
             )
