@@ -118,14 +118,13 @@ class SeenIds:
         """
         key = hash(record_id)
         if (before := self._recent.get(key)) is not None:
-            raise DuplicateId(
-                f'the id "{record_id}" was already given by {before[1]}, line {before[2]}; '
-                f"ids must differ, else judgements and runs cannot name a document{_WAYS}",
-                path,
-                line,
+            where = (
+                f"by {before[1]}, line {before[2]}; ids must differ, else judgements and runs cannot name a "
+                "document"
             )
+            raise _repeated(record_id, path, line, where)
         if self._at_once and any(_holds(earlier, key) for earlier in self._settled):
-            raise DuplicateId(f'the id "{record_id}" was already given, much earlier{_WAYS}', path, line)
+            raise _repeated(record_id, path, line)
         self._recent[key] = (record_id, path, line)
         if len(self._recent) >= self._chunk:
             self.check()
@@ -143,13 +142,20 @@ class SeenIds:
             places = np.minimum(np.searchsorted(earlier, keys), len(earlier) - 1)
             if (repeats := np.flatnonzero(earlier[places] == keys)).size:
                 record_id, path, line = self._recent[int(keys[repeats[0]])]
-                raise DuplicateId(f'the id "{record_id}" was already given, much earlier{_WAYS}', path, line)
+                raise _repeated(record_id, path, line)
         self._settled.append(np.sort(keys))
         self._recent = {}
         # Halving the number of arrays as they grow keeps both the merging and the looking up cheap.
         while len(self._settled) > 1 and len(self._settled[-2]) <= 2 * len(self._settled[-1]):
             last = self._settled.pop()
             self._settled[-1] = np.sort(np.concatenate([self._settled[-1], last]))
+
+
+def _repeated(record_id: str, path: Path, line: int, where: str = "") -> DuplicateId:
+    given = f"already given {where}" if where else "already given, much earlier"
+    fault = DuplicateId(f'the id "{record_id}" was {given}{_WAYS}', path, line)
+    fault.record = record_id
+    return fault
 
 
 def _holds(sorted_keys: NDArray[np.int64], key: int) -> bool:

@@ -64,7 +64,13 @@ class BadData(RankhouseError, ValueError):
 
 
 class DuplicateId(BadData):
-    """An id that an earlier record already has."""
+    """An id that an earlier record already has.
+
+    Attributes:
+        record: The id, where whoever found it says so.
+    """
+
+    record = ""
 
 
 class MissingInput(RankhouseError, FileNotFoundError):

@@ -63,8 +63,7 @@ class Documents(Mapping[str, Document]):
         first = 0
         for part in self._segments:
             end = part.documents if stop is None else min(part.documents, stop - first)
-            for row in range(max(0, start - first), end):
-                yield part.document(row)
+            yield from part.store.stream(max(0, start - first), end)
             first += part.documents
 
     def fetch(self, doc_ids: Iterable[str]) -> list[Document]:

@@ -87,7 +87,7 @@ class IndexJob:
         indexes = [Index.open(part.folder / INDEX) for part in parts if (part.folder / INDEX).exists()]
         joined = _Joined(indexes, self.duplicates, skips)
         chosen = BuildOptions(self.analyzer, self.segment_tokens, overwrite=options.overwrite)
-        report = merge(indexes, out, chosen, joined.takes, options.progress)
+        report = merge(indexes, out, chosen, joined, options.progress)
         took = time.perf_counter() - started + sum(report["seconds"] for report in reports)
         facts = index_facts(report, [str(fault) for fault in skips.seen], out, took)
         repeated = joined.passed + sum(report["repeated"] for report in reports)
@@ -148,7 +148,7 @@ class _Joined:
     def __init__(self, indexes: Sequence[Index], rule: str, skips: Skips) -> None:
         self._indexes, self._skips = indexes, skips
         self._repeats = None if rule == "refuse" else Repeats(rule)
-        self._seen = SeenIds(at_once=True) if self._repeats is None else self._repeats
+        self._seen = SeenIds(at_once=skips.limit > 0) if self._repeats is None else self._repeats
 
     @property
     def passed(self) -> int:
@@ -166,16 +166,31 @@ class _Joined:
         """
         try:
             return self._seen.takes(document, index.path, 0)
-        except DuplicateId:
-            first = next(one.path.parent for one in self._indexes if document.id in one.documents)
-            what = "again" if self._repeats is None else "again, with another text,"
-            self._skips.take(
-                DuplicateId(
-                    f'the id "{document.id}" is in the part {first} and {what} in {index.path.parent}; '
-                    "ids must differ: make the parts with --duplicates same or first, or with --prefix-ids"
-                )
-            )
+        except DuplicateId as fault:
+            self._skips.take(self._named(fault, document))
             return False
+
+    def check(self) -> None:
+        """Compare the ids that were not yet compared with all earlier ones.
+
+        Raises:
+            DuplicateId: One was given before.
+        """
+        try:
+            self._seen.check()
+        except DuplicateId as fault:
+            raise self._named(fault) from None
+
+    def _named(self, fault: DuplicateId, document: Document | None = None) -> DuplicateId:
+        """Name the parts that hold an id; it may be found some time after it came."""
+        doc_id = fault.record or (document.id if document else "")
+        first, *more = (one.path.parent for one in self._indexes if doc_id in one.documents)
+        again = "again" if self._repeats is None else "again, with another text,"
+        second = more[0] if more else first
+        return DuplicateId(
+            f'the id "{doc_id}" is in the part {first} and {again} in {second}; ids must differ: '
+            "make the parts with --duplicates same or first, or with --prefix-ids"
+        )
 
 
 def _names(pieces: Sequence[Piece]) -> str:

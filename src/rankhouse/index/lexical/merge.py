@@ -8,10 +8,11 @@ that a build keeps of the order. Memory is that of a build.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -25,11 +26,28 @@ from rankhouse.index.lexical.segment import Segment
 _Item = tuple[Document, Segment, int]  # a document, and where it stands
 
 
+class IdRule(Protocol):
+    """What becomes of documents whose id was given before."""
+
+    def takes(self, document: Document, index: Index) -> bool:
+        """Return whether a document is taken, or raise.
+
+        Args:
+            document: The document.
+            index: Where it is from.
+        """
+        ...
+
+    def check(self) -> None:
+        """Raise if anything is wrong that was left open."""
+        ...
+
+
 def merge(
     indexes: Sequence[Index],
     out: Path,
     options: BuildOptions,
-    takes: Callable[[Document, Index], bool],
+    rule: IdRule,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Build an index of the documents of others, which were analysed alike.
@@ -38,7 +56,7 @@ def merge(
         indexes: In the order of their documents.
         out: The folder to make.
         options: As for the build of the whole collection.
-        takes: Told each document and where it is from; says whether it is taken, or raises.
+        rule: What becomes of ids that come again.
         progress: Told how many documents are done, and of how many.
 
     Raises:
@@ -47,22 +65,27 @@ def merge(
         BadIndex: One of the indexes is damaged.
         OutputFailed: No permission, disk full.
     """
-    total = sum(map(len, indexes))
-    tell = None if progress is None else lambda done, _=None: progress(done, total)
-    documents = _documents(indexes, takes)
-    analysed = (([item[0] for item in chunk], _terms(chunk)) for chunk in chunks(documents, itemgetter(0)))
+    count = sum(map(len, indexes))
+
+    def tell(done: float, total: int | None = None) -> None:
+        del total  # the build does not know of how many
+        if progress is not None:
+            progress(done, count)
+
+    pieces = chunks(_documents(indexes, rule), itemgetter(0))
+    analysed = (([item[0] for item in chunk], _terms(chunk)) for chunk in pieces)
     return new_index(
         out, options, lambda scratch: write_analysed(analysed, scratch, options.segment_tokens, tell)
     )
 
 
-def _documents(indexes: Iterable[Index], takes: Callable[[Document, Index], bool]) -> Iterator[_Item]:
+def _documents(indexes: Iterable[Index], rule: IdRule) -> Iterator[_Item]:
     for index in indexes:
         for segment in index.segments:
-            for row in range(segment.documents):
-                document = segment.document(row)
-                if takes(document, index):
+            for row, document in enumerate(segment.store.stream(0, segment.documents)):
+                if rule.takes(document, index):
                     yield document, segment, row
+    rule.check()
 
 
 def _terms(chunk: Sequence[_Item]) -> AnalysedTexts:
@@ -71,10 +94,13 @@ def _terms(chunk: Sequence[_Item]) -> AnalysedTexts:
     tokens, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     for segment, first, end in _stretches(chunk):
         terms, counts = segment.bags(first, end)
-        distinct, places = np.unique(terms, return_inverse=True)
-        names = segment.terms.take(distinct.astype(np.int64))
-        ours = np.fromiter((numbers.setdefault(name, len(numbers)) for name in names), np.int32, len(names))
-        tokens.append(np.repeat(ours[places], counts))
+        occurs = np.zeros(len(segment.terms), bool)
+        occurs[terms] = True
+        distinct = np.flatnonzero(occurs)
+        number_of = np.empty(len(occurs), np.int32)
+        names = segment.terms.take(distinct)
+        number_of[distinct] = [numbers.setdefault(name, len(numbers)) for name in names]
+        tokens.append(np.repeat(number_of[terms], counts))
         lengths.append(segment.lengths[first:end])
     return AnalysedTexts(0, list(numbers), np.concatenate(tokens), np.concatenate(lengths))
 

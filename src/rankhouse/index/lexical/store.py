@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
@@ -152,6 +152,23 @@ class Store:
         if extra:
             return Document(self._ids[row], text, title, extra)
         return Document(self._ids[row], text, title)
+
+    def stream(self, start: int, stop: int) -> Iterator[Document]:
+        """Read documents in order, each block once.
+
+        Args:
+            start: Row of the first one.
+            stop: Row behind the last one.
+        """
+        rows = self._block_rows.whole()
+        block = int(np.searchsorted(rows, start, side="right")) - 1
+        while start < stop:
+            first, end = int(rows[block]), min(stop, int(rows[block + 1]))
+            ids = self._ids.take(np.arange(start, end, dtype=np.int64))
+            texts = self._unpack(block)[start - first : end - first]
+            for doc_id, (title, text, extra) in zip(ids, texts, strict=True):
+                yield Document(doc_id, text, title, extra) if extra else Document(doc_id, text, title)
+            start, block = end, block + 1
 
     def _unpack(self, block: int) -> list[tuple[str, str, dict[str, object]]]:
         packed = self._blocks.part(*self._block_starts.part(block, block + 2))
