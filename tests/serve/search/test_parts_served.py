@@ -1,0 +1,70 @@
+"""An index in parts, served: it answers, explains and shows what the whole index does."""
+
+import pytest
+
+from rankhouse.app.api.index import Index
+from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.app.serve.contracts.errors import UnknownName
+from rankhouse.app.serve.search.answer import SearchRequest, search
+from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.app.serve.search.documents import passages_with_scores, read_document
+from rankhouse.app.serve.search.why import ExplainRequest, explain
+from rankhouse.core.errors import RankhouseWarning, WrongUse
+
+ASKED = "pilots steer ships"
+SYSTEMS = ["bm25", "bm25+rm3", "ql", "dense", "hybrid", "cross", "tk", "cross+bm25"]
+
+
+@pytest.fixture(scope="module")
+def parts(world, tmp_path_factory):
+    """The collection in three parts, each encoded."""
+    folder = tmp_path_factory.mktemp("served") / "parts"
+    documents = list(Index.open(world.index).documents.stream())
+    encoder = open_ranker(world.specs["bi"], ComputeOptions("fp32", "cpu", 1))
+    for number in range(3):
+        some = documents[number * 21 : number * 21 + 21]
+        index = Index.build(some, folder / f"{number}" / "index", workers=1)
+        if any(not document.full_text.strip() for document in some):
+            with pytest.warns(RankhouseWarning, match="no text"):
+                index.encode(encoder, split="words(20)")
+        else:
+            index.encode(encoder, split="words(20)")
+    return folder
+
+
+@pytest.fixture
+def parted(parts, rankers, service):
+    """A service of the parts, like the one of the whole."""
+    return type(service)(Catalogue({"harbour": parts}, rankers))
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_answers_are_those_of_the_whole(service, parted, system):
+    for question in (ASKED, "high water in the harbour", "the of"):
+        one, other = (search(each, SearchRequest(question, system, k=30)) for each in (service, parted))
+        assert one.hits == other.hits
+        assert (one.found, one.degraded, one.warnings) == (other.found, other.degraded, other.warnings)
+
+
+@pytest.mark.parametrize("system", ["bm25", "bm25+rm3", "cross", "tk"])
+def test_why_is_told_as_of_the_whole(service, parted, system):
+    doc_id, other = (hit.doc_id for hit in search(service, SearchRequest(ASKED, system)).hits[:2])
+    asked = ExplainRequest(ASKED, doc_id, system, against=other, passes=32)
+    assert explain(service, asked).to_dict() == explain(parted, asked).to_dict()
+    shaded = [passages_with_scores(each, "", doc_id, ASKED, system) for each in (service, parted)]
+    assert shaded[0] == shaded[1]
+
+
+def test_what_needs_one_index_says_so(parted):
+    doc_id = search(parted, SearchRequest(ASKED, "dense")).hits[0].doc_id
+    with pytest.raises(WrongUse, match="explain it with the part that has the document"):
+        explain(parted, ExplainRequest(ASKED, doc_id, "dense"))
+    with pytest.raises(UnknownName, match='no document "nowhere" in harbour, which has 62'):
+        read_document(parted, "", "nowhere")
+
+
+def test_a_part_that_grows_is_taken_up(parted, parts):
+    before = len(search(parted, SearchRequest("zeppelin", "bm25")).hits)
+    Index.open(parts / "1" / "index").append([{"id": "new", "text": "A zeppelin."}])
+    assert before == 0
+    assert [hit.doc_id for hit in search(parted, SearchRequest("zeppelin", "bm25")).hits] == ["new"]
