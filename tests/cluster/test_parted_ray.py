@@ -7,6 +7,7 @@ import json
 import os
 import random
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from rankhouse.app.searching import SearchOptions, search_with, with_snippets
 from rankhouse.core.nouns import Document, Pair, Passage, Query
+from rankhouse.core.trec import write_run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.parts.parted_index import PartedIndex
@@ -102,7 +104,7 @@ class Service:
 def service(cluster, folder):
     service = Service(cluster, folder, "news=parts", "--replicas", "2")
     yield service
-    assert service.stop() == 0
+    assert service.stop() == 0, service.log.read_text()
     until = time.monotonic() + 20
     while holders(cluster, folder / "parts"):
         assert time.monotonic() < until, "actors outlive their service"
@@ -153,28 +155,42 @@ def told(answer):
     return [(hit["id"], hit["score"], hit["snippet"]) for hit in answer["hits"]]
 
 
+def search(cluster, folder, name, *arguments):
+    """Call ``rankhouse search`` for all queries."""
+    words = ["search", "--index", name, "--queries", "queries.tsv", "--out", f"{name}.run", *arguments]
+    return subprocess.run(
+        [sys.executable, "-m", "rankhouse.app.cli", *words],
+        cwd=folder, env=cluster.environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
 def test_the_command_writes_the_run_of_one_index(cluster, folder):
-    asked = [
-        "--queries",
-        "queries.tsv",
-        "--model",
-        "bm25",
-        "--model",
-        'ql(form="indri")',
-        "--feedback",
-        "rm3",
-    ]
+    models = ["--model", "bm25", "--model", 'ql(form="indri")', "--feedback", "rm3"]
     for name, where in (("whole", []), ("parts", ["--cluster", cluster.address])):
-        words = ["search", "--index", name, *asked, "--out", f"{name}.run", *where]
-        done = subprocess.run(
-            [sys.executable, "-m", "rankhouse.app.cli", *words],
-            cwd=folder, env=cluster.environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        done = search(cluster, folder, name, *models, *where)
         assert done.returncode == 0, done.stderr
     assert (folder / "whole.run").read_bytes() == (folder / "parts.run").read_bytes()
     index = Index.open(folder / "whole")
     run = search_with(index, [Query("q1", QUESTIONS[1])], SearchOptions(("bm25",), "rm3"))["q1"]
     assert run.doc_ids[0] in (folder / "parts.run").read_text()
+
+
+def test_the_command_names_a_damaged_part_or_does_without_it(cluster, folder):
+    shutil.copytree(folder / "parts", folder / "damaged")
+    next((folder / "damaged" / "2").rglob("rows.npy")).write_bytes(b"")
+    refused = search(cluster, folder, "damaged", "--cluster", cluster.address)
+    assert refused.returncode == 1
+    assert f"the part {folder}/damaged/2/index does not answer" in refused.stderr
+    assert "rows.npy" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    done = search(cluster, folder, "damaged", "--cluster", cluster.address, "--partial", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["missing_parts"] == [f"{folder}/damaged/2/index"]
+    assert "partial result: no answer from" in done.stderr
+    others = PartedIndex.open([folder / "parts" / "0", folder / "parts" / "1"])
+    asked = [Query(f"q{i}", text) for i, text in enumerate(QUESTIONS)]
+    write_run(search_with(others, asked, SearchOptions()), folder / "others.run")
+    assert (folder / "damaged.run").read_bytes() == (folder / "others.run").read_bytes()
 
 
 def test_the_service_answers_as_one_index(service, folder):
@@ -278,7 +294,7 @@ def test_rankers_on_a_cluster_lose_no_admitted_request(cluster, tmp_path, crosse
         for asker in askers:
             asker.join(90)
         code = service.stop()
-    assert code == 0
+    assert code == 0, service.log.read_text()
     for question, some, status, answer in answers:
         assert status == 200, answer
         assert {some[row["index"]]: row["score"] for row in answer} == {t: right[question][t] for t in some}
