@@ -21,6 +21,8 @@ PATIENCE: Final = 60.0
 _OPENING: Final = 300.0
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds until what did not open is tried again
 _TRIES: Final = 3
+_LAST: Final = 10.0
+"""Seconds that those who wait for an actor have to notice that it was ended."""
 
 
 class ReplicaFailed(RankhouseError):
@@ -76,6 +78,8 @@ class Replicas:
         self._changed = threading.Condition()
         self._closed = False
         self._mark = ""
+        self._asking = 0  # who waits for an answer
+        self._opening = dict[threading.Thread, Any]()  # actors that are opened, by the thread that waits
         self._replicas = [_Replica() for _ in range(count)]
         for replica in self._replicas:
             self._replace(replica)
@@ -130,6 +134,16 @@ class Replicas:
             ReplicaFailed: No replica answers.
             RankhouseError: What was asked is refused.
         """
+        with self._changed:
+            self._asking += 1
+        try:
+            return self._received(request, sent, patience)
+        finally:
+            with self._changed:
+                self._asking -= 1
+                self._changed.notify_all()
+
+    def _received(self, request: Any, sent: Sent | None, patience: float) -> Any:  # noqa: ANN401
         for _ in range(_TRIES):
             sent = sent or self.wait_and_send(request, patience)
             try:
@@ -192,44 +206,61 @@ class Replicas:
         self._replace(sent.replica)
 
     def close(self) -> None:
-        """End all actors."""
+        """End all actors, and whoever waits for one: Ray may go only when nobody does."""
         with self._changed:
             self._closed = True
-            actors = [replica.actor for replica in self._replicas if replica.actor is not None]
+            actors = [replica.actor for replica in self._replicas] + list(self._opening.values())
             for replica in self._replicas:
                 replica.actor = None
             self._changed.notify_all()
         for actor in actors:
-            self._dismiss(actor)
+            if actor is not None:
+                self._dismiss(actor)
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._asking or self._opening), _LAST)
 
     def _replace(self, replica: _Replica) -> None:
-        threading.Thread(target=self._open, args=(replica,), name="open-replica", daemon=True).start()
+        thread = threading.Thread(target=self._open, args=(replica,), name="open-replica", daemon=True)
+        with self._changed:
+            self._opening[thread] = None
+        thread.start()
 
     def _open(self, replica: _Replica) -> None:
         """Start actors until one has opened what it is to hold."""
         tries = 0
-        while not self._closed:
-            actor, mark, fault, lasts = self._opened()
+        try:
+            while not self._closed and not self._is_opened(replica, tries):
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, _PAUSES[min(tries, len(_PAUSES) - 1)])
+                tries += 1
+        finally:
             with self._changed:
-                if not fault and self._mark not in ("", mark):
-                    fault, lasts = "it was changed while it was in use; start again", True
-                if not fault and not self._closed:
-                    self._mark, replica.actor, replica.fault = mark, actor, ""
-                    self._changed.notify_all()
-                    return
-                if lasts or tries >= _TRIES:  # an actor may have been put on a node that is just dying
-                    replica.fault = fault
-                    self._changed.notify_all()
-                if actor is not None:
-                    self._dismiss(actor)
-                self._changed.wait_for(lambda: self._closed, _PAUSES[min(tries, len(_PAUSES) - 1)])
-            tries += 1
+                del self._opening[threading.current_thread()]
+                self._changed.notify_all()
+
+    def _is_opened(self, replica: _Replica, tries: int) -> bool:
+        """Start an actor: whether it has opened what it is to hold."""
+        actor, mark, fault, lasts = self._opened()
+        with self._changed:
+            if not fault and self._mark not in ("", mark):
+                fault, lasts = "it was changed while it was in use; start again", True
+            is_opened = not fault and not self._closed
+            if is_opened:
+                self._mark, replica.actor, replica.fault = mark, actor, ""
+            elif lasts or tries >= _TRIES:  # an actor may have been put on a node that is just dying
+                replica.fault = fault
+            self._changed.notify_all()
+        if actor is not None and not is_opened:
+            self._dismiss(actor)
+        return is_opened
 
     def _opened(self) -> tuple[Any, str, str, bool]:
         """Start an actor: it, the mark of what it holds, what went wrong, and whether that will last."""
         actor = None
         try:
             actor = self._actors.options(scheduling_strategy="SPREAD").remote()
+            with self._changed:
+                self._opening[threading.current_thread()] = actor
             mark, fault = self._ray.get(actor.open.remote(__version__, self._setup), timeout=_OPENING)
         except self._ray.exceptions.GetTimeoutError:
             return actor, "", f"it did not open within {_OPENING:.0f} s; has the cluster room for it?", True
