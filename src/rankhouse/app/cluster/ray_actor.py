@@ -63,7 +63,7 @@ def pass_function(ray: Any, resources: dict[str, int]) -> Any:  # noqa: ANN401 -
     def rankhouse_pass(version: str, cpus: int, order: bytes) -> Any:  # noqa: ANN401
         if other := prepared(version, cpus):
             return other
-        from rankhouse.app.cluster.ray_recipes import do_pass
+        from rankhouse.app.cluster.ray_pass import do_pass
 
         return do_pass(order)
 

@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 import pickle
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import click
+from typing import Any, Final
 
 from rankhouse import __version__
 from rankhouse.app import console
 from rankhouse.app.cluster.ray_actor import pass_function
 from rankhouse.app.cluster.ray_options import ClusterOptions
+from rankhouse.app.cluster.ray_pass import HERE, Order
 from rankhouse.app.cluster.ray_queue import TRIES
 from rankhouse.app.cluster.ray_session import Capacity, ray_session
-from rankhouse.app.cluster.ray_worker import Outcome, ended_by, wait_for
-from rankhouse.app.recipes.execute.execute import Call, State, call, conclude, of_step, standing
+from rankhouse.app.recipes.execute.execute import Call, State, conclude, of_step, standing
 from rankhouse.app.recipes.execute.file_hashes import Contents
 from rankhouse.app.recipes.read import commands
 from rankhouse.app.recipes.read.loops import Pass
 from rankhouse.app.recipes.read.plan import Plan, Task
-from rankhouse.core.errors import MissingInput, RankhouseError, WrongUse
+from rankhouse.core.errors import RankhouseError
 
-_HERE: Final = ".here"
 _TURN: Final = 1.0  # seconds between two looks at whether something has become possible
-
-
-class _Order(NamedTuple):
-    """What the process of a pass has to know."""
-
-    task: Task
-    out: Path
-    token: str
 
 
 @dataclass
@@ -74,12 +60,12 @@ def carry_out_on_cluster(
     left = {which: state.task for which, state in states.items() if state.state == "to do"}
     if left:
         token = secrets.token_hex(16)
-        (out / _HERE).write_text(token)
+        (out / HERE).write_text(token)
         with ray_session(cluster) as ray:
             passes = _Passes(ray, cluster, plan, left, (out, token), contents, say)
             states |= passes.carry_out()
         with suppress(OSError):
-            (out / _HERE).unlink()
+            (out / HERE).unlink()
     return [states[which] for which in plan.tasks]
 
 
@@ -135,7 +121,7 @@ class _Passes:
             self._say(f"{where}: rankhouse {task.command}")
             gpus = self._capacity.gpus if _may_use_gpu(task) else 0
             function = pass_function(self._ray, {"num_cpus": self._capacity.cpus, "num_gpus": gpus})
-            order = pickle.dumps(_Order(replace(task, sources=()), self._out, self._token))
+            order = pickle.dumps(Order(replace(task, sources=()), self._out, self._token))
             ref = function.remote(__version__, self._capacity.cpus, order)
             self._running[ref] = _Running(task, where, datetime.now(UTC), time.perf_counter())
 
@@ -195,37 +181,3 @@ def _may_use_gpu(task: Task) -> bool:
     return (
         commands.takes(command, "device") and "cpu" not in commands.check(command, [*task.arguments]).values()
     )
-
-
-def do_pass(order: bytes) -> Outcome:
-    """Do one task in this process, on the machine of the cluster where it runs.
-
-    Args:
-        order: What to do, pickled.
-    """
-    task, out, token = pickle.loads(order)  # noqa: S301 - from the one who asks
-    said = io.StringIO()
-    try:
-        with ExitStack() as stack:
-            if not _is_here(out, token):
-                raise MissingInput(
-                    f"{out}: is not to be seen from {os.uname().nodename}; a recipe on a cluster needs a "
-                    "folder that all its machines share"
-                )
-            wait_for(out / task.folder, stack)
-            with contextlib.redirect_stderr(said):
-                text = call(task, out)
-    except click.ClickException as error:
-        return Outcome("failed", error.format_message(), WrongUse.__name__)
-    except Exception as error:  # noqa: BLE001 - told to the one who asked
-        return ended_by(error)._replace(state="failed")
-    lines = said.getvalue().splitlines()
-    warned = tuple(line.partition(": ")[2] for line in lines if line.startswith(("warning: ", "note: ")))
-    return Outcome("done", text, warned=warned)
-
-
-def _is_here(out: Path, token: str) -> bool:
-    try:
-        return (out / _HERE).read_text() == token
-    except OSError:
-        return False
