@@ -215,6 +215,26 @@ def test_minutes_bound_the_work(index, tmp_path, capsys):
     assert result.steps < 3000
     assert "minutes from now" in capsys.readouterr().err
     assert result.test == {}
+    result = adapt(index, tmp_path / "b", steps=0, minutes=0.0001, test=None)
+    assert result.steps == 50
+    assert "give more minutes" in capsys.readouterr().err
+
+
+def test_scores_are_not_kept_of_a_teacher_with_vectors(index, run, tmp_path, bert):
+    teacher = f"biencoder({str(bert('BertModel'))!r})"
+    done = run(
+        "adapt",
+        "--index",
+        index.path,
+        "--teacher",
+        teacher,
+        "--cache",
+        tmp_path / "c",
+        "--out",
+        tmp_path / "o",
+    )
+    assert done.returncode == 2
+    assert "this teacher has vectors, which --out keeps" in done.stderr
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
