@@ -319,6 +319,33 @@ class TestFolders:
         done = run("search", "--index", "memory://my.index", "--query", "pilots", "--json")
         assert [hit["id"] for hit in json.loads(done.stdout)] == ["d1"]
 
+    @pytest.mark.parametrize("whole", [0, 7, 19, 20])
+    def test_an_append_that_is_cut_off_leaves_the_old_index_or_the_new(
+        self, run, data, copies, monkeypatch, whole
+    ):
+        indexed(run, copies)
+        data.pipe("/in/more.tsv", b"d9\tpilots again\n")
+        words = ("index", "memory://in/more.tsv", "--out", "memory://my.index", "--append")
+        put, left = Remote.put, [whole]
+
+        def cut_off(self, path, name):
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            put(self, path, name)
+
+        def found():
+            done = run("search", "--index", "memory://my.index", "--query", "pilots", "--json")
+            return {hit["id"] for hit in json.loads(done.stdout)}
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Remote, "put", cut_off)
+            assert run(*words).returncode == (130 if whole < 20 else 0)
+        if whole < 20:
+            assert found() == {"d1"}
+            assert run(*words).returncode == 0
+        assert found() == {"d1", "d9"}
+
     def test_a_folder_in_a_files_place_is_refused(self, run, data, copies):
         indexed(run, copies)
         done = run("search", "--index", "memory://my.index", "--queries", "memory://in/queries.tsv",

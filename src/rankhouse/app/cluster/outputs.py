@@ -1,9 +1,10 @@
 """Remote outputs: made locally by the house's own writers, then uploaded, what names the other files last.
 
-A folder that is being written holds :data:`~rankhouse.app.cluster.remote.MARK`, and nobody reads it until the
-upload is complete; a killed upload is completed by giving the command again. What a command adds to, or goes
-on in, is fetched first. What it makes anew stands for the writers beside a skeleton of what is there, folders
-and empty files, so that their own rules hold: nothing foreign is replaced, and nothing unasked.
+A folder of which files are replaced holds :data:`~rankhouse.app.cluster.remote.MARK`, and nobody reads it
+until the upload is complete; one that only gets more is what it was until its manifest comes. A killed upload
+is completed by giving the command again. What a command adds to, or goes on in, is fetched first. What it
+makes anew stands for the writers beside a skeleton of what is there, folders and empty files, so that their
+own rules hold: nothing foreign is replaced, and nothing unasked.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ class Output:
         work: The local file or folder, which the command writes.
         is_folder: A folder is to be written; None where it may be either.
         reads: The command adds to the folder, or goes on in it.
+        resumes: It goes on by itself in what a killed one left here.
     """
 
     remote: Remote
     work: Path
     is_folder: bool | None = False
     reads: bool = False
+    resumes: bool = False
     _known: dict[str, _Known] = field(default_factory=dict)
     _afresh: bool = False
 
@@ -88,8 +91,10 @@ class Output:
             self._sketch(files)
 
     def _pull(self, files: Listing, progress: Progress) -> None:
-        """Fetch what changed there; what a killed command left here of its own work stays."""
+        """Fetch what changed there; what a killed command left of its work stays if it goes on in it."""
         self._known = self._read_record()
+        if not self.resumes:
+            self._forget_work(files)
         total, done = sum(file.size or 0 for file in files.values()), 0
         try:
             for name, file in files.items():
@@ -103,6 +108,13 @@ class Output:
                 progress(done, total)
         finally:
             self._write_record()
+
+    def _forget_work(self, files: Listing) -> None:
+        """Remove files that are not, or not like this, in the store."""
+        for path in [path for path in self.work.rglob("*") if path.is_file()]:
+            name = path.relative_to(self.work).as_posix()
+            if name not in files or self._known.get(name) != self._state(name):
+                path.unlink()
 
     def _sketch(self, files: Listing) -> None:
         for name, file in files.items():
@@ -157,14 +169,18 @@ class Output:
             return
         total = sum((self.work / name).stat().st_size for name in changed)
         done = 0
-        self.remote.write(MARK, b"afresh" if self._afresh else b"added to")
+        replaces = any(name in there and name.rsplit("/", 1)[-1] not in _LAST for name in changed)
+        marked = self._afresh or bool(gone) or replaces or MARK in there
+        if marked:
+            self.remote.write(MARK, b"afresh" if self._afresh else b"added to")
         for name in sorted(changed, key=_turn):
             self.remote.put(str(self.work / name), name)
             done += (self.work / name).stat().st_size
             progress(done, total)
         for name in gone:
             self.remote.remove(name)
-        self.remote.remove(MARK)
+        if marked:
+            self.remote.remove(MARK)
 
     def _state(self, name: str) -> _Known | None:
         known = self._known.get(name)

@@ -92,6 +92,7 @@ class Transfers:
                 stack.enter_context(_staged(remote, files))
             for output, reads in self._outputs.values():
                 output.reads = any(not name or params.get(name) for name in reads)
+                output.resumes = "" in reads
                 with console.progress(f"fetching {output.remote.name}", None, "bytes") as show:
                     output.begin(show)
             try:
