@@ -1,6 +1,7 @@
 """Slices of a command's work and their merge: the same bytes as one machine, however it was cut."""
 
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from rankhouse.app.cluster.slices import Shard, Slice, shard
 from rankhouse.core.errors import WrongUse
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 
 
@@ -93,6 +95,49 @@ def test_what_is_wrong_with_parts_is_named(run, done, rerank, parts):
     assert "report.json: is missing" in refusal("parts")
     (parts / "2" / "part.json").write_text("{}")
     assert "parts/2/part.json: the part is damaged" in refusal("parts")
+
+
+@pytest.mark.parametrize("option", [["--overwrite"], ["--report", "page.html"]])
+def test_options_of_merge_that_change_nothing_are_refused(run, parts, option):
+    refused = run("merge", parts, "--out", "new.run", *option)
+    assert refused.returncode == 2
+    assert f"{option[0]} would change nothing here: these are parts of rerank" in refused.stderr
+    assert not Path("new.run").exists()
+
+
+@pytest.fixture(params=["crossencoder", "monot5", "tk", "tk kept"])
+def ranker(request, world, done):
+    """The notation of a ranker of each family; words of the last one are kept in the index."""
+    pytest.importorskip("transformers")
+    family = request.param.split()[0]
+    if family == "tk":
+        from rankhouse.models import bundle
+        from rankhouse.models.tk import TKDesign
+
+        design = TKDesign(words="whitespace", min_count=1, width=12, heads=2)
+        bundle.save(design.fresh([document.text for document in world], seed=1), Path("tk"))
+        if request.param == "tk kept":
+            done("encode", "--index", "my.index", "--ranker", "tk", "--split", "words(16)", *CPU)
+        return "tk"
+    source = {"crossencoder": "bert/tiny_bert_seqcls2", "monot5": "monot5/tiny_t5_v1_0"}[family]
+    words = {"crossencoder": "bert/vocab.txt", "monot5": "monot5/spiece.model"}[family]
+    shutil.copytree(GOLDEN / source, "checkpoint")
+    shutil.copy(GOLDEN / words, "checkpoint")
+    return f'{family}("checkpoint")'
+
+
+def test_slices_of_every_family_in_any_order_are_the_run(done, ranker):
+    usual = ["rerank", "--run", "first.run", "--queries", "queries.tsv", "--index", "my.index", *CPU]
+    usual += ["--ranker", ranker, "--split", "words(16)", "--depth", "12"]
+    done(*usual, "--out", "whole.run")
+    rng = random.Random(4)
+    for n in (2, 5):
+        numbers = rng.sample(range(1, n + 1), n)
+        for number in numbers:
+            done(*usual, "--shard", f"{number}/{n}", "--out", f"parts{n}/{number}")
+        rng.shuffle(numbers)
+        done("merge", *(f"parts{n}/{number}" for number in numbers), "--out", "new.run")
+        assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
 
 
 def test_a_folder_of_other_things_is_no_place_for_a_part(run, rerank, contents):

@@ -9,6 +9,7 @@ import click
 from rankhouse.app import console
 from rankhouse.app.cluster.jobs import MergeOptions, merge
 from rankhouse.app.cluster.parts import read_parts
+from rankhouse.app.given import idle
 from rankhouse.app.options import OUTPUT, OUTPUT_FILE, PATH, FileCommand, as_json
 
 
@@ -30,6 +31,11 @@ def command(parts: tuple[Path, ...], out: Path, overwrite: bool, report: Path | 
     command writes without --shard. A slice that is missing, there twice, damaged or of another job is named.
     """
     found = read_parts(parts)
+    made_by = found[0].manifest.command
+    if made_by != "label":
+        idle(f"these are parts of {made_by}; a page is written of labels", "report")
+    if made_by in ("rerank", "label"):
+        idle(f"these are parts of {made_by}, whose file is replaced in any case", "overwrite")
     with console.progress("merging", None) as show:
         result = merge(found, out, MergeOptions(overwrite, report, show))
     for warning in result.warnings:
