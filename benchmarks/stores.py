@@ -20,7 +20,7 @@ import rankhouse as rh
 from rankhouse.app.adapters.stores.names import open_store
 from rankhouse.app.adapters.stores.pull import pull_dense, pull_impacts
 from rankhouse.app.adapters.stores.push import PushOptions, push
-from rankhouse.app.demo.neural import minilm
+from rankhouse.app.checkpoints import minilm
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.nouns import Encoder
 from rankhouse.index.dense.encode import EncodeOptions, encode
