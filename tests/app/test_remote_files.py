@@ -528,6 +528,30 @@ class TestS3:
         assert worker.run(Slice(0, 3, 3)).state == "done"
         assert list((tmp_path / "elsewhere").glob("in/*/*/my.index/manifest.json"))
 
+    def test_a_cluster_gives_the_bytes_of_one_machine(self, s3, copies, tmp_path):
+        """Ray and its workers are processes of their own, with the same S3."""
+        pytest.importorskip("ray")
+        s3.pipe("bucket/corpus.jsonl", CORPUS)
+        words = [sys.executable, "-m", "rankhouse", "index", "s3://bucket/corpus.jsonl", "--out"]
+        quiet = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+        for out, cluster in (("one", []), ("many", ["--cluster", "ray", "--cluster-workers", "2"])):
+            done = subprocess.run(
+                [*words, f"s3://bucket/{out}", *cluster],
+                cwd=tmp_path,
+                env=quiet,
+                capture_output=True,
+                check=False,
+                text=True,
+            )
+            assert done.returncode == 0, done.stderr
+        s3.invalidate_cache()
+        one, many = (
+            {path.removeprefix(f"bucket/{out}/"): s3.cat(path) for path in s3.find(f"bucket/{out}")}
+            for out in ("one", "many")
+        )
+        assert one
+        assert many == one
+
     def test_a_bucket_and_keys_that_are_not_there(self, run, s3, copies, monkeypatch):
         done = run("search", "--index", "s3://nobucket/x", "--query", "x")
         assert (done.returncode, "there is no such bucket" in done.stderr) == (1, True)
