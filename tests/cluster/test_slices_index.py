@@ -60,6 +60,19 @@ def test_an_index_of_slices_is_the_index(done, corpus, contents, n):
     assert all(len(part.search("ships")) for part in found if len(part) > 3)
 
 
+def test_a_folder_that_lacks_a_slice_is_not_searched(done, run, corpus):
+    for number in (1, 3):
+        done("index", corpus, "--shard", f"{number}/3", "--out", f"parts/{number}", *SMALL)
+    failed = run("search", "--index", "parts", "--query", "ships")
+    assert failed.returncode == 1
+    assert "missing: slice 2/3" in failed.stderr
+    with pytest.raises(rh.RankhouseError, match="missing: slice 2/3"):
+        rh.Index.open_parts("parts")
+    done("search", "--index", "parts/1", "--index", "parts/3", "--query", "ships")  # named one by one
+    done("index", corpus, "--shard", "2/3", "--out", "parts/2", *SMALL)
+    done("search", "--index", "parts", "--query", "ships")
+
+
 def test_chunks_of_many_documents_are_cut_as_in_one_build(done, tmp_path, contents):
     rng = random.Random(1)
     words = ["tide", "lock", "canal", "grain", "the", "of", "price"]

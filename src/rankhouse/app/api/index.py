@@ -18,6 +18,7 @@ from rankhouse.app.api.inputs import (
     wrong_kind,
 )
 from rankhouse.app.api.rankers import open_ranker
+from rankhouse.app.cluster.parts import refuse_incomplete
 from rankhouse.app.rankers import ComputeOptions, as_encoder
 from rankhouse.app.searching import SearchOptions, search_with, with_snippets
 from rankhouse.core import notation
@@ -101,8 +102,11 @@ class Index(stored.Index):
         Raises:
             MissingInput: There is no index in a folder.
             BadIndex: One is damaged, named twice, or made with another analyzer.
+            BadData: A folder of parts lacks a slice.
         """
-        return PartedIndex.open([as_path(folder, "folders") for folder in folders])
+        paths = [as_path(folder, "folders") for folder in folders]
+        refuse_incomplete(paths)
+        return PartedIndex.open(paths)
 
     @checked
     def append(self, documents: DocumentsLike, *, workers: int = 0) -> Self:

@@ -201,20 +201,40 @@ def read_parts(paths: Iterable[Path]) -> list[Part]:
     parts = [part for path in paths for part in _parts_at(path)]
     if not parts:
         raise MissingInput("no part was named; name those that --shard made, or a folder that holds them")
-    _refuse_strangers(parts)
-    parts.sort(key=lambda part: (part.slice.start, part.slice.stop))
-    _refuse_overlaps(parts)
-    _refuse_gaps(parts)
+    _refuse_all_but_one_whole(parts)
     for part in parts:
         part.verify()
     return parts
 
 
-def _parts_at(path: Path) -> list[Part]:
-    """Return the part that a path is, or those it holds."""
+def refuse_incomplete(paths: Iterable[Path]) -> None:
+    """Refuse folders of parts in which a slice is missing; an index, or a part named by itself, may pass.
+
+    Args:
+        paths: What is to be searched.
+
+    Raises:
+        BadData: As :func:`read_parts`, but no file is verified.
+    """
+    for path in paths:
+        parts = [part for part in _parts_at(path, others=False) if part.folder != path]
+        if parts:
+            _refuse_all_but_one_whole(parts)
+
+
+def _refuse_all_but_one_whole(parts: list[Part]) -> None:
+    """Put parts in the order of their slices, and refuse them if they are not one whole."""
+    _refuse_strangers(parts)
+    parts.sort(key=lambda part: (part.slice.start, part.slice.stop))
+    _refuse_overlaps(parts)
+    _refuse_gaps(parts)
+
+
+def _parts_at(path: Path, *, others: bool = True) -> list[Part]:
+    """Return the part that a path is, or those it holds; without ``others`` what is neither may pass."""
     inside = sorted(path.iterdir()) if path.is_dir() and not (path / PART).exists() else []
     folders = [one for one in inside if not one.name.startswith(".") and (one / PART).exists()]
-    return [load_part(folder) for folder in folders or [path]]
+    return [load_part(folder) for folder in folders or [path] * others]
 
 
 def _still_right(folder: Path, wanted: PartManifest) -> tuple[Part | None, str]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rankhouse.app.cluster.parts import refuse_incomplete
 from rankhouse.app.serve.host.settings import ServeOptions
 from rankhouse.app.serve.search.view import IndexView
 
@@ -38,6 +39,8 @@ class ServiceCluster:
         Raises:
             PartFailed: A part cannot be opened.
         """
+        if not self._partial:
+            refuse_incomplete([path])
         index = self._cluster.index([path], partial=self._partial)
         return IndexView(name, index, partial=self._partial)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from rankhouse.app.cluster.parts import refuse_incomplete
 from rankhouse.app.precomputed import PrecomputedScorer, open_precomputed
 from rankhouse.app.rankers import DenseModel
 from rankhouse.app.serve.search.recent import RecentRankings
@@ -69,6 +70,7 @@ class IndexView:
             name: What people call it.
             path: Its folder.
         """
+        refuse_incomplete([path])
         return cls(name, open_index([path]))
 
     def noting(self, problem: str) -> Self:
