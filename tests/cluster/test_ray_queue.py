@@ -2,13 +2,15 @@
 
 import random
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankhouse.app.cluster.ray_options import read_address
+from rankhouse.app.cluster.ray_options import ClusterOptions, read_address
 from rankhouse.app.cluster.ray_queue import TRIES, SliceQueue, gaps
+from rankhouse.app.cluster.ray_session import Capacity
 from rankhouse.app.cluster.slices import Slice
 from rankhouse.core.errors import WrongUse
 
@@ -82,3 +84,14 @@ def test_addresses(text, address):
 def test_what_is_no_address(text):
     with pytest.raises(WrongUse, match="names no cluster; write  ray "):
         read_address(text)
+
+
+def test_workers_get_smaller_when_the_large_machines_are_gone():
+    nodes = [{"Alive": True, "Resources": {"CPU": cpus}} for cpus in (2.0, 8.0)]
+    ray = SimpleNamespace(nodes=lambda: nodes)
+    capacity, asked = (Capacity(ray, ClusterOptions("local", cpus=cpus)) for cpus in (0, 3))
+    assert (capacity.workers(), capacity.cpus) == (2, 4)
+    assert (asked.workers(), asked.cpus) == (2, 3)
+    nodes[1]["Alive"] = False
+    assert (capacity.workers(), capacity.cpus) == (1, 2)
+    assert (asked.workers(), asked.cpus) == (1, 3)  # one will wait until there is such a machine again

@@ -82,11 +82,15 @@ class Pool:
                 self._dismiss(hired)
 
     def _hire(self, queue: SliceQueue) -> None:
+        before = self._capacity.cpus
         wanted = self._capacity.workers() - len(self._full)
+        if self._capacity.cpus != before:  # the machines that were large enough are gone
+            for hired in [hired for hired in self._hired if not hired.ready]:
+                self._dismiss(hired)
         if wanted < 1 and not self._hired:
             raise self._full[0].error()
         for _ in range(min(wanted, len(queue)) - len(self._hired)):
-            actor = self._actors.options(scheduling_strategy="SPREAD").remote()
+            actor = self._actors.options(**self._capacity.resources, scheduling_strategy="SPREAD").remote()
             self._hired.append(
                 _Hired(actor, actor.open.remote(__version__, self._capacity.cpus, self._setup))
             )

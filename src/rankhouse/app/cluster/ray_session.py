@@ -150,7 +150,7 @@ class Capacity:
     """
 
     def __init__(self, ray: Any, options: ClusterOptions, device: str = "cpu", at_once: int = 0) -> None:  # noqa: ANN401
-        self._ray, self._wanted = ray, options.workers
+        self._ray, self._wanted, self._asked = ray, options.workers, options.cpus
         nodes = self._nodes()
         largest = int(max((node.get("CPU", 0) for node in nodes), default=0))
         has_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
@@ -162,7 +162,13 @@ class Capacity:
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
 
     def workers(self) -> int:
-        """How many workers there should be now: as asked, else as many as the living nodes have room for."""
+        """How many workers there should be now: as asked, else as many as the living nodes have room for.
+
+        If no living node is as large as a worker was to be, workers get smaller, unless their size was asked.
+        """
+        largest = int(max((node.get("CPU", 0) for node in self._nodes()), default=0))
+        if largest and not self._asked:
+            self.cpus = min(self.cpus, largest)
         if self._wanted:
             return self._wanted
         room = 0
