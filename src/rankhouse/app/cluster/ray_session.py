@@ -22,6 +22,7 @@ _QUIET: Final = {
 }
 _LOCAL_STORE: Final = 256 << 20  # bytes; parts are files, so little passes through Ray's memory
 _USUAL_CPUS: Final = 4  # processors of a worker: one copy of the model for all of them
+_MOST: Final = 400  # letters of what Ray says, from its end: there is the reason
 _PATIENCE: Final = 5.0  # seconds until an address that nobody answers at is given up
 
 
@@ -85,7 +86,11 @@ def _connect(ray: Any, options: ClusterOptions) -> None:  # noqa: ANN401
         return
     _require_answer(options.address)
     try:
-        ray.init(options.address, **quiet)
+        try:
+            ray.init(options.address, **quiet)
+        except ConnectionAbortedError:  # a client's server did not start in Ray's own time: a busy machine
+            ray.shutdown()
+            ray.init(options.address, **quiet)
     except Exception as error:
         raise _refusal(options.address, error) from error
 
@@ -119,7 +124,7 @@ def _refusal(address: str, error: Exception) -> RankhouseError:
     advice = "" if address.startswith("ray://") else (
         "; HOST:PORT is for machines that are nodes of the cluster, ray://HOST:10001 for all others"
     )  # fmt: skip
-    return RankhouseError(f"--cluster {address}: cannot be joined: {_first_line(error)}{advice}")
+    return RankhouseError(f"--cluster {address}: cannot be joined: {' '.join(text.split())[-_MOST:]}{advice}")
 
 
 def _first_line(error: Exception) -> str:
