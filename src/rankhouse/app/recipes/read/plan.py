@@ -208,7 +208,7 @@ class _Maker:
         copied = ""
         if output_rules.adds_to:
             copied, real[output_rules.adds_to] = str(real[output_rules.adds_to]), str(output)
-        arguments = self._arguments(name, command, real, output)
+        arguments = self._arguments(name, command, real, None if output_rules.adds_to else output)
         return Task(
             step=name,
             labels=labels_of(bindings),
@@ -269,15 +269,17 @@ class _Maker:
                 place, f'step "{name}": {error.format_message()} (options of {command.name}: {accepted})'
             ) from error
 
-    def _arguments(self, name: str, command: click.Command, options: dict[str, Any], out: Path) -> list[str]:
-        """Write a step's options as words; a fault says the line of its key."""
+    def _arguments(
+        self, name: str, command: click.Command, options: dict[str, Any], out: Path | None
+    ) -> list[str]:
+        """Write a step's options as words, with its output if any; a fault says the line of its key."""
         for key, value in options.items():
             try:
                 commands.words(command, {key: value})
             except WrongUse as error:
                 raise self._lines.fault(("steps", name, *self._written_as(name, key)), str(error)) from error
         words = commands.words(command, options)
-        return ["--out", str(out), *words] if commands.takes(command, "out") else words
+        return ["--out", str(out), *words] if out and commands.takes(command, "out") else words
 
     def _written_as(self, name: str, key: str) -> tuple[str, ...]:
         """Return a key as the recipe writes it, with dashes perhaps."""
