@@ -9,6 +9,7 @@ import tracemalloc
 
 import pytest
 
+from rankhouse.app.serve.folder.texts import text_document
 from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
@@ -104,6 +105,16 @@ def test_snippets(text):
     analyzer = ANALYZERS["english"]()
     weights = dict.fromkeys(analyzer("a 7 00ff"), 1.0)
     grows_linearly(lambda content: snippet(content, weights, analyzer), TEXTS[text])
+
+
+@pytest.mark.parametrize("before", ["", "=====\n", "# ", "---\ntitle: 'a", "---\n"])
+@pytest.mark.parametrize("unit", ["a", " ", "=", "a ", "# ", "'", "a\n", "---\n", "title: '\n"])
+def test_titles_of_files(before, unit, tmp_path):
+    def work(content):
+        (tmp_path / "a.md").write_text(content)
+        text_document(tmp_path / "a.md", "a")
+
+    grows_linearly(work, unit, before)
 
 
 MARKUP = ["<", "<a", "<TEXT>", "</TEXT>", "<DOCNO>", "</DOCNO", "<DOCHDR>", "<TITLE>", "<!--", "&", ">"]

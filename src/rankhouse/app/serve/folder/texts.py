@@ -16,11 +16,12 @@ LONGEST_TITLE = 120
 
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _front_matter = re.compile(r"---[ \t]*\n(?P<fields>(?:.*\n){0,200}?)(?:---|\.\.\.)[ \t]*(?:\n|$)")
-_title_field = re.compile(r"""^title:[ \t]*(?P<quote>["']?)(?P<title>.+?)(?P=quote)[ \t]*$""", re.MULTILINE)
+_title_field = re.compile(r"^title:[ \t]*(?P<title>\S.*)$", re.MULTILINE)
 _heading = re.compile(r"^#{1,6}[ \t]+(?P<title>.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
 # A first line with a line of one sign below it, in reStructuredText perhaps above it as well.
 _underlined = re.compile(
-    r"(?:([=\-~^\"'`*+#])\1{2,}[ \t]*\n)?(?P<title>[^\n]*\w[^\n]*)\n([=\-~^\"'`*+#])\3{2,}[ \t]*(?:\n|$)"
+    r"(?:([=\-~^\"'`*+#])\1{2,}[ \t]*\n)?(?=[^\n]{0,300}\w)(?P<title>[^\n]{1,300})\n"
+    r"([=\-~^\"'`*+#])\3{2,}[ \t]*(?:\n|$)"
 )
 
 
@@ -73,7 +74,7 @@ def _split_title(text: str, kind: str) -> tuple[str, str]:
     if kind in {".md", ".markdown"} and (front := _front_matter.match(text)):
         text = text[front.end() :].strip()
         if match := _title_field.search(front["fields"]):
-            return match["title"], text
+            return _unquoted(match["title"].strip()), text
     if kind in {".md", ".markdown", ".rst"} and (match := _underlined.match(text)):
         return match["title"].strip(), text[match.end() :].strip() or match["title"].strip()
     if kind in {".md", ".markdown"} and (match := _heading.search(text[:4_000])):
@@ -83,6 +84,11 @@ def _split_title(text: str, kind: str) -> tuple[str, str]:
     if rest.strip() and 0 < len(first.strip()) <= LONGEST_TITLE:
         return first.strip(), rest.strip()
     return "", text
+
+
+def _unquoted(title: str) -> str:
+    """Return a field of front matter without the quotes around it."""
+    return title[1:-1] if len(title) > 2 and title[0] == title[-1] in "\"'" else title
 
 
 def _name(path: Path) -> str:
