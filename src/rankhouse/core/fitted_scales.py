@@ -103,15 +103,11 @@ def _base(of: str) -> dict[str, str]:
     return {} if of == "score" else {"of": of}
 
 
-def _platt(slope: float, intercept: float, of: str = "score") -> FittedScale:
-    return Platt(slope, intercept, of)
-
-
 def _isotonic(*knots: tuple[float, float], of: str = "score") -> FittedScale:
     return Isotonic(knots, of)
 
 
-FITTED: dict[str, Callable[..., FittedScale]] = {"platt": _platt, "isotonic": _isotonic}
+FITTED: dict[str, Callable[..., FittedScale]] = {"platt": Platt, "isotonic": _isotonic}
 """Notation of a fitted scale -> what makes it."""
 
 

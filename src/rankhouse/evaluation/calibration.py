@@ -255,7 +255,8 @@ def _goodness(name: str, judged: JudgedScores, p: Doubles, seed: int) -> Goodnes
     """Measure probabilities (n,), with intervals by resampling queries."""
     _, query = np.unique(np.array(judged.query_ids), return_inverse=True)
     given = np.clip(np.where(judged.relevant, p, 1 - p), _TINY, 1)
-    sums = np.stack([_by_query(query, judged.relevant, p, row) for row in range(query.max() + 1)])
+    own = np.split(np.argsort(query, kind="stable"), np.cumsum(np.bincount(query))[:-1])
+    sums = np.stack([bin_sums(p[rows], judged.relevant[rows]) for rows in own])
     costs = np.stack([np.bincount(query, (p - judged.relevant) ** 2), np.bincount(query, -np.log(given))])
     generator = np.random.default_rng(seed)
     many = len(sums)
@@ -267,11 +268,6 @@ def _goodness(name: str, judged: JudgedScores, p: Doubles, seed: int) -> Goodnes
     brier, log_loss = (drawn @ cost / pairs for cost in costs)
     table = Reliability.of(bins[0], "judgements")
     return Goodness(name, _interval(errors), _interval(brier), _interval(log_loss), table)
-
-
-def _by_query(query: NDArray[np.int64], relevant: NDArray[np.bool_], p: Doubles, row: int) -> Doubles:
-    own = query == row
-    return bin_sums(p[own], relevant[own])
 
 
 def _interval(values: Doubles) -> Interval:

@@ -267,8 +267,11 @@ def teachers(rule: Rule) -> list[TeacherRule]:
 
 def score_sources(rule: Rule) -> tuple[ScoreSource, ...]:
     """List the leaves of a rule that score pairs, teachers and runs, each source once, in reading order."""
-    leaves = (leaf for leaf in rule.leaves() if isinstance(leaf, TeacherRule | RunRule))
-    return tuple({leaf.source: leaf for leaf in reversed(list(leaves))}.values())[::-1]
+    found: dict[str, ScoreSource] = {}
+    for leaf in rule.leaves():
+        if isinstance(leaf, TeacherRule | RunRule):
+            found.setdefault(leaf.source, leaf)
+    return tuple(found.values())
 
 
 def non_relevant(rule: Rule) -> Rule:

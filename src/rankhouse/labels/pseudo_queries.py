@@ -195,7 +195,7 @@ KINDS: Final[dict[str, Callable[[_Source], Iterator[list[str]]]]] = {
 """Name -> how a document asks."""
 
 
-class Asked(NamedTuple):
+class PseudoQueries(NamedTuple):
     """What documents asked.
 
     Attributes:
@@ -221,7 +221,7 @@ def ask(
     words: Words,
     options: PseudoOptions | None = None,
     avoid: Sequence[str] = (),
-) -> Asked:
+) -> PseudoQueries:
     """Have documents ask about themselves.
 
     Questions that several documents ask are no one's, and dropped; so are those of one document that are
@@ -237,7 +237,7 @@ def ask(
         BadData: No document asks anything.
     """
     options, apart = options or PseudoOptions(), {normalised(text) for text in avoid}
-    asked = Asked([], {}, Counter(), 0)
+    asked = PseudoQueries([], {}, Counter(), 0)
     silent, found = 0, list[PseudoQuery]()
     for document in documents:
         own = list(_of_document(document, words, options, asked))
@@ -246,9 +246,9 @@ def ask(
     keys = Counter(_key(query.text) for query in found)
     for query in found:
         if keys[_key(query.text)] > 1:
-            _drop(asked, query, TWICE)
+            drop(query, TWICE, asked.dropped, asked.counts)
         elif normalised(query.text) in apart:
-            _drop(asked, query, AVOIDED)
+            drop(query, AVOIDED, asked.dropped, asked.counts)
         else:
             asked.queries.append(query)
     if not asked.queries:
@@ -260,7 +260,7 @@ def ask(
 
 
 def _of_document(
-    document: Document, words: Words, options: PseudoOptions, asked: Asked
+    document: Document, words: Words, options: PseudoOptions, asked: PseudoQueries
 ) -> Iterator[PseudoQuery]:
     rng = generator(options.seed, short_lot(options.seed, document.id))
     source, kept = _Source(document, words, options, rng), list[set[str]]()
@@ -269,9 +269,9 @@ def _of_document(
             query = PseudoQuery(" ".join(parts), document.id, kind)
             own = {part.lower() for part in parts}
             if reason := _fault(parts, words, options):
-                _drop(asked, query, reason)
+                drop(query, reason, asked.dropped, asked.counts)
             elif any(len(own & other) >= _ALIKE * len(own | other) for other in kept):
-                _drop(asked, query, ALIKE)
+                drop(query, ALIKE, asked.dropped, asked.counts)
             else:
                 kept.append(own)
                 yield query
@@ -285,11 +285,21 @@ def _fault(parts: Sequence[str], words: Words, options: PseudoOptions) -> str:
     return COMMON if max(map(words.weight, parts)) < math.log(4) else ""  # all in a quarter of the documents
 
 
-def _drop(asked: Asked, query: PseudoQuery, reason: str) -> None:
+def drop(
+    query: PseudoQuery, reason: str, dropped: dict[str, list[PseudoQuery]], counts: Counter[str]
+) -> None:
+    """Count a question that is thrown away, and keep it if it is among the first of its reason.
+
+    Args:
+        query: The question; one without words was never asked.
+        reason: Why.
+        dropped: Reason -> some questions.
+        counts: Reason -> how many.
+    """
     if not query.text:
         return
-    asked.counts[reason] += 1
-    some = asked.dropped.setdefault(reason, [])
+    counts[reason] += 1
+    some = dropped.setdefault(reason, [])
     if len(some) < _SHOWN:
         some.append(query)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rankhouse.core.sampling import order
-from rankhouse.labels.pseudo_queries import Asked, PseudoQuery
+from rankhouse.labels.pseudo_queries import PseudoQueries, PseudoQuery
 from rankhouse.labels.round_trip import RoundTrip
 from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table
@@ -33,15 +33,13 @@ class PseudoReport(NamedTuple):
     silent: int
 
     @classmethod
-    def of(cls, asked: Asked, trip: RoundTrip | None = None) -> PseudoReport:
+    def of(cls, asked: PseudoQueries, trip: RoundTrip) -> PseudoReport:
         """Put asking and round trip together.
 
         Args:
             asked: What documents asked.
-            trip: What came back; None where nothing was sent round.
+            trip: What came back.
         """
-        if trip is None:
-            return cls(asked.queries, asked.dropped, asked.counts, asked.silent)
         kept = list(trip.kept.values())
         return cls(kept, asked.dropped | trip.dropped, asked.counts + trip.counts, asked.silent)
 

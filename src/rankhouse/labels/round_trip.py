@@ -19,10 +19,9 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.scores import numbers_only, one_each
 from rankhouse.labels.candidates import Documents
-from rankhouse.labels.pseudo_queries import PseudoQuery
+from rankhouse.labels.pseudo_queries import PseudoQuery, drop
 
 LOST, BEATEN = "not found by the first stage", "not among the teacher's best"
-_SHOWN = 200
 _PORTION = 4096
 _TEXTS = 1 << 12  # kept: neighbours come again and again
 
@@ -83,7 +82,7 @@ def round_trip(
     for query_id, question in asked:
         ranking = nearest[query_id].doc_ids if query_id in nearest else ()
         if question.doc_id not in ranking:
-            _drop(trip, question, LOST)
+            drop(question, LOST, trip.dropped, trip.counts)
         else:
             found.append((query_id, question, ranking))
     passage = lru_cache(_TEXTS)(lambda doc_id: Passage(doc_id, 0, documents[doc_id].full_text))
@@ -94,7 +93,7 @@ def round_trip(
             if place < limits.best:
                 trip.kept[query_id] = question
             else:
-                _drop(trip, question, BEATEN)
+                drop(question, BEATEN, trip.dropped, trip.counts)
         if progress is not None:
             progress(start + len(some), len(found))
     if not trip.kept:
@@ -124,13 +123,6 @@ def _places(
     for (_, question, ranking), own in zip(some, np.split(scores, ends[:-1]), strict=True):
         places.append(int((own > own[ranking.index(question.doc_id)]).sum()))
     return places
-
-
-def _drop(trip: RoundTrip, question: PseudoQuery, reason: str) -> None:
-    trip.counts[reason] += 1
-    some = trip.dropped.setdefault(reason, [])
-    if len(some) < _SHOWN:
-        some.append(question)
 
 
 def _reasons(counts: Counter[str]) -> str:

@@ -87,9 +87,6 @@ class ComparisonReader:
             lost.append(missing)
         return Packed(Ragged.of(rows), torch.tensor(lost, dtype=torch.int64))
 
-    def _pieces(self, comparison: Comparison) -> tuple[list[Any], int]:
-        return self._fitted(self._texts(comparison)) if set(comparison) else ([], 0)
-
     def _fitted(self, ids: Sequence[Ids]) -> tuple[list[Any], int]:
         """Return the pieces of a row, and how many tokens did not fit."""
         query, first, second = (one.total for one in ids)

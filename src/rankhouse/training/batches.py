@@ -8,6 +8,7 @@ Shapes: g groups, s group size, n = g * s pairs, row-major.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -112,8 +113,33 @@ def shape_of(kind: Kind, settings: Settings) -> Shape:
     )
 
 
-class Batches:
+class BatchSource(ABC):
     """All batches of a training, epoch by epoch.
+
+    Attributes:
+        without_relevant: Queries that have no relevant passage.
+        without_negatives: Relevant pairs left out because their query has no negative.
+        false_negatives: Negatives left out because a teacher likes them too much.
+        negatives: How many there were before.
+    """
+
+    without_relevant = without_negatives = false_negatives = negatives = 0
+
+    @abstractmethod
+    def epoch(self, number: int) -> Iterator[Groups]:
+        """Plan an epoch: the same batches whenever asked with the same seed and number."""
+
+    @abstractmethod
+    def read(self, groups: Groups) -> TextBatch:
+        """Read the texts of a batch; groups in which one is blank are left out."""
+
+    def plan(self, number: int) -> Iterator[list[Task]]:
+        """Plan an epoch as steps, each of one task: the batch."""
+        return ([Task(self.read, groups)] for groups in self.epoch(number))
+
+
+class Batches(BatchSource):
+    """Batches on labels.
 
     With ``count`` 0, points take every relevant pair and every pair that ``negatives`` names once an epoch,
     as they are; else each relevant pair comes once with ``count`` negatives drawn for it, which balances the
@@ -124,17 +150,9 @@ class Batches:
         examples: What to learn from.
         shape: What batches look like.
 
-    Attributes:
-        without_relevant: Queries that have no relevant passage.
-        without_negatives: Relevant pairs left out because their query has no negative.
-        false_negatives: Negatives left out because a teacher likes them too much.
-        negatives: How many there were before.
-
     Raises:
         BadData: Nothing to learn from: no relevant pair, or none that has a negative.
     """
-
-    false_negatives = negatives = 0
 
     def __init__(self, examples: Examples, shape: Shape) -> None:
         self.examples, self.shape = examples, shape
@@ -191,10 +209,6 @@ class Batches:
         if self.shape.kind == "points" and self.shape.count == 0:
             return self._mixed(rng)
         return self._drawn(rng)
-
-    def plan(self, number: int) -> Iterator[list[Task]]:
-        """Plan an epoch as steps, each of one task: the batch."""
-        return ([Task(self.read, groups)] for groups in self.epoch(number))
 
     def read(self, groups: Groups) -> TextBatch:
         """Read the texts of a batch; groups in which a query or passage is blank are left out."""

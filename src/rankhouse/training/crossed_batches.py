@@ -16,14 +16,14 @@ import numpy as np
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.sampling import generator
 from rankhouse.core.scores import numbers_only, one_each
-from rankhouse.training.batches import Groups, Shape, Task, TextBatch, read_texts
+from rankhouse.training.batches import BatchSource, Groups, Shape, TextBatch, read_texts
 from rankhouse.training.examples import Examples
 from rankhouse.training.negatives import RELEVANT, IntArray
 from rankhouse.training.soft_batches import SoftBatches
 from rankhouse.training.soft_losses import SoftLoss
 
 
-class CrossedBatches:
+class CrossedBatches(BatchSource):
     """All batches of a training on crossed pairs, epoch by epoch.
 
     A batch begins with some queries, each of which brings ``count`` of its candidates, and a relevant passage
@@ -34,18 +34,10 @@ class CrossedBatches:
         shape: Queries that begin a batch, candidates of each, seed.
         loss: What compares scores.
 
-    Attributes:
-        without_relevant: 0: whether anything is relevant is not asked.
-        without_negatives: Likewise.
-        false_negatives: Likewise.
-        negatives: Likewise.
-
     Raises:
         BadData: No query has two candidates that the teacher tells apart.
         WrongUse: There is no teacher, or the loss looks at one pair at a time.
     """
-
-    without_relevant = without_negatives = false_negatives = negatives = 0
 
     def __init__(self, examples: Examples, shape: Shape, loss: SoftLoss) -> None:
         if examples.teacher is None:
@@ -92,10 +84,6 @@ class CrossedBatches:
         drawn = rng.permutation(rows)[: self.shape.count]
         items: IntArray = self.examples.item[np.concatenate([relevant[:1], drawn])]
         return items
-
-    def plan(self, number: int) -> Iterator[list[Task]]:
-        """Plan an epoch as steps, each of one task: the batch."""
-        return ([Task(self.read, groups)] for groups in self.epoch(number))
 
     def read(self, groups: Groups) -> TextBatch:
         """Read the texts of a batch and ask the teacher; a query beside a blank text is left out."""

@@ -8,7 +8,6 @@ margin, or below a share of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -76,10 +75,7 @@ def denoise(examples: Examples, bound: Bound) -> Denoised:
     negative = (examples.label == NOT_RELEVANT) | (examples.label == UNJUDGED)
     known = negative & ~np.isnan(scores) & np.isfinite(least[examples.query])
     false = known & (np.nan_to_num(scores) > bound(least)[examples.query])
-    rows = np.flatnonzero(~false)
-    columns = {name: getattr(examples, name)[rows] for name in ("query", "item", "label", "rank")}
-    left = replace(examples, **columns, score=None if examples.score is None else examples.score[rows])
-    return Denoised(left, int(false.sum()), int(negative.sum()))
+    return Denoised(examples.take(np.flatnonzero(~false)), int(false.sum()), int(negative.sum()))
 
 
 def _scores(examples: Examples) -> FloatArray:

@@ -10,7 +10,7 @@ import math
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -69,20 +69,13 @@ class Examples:
         chosen = [row for row, query in enumerate(self.queries) if query.id in wanted]
         place = np.full(len(self.queries), -1, np.int64)
         place[chosen] = np.arange(len(chosen))
-        rows = np.flatnonzero(place[self.query] >= 0)
-        return Examples(
-            tuple(self.queries[row] for row in chosen),
-            place[self.query[rows]],
-            self.item[rows],
-            self.label[rows],
-            self.rank[rows],
-            self.document,
-            self.fetch,
-            None if self.score is None else self.score[rows],
-            self.scale,
-            self.teacher,
-            self.two_scales,
-        )
+        left = self.take(np.flatnonzero(place[self.query] >= 0))
+        return replace(left, queries=tuple(self.queries[row] for row in chosen), query=place[left.query])
+
+    def take(self, rows: IntArray) -> Examples:
+        """Keep these rows, (k,) of n; numbers of queries and items stay."""
+        columns = {name: getattr(self, name)[rows] for name in ("query", "item", "label", "rank")}
+        return replace(self, **columns, score=None if self.score is None else self.score[rows])
 
     def check_scale(self) -> None:
         """Make sure that the scores can be learned from together; labels can be, whatever the scores.

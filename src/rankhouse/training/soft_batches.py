@@ -15,7 +15,7 @@ from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import generator
 from rankhouse.core.scores import numbers_only, one_each, scale_of
-from rankhouse.training.batches import Groups, Shape, Task, TextBatch, read_texts
+from rankhouse.training.batches import BatchSource, Groups, Shape, TextBatch, read_texts
 from rankhouse.training.examples import Examples
 from rankhouse.training.negatives import RELEVANT, IntArray
 from rankhouse.training.soft_losses import SoftLoss
@@ -25,7 +25,7 @@ _MEASURED = 4096
 """Pairs that a teacher is asked about to see how large its scores are."""
 
 
-class SoftBatches:
+class SoftBatches(BatchSource):
     """All batches of a training on scores, epoch by epoch.
 
     Pairs without a score are scored by the examples' teacher when they are needed, or left out without one.
@@ -38,17 +38,11 @@ class SoftBatches:
         loss: What compares scores.
 
     Attributes:
-        without_relevant: 0: whether anything is relevant is not asked.
-        without_negatives: Likewise.
-        false_negatives: Likewise.
-        negatives: Likewise.
         targets: How scores become targets.
 
     Raises:
         BadData: No pair has a score, or no query has two that differ.
     """
-
-    without_relevant = without_negatives = false_negatives = negatives = 0
 
     def __init__(self, examples: Examples, shape: Shape, loss: SoftLoss) -> None:
         examples.check_scale()
@@ -90,7 +84,8 @@ class SoftBatches:
     @cached_property
     def per_epoch(self) -> int:
         """How many batches an epoch has."""
-        return -(-len(self._lists(generator(self.shape.seed, 0))) // self._lists_a_batch)
+        _, pairs = np.unique(self.examples.query[self._rows], return_counts=True)
+        return -(-int((-(-pairs // self.size)).sum()) // self._lists_a_batch)
 
     @property
     def _lists_a_batch(self) -> int:
@@ -116,10 +111,6 @@ class SoftBatches:
     def _groups(self, rows: IntArray) -> Groups:
         """Return the groups of these rows (g, s); in place of labels they carry the rows."""
         return Groups(self.examples.query[rows], self.examples.item[rows], rows)
-
-    def plan(self, number: int) -> Iterator[list[Task]]:
-        """Plan an epoch as steps, each of one task: the batch."""
-        return ([Task(self.read, groups)] for groups in self.epoch(number))
 
     def read(self, groups: Groups) -> TextBatch:
         """Read the texts of a batch and its scores; lists in which a text is blank are left out."""
