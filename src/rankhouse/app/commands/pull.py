@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -15,12 +14,13 @@ from rankhouse.app import console
 from rankhouse.app.adapters.stores.names import open_store
 from rankhouse.app.adapters.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
 from rankhouse.app.adapters.stores.store import Store
+from rankhouse.app.commands.search import warn_of_empty
 from rankhouse.app.given import idle
 from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, DenseModel, as_encoder, is_dense, open_ranker
 from rankhouse.core import notation
 from rankhouse.core.corpora import read_queries
-from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.outputs import writing
 from rankhouse.core.progress import Progress
@@ -90,7 +90,7 @@ def command(
             run = _lexical(source, asked, model, k, feedback, index_path)
         fetched = _write_documents(source, run, documents) if documents else 0
     write_run(run, out, tag)
-    _warn_of_empty(run, asked)
+    warn_of_empty(run, asked, "found nothing")
     seconds = time.perf_counter() - started
     if as_json:
         facts = {"run": str(out), "queries": len(run), "rows": run.rows, "documents": fetched}
@@ -137,13 +137,3 @@ def _write_documents(store: Store, run: Run, path: Path) -> int:
             file.write(msgspec.json.encode(record).decode() + "\n")
             written += 1
     return written
-
-
-def _warn_of_empty(run: Run, queries: Sequence[Query]) -> None:
-    if empty := [query.id for query in queries if not run[query.id].doc_ids]:
-        warnings.warn(
-            f"{len(empty)} of {len(queries)} queries found nothing and are absent from the run file: "
-            f"{name_few(empty)}",
-            RankhouseWarning,
-            stacklevel=2,
-        )

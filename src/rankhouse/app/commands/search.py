@@ -218,19 +218,19 @@ def ask(index: AnyIndex, queries: list[Query], options: SearchOptions) -> Run:
         return search_with(index, queries, options, show)
 
 
-def warn_of_empty(run: Run, queries: list[Query]) -> None:
+def warn_of_empty(run: Run, queries: Sequence[Query], why: str = "share no term with the index") -> None:
     """Say which queries found nothing, and why a TREC run cannot name them.
 
     Args:
         run: What was found.
         queries: What was asked.
+        why: What such queries do.
     """
     empty = [query for query in queries if not run[query.id].doc_ids]
     if empty:
         named = name_few([f'{query.id} ("{query.text[:40]}")' for query in empty])
         warnings.warn(
-            f"{len(empty)} of {len(queries)} queries share no term with the index and are absent from the "
-            f"run file: {named}",
+            f"{len(empty)} of {len(queries)} queries {why} and are absent from the run file: {named}",
             RankhouseWarning,
             stacklevel=2,
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -36,7 +36,8 @@ from rankhouse.text.analyze import ANALYZERS
 _ROUNDING = 2.0**-23  # one or two units in the last place of a float32
 _MORE = 10  # asked for beyond k, and a tenth of k
 _FETCHED_AT_ONCE = 200
-_Ask = Callable[[Query, int], Hits]
+_Ask = Callable[[Query], Callable[[int], Hits]]
+"""From a query to what asks for so many records: what a query takes to be asked is made once."""
 
 
 def pull_impacts(
@@ -61,9 +62,9 @@ def pull_impacts(
         WrongUse: The store holds no impacts, or feedback has no index, or another one.
         StoreFailed: The store cannot be reached, or refuses.
     """
-    contents = _own(store, "impacts")
+    contents = _own(store)
     weigh = _query_weights(store, contents, feedback, index)
-    return _pull(store, queries, lambda query, n: store.match(weigh(query), n), _Plan(k, True, progress))
+    return _pull(store, queries, lambda query: partial(store.match, weigh(query)), _Plan(k, True, progress))
 
 
 def pull_dense(
@@ -93,8 +94,8 @@ def pull_dense(
     vectors = _encoded(store, contents, queries, encoder)
     plan = _Plan(k, False, progress)
 
-    def ask(query: Query, n: int) -> Hits:
-        return store.nearest(vectors[query.id], n, encoder.similarity)
+    def ask(query: Query) -> Callable[[int], Hits]:
+        return lambda n: store.nearest(vectors[query.id], n, encoder.similarity)
 
     return _pull(store, queries, ask, plan, set(vectors))
 
@@ -119,7 +120,7 @@ def pull_text(store: Store, queries: Sequence[Query], k: int = 1000, progress: P
         raise cannot(store, "was pushed without texts", "push with texts, or ask it by impacts or vectors")
     asked = {query.id for query in queries if query.text.strip()}
     return _pull(
-        store, queries, lambda query, n: store.search_text(query.text, n), _Plan(k, False, progress), asked
+        store, queries, lambda query: partial(store.search_text, query.text), _Plan(k, False, progress), asked
     )
 
 
@@ -160,7 +161,7 @@ class _Plan:
 
     k: int
     ascending: bool
-    progress: Progress = field(default=ignore)
+    progress: Progress
 
     def __post_init__(self) -> None:
         if self.k < 1:
@@ -173,11 +174,11 @@ def _there(store: Store) -> Contents | None:
     return store.contents()
 
 
-def _own(store: Store, what: str) -> Contents:
+def _own(store: Store) -> Contents:
     contents = _there(store)
     if contents is None or not contents.impacts:
         raise cannot(
-            store, f"holds no {what} that rankhouse pushed", 'push them with  --impacts "bm25(k1=0.9, b=0.4)"'
+            store, "holds no impacts that rankhouse pushed", 'push them with  --impacts "bm25(k1=0.9, b=0.4)"'
         )
     return contents
 
@@ -241,7 +242,7 @@ def _pull(
     for done, query in enumerate(table.values(), 1):
         hits, among_ties = Hits(), False
         if asked is None or query.id in asked:
-            hits, among_ties = _best(partial(ask, query), store.most, plan)
+            hits, among_ties = _best(ask(query), store.most, plan)
         if among_ties:
             cut.append(query.id)
         scores = np.array([score for _, score in hits], np.float32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -75,7 +76,7 @@ class _Source:
         return Contents(
             source=self.index.fingerprint,
             documents=len(self.index),
-            records=int(self.records_by_document().sum()),
+            records=int(self.ends[-1]) if len(self.index) else 0,
             texts=self.texts,
             analyzer=self.index.manifest.analyzer,
             impacts=str(self.model or ""),
@@ -87,12 +88,13 @@ class _Source:
             structure=structure if state else "exact",
         )
 
-    def records_by_document(self) -> NDArray[np.int64]:
-        """Count the records of each document: one, or as many as it has passages."""
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """How many records the documents have up to each: one, or as many as passages, for each of them."""
         if self.vectors is None or not self.vectors.passages:
-            return np.ones(len(self.index), np.int64)
+            return np.arange(1, len(self.index) + 1)
         rows = np.bincount(np.asarray(self.vectors.owners[:]), minlength=len(self.index))
-        return np.maximum(rows, 1)
+        return np.cumsum(np.maximum(rows, 1))
 
     def records(self, start: int) -> Iterator[Record]:
         """Make the records of all documents from a row on."""
@@ -144,12 +146,11 @@ def push(index: Index, store: Store, options: PushOptions, progress: Progress = 
     collisions = count_collisions(index) if source.model is not None and store.hashed else 0
     store.check(contents)
     done = _prepare(store, contents, overwrite=options.overwrite)
-    ends = np.cumsum(source.records_by_document())
     # One batch more than what is missing: the last one may have been cut off in the middle.
-    start = int(np.searchsorted(ends, max(0, done - store.batch), side="right")) if done else 0
+    start = int(np.searchsorted(source.ends, max(0, done - store.batch), side="right")) if done else 0
     if done == contents.records:
         start = len(index)
-    written, there = 0, int(ends[start - 1]) if start else 0
+    written, there = 0, int(source.ends[start - 1]) if start else 0
     progress(there, contents.records)
     for group in batches(source.records(start), store.batch, store.batch_bytes):
         store.write(group)
@@ -210,7 +211,7 @@ def _difference(there: Contents | None, wanted: Contents) -> str:
     old, new = msgspec.structs.asdict(there), msgspec.structs.asdict(wanted)
     differing = [name for name in old if old[name] != new[name]]
     said = next((f"holds {words[name]}" for name in words if name in differing), "")
-    return f"the collection {said or f'differs in {chr(44).join(differing)}'}"
+    return f"the collection {said or 'differs in ' + ', '.join(differing)}"
 
 
 def count_collisions(index: Index) -> int:
