@@ -1,9 +1,12 @@
 """Settings of all tests: examples are the same on every machine, and none fails for being slow."""
 
 import signal
+import sys
 import threading
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -81,3 +84,28 @@ def bert(tmp_path_factory):
         return folder
 
     return make
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Call the program in tmp_path, in this process; gives exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "110")
+
+    from rankhouse.app.cli import main
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["rankhouse", *map(str, arguments)])
+        with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
+            main()
+        return Done(ended.value.code or 0, *capsys.readouterr())
+
+    return call

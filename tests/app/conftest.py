@@ -1,41 +1,12 @@
 """The command line, called as a person calls it."""
 
-import sys
-import warnings
-from typing import NamedTuple
-
 import pytest
-
-from rankhouse.app.cli import main
 
 CORPUS = """{"id": "d1", "title": "Pilots", "text": "Pilots board ships and steer them into the harbour."}
 {"id": "d2", "text": "The moon pulls the sea; harbours see high water twice a day."}
 {"id": "d3", "text": "A lock lifts ships between two levels of water."}
 {"id": "d4", "text": "the of and"}
 """
-
-
-class Done(NamedTuple):
-    """How a command ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
-    """Call the program in tmp_path, in this process; gives exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "110")
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["rankhouse", *map(str, arguments)])
-        with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
-            main()
-        return Done(ended.value.code or 0, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture

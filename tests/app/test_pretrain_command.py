@@ -1,14 +1,12 @@
 """rankhouse pretrain: from files to a T5 that train and rerank take, and plain refusals."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
-from rankhouse.app.cli import main
 from rankhouse.models.monot5 import open_monot5
 
 TINY = Path(__file__).parents[1] / "tiny" / "questions"
@@ -29,21 +27,6 @@ SMALL = (
     "--length",
     24,
 )
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
-    """Call the program in an empty folder; gives exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["rankhouse", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return (ended.value.code or 0, *capsys.readouterr())
-
-    return call
 
 
 def test_a_collection_becomes_a_t5_that_learns_to_rank(run, tmp_path):

@@ -5,16 +5,13 @@ import importlib.util
 import itertools
 import random
 import subprocess
-import sys
 import warnings
 import zlib
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from rankhouse.app.adapters.stores.names import open_store
-from rankhouse.app.cli import main
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import vectors_folder
@@ -180,26 +177,3 @@ def store_of(address):
     yield make
     for store in opened:
         store.close()
-
-
-class Done(NamedTuple):
-    """How a command ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
-    """Call the program in tmp_path, in this process; gives exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "110")
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["rankhouse", *map(str, arguments)])
-        with warnings.catch_warnings(), pytest.raises(SystemExit) as ended:
-            main()
-        return Done(ended.value.code or 0, *capsys.readouterr())
-
-    return call

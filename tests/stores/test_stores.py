@@ -122,7 +122,7 @@ def test_another_process_finds_what_was_pushed(index, vectors, address, store_of
     push(index, first, PushOptions(vectors="whole"))
     run = pull_dense(first, QUERIES, encoder)
     if kind == "milvus":  # as a restart does
-        first._client.release_collection(first._collection)
+        first._client.release_collection(first.collection)
     first.close()
     second = store_of(spec)
     assert_same(pull_dense(second, QUERIES, encoder), run)

@@ -11,6 +11,7 @@ import math
 import sys
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from functools import cache, partial, wraps
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -115,8 +116,11 @@ def _hints(factory: Callable[..., object]) -> dict[str, Any]:
     """Return the annotations by parameter; one that cannot be looked up is left out."""
     while isinstance(factory, partial):
         factory = factory.func
-    if isinstance(factory, type) and isinstance(vars(factory).get("__init__"), types.FunctionType):
-        factory = vars(factory)["__init__"]  # of a class, hints are those of its attributes
+    own = vars(factory).get("__init__") if isinstance(factory, type) else None
+    if isinstance(own, types.FunctionType) and not is_dataclass(factory):
+        factory = (
+            own  # of a class, hints are those of its attributes: a dataclass's arguments, inherited ones too
+        )
     try:
         return get_type_hints(factory)
     except NameError:  # a name that only type checkers import

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
-from rankhouse.app.adapters.stores.store import Contents, Record, Store
+from rankhouse.app.adapters.stores.store import Record, Store
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, StoreFailed, WrongUse
 
 _SECRETS: Final = re.compile(r"KEY|TOKEN|PASSWORD|SECRET")
@@ -122,31 +122,6 @@ def check_name(store: str, what: str, name: str, pattern: str, accepted: str) ->
     if not re.fullmatch(pattern, name):
         raise WrongUse(f"{store}({what}={name!r}): {accepted}")
     return name
-
-
-def cannot(store: Store, what: str, instead: str) -> WrongUse:
-    """Return the error for something that a store does not do.
-
-    Args:
-        store: The store.
-        what: What it does not do.
-        instead: What to do.
-    """
-    return WrongUse(f"{store.name}: {what}; {instead}")
-
-
-def refuse_texts_only(store: Store, contents: Contents) -> None:
-    """Refuse to make a collection without vectors in a store of vectors.
-
-    Args:
-        store: The store.
-        contents: What the collection would hold.
-
-    Raises:
-        WrongUse: It holds neither vectors nor impacts.
-    """
-    if not contents.dimension and not contents.impacts:
-        raise cannot(store, "keeps nothing without vectors or impacts", "add --impacts or --vectors")
 
 
 def too_long(store: Store, record: Record, size: int, most: int) -> BadData:

@@ -7,16 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from rankhouse.app.adapters.stores.clients import library, without_user
-from rankhouse.app.adapters.stores.lucene import (
-    Fields,
-    LuceneStore,
-    VectorQuery,
-    distance_of,
-    product_of,
-    with_vectors,
-)
-from rankhouse.app.adapters.stores.store import Contents, Structure
+from rankhouse.app.adapters.stores.clients import library
+from rankhouse.app.adapters.stores.lucene import LuceneStore, VectorQuery, distance_of, product_of
+from rankhouse.app.adapters.stores.store import Contents
 
 _CANDIDATES: Final = 10_000  # the most that the approximate structure looks at
 _SCRIPTS: Final = {
@@ -26,82 +19,55 @@ _SCRIPTS: Final = {
 }
 
 
-class _Vectors:
-    """Fields of type ``dense_vector``: exact by a script, approximate by Lucene's HNSW."""
+class Elasticsearch(LuceneStore):
+    """An index of Elasticsearch; ELASTICSEARCH_API_KEY, or ..._USERNAME and ..._PASSWORD, say who asks.
+
+    Its fields of type ``dense_vector`` are exact by a script, approximate by Lucene's HNSW.
+    """
+
+    engine = "elasticsearch"
+    secrets = "put the key into ELASTICSEARCH_API_KEY"
+
+    def connect(self) -> tuple[Any, tuple[type[Exception], ...]]:
+        """Return the client, Elasticsearch's own."""
+        client: Any = library("elasticsearch", self.engine, self.engine)
+        secret = os.environ.get("ELASTICSEARCH_API_KEY")
+        user, word = os.environ.get("ELASTICSEARCH_USERNAME"), os.environ.get("ELASTICSEARCH_PASSWORD")
+        access: dict[str, Any] = {"api_key": secret} if secret else {}
+        if not secret and user and word:
+            access = {"basic_auth": (user, word)}
+        faults = (client.ApiError, client.TransportError, client.SerializationError, ValueError)
+        return client.Elasticsearch(self.where, request_timeout=120, **access), faults
 
     def vector_field(self, contents: Contents) -> dict[str, Any]:
+        """Return the mapping of the field of vectors."""
         field = {"type": "dense_vector", "dims": contents.dimension, "index": contents.structure == "hnsw"}
         if contents.structure == "hnsw":
             similarity = "l2_norm" if contents.similarity == "l2" else "max_inner_product"
             field |= {"similarity": similarity, "index_options": {"type": "hnsw"}}
         return field
 
-    def settings(self, contents: Contents) -> dict[str, Any]:
-        del contents
-        return {}
-
-    def nearest(self, query: VectorQuery) -> dict[str, Any]:
+    def vector_search(self, query: VectorQuery) -> dict[str, Any]:
+        """Return the body of a search by vectors."""
         vector = query.vector.tolist()
-        if query.structure == "hnsw":
+        if self.vectors == "hnsw":
             looked_at = min(_CANDIDATES, max(100, 2 * query.k))
-            knn = {"field": query.field, "query_vector": vector, "k": query.k, "num_candidates": looked_at}
+            knn = {"field": self.vector, "query_vector": vector, "k": query.k, "num_candidates": looked_at}
             return {"knn": knn}
         params = {"q": vector, "shift": self._shift(query)}
-        name = query.field.replace("\\", "\\\\").replace("'", "\\'")
+        name = self.vector.replace("\\", "\\\\").replace("'", "\\'")
         script = {"source": _SCRIPTS[query.similarity] % name, "params": params}
-        return {"query": {"script_score": {"query": with_vectors(query.field), "script": script}}}
+        return self.scripted(script)
 
     def _shift(self, query: VectorQuery) -> float:
         """Return what no inner product is below, with its sign turned: scores must not be negative."""
         length = float(np.linalg.norm(query.vector.astype(np.float64)))
         return 1.001 * length * max(query.largest_norm, 1.0)
 
-    def score(self, query: VectorQuery, score: float) -> float:
+    def similarity(self, query: VectorQuery, score: float) -> float:
+        """Turn a score back. Args: as in :meth:`LuceneStore.similarity`."""
         if query.similarity == "l2":
             return distance_of(score)
-        if query.structure == "hnsw":
+        if self.vectors == "hnsw":
             return product_of(score) if query.similarity == "dot" else score
         return score - (self._shift(query) if query.similarity == "dot" else 1.0)
-
-
-def elasticsearch(
-    where: str,
-    index: str,
-    key: str = "id",
-    title: str = "title",
-    text: str = "text",
-    vector: str = "vector",
-    vectors: Structure = "exact",
-) -> LuceneStore:
-    """Return an index of Elasticsearch.
-
-    Args:
-        where: The server's address; ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USERNAME and
-            ELASTICSEARCH_PASSWORD, are read from the environment.
-        index: The index's name.
-        key: Field of the document ids; "" for Elasticsearch's own ids.
-        title: Field of the titles.
-        text: Field of the texts.
-        vector: Field of the vectors.
-        vectors: "exact", or "hnsw" for the approximate structure.
-
-    Raises:
-        MissingExtra: The client is not installed.
-        WrongUse: The address holds a password, or the index's name is none.
-    """
-    where = without_user(where, "put the key into ELASTICSEARCH_API_KEY")
-    client: Any = library("elasticsearch", "elasticsearch", "elasticsearch")
-    secret = os.environ.get("ELASTICSEARCH_API_KEY")
-    user, word = os.environ.get("ELASTICSEARCH_USERNAME"), os.environ.get("ELASTICSEARCH_PASSWORD")
-    access: dict[str, Any] = {"api_key": secret} if secret else {}
-    if not secret and user and word:
-        access = {"basic_auth": (user, word)}
-    return LuceneStore(
-        client.Elasticsearch(where, request_timeout=120, **access),
-        (client.ApiError, client.TransportError, client.SerializationError, ValueError),
-        _Vectors(),
-        f"elasticsearch {where}",
-        index,
-        Fields(key, title, text, vector),
-        vectors,
-    )

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from rankhouse.app.adapters.stores.clients import cannot, check_name, explained, library, without_user
-from rankhouse.app.adapters.stores.store import CONTENTS, Contents, Hits, Record, Structure, read_contents
+from rankhouse.app.adapters.stores.clients import check_name, explained, library, without_user
+from rankhouse.app.adapters.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 
@@ -23,40 +24,30 @@ _PARTITION: Final = 4096  # vectors of one list of the approximate structure
 _PROBED: Final = 20  # of these lists
 
 
-class LanceDB:
+@dataclass(eq=False, repr=False)
+class LanceDB(FieldStore):
     """A table of LanceDB.
 
     Args:
         where: A folder, an address such as s3://bucket/folder, or db://name with LANCEDB_API_KEY.
         table: Its name.
-        key: Column of the document ids.
-        title: Column of the titles.
-        text: Column of the texts.
-        vector: Column of the vectors.
-        vectors: "exact", or "hnsw" for LanceDB's approximate structure.
     """
 
     holds = frozenset({"vectors", "texts"})
-    hashed, weighs = False, False
     batch, batch_bytes, most = 4096, 64 << 20, 1 << 20
 
-    def __init__(
-        self,
-        where: str,
-        table: str,
-        key: str = "id",
-        title: str = "title",
-        text: str = "text",
-        vector: str = "vector",
-        vectors: Structure = "exact",
-    ) -> None:
-        where = without_user(where, "put the key into LANCEDB_API_KEY")
-        check_name("lancedb", "table", table, r"[\w.-]+", "a table's name has letters, digits, _, - and .")
+    where: str
+    table: str
+
+    def __post_init__(self) -> None:
+        where = without_user(self.where, "put the key into LANCEDB_API_KEY")
+        check_name(
+            "lancedb", "table", self.table, r"[\w.-]+", "a table's name has letters, digits, _, - and ."
+        )
         os.environ.setdefault("LANCE_LOG", "error")  # it warns of every table that is new
         self._lance: Any = library("lancedb", "lancedb", "lancedb")
         self._arrow: Any = library("pyarrow", "lancedb", "lancedb")
-        self.name, self._table_name, self.structure = f"lancedb {where}, table {table}", table, vectors
-        self._key, self._title, self._text, self._vector = key, title, text, vector
+        self.name = f"lancedb {where}, table {self.table}"
         secret = os.environ.get("LANCEDB_API_KEY") or None
         options = {"api_key": secret} if where.startswith("db://") else {}
         with self._explained():
@@ -76,13 +67,13 @@ class LanceDB:
         if self._table is None:
             with self._explained():
                 try:
-                    self._table = self._db.open_table(self._table_name)
+                    self._table = self._db.open_table(self.table)
                 except ValueError as error:
                     if "not found" not in str(error):
                         raise
         return self._table is not None
 
-    def contents(self) -> Contents | None:
+    def read(self) -> Contents | None:
         """Return what the schema's metadata say."""
         with self._explained():
             metadata = self._table.schema.metadata or {}
@@ -96,15 +87,12 @@ class LanceDB:
     def dimension(self) -> int:
         """Return the size of the vectors that are searched."""
         schema = self._table.schema
-        place = schema.get_field_index(self._vector)
+        place = schema.get_field_index(self.vector)
         if place < 0:
             raise WrongUse(
-                f'{self.name}: has no column "{self._vector}"; there are: {", ".join(schema.names)}'
+                f'{self.name}: has no column "{self.vector}"; there are: {", ".join(schema.names)}'
             )
         return int(getattr(schema.field(place).type, "list_size", 0))
-
-    def check(self, contents: Contents) -> None:
-        """Nothing that is pushed is refused."""
 
     def create(self, contents: Contents) -> None:
         """Make the table."""
@@ -115,13 +103,13 @@ class LanceDB:
             columns.append(("vector", pa.list_(pa.float32(), contents.dimension)))
         with self._explained():
             schema = pa.schema(columns, metadata={CONTENTS: contents.to_json()})
-            self._table = self._db.create_table(self._table_name, schema=schema)
+            self._table = self._db.create_table(self.table, schema=schema)
         self._is_new = True
 
     def drop(self) -> None:
         """Remove the table."""
         with self._explained():
-            self._db.drop_table(self._table_name)
+            self._db.drop_table(self.table)
         self._table = None
 
     def write(self, records: Sequence[Record]) -> None:
@@ -170,46 +158,39 @@ class LanceDB:
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         """Find the nearest rows. Args: as in :meth:`Store.nearest`."""
-        # Vectors that were pushed for the cosine have length 1; those of others may have any.
-        metric = "dot" if similarity == "cosine" and self.contents() is not None else similarity
+        metric = self.compared(similarity)
         with self._explained():
-            query = self._table.search(vector, vector_column_name=self._vector).distance_type(metric).limit(k)
-            if self.structure == "exact":
+            query = self._table.search(vector, vector_column_name=self.vector).distance_type(metric).limit(k)
+            if self.vectors == "exact":
                 query = query.bypass_vector_index()
             else:
                 query = query.nprobes(_PROBED).ef(max(100, 2 * k)).refine_factor(2)
-            rows = query.select([self._key, "_distance"]).to_arrow()
+            rows = query.select([self.key, "_distance"]).to_arrow()
         far = rows["_distance"].to_pylist()
         # LanceDB's distance of the dot product and of the cosine is 1 minus it, and of l2 its square.
         scores = [-d for d in far] if metric == "l2" else [1 - d for d in far]
-        return list(zip(map(str, rows[self._key].to_pylist()), scores, strict=True))
-
-    def match(self, weights: Mapping[str, float], k: int) -> Hits:
-        """Refuse: there are no sparse vectors. Args: as in :meth:`Store.match`."""
-        raise cannot(
-            self, f"holds no impacts (asked for {k} for {len(weights)} terms)", "ask it by --model text"
-        )
+        return list(zip(map(str, rows[self.key].to_pylist()), scores, strict=True))
 
     def search_text(self, text: str, k: int) -> Hits:
         """Search titles and texts by LanceDB's own BM25. Args: as in :meth:`Store.search_text`."""
         queries: Any = library("lancedb.query", "lancedb", "lancedb")
-        columns = [name for name in (self._title, self._text) if name in self._table.schema.names]
+        columns = [name for name in (self.title, self.text) if name in self._table.schema.names]
         with self._explained():
             question = queries.MultiMatchQuery(text, columns)
             rows = (
                 self._table.search(question, query_type="fts")
                 .limit(k)
-                .select([self._key, "_score"])
+                .select([self.key, "_score"])
                 .to_arrow()
             )
-        return list(zip(map(str, rows[self._key].to_pylist()), rows["_score"].to_pylist(), strict=True))
+        return list(zip(map(str, rows[self.key].to_pylist()), rows["_score"].to_pylist(), strict=True))
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         """Read documents by their ids."""
         names = self._table.schema.names
-        columns = [name for name in (self._key, self._title, self._text) if name in names]
+        columns = [name for name in (self.key, self.title, self.text) if name in names]
         quoted = ", ".join("'" + doc_id.replace("'", "''") + "'" for doc_id in doc_ids)
-        where = f"`{self._key}` IN ({quoted})" + (" AND passage = 0" if self.contents() is not None else "")
+        where = f"`{self.key}` IN ({quoted})" + (" AND passage = 0" if self.known() is not None else "")
         with self._explained():
             rows = (
                 self._table.search()
@@ -219,11 +200,5 @@ class LanceDB:
                 .to_arrow()
                 .to_pylist()
             )
-        seen: set[str] = set()
         for row in rows:
-            if (doc_id := str(row[self._key])) not in seen:
-                seen.add(doc_id)
-                yield Document(doc_id, row.get(self._text) or "", row.get(self._title) or "")
-
-    def close(self) -> None:
-        """Nothing is held that has to be let go."""
+            yield Document(str(row[self.key]), row.get(self.text) or "", row.get(self.title) or "")

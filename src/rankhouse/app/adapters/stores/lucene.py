@@ -10,14 +10,15 @@ all shards, and without replaced documents, which are purged). What an index hol
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple
 
-from rankhouse.app.adapters.stores.clients import check_name, explained, silent
+from rankhouse.app.adapters.stores.clients import check_name, explained, silent, without_user
 from rankhouse.app.adapters.stores.records import uuid_of
-from rankhouse.app.adapters.stores.store import CONTENTS, Contents, Hits, Record, Structure, read_contents
+from rankhouse.app.adapters.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
 from rankhouse.core import notation
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
@@ -37,94 +38,70 @@ class VectorQuery(NamedTuple):
 
     Attributes:
         vector: (d,) the query.
-        field: Where the documents' are.
         k: How many documents.
         similarity: "dot", "cosine" or "l2".
-        structure: "exact" or "hnsw".
         largest_norm: Length of the longest document's vector; 0 where it is not known.
     """
 
     vector: FloatArray
-    field: str
     k: int
     similarity: str
-    structure: Structure
     largest_norm: float
 
 
-class Dialect(Protocol):
-    """Where the two engines differ: vectors."""
+@dataclass(eq=False, repr=False)
+class LuceneStore(FieldStore):
+    """An index of a search engine built on Lucene; the two engines differ in their vectors.
 
+    Args:
+        where: The server's address; what says who asks is read from the environment.
+        index: The index's name.
+
+    Attributes:
+        engine: The engine's name in the notation, and that of its extra.
+        secrets: Where a key or password belongs that somebody put into the address.
+    """
+
+    engine: ClassVar[str]
+    secrets: ClassVar[str]
+    holds = frozenset({"vectors", "impacts", "texts"})
+    weighs = True
+    batch, batch_bytes, most = 500, 8 << 20, 10_000
+
+    where: str
+    index: str
+
+    def __post_init__(self) -> None:
+        without_user(self.where, self.secrets)
+        check_name(self.engine, "index", self.index, NAME_PATTERN, NAME_RULE)
+        self.name = f"{self.engine} {self.where}, index {self.index}"
+        self._client, self._faults = self.connect()
+        self._has_replaced = False
+
+    @abstractmethod
+    def connect(self) -> tuple[Any, tuple[type[Exception], ...]]:
+        """Return the engine's own client, and what it raises."""
+
+    @abstractmethod
     def vector_field(self, contents: Contents) -> dict[str, Any]:
         """Return the mapping of the field of vectors."""
-        ...
 
-    def settings(self, contents: Contents) -> dict[str, Any]:
+    def vector_settings(self, contents: Contents) -> dict[str, Any]:  # noqa: ARG002 - for those that need some
         """Return what an index with vectors needs among its settings."""
-        ...
+        return {}
 
-    def nearest(self, query: VectorQuery) -> dict[str, Any]:
+    @abstractmethod
+    def vector_search(self, query: VectorQuery) -> dict[str, Any]:
         """Return the body of a search by vectors."""
-        ...
 
-    def score(self, query: VectorQuery, score: float) -> float:
+    @abstractmethod
+    def similarity(self, query: VectorQuery, score: float) -> float:
         """Turn an engine's score, which is never negative, back into the similarity.
 
         Args:
             query: What was asked.
             score: What came.
         """
-        ...
-
-
-@dataclass(frozen=True)
-class Fields:
-    """Names of an index's fields: the document's id ("" for the engine's own), title, text and vector."""
-
-    key: str = "id"
-    title: str = "title"
-    text: str = "text"
-    vector: str = "vector"
-
-
-class LuceneStore:
-    """An index of a search engine built on Lucene.
-
-    Args:
-        client: The engine's own client.
-        faults: What it raises.
-        dialect: How it does vectors.
-        name: What messages call it.
-        index: The index's name.
-        fields: Its fields.
-        structure: "exact" or "hnsw".
-    """
-
-    holds = frozenset({"vectors", "impacts", "texts"})
-    hashed, weighs = False, True
-    batch, batch_bytes, most = 500, 8 << 20, 10_000
-
-    def __init__(
-        self,
-        client: Any,  # noqa: ANN401 - two libraries' clients
-        faults: tuple[type[Exception], ...],
-        dialect: Dialect,
-        name: str,
-        index: str,
-        fields: Fields,
-        structure: Structure,
-    ) -> None:
-        store = name.split(maxsplit=1)[0]
-        check_name(store, "index", index, NAME_PATTERN, NAME_RULE)
-        self._client, self._faults, self._dialect = client, faults, dialect
-        self.name, self._index, self._fields, self.structure = (
-            f"{name}, index {index}",
-            index,
-            fields,
-            structure,
-        )
-        self._known: Contents | None = None
-        self._has_replaced = False
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -134,29 +111,28 @@ class LuceneStore:
     def exists(self) -> bool:
         """Return whether there is such an index."""
         with self._explained():
-            return bool(self._client.indices.exists(index=self._index))
+            return bool(self._client.indices.exists(index=self.index))
 
     def _mapping(self) -> dict[str, Any]:
         with self._explained():
-            answer = self._client.indices.get_mapping(index=self._index)
+            answer = self._client.indices.get_mapping(index=self.index)
         return dict(next(iter(dict(answer).values()))["mappings"])
 
-    def contents(self) -> Contents | None:
+    def read(self) -> Contents | None:
         """Return what the mapping's ``_meta`` says."""
-        self._known = read_contents(self._mapping().get("_meta", {}).get(CONTENTS), self.name)
-        return self._known
+        return read_contents(self._mapping().get("_meta", {}).get(CONTENTS), self.name)
 
     def count(self) -> int:
         """Count the records."""
         with self._explained():
-            self._client.indices.refresh(index=self._index)
-            return int(self._client.count(index=self._index)["count"])
+            self._client.indices.refresh(index=self.index)
+            return int(self._client.count(index=self.index)["count"])
 
     def dimension(self) -> int:
         """Return the size of the vectors that are searched."""
-        field = self._mapping().get("properties", {}).get(self._fields.vector)
+        field = self._mapping().get("properties", {}).get(self.vector)
         if field is None:
-            raise WrongUse(f'{self.name}: has no field "{self._fields.vector}"; name it, as in  vector="..."')
+            raise WrongUse(f'{self.name}: has no field "{self.vector}"; name it, as in  vector="..."')
         return int(field.get("dims") or field.get("dimension") or 0)
 
     def check(self, contents: Contents) -> None:
@@ -175,8 +151,8 @@ class LuceneStore:
             properties[_TERMS] = {"type": "text", "analyzer": _TERMS, "similarity": CONTENTS}
             properties[_TERMS] |= {"index_options": "freqs"}
         if contents.dimension:
-            properties["vector"] = self._dialect.vector_field(contents)
-            settings |= self._dialect.settings(contents)
+            properties["vector"] = self.vector_field(contents)
+            settings |= self.vector_settings(contents)
         mappings = {
             "_meta": {CONTENTS: contents.to_json()},
             "_source": {"excludes": [_TERMS]},
@@ -185,20 +161,20 @@ class LuceneStore:
         }
         with self._explained():
             self._client.indices.create(
-                index=self._index, body={"settings": {"index": settings}, "mappings": mappings}
+                index=self.index, body={"settings": {"index": settings}, "mappings": mappings}
             )
 
     def drop(self) -> None:
         """Remove the index."""
-        self._known = None
+        self._is_known = False
         with self._explained():
-            self._client.indices.delete(index=self._index)
+            self._client.indices.delete(index=self.index)
 
     def write(self, records: Sequence[Record]) -> None:
         """Write records; those of the same ids are replaced."""
         lines: list[dict[str, Any]] = []
         for record in records:
-            lines += [{"index": {"_index": self._index, "_id": uuid_of(record.key)}}, self._source(record)]
+            lines += [{"index": {"_index": self.index, "_id": uuid_of(record.key)}}, self._source(record)]
         with self._explained():
             answer = self._client.bulk(body=lines)
         items = [item["index"] for item in answer["items"]]
@@ -222,18 +198,21 @@ class LuceneStore:
         """Let searches see what was written, and purge what was replaced, which statistics would count."""
         with self._explained():
             if self._has_replaced:
-                self._client.indices.forcemerge(index=self._index, only_expunge_deletes=True)
-            self._client.indices.refresh(index=self._index)
+                self._client.indices.forcemerge(index=self.index, only_expunge_deletes=True)
+            self._client.indices.refresh(index=self.index)
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         """Find the nearest records. Args: as in :meth:`Store.nearest`."""
-        own = self._known or self.contents()
-        # Vectors that were pushed for the cosine have length 1; those of others may have any.
-        kind = "dot" if similarity == "cosine" and own is not None else similarity
+        own = self.known()
         norm = own.largest_norm if own is not None else 0.0
-        query = VectorQuery(vector, self._fields.vector, k, kind, self.structure, norm)
-        hits = self._search(self._dialect.nearest(query), k)
-        return [(doc_id, self._dialect.score(query, score)) for doc_id, score in hits]
+        query = VectorQuery(vector, k, self.compared(similarity), norm)
+        hits = self._search(self.vector_search(query), k)
+        return [(doc_id, self.similarity(query, score)) for doc_id, score in hits]
+
+    def scripted(self, script: dict[str, Any]) -> dict[str, Any]:
+        """Return the body of a search that scores all records with a vector by a script."""
+        some = {"bool": {"filter": [{"exists": {"field": self.vector}}]}}
+        return {"query": {"script_score": {"query": some, "script": script}}}
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
         """Find records by a sum of weighted terms. Args: as in :meth:`Store.match`."""
@@ -244,35 +223,35 @@ class LuceneStore:
 
     def search_text(self, text: str, k: int) -> Hits:
         """Search titles and texts as the engine does. Args: as in :meth:`Store.search_text`."""
-        fields = [name for name in (self._fields.title, self._fields.text) if name]
+        fields = [name for name in (self.title, self.text) if name]
         return self._search({"query": {"multi_match": {"query": text, "fields": fields}}}, k)
 
     def _search(self, body: dict[str, Any], k: int, fields: Sequence[str] = ()) -> Hits:
         return [(self._id_of(hit), float(hit["_score"])) for hit in self._hits(body, k, fields)]
 
     def _hits(self, body: dict[str, Any], k: int, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
-        wanted = [name for name in (self._fields.key, *fields) if name]
+        wanted = [name for name in (self.key, *fields) if name]
         whole = body | {"size": k, "_source": wanted or False, "track_total_hits": False}
         with self._explained():
-            answer = self._client.search(index=self._index, body=whole, search_type="dfs_query_then_fetch")
+            answer = self._client.search(index=self.index, body=whole, search_type="dfs_query_then_fetch")
         return list(answer["hits"]["hits"])
 
     def _id_of(self, hit: Mapping[str, Any]) -> str:
-        if not self._fields.key:
+        if not self.key:
             return str(hit["_id"])
-        value = hit.get("_source", {}).get(self._fields.key)
+        value = hit.get("_source", {}).get(self.key)
         if value is None:
             raise WrongUse(
-                f'{self.name}: {hit["_id"]} has no field "{self._fields.key}" for its id; name the field, '
+                f'{self.name}: {hit["_id"]} has no field "{self.key}" for its id; name the field, '
                 'as in  key="doc_id", or  key=""  for the engine\'s own ids'
             )
         return str(value)
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         """Read documents by their ids."""
-        title, text, own = self._fields.title, self._fields.text, self._known or self.contents()
-        where: dict[str, Any] = {"terms": {self._fields.key: list(doc_ids)}}
-        if own is not None or not self._fields.key:
+        title, text, own = self.title, self.text, self.known()
+        where: dict[str, Any] = {"terms": {self.key: list(doc_ids)}}
+        if own is not None or not self.key:
             ids = [uuid_of(f"0/{doc_id}") if own else doc_id for doc_id in doc_ids]
             where = {"ids": {"values": ids}}
         for hit in self._hits({"query": {"bool": {"filter": [where]}}}, len(doc_ids), (title, text)):
@@ -311,8 +290,3 @@ def product_of(score: float) -> float:
 def distance_of(score: float) -> float:
     """Return minus the squared distance d that both engines turn into 1 / (1 + d)."""
     return 1 - 1 / max(score, _TINY)
-
-
-def with_vectors(field: str) -> dict[str, Any]:
-    """Return the filter that lets records with a vector pass."""
-    return {"bool": {"filter": [{"exists": {"field": field}}]}}

@@ -12,21 +12,20 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rankhouse.app.adapters.stores.clients import (
-    cannot,
     check_name,
     explained,
     library,
-    refuse_texts_only,
     silent,
     too_long,
     without_user,
 )
 from rankhouse.app.adapters.stores.impacts import NOTHING
 from rankhouse.app.adapters.stores.records import DIMENSIONS, sparse
-from rankhouse.app.adapters.stores.store import CONTENTS, Contents, Hits, Record, Structure, read_contents
+from rankhouse.app.adapters.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 
@@ -35,45 +34,29 @@ _NO_TERM: Final = {DIMENSIONS: NOTHING}
 _NO_VECTOR: Final = -1  # stands in the field "passage"
 
 
-class Milvus:
+@dataclass(eq=False, repr=False)
+class Milvus(FieldStore):
     """A collection of Milvus.
 
     Args:
         where: The server's address, or a file of milvus-lite; a token is read from MILVUS_TOKEN.
         collection: Its name.
-        key: Field of the document ids.
-        title: Field of the titles.
-        text: Field of the texts.
-        vector: Field of the vectors.
-        vectors: "exact", or "hnsw" for Milvus's approximate structure.
     """
 
     holds = frozenset({"vectors", "impacts"})
-    hashed, weighs = True, False
+    hashed = True
     batch, batch_bytes, most = 500, 16 << 20, 16_384
 
-    def __init__(
-        self,
-        where: str,
-        collection: str,
-        key: str = "id",
-        title: str = "title",
-        text: str = "text",
-        vector: str = "vector",
-        vectors: Structure = "exact",
-    ) -> None:
-        where = without_user(where, "put the token into MILVUS_TOKEN")
+    where: str
+    collection: str
+
+    def __post_init__(self) -> None:
+        where = without_user(self.where, "put the token into MILVUS_TOKEN")
         rule = "a collection's name has letters, digits and _, and does not begin with a digit"
-        check_name("milvus", "collection", collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", rule)
+        check_name("milvus", "collection", self.collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", rule)
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it talks of forks and pings on standard error
         self._milvus: Any = library("pymilvus", "milvus", "milvus")
-        self.name, self._collection, self.structure = (
-            f"milvus {where}, collection {collection}",
-            collection,
-            vectors,
-        )
-        self._key, self._title, self._text, self._vector = key, title, text, vector
-        self._known: Contents | None = None
+        self.name = f"milvus {where}, collection {self.collection}"
         self._metrics: dict[str, str] = {}
         options: dict[str, Any] = {}
         if "://" in where:
@@ -93,39 +76,34 @@ class Milvus:
     def exists(self) -> bool:
         """Return whether there is such a collection; it is brought to memory, which a restart lets go."""
         with self._explained():
-            is_there = bool(self._client.has_collection(self._collection))
+            is_there = bool(self._client.has_collection(self.collection))
             if is_there:
-                self._client.load_collection(self._collection)
+                self._client.load_collection(self.collection)
         return is_there
 
     def _described(self) -> dict[str, Any]:
         with self._explained():
-            return dict(self._client.describe_collection(self._collection))
+            return dict(self._client.describe_collection(self.collection))
 
-    def contents(self) -> Contents | None:
+    def read(self) -> Contents | None:
         """Return what the collection's properties, or its description, say."""
         described = self._described()
         said = (described.get("properties") or {}).get(CONTENTS) or described.get("description", "")
-        self._known = read_contents(said if said.startswith("{") else None, self.name)
-        return self._known
+        return read_contents(said if said.startswith("{") else None, self.name)
 
     def count(self) -> int:
         """Count the records."""
         with self._explained():
             return int(
-                self._client.query(self._collection, filter="", output_fields=["count(*)"])[0]["count(*)"]
+                self._client.query(self.collection, filter="", output_fields=["count(*)"])[0]["count(*)"]
             )
 
     def dimension(self) -> int:
         """Return the size of the vectors that are searched."""
         fields = {field["name"]: field for field in self._described()["fields"]}
-        if self._vector not in fields:
-            raise WrongUse(f'{self.name}: has no field "{self._vector}"; there are: {", ".join(fields)}')
-        return int(fields[self._vector]["params"].get("dim", 0))
-
-    def check(self, contents: Contents) -> None:
-        """Refuse a collection of texts only."""
-        refuse_texts_only(self, contents)
+        if self.vector not in fields:
+            raise WrongUse(f'{self.name}: has no field "{self.vector}"; there are: {", ".join(fields)}')
+        return int(fields[self.vector]["params"].get("dim", 0))
 
     def create(self, contents: Contents) -> None:
         """Make the collection, with its structures."""
@@ -149,7 +127,7 @@ class Milvus:
                 schema.add_field("impacts", kinds.SPARSE_FLOAT_VECTOR)
                 indexes.add_index("impacts", index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
             self._client.create_collection(
-                self._collection,
+                self.collection,
                 schema=schema,
                 index_params=indexes,
                 consistency_level="Strong",
@@ -158,18 +136,18 @@ class Milvus:
 
     def drop(self) -> None:
         """Remove the collection."""
-        self._known = None
+        self._is_known = False
         self._metrics.clear()
         with self._explained():
-            self._client.drop_collection(self._collection)
+            self._client.drop_collection(self.collection)
 
     def write(self, records: Sequence[Record]) -> None:
         """Write records; those of the same keys are replaced."""
-        contents = self._known or self.contents()
+        contents = self.known()
         assert contents is not None
         rows = [self._row(record, contents) for record in records]
         with self._explained():
-            self._client.upsert(self._collection, rows)
+            self._client.upsert(self.collection, rows)
 
     def _row(self, record: Record, contents: Contents) -> dict[str, Any]:
         for value in (record.doc_id, record.title, record.text):
@@ -188,17 +166,17 @@ class Milvus:
     def finish(self) -> None:
         """Put what was written on disk, and have it ready to be searched."""
         with self._explained():
-            self._client.flush(self._collection)
-            self._client.load_collection(self._collection)
+            self._client.flush(self.collection)
+            self._client.load_collection(self.collection)
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         """Find the nearest records. Args: as in :meth:`Store.nearest`."""
         del similarity  # the collection has its own
-        own = self._known or self.contents()
+        own = self.known()
         options: dict[str, Any] = {"filter": f"passage > {_NO_VECTOR}"} if own else {}
-        if self.structure == "hnsw":
+        if self.vectors == "hnsw":
             options["search_params"] = {"params": {"ef": max(64, k)}}
-        return self._search(vector.tolist(), self._vector, k, options)
+        return self._search(vector.tolist(), self.vector, k, options)
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
         """Find records by their impacts. Args: as in :meth:`Store.match`."""
@@ -210,38 +188,31 @@ class Milvus:
     def _search(self, vector: object, field: str, k: int, options: dict[str, Any]) -> Hits:
         with self._explained():
             hits = self._client.search(
-                self._collection, [vector], anns_field=field, limit=k, output_fields=[self._key], **options
+                self.collection, [vector], anns_field=field, limit=k, output_fields=[self.key], **options
             )[0]
             metric = self._metric(field)
         sign = -1.0 if metric == "L2" else 1.0
-        return [(str(hit["entity"][self._key]), sign * float(hit["distance"])) for hit in hits]
+        return [(str(hit["entity"][self.key]), sign * float(hit["distance"])) for hit in hits]
 
     def _metric(self, field: str) -> str:
         if field not in self._metrics:
-            names = self._client.list_indexes(self._collection, field_name=field)
-            index = self._client.describe_index(self._collection, names[0]) if names else {}
+            names = self._client.list_indexes(self.collection, field_name=field)
+            index = self._client.describe_index(self.collection, names[0]) if names else {}
             self._metrics[field] = str(index.get("metric_type", "IP"))
         return self._metrics[field]
 
-    def search_text(self, text: str, k: int) -> Hits:
-        """Refuse: not asked of Milvus here. Args: as in :meth:`Store.search_text`."""
-        raise cannot(self, f"has no text search that ranks (asked for {k} for {text[:40]!r})", "push impacts")
-
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         """Read documents by their ids."""
-        own = self._known or self.contents()
+        own = self.known()
         described = [field["name"] for field in self._described()["fields"]]
-        fields = [name for name in (self._key, self._title, self._text) if name in described]
-        field, values = ("key", [f"0/{doc_id}" for doc_id in doc_ids]) if own else (self._key, list(doc_ids))
+        fields = [name for name in (self.key, self.title, self.text) if name in described]
+        field, values = ("key", [f"0/{doc_id}" for doc_id in doc_ids]) if own else (self.key, list(doc_ids))
         # As JSON: the client's own way of writing a list of texts trips over backslashes.
         where = f"{field} in {json.dumps(values, ensure_ascii=False)}"
         with self._explained():
-            rows = self._client.query(self._collection, filter=where, output_fields=fields)
-        seen: set[str] = set()
+            rows = self._client.query(self.collection, filter=where, output_fields=fields)
         for row in rows:
-            if (doc_id := str(row[self._key])) not in seen:
-                seen.add(doc_id)
-                yield Document(doc_id, row.get(self._text) or "", row.get(self._title) or "")
+            yield Document(str(row[self.key]), row.get(self.text) or "", row.get(self.title) or "")
 
     def close(self) -> None:
         """Close the connection."""

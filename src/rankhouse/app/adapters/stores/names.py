@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rankhouse.app.adapters.stores.clients import masked
-from rankhouse.app.adapters.stores.elasticsearch import elasticsearch
+from rankhouse.app.adapters.stores.elasticsearch import Elasticsearch
 from rankhouse.app.adapters.stores.lancedb import LanceDB
 from rankhouse.app.adapters.stores.milvus import Milvus
-from rankhouse.app.adapters.stores.opensearch import opensearch
+from rankhouse.app.adapters.stores.opensearch import OpenSearch
 from rankhouse.app.adapters.stores.postgres import Postgres
 from rankhouse.app.adapters.stores.qdrant import Qdrant
 from rankhouse.app.adapters.stores.qdrant_edge import QdrantEdge
@@ -22,8 +22,8 @@ STORES: dict[str, Callable[..., Store]] = {
     "lancedb": LanceDB,
     "milvus": Milvus,
     "postgres": Postgres,
-    "opensearch": opensearch,
-    "elasticsearch": elasticsearch,
+    "opensearch": OpenSearch,
+    "elasticsearch": Elasticsearch,
 }
 """Name -> what makes the store; a client library is imported when its store is made."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rankhouse.app.adapters.stores.clients import (
@@ -20,7 +21,7 @@ from rankhouse.app.adapters.stores.clients import (
     too_long,
     without_user,
 )
-from rankhouse.app.adapters.stores.store import Contents, Hits, Record, Structure, read_contents
+from rankhouse.app.adapters.stores.store import Contents, FieldStore, Hits, Record, read_contents
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 
@@ -31,51 +32,37 @@ _LEXED: Final = 200_000  # characters of a text that its own search reads: a tsv
 _HNSW_MOST: Final = 1000
 
 
-class Postgres:
+@dataclass(eq=False, repr=False)
+class Postgres(FieldStore):
     """A table of PostgreSQL.
 
     Args:
         where: "postgresql://host/database", "host=... dbname=...", or "" for what the PG... variables say;
             the password comes from PGPASSWORD or ~/.pgpass.
         table: Its name, with its schema or without.
-        key: Column of the document ids.
-        title: Column of the titles.
-        text: Column of the texts.
-        vector: Column of the vectors.
-        vectors: "exact", or "hnsw" for pgvector's approximate structure.
     """
 
     holds = frozenset({"vectors", "impacts", "texts"})
-    hashed, weighs = False, False
     batch, batch_bytes, most = 2000, 32 << 20, 1 << 20
 
-    def __init__(
-        self,
-        where: str,
-        table: str,
-        key: str = "id",
-        title: str = "title",
-        text: str = "text",
-        vector: str = "vector",
-        vectors: Structure = "exact",
-    ) -> None:
+    where: str
+    table: str
+
+    def __post_init__(self) -> None:
         self._psycopg: Any = library("psycopg", "postgres", "postgres")
         self._sql: Any = library("psycopg.sql", "postgres", "postgres")
         rule = "a table is named TABLE or SCHEMA.TABLE, of letters, digits and _, 50 characters at most"
-        check_name("postgres", "table", table, r"(\w{1,50}\.)?\w{1,50}", rule)
-        address = self._address(where)
-        self.name, self._table, self.structure = f"postgres {address}, table {table}", table, vectors
-        self._columns = {"id": key, "title": title, "text": text, "vector": vector}
+        check_name("postgres", "table", self.table, r"(\w{1,50}\.)?\w{1,50}", rule)
+        self.name = f"postgres {self._address()}, table {self.table}"
         with self._explained():
-            self._connection: Any = self._psycopg.connect(where, autocommit=True, connect_timeout=10)
-        self._known: Contents | None = None
+            self._connection: Any = self._psycopg.connect(self.where, autocommit=True, connect_timeout=10)
 
-    def _address(self, where: str) -> str:
+    def _address(self) -> str:
         how = "put the password into PGPASSWORD or ~/.pgpass"
         try:
-            facts = self._psycopg.conninfo.conninfo_to_dict(where)
+            facts = self._psycopg.conninfo.conninfo_to_dict(self.where)
         except self._psycopg.Error:
-            without_user(where, how)
+            without_user(self.where, how)
             raise WrongUse(
                 'postgres(...): the address cannot be read; write  "postgresql://host:5432/database"  or  '
                 '"host=... dbname=..."'
@@ -89,14 +76,15 @@ class Postgres:
 
     def _run(self, statement: str, values: Sequence[object] | Mapping[str, object] = (), **parts: Any) -> Any:  # noqa: ANN401 - psycopg's objects
         """Carry a statement out: names of tables and columns in braces, values as %s."""
-        sql, columns = self._sql, self._columns
+        sql = self._sql
+        columns = {"id": self.key, "title": self.title, "text": self.text, "vector": self.vector}
         names = {"t": self._identifier(), "postings": self._identifier("_postings")}
         names |= {name: sql.Identifier(column) for name, column in columns.items()}
         with self._explained():
             return self._connection.execute(sql.SQL(statement).format(**(names | parts)), values or None)
 
     def _identifier(self, more: str = "") -> Any:  # noqa: ANN401 - psycopg's object
-        *schema, table = self._table.split(".")
+        *schema, table = self.table.split(".")
         return self._sql.Identifier(*schema, table + more)
 
     def _regclass(self) -> str:
@@ -106,13 +94,12 @@ class Postgres:
         """Return whether there is such a table."""
         return self._run("SELECT to_regclass(%s)", [self._regclass()]).fetchone()[0] is not None
 
-    def contents(self) -> Contents | None:
+    def read(self) -> Contents | None:
         """Return what the table's comment says."""
         said = self._run(
             "SELECT obj_description(to_regclass(%s), 'pg_class')", [self._regclass()]
         ).fetchone()[0]
-        self._known = read_contents(said if said and said.startswith("{") else None, self.name)
-        return self._known
+        return read_contents(said if said and said.startswith("{") else None, self.name)
 
     def count(self) -> int:
         """Count the rows."""
@@ -121,15 +108,10 @@ class Postgres:
     def dimension(self) -> int:
         """Return the size of the vectors that are searched."""
         query = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s"
-        found = self._run(query, [self._regclass(), self._columns["vector"]]).fetchone()
+        found = self._run(query, [self._regclass(), self.vector]).fetchone()
         if found is None:
-            raise WrongUse(
-                f'{self.name}: has no column "{self._columns["vector"]}"; name it, as in  vector="..."'
-            )
+            raise WrongUse(f'{self.name}: has no column "{self.vector}"; name it, as in  vector="..."')
         return max(0, int(found[0]))
-
-    def check(self, contents: Contents) -> None:
-        """Nothing that is pushed is refused."""
 
     def create(self, contents: Contents) -> None:
         """Make the tables, both or none."""
@@ -159,14 +141,14 @@ class Postgres:
 
     def drop(self) -> None:
         """Remove the tables."""
-        self._known = None
+        self._is_known = False
         with self._explained(), self._connection.transaction():
             self._run("DROP TABLE IF EXISTS {postings}")
             self._run("DROP TABLE {t}")
 
     def write(self, records: Sequence[Record]) -> None:
         """Write rows in one transaction; those of the same documents and passages are replaced."""
-        contents = self._known or self.contents()
+        contents = self.known()
         assert contents is not None
         for record in records:
             if (size := len(record.text.encode())) > _LONGEST:
@@ -200,7 +182,7 @@ class Postgres:
         """Build the structures that searches use."""
         contents = self.contents()
         assert contents is not None
-        name = self._table.rpartition(".")[2]
+        name = self.table.rpartition(".")[2]
         if contents.texts:
             self._run(
                 "CREATE INDEX IF NOT EXISTS {name} ON {t} USING gin ({lexemes}) WHERE passage = 0",
@@ -219,12 +201,10 @@ class Postgres:
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         """Find the nearest rows. Args: as in :meth:`Store.nearest`."""
-        # Vectors that were pushed for the cosine have length 1; those of others may have any.
-        own = self._known or self.contents()
-        kind = "dot" if similarity == "cosine" and own is not None else similarity
-        values = {"q": "[" + ",".join(map(repr, vector.tolist())) + "]", "k": k}
+        kind = self.compared(similarity)
+        values = {"q": str(vector.tolist()), "k": k}
         with self._explained(), self._connection.transaction():
-            if self.structure == "exact":
+            if self.vectors == "exact":
                 self._run("SET LOCAL enable_indexscan = off")
             else:
                 self._run(f"SET LOCAL hnsw.ef_search = {min(_HNSW_MOST, max(40, k))}")
@@ -271,12 +251,11 @@ class Postgres:
 
     def _main(self) -> Any:  # noqa: ANN401 - psycopg's object
         """Leave out further passages, which have no text, where the table is ours."""
-        own = self._known or self.contents()
-        return self._sql.SQL(" AND passage = 0" if own is not None else "")
+        return self._sql.SQL(" AND passage = 0" if self.known() is not None else "")
 
     def _lexemes(self) -> Any:  # noqa: ANN401 - psycopg's object
         sql = self._sql
-        title, text = (sql.Identifier(self._columns[name]) for name in ("title", "text"))
+        title, text = (sql.Identifier(name) for name in (self.title, self.text))
         whole = sql.SQL("coalesce({}, '') || ' ' || coalesce({}, '')").format(title, text)
         return sql.SQL("to_tsvector('english', left({}, {}))").format(whole, sql.Literal(_LEXED))
 
@@ -292,8 +271,7 @@ def _row_of(contents: Contents) -> Any:  # noqa: ANN401 - a function
         )
         row: tuple[object, ...] = (record.doc_id, record.passage, record.number, title, text)
         if contents.dimension:
-            vector = record.vector
-            row += (None if vector is None else "[" + ",".join(map(repr, vector.tolist())) + "]",)
+            row += (None if record.vector is None else str(record.vector.tolist()),)
         yield row
 
     return rows

@@ -17,7 +17,6 @@ from functools import partial
 
 import numpy as np
 
-from rankhouse.app.adapters.stores.clients import cannot
 from rankhouse.app.adapters.stores.impacts import ZERO_BELOW
 from rankhouse.app.adapters.stores.store import Contents, Hits, Store
 from rankhouse.core import notation
@@ -85,7 +84,7 @@ def pull_dense(
     """
     contents = _there(store)
     if "vectors" not in store.holds or (contents is not None and not contents.vectors):
-        raise cannot(store, "holds no vectors", "push them with  rankhouse push --vectors default")
+        raise store.cannot("holds no vectors", "push them with  rankhouse push --vectors default")
     if contents is not None and contents.encoder != encoder.fingerprint:
         raise WrongUse(
             f"{store.name}: its vectors were made by {contents.encoder}, the queries' would be by "
@@ -115,9 +114,9 @@ def pull_text(store: Store, queries: Sequence[Query], k: int = 1000, progress: P
     """
     contents = _there(store)
     if "texts" not in store.holds:
-        raise cannot(store, "has no text search that ranks", 'ask it by --model impacts or "dense(RANKER)"')
+        raise store.cannot("has no text search that ranks", 'ask it by --model impacts or "dense(RANKER)"')
     if contents is not None and not contents.texts:
-        raise cannot(store, "was pushed without texts", "push with texts, or ask it by impacts or vectors")
+        raise store.cannot("was pushed without texts", "push with texts, or ask it by impacts or vectors")
     asked = {query.id for query in queries if query.text.strip()}
     return _pull(
         store, queries, lambda query: partial(store.search_text, query.text), _Plan(k, False, progress), asked
@@ -138,7 +137,9 @@ def pull_documents(store: Store, run: Run) -> Iterator[Document]:
     with_text = False
     for start in range(0, len(wanted), _FETCHED_AT_ONCE):
         some = wanted[start : start + _FETCHED_AT_ONCE]
-        documents = {document.id: document for document in store.fetch(some)}
+        documents: dict[str, Document] = {}
+        for document in store.fetch(some):
+            documents.setdefault(document.id, document)
         if missing := [doc_id for doc_id in some if doc_id not in documents]:
             raise MissingInput(
                 f"{store.name}: has no document {name_few(missing, quoted=True)}, which the run ranks"
@@ -177,8 +178,8 @@ def _there(store: Store) -> Contents | None:
 def _own(store: Store) -> Contents:
     contents = _there(store)
     if contents is None or not contents.impacts:
-        raise cannot(
-            store, "holds no impacts that rankhouse pushed", 'push them with  --impacts "bm25(k1=0.9, b=0.4)"'
+        raise store.cannot(
+            "holds no impacts that rankhouse pushed", 'push them with  --impacts "bm25(k1=0.9, b=0.4)"'
         )
     return contents
 

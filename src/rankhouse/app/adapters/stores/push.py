@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.app.adapters.stores.clients import cannot
 from rankhouse.app.adapters.stores.impacts import impact_model, posting_weights, term_counts
 from rankhouse.app.adapters.stores.records import DIMENSIONS, batches, hash_of
 from rankhouse.app.adapters.stores.store import Contents, Record, Store
@@ -142,7 +141,7 @@ def push(index: Index, store: Store, options: PushOptions, progress: Progress = 
         StoreFailed: The store cannot be reached, or refuses.
     """
     source = _source(index, store, options)
-    contents = source.contents(store.structure)
+    contents = source.contents(store.vectors)
     collisions = count_collisions(index) if source.model is not None and store.hashed else 0
     store.check(contents)
     done = _prepare(store, contents, overwrite=options.overwrite)
@@ -162,14 +161,14 @@ def push(index: Index, store: Store, options: PushOptions, progress: Progress = 
 
 def _source(index: Index, store: Store, options: PushOptions) -> _Source:
     if options.impacts and "impacts" not in store.holds:
-        raise cannot(
-            store, "holds no impacts", "push texts and vectors there, and search it by its own text search"
+        raise store.cannot(
+            "holds no impacts", "push texts and vectors there, and search it by its own text search"
         )
     model = impact_model(options.impacts) if options.impacts else None
     vectors = None
     if options.vectors:
         if "vectors" not in store.holds:
-            raise cannot(store, "holds no vectors", "leave out --vectors")
+            raise store.cannot("holds no vectors", "leave out --vectors")
         vectors = Vectors.open(vectors_folder(index.path, options.vectors))
         vectors.require(documents=len(index), collection=index.fingerprint)
     return _Source(index, vectors, model, options.texts, store.weighs)

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rankhouse.app.adapters.stores.clients import (
-    cannot,
     check_name,
     explained,
     library,
-    refuse_texts_only,
     without_user,
 )
 from rankhouse.app.adapters.stores.records import sparse, uuid_of
-from rankhouse.app.adapters.stores.store import CONTENTS, Contents, Hits, Record, Structure, read_contents
+from rankhouse.app.adapters.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 
@@ -33,47 +32,32 @@ NAME_RULE: Final = "a collection's name has 1 to 255 characters, none of them / 
 _DISTANCES: Final = {"dot": "DOT", "cosine": "DOT", "l2": "EUCLID"}  # our cosine vectors have length 1
 
 
-class Qdrant:
+@dataclass(eq=False, repr=False)
+class Qdrant(FieldStore):
     """A collection of Qdrant.
 
     Args:
         where: The server's address, a folder, or ":memory:"; a key is read from QDRANT_API_KEY.
         collection: Its name.
-        key: Field of the payload that holds the document's id; "" for the point's own id.
-        title: Field of the title.
-        text: Field of the text.
         vector: Name of the vector; "" for the one without a name.
-        vectors: "exact", or "hnsw" for Qdrant's approximate structure.
     """
 
     holds = frozenset({"vectors", "impacts"})
-    hashed, weighs = True, False
+    hashed = True
     batch, batch_bytes, most = 256, 8 << 20, 1 << 17
 
-    def __init__(
-        self,
-        where: str,
-        collection: str,
-        key: str = "id",
-        title: str = "title",
-        text: str = "text",
-        vector: str = "vector",
-        vectors: Structure = "exact",
-    ) -> None:
-        where = without_user(where, "put the key into QDRANT_API_KEY")
-        check_name("qdrant", "collection", collection, NAME_PATTERN, NAME_RULE)
+    where: str
+    collection: str
+
+    def __post_init__(self) -> None:
+        where = without_user(self.where, "put the key into QDRANT_API_KEY")
+        check_name("qdrant", "collection", self.collection, NAME_PATTERN, NAME_RULE)
         qdrant = library("qdrant_client", "qdrant", "qdrant")
         self._models: Any = qdrant.models
-        self.name, self._collection, self.structure = (
-            f"qdrant {where}, collection {collection}",
-            collection,
-            vectors,
-        )
-        self._key, self._title, self._text, self._vector = key, title, text, vector
+        self.name = f"qdrant {where}, collection {self.collection}"
         self._known_distance: str | None = None
-        self._is_server = where.startswith(("http://", "https://"))
         with self._explained():
-            if self._is_server:
+            if where.startswith(("http://", "https://")):
                 secret = os.environ.get("QDRANT_API_KEY") or None
                 options: dict[str, Any] = {"api_key": secret, "timeout": 120, "check_compatibility": False}
                 self._client: Any = qdrant.QdrantClient(url=where, **options)
@@ -100,13 +84,13 @@ class Qdrant:
     def exists(self) -> bool:
         """Return whether there is such a collection."""
         with self._explained():
-            return bool(self._client.collection_exists(self._collection))
+            return bool(self._client.collection_exists(self.collection))
 
     def _config(self) -> Any:  # noqa: ANN401 - the client's model
         with self._explained():
-            return self._client.get_collection(self._collection).config
+            return self._client.get_collection(self.collection).config
 
-    def contents(self) -> Contents | None:
+    def read(self) -> Contents | None:
         """Return what the collection's metadata say."""
         metadata = getattr(self._config(), "metadata", None) or {}
         return read_contents(metadata.get(CONTENTS), self.name)
@@ -114,20 +98,20 @@ class Qdrant:
     def count(self) -> int:
         """Count the points."""
         with self._explained():
-            return int(self._client.count(self._collection, exact=True).count)
+            return int(self._client.count(self.collection, exact=True).count)
 
     def dimension(self) -> int:
         """Return the size of the vector that is searched."""
-        params = self._config().params.vectors
-        one = params.get(self._vector) if isinstance(params, dict) else params
+        params, one = self._params()
         if one is None:
             there = ", ".join(params) if isinstance(params, dict) else ""
-            raise WrongUse(f'{self.name}: has no vector "{self._vector}"; there are: {there or "none"}')
+            raise WrongUse(f'{self.name}: has no vector "{self.vector}"; there are: {there or "none"}')
         return int(one.size)
 
-    def check(self, contents: Contents) -> None:
-        """Refuse a collection of texts only."""
-        refuse_texts_only(self, contents)
+    def _params(self) -> tuple[Any, Any]:
+        """Return the parameters of all vectors, and of the one that is searched."""
+        params = self._config().params.vectors
+        return params, params.get(self.vector) if isinstance(params, dict) else params
 
     def create(self, contents: Contents) -> None:
         """Make the collection."""
@@ -141,7 +125,7 @@ class Qdrant:
         impacts = {IMPACTS: models.SparseVectorParams()} if contents.impacts else None
         with self._explained():
             self._client.create_collection(
-                self._collection,
+                self.collection,
                 vectors_config=vectors,
                 sparse_vectors_config=impacts,
                 metadata={CONTENTS: contents.to_json()},
@@ -156,59 +140,47 @@ class Qdrant:
         """Remove the collection."""
         self._known_distance = None
         with self._explained():
-            self._client.delete_collection(self._collection)
+            self._client.delete_collection(self.collection)
 
     def write(self, records: Sequence[Record]) -> None:
         """Write points; those of the same ids are replaced."""
         with self._explained():
             self._client.upsert(
-                self._collection, points=[self._point(record) for record in records], wait=True
+                self.collection, points=[self._point(record) for record in records], wait=True
             )
 
     def _point(self, record: Record) -> Any:  # noqa: ANN401 - the client's model
-        vectors: dict[str, Any] = {}
-        if record.vector is not None:
-            vectors["vector"] = record.vector.tolist()
-        if record.impacts:
-            weights = sparse(record.impacts)
-            vectors[IMPACTS] = self._models.SparseVector(indices=list(weights), values=list(weights.values()))
-        payload: dict[str, Any] = {"id": record.doc_id}
-        if record.passage == 0:
-            payload |= {"title": record.title, "text": record.text}
+        vectors, payload = parts_of(record, self._sparse)
         return self._models.PointStruct(id=uuid_of(record.key), vector=vectors, payload=payload)
 
-    def finish(self) -> None:
-        """Nothing is left to be done: writes waited until they were there."""
+    def _sparse(self, weights: Mapping[str, float]) -> Any:  # noqa: ANN401 - the client's model
+        vector = sparse(weights)
+        return self._models.SparseVector(indices=list(vector), values=list(vector.values()))
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         """Find the nearest points. Args: as in :meth:`Store.nearest`."""
         del similarity  # the collection has its own
-        exact = self._models.SearchParams(exact=self.structure == "exact")
-        hits = self._query(vector.tolist(), self._vector or None, k, exact)
+        exact = self._models.SearchParams(exact=self.vectors == "exact")
+        hits = self._query(vector.tolist(), self.vector or None, k, exact)
         if self._distance() == "Euclid":
             return [(doc_id, -(score**2)) for doc_id, score in hits]
         return [(doc_id, -score) for doc_id, score in hits] if self._distance() == "Manhattan" else hits
 
     def _distance(self) -> str:
         if self._known_distance is None:
-            params = self._config().params.vectors
-            one = params.get(self._vector) if isinstance(params, dict) else params
+            _, one = self._params()
             self._known_distance = str(one.distance.value) if one is not None else ""
         return self._known_distance
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
         """Find points by their impacts. Args: as in :meth:`Store.match`."""
-        query = sparse(weights)
-        if not query:
-            return []
-        vector = self._models.SparseVector(indices=list(query), values=list(query.values()))
-        return self._query(vector, IMPACTS, k, None)
+        return self._query(self._sparse(weights), IMPACTS, k, None) if weights else []
 
     def _query(self, vector: object, using: str | None, k: int, params: object) -> Hits:
-        fields = [self._key] if self._key else False
+        fields = [self.key] if self.key else False
         with self._explained():
             points = self._client.query_points(
-                self._collection,
+                self.collection,
                 query=vector,
                 using=using,
                 limit=k,
@@ -218,51 +190,61 @@ class Qdrant:
         return [(self._id_of(point), float(point.score)) for point in points]
 
     def _id_of(self, point: Any) -> str:  # noqa: ANN401 - the client's model
-        if not self._key:
+        if not self.key:
             return str(point.id)
-        value = (point.payload or {}).get(self._key)
+        value = (point.payload or {}).get(self.key)
         if value is None:
             raise WrongUse(
-                f'{self.name}: the point {point.id} has no field "{self._key}" for its id; name the field, '
+                f'{self.name}: the point {point.id} has no field "{self.key}" for its id; name the field, '
                 'as in  key="doc_id", or  key=""  for the points\' own ids'
             )
         return str(value)
 
-    def search_text(self, text: str, k: int) -> Hits:
-        """Refuse: it filters by texts, but does not rank by them. Args: as in :meth:`Store.search_text`."""
-        raise cannot(self, f"has no text search that ranks (asked for {k} for {text[:40]!r})", "push impacts")
-
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         """Read documents: by their points' ids, or by the field that holds the ids."""
-        fields = [name for name in (self._key, self._title, self._text) if name]
+        fields = [name for name in (self.key, self.title, self.text) if name]
         with self._explained():
-            if not self._key or self._is_own():
-                ids = [uuid_of(f"0/{d}") if self._key else _point_id(d) for d in doc_ids]
-                points = self._client.retrieve(self._collection, ids=ids, with_payload=fields)
+            if not self.key or self.known() is not None:
+                ids = [uuid_of(f"0/{d}") if self.key else _point_id(d) for d in doc_ids]
+                points = self._client.retrieve(self.collection, ids=ids, with_payload=fields)
             else:
                 models = self._models
-                match = models.FieldCondition(key=self._key, match=models.MatchAny(any=list(doc_ids)))
+                match = models.FieldCondition(key=self.key, match=models.MatchAny(any=list(doc_ids)))
                 points, _ = self._client.scroll(
-                    self._collection,
+                    self.collection,
                     scroll_filter=models.Filter(must=[match]),
                     limit=100 * len(doc_ids),
                     with_payload=fields,
                 )
-        seen: set[str] = set()
         for point in points:
-            payload, doc_id = point.payload or {}, self._id_of(point)
-            if doc_id not in seen and (self._text not in fields or self._text in payload):
-                seen.add(doc_id)
-                yield Document(
-                    doc_id, str(payload.get(self._text) or ""), str(payload.get(self._title) or "")
-                )
-
-    def _is_own(self) -> bool:
-        return self.contents() is not None
+            payload = point.payload or {}
+            if self.text not in fields or self.text in payload:
+                text, title = (str(payload.get(name) or "") for name in (self.text, self.title))
+                yield Document(self._id_of(point), text, title)
 
     def close(self) -> None:
         """Close the client, and let go of the folder."""
         self._client.close()
+
+
+def parts_of(
+    record: Record, sparse_vector: Callable[[Mapping[str, float]], Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a point's vectors and its payload.
+
+    Args:
+        record: What it stands for.
+        sparse_vector: Makes the engine's sparse vector of weights of terms.
+    """
+    vectors: dict[str, Any] = {}
+    if record.vector is not None:
+        vectors["vector"] = record.vector.tolist()
+    if record.impacts:
+        vectors[IMPACTS] = sparse_vector(record.impacts)
+    payload = {"id": record.doc_id}
+    if record.passage == 0:
+        payload |= {"title": record.title, "text": record.text}
+    return vectors, payload
 
 
 def _point_id(doc_id: str) -> int | str:

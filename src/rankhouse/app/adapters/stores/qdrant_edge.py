@@ -9,36 +9,41 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankhouse.app.adapters.stores.clients import cannot, check_name, explained, library, refuse_texts_only
-from rankhouse.app.adapters.stores.qdrant import IMPACTS, NAME_PATTERN, NAME_RULE
+from rankhouse.app.adapters.stores.clients import check_name, explained, library
+from rankhouse.app.adapters.stores.qdrant import IMPACTS, NAME_PATTERN, NAME_RULE, parts_of
 from rankhouse.app.adapters.stores.records import sparse, uuid_of
-from rankhouse.app.adapters.stores.store import Contents, Hits, Record, Structure, read_contents
+from rankhouse.app.adapters.stores.store import Contents, Hits, Record, Store, read_contents
 from rankhouse.core.errors import StoreFailed
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.core.outputs import writing
 
 
-class QdrantEdge:
+@dataclass(eq=False, repr=False)
+class QdrantEdge(Store):
     """A collection in a folder, run by Qdrant's engine.
 
     Args:
         folder: Where the shards are.
         collection: Its name.
-        vectors: "exact", or "hnsw" for the approximate structure.
     """
 
     holds = frozenset({"vectors", "impacts"})
-    hashed, weighs = True, False
+    hashed = True
     batch, batch_bytes, most = 1000, 32 << 20, 1 << 17
 
-    def __init__(self, folder: str, collection: str, vectors: Structure = "exact") -> None:
-        check_name("qdrant_edge", "collection", collection, NAME_PATTERN, NAME_RULE)
+    folder: str
+    collection: str
+
+    def __post_init__(self) -> None:
+        check_name("qdrant_edge", "collection", self.collection, NAME_PATTERN, NAME_RULE)
         self._edge: Any = library("qdrant_edge", "qdrant_edge", "qdrant-edge")
-        self._folder, self._facts = Path(folder) / collection, Path(folder) / f"{collection}.json"
-        self.name, self.structure = f"qdrant_edge {folder}, collection {collection}", vectors
+        self._folder = Path(self.folder) / self.collection
+        self._facts = Path(self.folder) / f"{self.collection}.json"
+        self.name = f"qdrant_edge {self.folder}, collection {self.collection}"
         self._shard: Any = None
 
     def _explained(self) -> AbstractContextManager[None]:
@@ -61,7 +66,7 @@ class QdrantEdge:
         """Return whether there is such a shard."""
         return (self._folder / "edge_config.json").exists()
 
-    def contents(self) -> Contents | None:
+    def read(self) -> Contents | None:
         """Return what the file beside the shard says."""
         return read_contents(self._facts.read_bytes() if self._facts.exists() else None, self.name)
 
@@ -75,10 +80,6 @@ class QdrantEdge:
         """Return the size of the vectors, 0 where there are none."""
         contents = self.contents()
         return contents.dimension if contents else 0
-
-    def check(self, contents: Contents) -> None:
-        """Refuse a collection of texts only."""
-        refuse_texts_only(self, contents)
 
     def create(self, contents: Contents) -> None:
         """Make the shard."""
@@ -109,16 +110,11 @@ class QdrantEdge:
             )
 
     def _point(self, record: Record) -> Any:  # noqa: ANN401 - the engine's object
-        vectors: dict[str, Any] = {}
-        if record.vector is not None:
-            vectors["vector"] = record.vector.tolist()
-        if record.impacts:
-            weights = sparse(record.impacts)
-            vectors[IMPACTS] = self._edge.SparseVector(list(weights), list(weights.values()))
-        payload = {"id": record.doc_id}
-        if record.passage == 0:
-            payload |= {"title": record.title, "text": record.text}
-        return self._edge.Point(uuid_of(record.key), vectors, payload)
+        return self._edge.Point(uuid_of(record.key), *parts_of(record, self._sparse))
+
+    def _sparse(self, weights: Mapping[str, float]) -> Any:  # noqa: ANN401 - the engine's object
+        vector = sparse(weights)
+        return self._edge.SparseVector(list(vector), list(vector.values()))
 
     def finish(self) -> None:
         """Build what searches quickly, and put everything on disk."""
@@ -134,24 +130,15 @@ class QdrantEdge:
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
         """Find points by their impacts. Args: as in :meth:`Store.match`."""
-        query = sparse(weights)
-        return (
-            self._query(self._edge.SparseVector(list(query), list(query.values())), IMPACTS, k)
-            if query
-            else []
-        )
+        return self._query(self._sparse(weights), IMPACTS, k) if weights else []
 
     def _query(self, vector: object, name: str, k: int) -> Hits:
         edge, shard = self._edge, self._open()
         with self._explained():
-            params = edge.SearchParams(exact=self.structure == "exact")
+            params = edge.SearchParams(exact=self.vectors == "exact")
             nearest = edge.Query.Nearest(vector, name)
             request = edge.QueryRequest(limit=k, query=nearest, params=params, with_payload=["id"])
             return [(str(point.payload["id"]), float(point.score)) for point in shard.query(request)]
-
-    def search_text(self, text: str, k: int) -> Hits:
-        """Refuse: it does not rank by texts. Args: as in :meth:`Store.search_text`."""
-        raise cannot(self, f"has no text search that ranks (asked for {k} for {text[:40]!r})", "push impacts")
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         """Read documents by the ids of their points."""

@@ -1,21 +1,22 @@
 """What push and pull ask of a store, whichever database or search engine it is.
 
 A store is made of a notation, ``qdrant("http://localhost:6333", collection="papers")``, and stands for one
-collection: a record a document, or a record a passage where vectors are those of passages. What the
-    collection
-holds, and how it was made, is kept beside the records in the store itself (:class:`Contents`), so that it is
-never mixed with anything else. A collection that somebody else filled has no contents; it can be searched,
-but nothing is pushed into it.
+collection: a record a document, or a record a passage where vectors are those of passages. What it holds, and
+how it was made, is kept beside the records in the store itself (:class:`Contents`), so that it is never mixed
+with anything else. A collection that somebody else filled has no contents; it can be searched, but nothing is
+pushed into it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
-from rankhouse.core.errors import StoreFailed
+from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 
 FORMAT: Final = "rankhouse-store"
@@ -136,65 +137,101 @@ Hits = list[tuple[str, float]]
 """Document ids with scores, higher is better, best first; a document may come once for each passage."""
 
 
-class Store(Protocol):
+@dataclass(eq=False, repr=False, kw_only=True)
+class Store(ABC):
     """One collection of a database or search engine.
+
+    Args:
+        vectors: "exact", or "hnsw" for the store's approximate structure: what is built and searched.
 
     Attributes:
         name: What messages call it; holds no secret.
         holds: What it can keep and search: of "vectors", "impacts", "texts".
         hashed: Terms of impacts become numbers below 2^32, so two of them may coincide.
         weighs: Computes the weights of postings itself: is handed counts of terms.
-        structure: "exact", or the approximate structure to build and search.
         batch: At most so many records are written at once.
         batch_bytes: And about so many bytes.
         most: The most hits it returns for a query.
     """
 
-    name: str
-    holds: frozenset[str]
-    hashed: bool
-    weighs: bool
-    structure: Structure
-    batch: int
-    batch_bytes: int
-    most: int
+    holds: ClassVar[frozenset[str]]
+    hashed: ClassVar[bool] = False
+    weighs: ClassVar[bool] = False
+    batch: ClassVar[int]
+    batch_bytes: ClassVar[int]
+    most: ClassVar[int]
 
+    vectors: Structure = "exact"
+    name: str = field(init=False)
+    _known: Contents | None = field(init=False, default=None)
+    _is_known: bool = field(init=False, default=False)
+
+    @abstractmethod
     def exists(self) -> bool:
         """Return whether there is such a collection."""
-        ...
+
+    @abstractmethod
+    def read(self) -> Contents | None:
+        """Read what an existing collection holds; None where it was not pushed by rankhouse."""
 
     def contents(self) -> Contents | None:
-        """Return what an existing collection holds; None where it was not pushed by rankhouse."""
-        ...
+        """Return what :meth:`read` reads now, and remember it."""
+        self._known, self._is_known = self.read(), True
+        return self._known
 
+    def known(self) -> Contents | None:
+        """Return the contents as they were last read, so that no query asks for them again."""
+        return self._known if self._is_known else self.contents()
+
+    def compared(self, similarity: str) -> str:
+        """Return how vectors are compared there: "dot" for the cosine where we pushed them, with length 1."""
+        return "dot" if similarity == "cosine" and self.known() is not None else similarity
+
+    @abstractmethod
     def count(self) -> int:
         """Count the records."""
-        ...
 
+    @abstractmethod
     def dimension(self) -> int:
         """Return the numbers in a vector of an existing collection, 0 where it has none or does not say."""
-        ...
 
     def check(self, contents: Contents) -> None:
-        """Refuse what the store cannot hold, before anything is made or replaced."""
-        ...
+        """Refuse what the store cannot hold, before anything is made or replaced.
 
+        Args:
+            contents: What the collection would hold.
+
+        Raises:
+            WrongUse: It holds neither vectors nor impacts, and the store ranks by nothing else.
+        """
+        if "texts" not in self.holds and not contents.dimension and not contents.impacts:
+            raise self.cannot("keeps nothing without vectors or impacts", "add --impacts or --vectors")
+
+    def cannot(self, what: str, instead: str) -> WrongUse:
+        """Return the error for something that the store does not do.
+
+        Args:
+            what: What it does not do.
+            instead: What to do.
+        """
+        return WrongUse(f"{self.name}: {what}; {instead}")
+
+    @abstractmethod
     def create(self, contents: Contents) -> None:
         """Make the collection, empty."""
-        ...
 
+    @abstractmethod
     def drop(self) -> None:
         """Remove the collection and all of its records."""
-        ...
 
+    @abstractmethod
     def write(self, records: Sequence[Record]) -> None:
         """Write records; those that are there already are replaced."""
-        ...
 
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027 - some have nothing left to do
         """Do what is to be done once all records are there."""
-        ...
 
+    @abstractmethod
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         """Find the records with the nearest vectors to (d,).
 
@@ -204,7 +241,6 @@ class Store(Protocol):
             similarity: "dot", "cosine" or "l2": how its encoder compares; a store whose collection settles
                 that does as it says.
         """
-        ...
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
         """Find the records with the largest sums of posting weight times query weight.
@@ -213,7 +249,7 @@ class Store(Protocol):
             weights: Term -> weight.
             k: How many records.
         """
-        ...
+        raise NotImplementedError  # asked only of stores that hold impacts
 
     def search_text(self, text: str, k: int) -> Hits:
         """Search by the store's own text search.
@@ -222,12 +258,29 @@ class Store(Protocol):
             text: The question.
             k: How many records.
         """
-        ...
+        raise NotImplementedError  # asked only of stores that hold texts
 
+    @abstractmethod
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
-        """Read documents, in any order; those that are not there are left out."""
-        ...
+        """Read documents, in any order, without those that are not there; the first of an id counts."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - some hold no connection
         """Let go of the connection."""
-        ...
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FieldStore(Store):
+    """A store whose collections may be somebody else's, with names of fields (columns) of their own.
+
+    Args:
+        key: Field of the document ids; "" for the store's own ids, where it has some.
+        title: Field of the titles.
+        text: Field of the texts.
+        vector: Field of the vectors.
+        vectors: As for :class:`Store`.
+    """
+
+    key: str = "id"
+    title: str = "title"
+    text: str = "text"
+    vector: str = "vector"
