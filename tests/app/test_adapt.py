@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from rankhouse.app.adapt.pupil import begin_pupil
 from rankhouse.app.adapt.questions import asking, questions
 from rankhouse.app.adapt.teacher import VectorTeacher, similarities, write_word_vectors
 from rankhouse.core.progress import ignore
+from rankhouse.index.dense.encode import EncodeOptions, encode
 
 TOPICS = {
     "harbour": ["pilots", "steer", "ships", "into", "the", "harbour", "at", "high", "water"],
@@ -238,15 +240,21 @@ def test_scores_are_not_kept_of_a_teacher_with_vectors(index, run, tmp_path, ber
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
-def test_vectors_score_pairs_as_the_encoder_would(similarity):
+def test_vectors_score_pairs_as_the_encoder_would(similarity, tmp_path):
     import torch
 
     from rankhouse.models.biencoder import compare
 
     rng = np.random.default_rng(0)
     queries, vectors = rng.normal(size=(3, 5)).astype(np.float32), rng.normal(size=(6, 5)).astype(np.float32)
-    asked, rows = {f"q{n}": v for n, v in enumerate(queries)}, {f"d{n}": n for n in range(6)}
-    teacher = VectorTeacher("x", asked, rows, vectors, similarity)
+    encoder = SimpleNamespace(
+        fingerprint="x",
+        similarity=similarity,
+        encode_passages=lambda texts: vectors[[int(text) for text in texts]],
+    )
+    documents = [rh.Document(f"d{n}", str(n)) for n in range(6)]
+    stored = encode(encoder, documents, tmp_path / "v", EncodeOptions(6, "six"))
+    teacher = VectorTeacher({f"q{n}": v for n, v in enumerate(queries)}, stored)
     pairs = [
         rh.Pair(rh.Query(f"q{q}", ""), rh.Passage(f"d{d}", 0, ""))
         for q, d in [(0, 1), (2, 5), (0, 0), (1, 1)]

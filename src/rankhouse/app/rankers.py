@@ -73,23 +73,20 @@ def use_of(spec: str) -> Mapping[str, str]:
     return {}
 
 
-def open_teacher(
-    spec: str, cache: Path | None, stack: ExitStack, compute: ComputeOptions | None = None
-) -> Ranker:
+def open_teacher(spec: str, cache: Path | None, stack: ExitStack) -> Ranker:
     """Open a ranker to learn from, with its scores kept in a folder if one is named.
 
     Args:
         spec: A folder, or a notation.
-        cache: Where to keep scores; None: they are kept as long as this process lives.
+        cache: Where to keep scores; None: nowhere.
         stack: Closes the cache.
-        compute: How it computes.
 
     Raises:
         MissingExtra: torch or transformers is not installed.
         BadModel: The folder holds no ranker.
         WrongUse: An unknown family.
     """
-    ranker = open_ranker(spec, compute or ComputeOptions())
+    ranker = open_ranker(spec, ComputeOptions())
     return ranker if cache is None else stack.enter_context(CachedRanker(ranker, cache))
 
 

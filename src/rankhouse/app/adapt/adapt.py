@@ -92,11 +92,10 @@ def _check_plan(
     text = [f"{query.id}\t{query.text}" for query in asked]
     plan = {"index": index.fingerprint, "teacher": fingerprint_of(teacher), "queries": text}
     plan |= {"options": msgspec.to_builtins(options)}
-    written = msgspec.json.encode(plan, order="deterministic")
     path = out / PLAN
     if path.exists():
         before = msgspec.json.decode(path.read_bytes())
-        now = msgspec.json.decode(written)
+        now = msgspec.json.decode(msgspec.json.encode(plan))
         changed = [name for name in now if before.get(name) != now[name]]
         if changed:
             raise WrongUse(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,42 +13,35 @@ from rankhouse.app.adapt.options import Show
 from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query
 from rankhouse.core.outputs import replacing
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.run import Run
 from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.index.dense.exact import ExactSearcher
+from rankhouse.index.dense.vectors import Vectors, unit_length
 from rankhouse.index.index import Index
 
 _PORTION: Final = 2048
-_TABLE: Final = 2**26  # numbers of a block of similarities
 
 
 class VectorTeacher:
     """A bi-encoder whose vectors of questions and documents are there already.
 
     Args:
-        name: The encoder's fingerprint.
         queries: Query id -> vector.
-        documents: Document id -> row of ``vectors``.
-        vectors: (n, d) of the documents, in any precision.
-        similarity: "dot", "cosine" or "l2".
+        documents: The vectors of the documents, one each; they are held in memory.
     """
 
     scale = "similarity"
 
-    def __init__(
-        self,
-        name: str,
-        queries: Mapping[str, FloatArray],
-        documents: Mapping[str, int],
-        vectors: NDArray[np.floating[Any]],
-        similarity: str,
-    ) -> None:
-        self.fingerprint, self._queries, self._rows = f"vectors-{name}", queries, documents
-        self._vectors, self._similarity = vectors, similarity
+    def __init__(self, queries: Mapping[str, FloatArray], documents: Vectors) -> None:
+        self.fingerprint = f"vectors-{documents.state.encoder}"
+        self._queries, self._documents = queries, documents
+        self._vectors, self._similarity = documents.rows[:], documents.state.similarity
+        self._rows = {documents.ids[int(owner)]: row for row, owner in enumerate(documents.owners[:])}
 
     def score(self, pairs: Sequence[Pair]) -> FloatArray:
         """Score n pairs of questions and whole documents, by their ids: (n,)."""
         ids = {query_id: place for place, query_id in enumerate({pair.query.id: None for pair in pairs})}
-        asked = np.stack([self._queries[query_id] for query_id in ids]).astype(np.float32)
+        asked = self._asked(ids)
         which = np.fromiter((ids[pair.query.id] for pair in pairs), np.int64, len(pairs))
         rows = np.fromiter((self._rows[pair.passage.doc_id] for pair in pairs), np.int64, len(pairs))
         distinct, at = np.unique(rows, return_inverse=True)
@@ -67,20 +60,15 @@ class VectorTeacher:
             k: How many documents each.
             progress: Told (questions done, questions).
         """
-        doc_ids, k = np.array(list(self._rows)), min(k, len(self._rows))
-        rankings: dict[str, Ranking] = {}
-        vectors = self._vectors.astype(np.float32)
-        step = max(1, _TABLE // max(1, len(doc_ids)))
-        for start in range(0, len(queries), step):
-            some = queries[start : start + step]
-            asked = np.stack([self._queries[query.id] for query in some]).astype(np.float32)
-            table = similarities(asked, vectors, self._similarity)
-            best = np.argpartition(-table, k - 1, axis=1)[:, :k]
-            for query, own, row in zip(some, best, table, strict=True):
-                order = own[np.argsort(-row[own], kind="stable")]
-                rankings[query.id] = Ranking(tuple(doc_ids[order].tolist()), row[order].astype(np.float32))
-            progress(start + len(some), len(queries))
-        return Run.from_rankings(rankings)
+        searcher, found = ExactSearcher(self._documents), list[tuple[Sequence[str], FloatArray]]()
+        for start in range(0, len(queries), _PORTION):
+            asked = self._asked(query.id for query in queries[start : start + _PORTION])
+            found += searcher.best(unit_length(asked) if self._similarity == "cosine" else asked, k)
+            progress(len(found), len(queries))
+        return Run.from_columns([query.id for query in queries], *map(list, zip(*found, strict=True)))
+
+    def _asked(self, query_ids: Iterable[str]) -> FloatArray:
+        return np.stack([self._queries[query_id] for query_id in query_ids]).astype(np.float32)
 
 
 def similarities(queries: FloatArray, documents: FloatArray, similarity: str) -> NDArray[np.float32]:
@@ -92,15 +80,11 @@ def similarities(queries: FloatArray, documents: FloatArray, similarity: str) ->
         similarity: "dot", "cosine" or "l2" (minus the squared distance).
     """
     if similarity == "cosine":
-        queries, documents = _unit(queries), _unit(documents)
+        queries, documents = unit_length(queries), unit_length(documents)
     products = queries @ documents.T
     if similarity != "l2":
         return np.asarray(products)
     return np.asarray(2 * products - (queries**2).sum(1)[:, None] - (documents**2).sum(1)[None])
-
-
-def _unit(vectors: FloatArray) -> FloatArray:
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
 
 
 def vector_teacher(
@@ -118,7 +102,6 @@ def vector_teacher(
     job = EncodeOptions(len(index), index.fingerprint, dtype="float16")
     progress = index.by_text(show("encoding documents"))
     stored = encode(encoder, index.documents.stream(), asked.parent / "documents", job, progress)
-    documents = {stored.ids[int(owner)]: row for row, owner in enumerate(stored.owners[:])}
     if not asked.exists():
         progress, parts = show("encoding questions"), list[FloatArray]()
         for start in range(0, len(queries), _PORTION):
@@ -127,7 +110,7 @@ def vector_teacher(
             progress(start + len(some), len(queries))
         _write(np.concatenate(parts), asked)
     by_id = {query.id: row for query, row in zip(queries, np.load(asked), strict=True)}
-    return VectorTeacher(encoder.fingerprint, by_id, documents, stored.rows[:], encoder.similarity)
+    return VectorTeacher(by_id, stored)
 
 
 def _write(vectors: NDArray[np.float16], path: Path) -> None:
