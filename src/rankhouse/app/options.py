@@ -41,6 +41,8 @@ class _Finite(click.ParamType[float]):
 FINITE = _Finite()
 
 
+TRANSFERS = "rankhouse.transfers"
+"""Where a context keeps the remote files that options named; nothing is there if none was."""
 PLANNED = "planned"
 """The object of a context that only reads a command line: nothing is written yet, so nothing is looked at."""
 
@@ -184,11 +186,11 @@ class FileCommand(click.Command):
                     raise WrongUse(
                         f"{output.opts[0]} {path}: is read by {named}; it would be lost: name another file"
                     )
-        if not ctx.meta:
+        if TRANSFERS not in ctx.meta:
             return super().invoke(ctx)
         from rankhouse.app.cluster import transfers
 
-        with transfers.carried_out(ctx):
+        with transfers.of(ctx).carried_out(ctx.params):
             return super().invoke(ctx)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
-from scipy.stats import rankdata
 
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.pairs import UNDECIDED
@@ -36,6 +35,8 @@ def ranks(values: Doubles) -> Doubles:
 
     1 for what all sources put first, 0 for what all put last; equal scores share their ranks.
     """
+    from scipy.stats import rankdata  # noqa: PLC0415 - takes most of a second to load
+
     return np.asarray(((rankdata(values, axis=0) - 1) / max(1, len(values) - 1)).mean(axis=1))
 
 

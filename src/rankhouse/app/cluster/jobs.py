@@ -16,7 +16,6 @@ import msgspec
 from rankhouse.app import console
 from rankhouse.app.cluster.parts import Found, Part, PartManifest, Result, write_part
 from rankhouse.app.cluster.slices import Slice
-from rankhouse.app.cluster.transfers import fetched
 from rankhouse.core.errors import BadData
 from rankhouse.core.files import read_whole
 from rankhouse.core.outputs import write_json
@@ -161,6 +160,8 @@ def unpack(command: str, options: Mapping[str, Any], *, fetch: bool = True) -> J
     Raises:
         BadData: They are of no job that this version knows.
     """
+    from rankhouse.app.cluster.transfers import fetched
+
     try:
         module, name = JOBS[command]
         made = getattr(importlib.import_module(f"rankhouse.app.cluster.{module}"), name)

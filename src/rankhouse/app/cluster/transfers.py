@@ -18,11 +18,11 @@ from rankhouse.app import console
 from rankhouse.app.cluster import staging
 from rankhouse.app.cluster.outputs import Output
 from rankhouse.app.cluster.remote import Listing, Remote
+from rankhouse.app.options import TRANSFERS
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import writing_failures
 
-_KEY = "rankhouse.transfers"
 _named = re.compile(r"""(?:^(?:[^\s/"':=]+=)?|(?<=["']))([A-Za-z][A-Za-z0-9+.-]+://[^\s"']+)""")
 """URLs in a text: the whole of it, behind ``NAME=``, or in quotes in a notation."""
 
@@ -118,22 +118,8 @@ def _staged(remote: Remote, files: Listing) -> Iterator[Path]:
 
 def of(ctx: click.Context) -> Transfers:
     """Return the transfers of a command, begun if there are none."""
-    transfers: Transfers = ctx.meta.setdefault(_KEY, Transfers())
+    transfers: Transfers = ctx.meta.setdefault(TRANSFERS, Transfers())
     return transfers
-
-
-@contextmanager
-def carried_out(ctx: click.Context) -> Iterator[None]:
-    """Carry out whatever transfers a command's options named.
-
-    Args:
-        ctx: The command's context.
-    """
-    if _KEY not in ctx.meta:
-        yield
-        return
-    with of(ctx).carried_out(ctx.params):
-        yield
 
 
 def local_text(text: str, ctx: click.Context) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from rankhouse.app.cluster.transfers import fetched
 from rankhouse.app.recipes.execute.file_hashes import Contents, Signature, signatures
 from rankhouse.app.recipes.read.parse import RecipeFile
 from rankhouse.app.recipes.read.references import Reference, references, resolve
@@ -89,6 +88,8 @@ class Sources:
             word = address.removeprefix(HUB)
             return Input(shown, word, address, None, self._complain(name, self._lacks_checkpoint(word)))
         if "://" in address:
+            from rankhouse.app.cluster.transfers import fetched
+
             try:
                 address = fetched(address)
             except MissingInput as error:
