@@ -12,7 +12,7 @@ from rankhouse.core import markup
 from rankhouse.core.decoding import from_json, is_nested_too_deep, nested
 from rankhouse.core.duplicate_ids import SeenIds, checked_id
 from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse
-from rankhouse.core.files import Meter, Skips, as_text, kind_of, looks_like, numbered_lines
+from rankhouse.core.files import Meter, Skips, as_text, each_record, kind_of, looks_like, numbered_lines
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.outputs import writing
 from rankhouse.core.qrels import Qrels
@@ -64,15 +64,32 @@ def read_documents(
             yield from public_documents(str(source).removeprefix("ir_datasets:"))
             continue
         for path in corpus_files(Path(source)):
-            for line, document in records(path, skips, meter):
-                try:
-                    is_new = seen.takes(document, path, line)
-                except DuplicateId as fault:
-                    skips.take(fault)
-                    continue
-                if is_new:
-                    yield document
-            seen.check()
+            yield from distinct(records(path, skips, meter), path, seen, skips)
+
+
+def distinct(
+    numbered: Iterable[tuple[int, Document]], path: Path, seen: SeenIds, skips: Skips
+) -> Iterator[Document]:
+    """Pass on the documents of a file whose ids were not given before.
+
+    Args:
+        numbered: (line, document) of the file.
+        path: The file.
+        seen: The ids so far.
+        skips: Where documents go whose id was given before.
+
+    Raises:
+        DuplicateId: There are too many of those.
+    """
+    for line, document in numbered:
+        try:
+            is_new = seen.takes(document, path, line)
+        except DuplicateId as fault:
+            skips.take(fault)
+            continue
+        if is_new:
+            yield document
+    seen.check()
 
 
 def corpus_files(source: Path) -> list[Path]:
@@ -105,25 +122,12 @@ def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int
     """
     if kind_of(path) in TREC_KINDS:
         return markup.documents(path, skips, meter)
-    return _each_line(path, line_reader(path), skips, meter)
+    return each_record(numbered_lines(path, meter), path, line_reader(path), skips)
 
 
 def line_reader(path: Path) -> Callable[[bytes, Path, int], Document]:
     """Return what reads a line of a corpus file that has one record a line."""
     return _tsv_document if kind_of(path) == ".tsv" else _json_document
-
-
-def _each_line(
-    path: Path, read: Callable[[bytes, Path, int], T], skips: Skips, meter: Meter | None = None
-) -> Iterator[tuple[int, T]]:
-    """Read a file of one record a line; empty lines are passed over, faulty ones go to ``skips``."""
-    for line, raw in numbered_lines(path, meter):
-        if not raw.strip():
-            continue
-        try:
-            yield line, read(raw, path, line)
-        except BadData as fault:
-            skips.take(fault)
 
 
 def _json_record(raw: bytes, path: Path, line: int) -> dict[str, Any]:
@@ -205,16 +209,19 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
     path = Path(path)
     skips = Skips() if skips is None else skips
     records: Iterator[tuple[int, Query]]
+    lines = numbered_lines(path)  # opened when the first is taken
     match looks_like(path):
         case "{":
             keys = (field,) if field else ("text", "query", "title")
-            records = _each_line(path, lambda raw, at, line: _json_query(raw, at, line, keys), skips)
+            records = each_record(lines, path, lambda raw, at, line: _json_query(raw, at, line, keys), skips)
         case "<":
             records = markup.topics(path, field or "title", skips)
         case _ if field:
             raise WrongUse(f'{path}: a TSV file of queries has one text only; leave out the field "{field}"')
         case _:
-            records = _each_line(path, lambda raw, at, line: Query(*_tsv_fields(raw, at, line)), skips)
+            records = each_record(
+                lines, path, lambda raw, at, line: Query(*_tsv_fields(raw, at, line)), skips
+            )
     queries: dict[str, Query] = {}
     for line, query in records:
         if query.id in queries:

@@ -10,16 +10,18 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from rankhouse.core.errors import BadData, MissingInput, RankhouseError
 from rankhouse.core.limits import ALWAYS, most_bytes, most_times, too_long
+
+T = TypeVar("T")
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -191,6 +193,26 @@ def numbered_lines(path: Path, meter: Meter | None = None) -> Iterator[tuple[int
     """
     with open_bytes(path, meter) as stream:
         yield from lines_of(stream, path)
+
+
+def each_record(
+    lines: Iterable[tuple[int, bytes]], path: Path, read: Callable[[bytes, Path, int], T], skips: Skips
+) -> Iterator[tuple[int, T]]:
+    """Read the lines of a file of one record a line; empty ones are passed over.
+
+    Args:
+        lines: With their numbers.
+        path: The file.
+        read: Makes a record of a line; raises BadData.
+        skips: Where faulty lines go.
+    """
+    for line, raw in lines:
+        if not raw.strip():
+            continue
+        try:
+            yield line, read(raw, path, line)
+        except BadData as fault:
+            skips.take(fault)
 
 
 def read_whole(path: Path) -> bytes:

@@ -17,7 +17,7 @@ import numpy as np
 
 from rankhouse.core.decoding import from_json
 from rankhouse.core.errors import BadData
-from rankhouse.core.files import Skips, is_packed, numbered_lines, open_bytes
+from rankhouse.core.files import Skips, each_record, is_packed, numbered_lines, open_bytes
 from rankhouse.core.limits import most_bytes, too_long
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.outputs import writing
@@ -144,13 +144,7 @@ def numbered_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[tup
         MissingInput: No such file.
     """
     path, skips = Path(path), Skips() if skips is None else skips
-    for line, raw in numbered_lines(path):
-        if not raw.strip():
-            continue
-        try:
-            yield line, decode_pair(raw, path, line)
-        except BadData as fault:
-            skips.take(fault)
+    yield from each_record(numbered_lines(path), path, decode_pair, skips)
 
 
 def read_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[LabelledPair]:

@@ -19,13 +19,14 @@ from rankhouse.core.corpora import (
     TREC_KINDS,
     corpus_files,
     count_public,
+    distinct,
     line_reader,
     public_documents,
     records,
 )
 from rankhouse.core.duplicate_ids import SeenIds
-from rankhouse.core.errors import BadData, DuplicateId
-from rankhouse.core.files import Meter, Skips, is_packed, kind_of, numbered_lines, open_bytes
+from rankhouse.core.errors import BadData
+from rankhouse.core.files import Meter, Skips, each_record, is_packed, kind_of, numbered_lines, open_bytes
 from rankhouse.core.limits import most_bytes, too_long
 from rankhouse.core.nouns import Document
 from rankhouse.core.repeats import Repeats, Source
@@ -93,28 +94,11 @@ class Stretches:
             begin = f"{source.prefix}:" if source.prefix else ""
             if repeats is not None:
                 repeats.prefix = begin
-            before = self.done
-            for document in self._taken(piece, first, end, skips, seen):
+            before, meter = self.done, Meter()
+            for document in _documents(piece, first, end, skips, seen, meter):
+                self.done = before + min(meter.bytes, end - first)
                 yield document._replace(id=begin + document.id) if begin else document
             self.done = before + end - first
-
-    def _taken(self, piece: Piece, first: int, end: int, skips: Skips, seen: SeenIds) -> Iterator[Document]:
-        if piece.path is None:
-            name = piece.source.path.removeprefix(PUBLIC)
-            chosen = islice(public_documents(name), first // _PUBLIC_BYTES, end // _PUBLIC_BYTES)
-            yield from chosen
-            return
-        before, meter = self.done, Meter()
-        for line, document in _records(piece.path, first, end, piece.size, skips, meter):
-            self.done = before + min(meter.bytes, end - first)
-            try:
-                is_new = seen.takes(document, piece.path, line)
-            except DuplicateId as fault:
-                skips.take(fault)
-                continue
-            if is_new:
-                yield document
-        seen.check()
 
 
 def _pieces(source: Source) -> Iterator[Piece]:
@@ -124,6 +108,16 @@ def _pieces(source: Source) -> Iterator[Piece]:
     for path in corpus_files(Path(source.path)):
         with open_bytes(path):  # says what is beside a file that is not there
             yield Piece(source, path, path.stat().st_size)
+
+
+def _documents(
+    piece: Piece, first: int, end: int, skips: Skips, seen: SeenIds, meter: Meter
+) -> Iterator[Document]:
+    if piece.path is None:
+        name = piece.source.path.removeprefix(PUBLIC)
+        return islice(public_documents(name), first // _PUBLIC_BYTES, end // _PUBLIC_BYTES)
+    numbered = _records(piece.path, first, end, piece.size, skips, meter)
+    return distinct(numbered, piece.path, seen, skips)
 
 
 def _records(
@@ -139,25 +133,14 @@ def _records(
     elif is_packed(path):
         count = sum(1 for _ in numbered_lines(path))
         lines = islice(numbered_lines(path, meter), *_shares(first, end, size, count))
-        yield from _parsed(lines, path, skips)
+        yield from each_record(lines, path, line_reader(path), skips)
     else:
-        yield from _parsed(_plain_lines(path, first, end, meter), path, skips)
+        yield from each_record(_plain_lines(path, first, end, meter), path, line_reader(path), skips)
 
 
 def _shares(first: int, end: int, size: int, count: int) -> tuple[int, int]:
     """Return the records, from and to, that have the share of a file which its bytes from and to have."""
     return first * count // size, end * count // size
-
-
-def _parsed(lines: Iterator[tuple[int, bytes]], path: Path, skips: Skips) -> Iterator[tuple[int, Document]]:
-    read = line_reader(path)
-    for line, raw in lines:
-        if not raw.strip():
-            continue
-        try:
-            yield line, read(raw, path, line)
-        except BadData as fault:
-            skips.take(fault)
 
 
 def _numbered(
