@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from rankhouse.app import console
-from rankhouse.app.cluster.jobs import Job, make_part, part_of, read_reports
+from rankhouse.app.cluster.jobs import Job, MergeResult, make_part, part_of, read_reports
 from rankhouse.app.cluster.parts import named
 from rankhouse.app.cluster.slices import Shard
 
@@ -37,6 +37,23 @@ def sharded(command: F) -> F:
         is_eager=True,  # an output is a folder then, which --out has to know
         help="Do the I-th of N slices only; --out is a part, for  rankhouse merge.",
     )(command)
+
+
+def show_result(result: MergeResult, *, as_json: bool) -> None:
+    """Say what came of a merge.
+
+    Args:
+        result: It.
+        as_json: Say it for machines.
+    """
+    for warning in result.warnings:
+        console.warn(warning)
+    if as_json:
+        console.emit_json(result.facts)
+        return
+    for table in result.tables:
+        console.print_table(table)
+    console.say(result.sentence)
 
 
 def run_shard(job: Job, shard: Shard, folder: Path, *, as_json: bool, overwrite: bool = True) -> None:

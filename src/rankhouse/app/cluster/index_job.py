@@ -85,7 +85,7 @@ class IndexJob:
         for fault in (fault for report in reports for fault in report["skipped"]):
             skips.take(BadData(fault))
         indexes = [Index.open(part.folder / INDEX) for part in parts if (part.folder / INDEX).exists()]
-        joined = _Joined(indexes, self.duplicates, skips)
+        joined = _IdCheck(indexes, self.duplicates, skips)
         chosen = BuildOptions(self.analyzer, self.segment_tokens, overwrite=options.overwrite)
         report = merge(indexes, out, chosen, joined, options.progress)
         took = time.perf_counter() - started + sum(report["seconds"] for report in reports)
@@ -133,7 +133,7 @@ class IndexWorker:
         write_report(folder, facts | {"repeated": repeated, "warnings": warnings})
 
 
-class _Joined:
+class _IdCheck:
     """Compares the ids of all slices as one build does.
 
     Args:

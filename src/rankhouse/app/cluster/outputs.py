@@ -29,7 +29,7 @@ _SMALL: Final = 1 << 20
 _RECORD: Final = ".uploaded.json"
 
 
-class _Known(NamedTuple):
+class _LocalCopy(NamedTuple):
     """A file that is the same here and there: the store's version, and the local one's size and time."""
 
     version: str
@@ -54,7 +54,7 @@ class Output:
     is_folder: bool | None = False
     reads: bool = False
     resumes: bool = False
-    _known: dict[str, _Known] = field(default_factory=dict)
+    _known: dict[str, _LocalCopy] = field(default_factory=dict)
     _afresh: bool = False
 
     @property
@@ -182,18 +182,18 @@ class Output:
         if marked:
             self.remote.remove(MARK)
 
-    def _state(self, name: str) -> _Known | None:
+    def _state(self, name: str) -> _LocalCopy | None:
         known = self._known.get(name)
         facts = (self.work / name).stat()
-        return None if known is None else _Known(known.version, facts.st_size, facts.st_mtime_ns)
+        return None if known is None else _LocalCopy(known.version, facts.st_size, facts.st_mtime_ns)
 
     def _note(self, name: str, version: str) -> None:
         facts = (self.work / name).stat()
-        self._known[name] = _Known(version, facts.st_size, facts.st_mtime_ns)
+        self._known[name] = _LocalCopy(version, facts.st_size, facts.st_mtime_ns)
 
-    def _read_record(self) -> dict[str, _Known]:
+    def _read_record(self) -> dict[str, _LocalCopy]:
         with suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode(self._record.read_bytes(), type=dict[str, _Known])
+            return msgspec.json.decode(self._record.read_bytes(), type=dict[str, _LocalCopy])
         return {}
 
     def _write_record(self) -> None:

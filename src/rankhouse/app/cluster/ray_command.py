@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rankhouse.app import console
+from rankhouse.app.cluster.command import show_result
 from rankhouse.app.cluster.jobs import Job, MergeOptions
 from rankhouse.app.cluster.ray_options import LOCAL, ClusterOptions
 from rankhouse.app.given import idle
@@ -42,13 +43,8 @@ def run_clustered(
     if device.startswith("cuda:"):
         raise WrongUse(f"--device {device}: on a cluster every worker is given a GPU; write  --device cuda")
     result = run_on_cluster(job, out, cluster, options or MergeOptions(), device)
+    if tell:
+        show_result(result, as_json=as_json)
+        return
     for warning in result.warnings:
         console.warn(warning)
-    if not tell:
-        return
-    if as_json:
-        console.emit_json(result.facts)
-    else:
-        for table in result.tables:
-            console.print_table(table)
-        console.say(result.sentence)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import pickle
-import secrets
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from rankhouse.app import console
 from rankhouse.app.cluster.jobs import Job, MergeOptions, MergeResult, Survey, merge, pack, part_of
 from rankhouse.app.cluster.parts import PART, difference, load_part, read_parts
+from rankhouse.app.cluster.ray_beacon import beacon
 from rankhouse.app.cluster.ray_options import ClusterOptions
 from rankhouse.app.cluster.ray_pool import Pool
-from rankhouse.app.cluster.ray_queue import PER_WORKER, TRIES, Poisoned, SliceQueue, gaps
+from rankhouse.app.cluster.ray_queue import PER_WORKER, TRIES, PoisonUnit, SliceQueue, gaps
 from rankhouse.app.cluster.ray_session import Capacity, ray_session
-from rankhouse.app.cluster.ray_worker import BEACON, Setup
+from rankhouse.app.cluster.ray_worker import Setup
 from rankhouse.app.cluster.slices import Slice
 from rankhouse.core.errors import BadData, RankhouseError, WrongUse, name_few
 from rankhouse.core.locks import only_writer
@@ -92,13 +91,10 @@ def _kept(parts: Path, job: Job, survey: Survey) -> list[Slice]:
 
 def _work(
     job: Job, survey: Survey, parts: Path, left: list[Slice], cluster: ClusterOptions, device: str
-) -> list[Poisoned]:
+) -> list[PoisonUnit]:
     """Have workers fill the gaps; return which units killed theirs each time."""
-    token = secrets.token_hex(16)
-    with writing_failures(parts):
-        (parts / BEACON).write_text(token)
     before = survey.total - sum(map(len, left))
-    with ray_session(cluster) as ray:
+    with beacon(parts) as token, ray_session(cluster) as ray:
         capacity = Capacity(ray, cluster, device)
         workers = capacity.workers()
         packed = pack(job)
@@ -109,12 +105,10 @@ def _work(
         label = f"{_DOING[job.command]} on {workers} worker{'s' if workers > 1 else ''}"
         with console.progress(label, survey.total, job.unit) as show:
             Pool(ray, capacity, setup, parts, lambda done: show(before + done)).work(queue)
-    with suppress(OSError):
-        (parts / BEACON).unlink()
     return queue.poisoned
 
 
-def _give_up(job: Job, poisoned: list[Poisoned], total: int, parts: Path) -> RankhouseError:
+def _give_up(job: Job, poisoned: list[PoisonUnit], total: int, parts: Path) -> RankhouseError:
     """Name what no worker survives, and say how to go on."""
     names = name_few((job.unit_name(one.unit) for one in sorted(poisoned)), 20)
     return RankhouseError(

@@ -8,17 +8,15 @@ import os
 import pickle
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import click
 
+from rankhouse.app.cluster.ray_beacon import sees
 from rankhouse.app.cluster.ray_worker import Outcome, ended_by, wait_for
 from rankhouse.app.recipes.execute.execute import call
 from rankhouse.app.recipes.read.plan import Task
 from rankhouse.core.errors import MissingInput, WrongUse
-
-HERE: Final = ".here"
-"""The file by which a machine is seen to share the result's folder."""
 
 
 class Order(NamedTuple):
@@ -39,7 +37,7 @@ def do_pass(order: bytes) -> Outcome:
     said = io.StringIO()
     try:
         with ExitStack() as stack:
-            if not _is_here(out, token):
+            if not sees(out, token):
                 raise MissingInput(
                     f"{out}: is not to be seen from {os.uname().nodename}; a recipe on a cluster needs a "
                     "folder that all its machines share"
@@ -54,10 +52,3 @@ def do_pass(order: bytes) -> Outcome:
     lines = said.getvalue().splitlines()
     warned = tuple(line.partition(": ")[2] for line in lines if line.startswith(("warning: ", "note: ")))
     return Outcome("done", text, warned=warned)
-
-
-def _is_here(out: Path, token: str) -> bool:
-    try:
-        return (out / HERE).read_text() == token
-    except OSError:
-        return False

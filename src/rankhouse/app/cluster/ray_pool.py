@@ -14,7 +14,7 @@ from rankhouse.app.cluster.parts import Found
 from rankhouse.app.cluster.ray_actor import actor_class
 from rankhouse.app.cluster.ray_queue import SliceQueue
 from rankhouse.app.cluster.ray_receive import Receiver
-from rankhouse.app.cluster.ray_session import Capacity
+from rankhouse.app.cluster.ray_session import Capacity, first_line
 from rankhouse.app.cluster.ray_worker import Outcome, part_folder
 from rankhouse.app.cluster.slices import Slice
 from rankhouse.core.errors import RankhouseError
@@ -25,7 +25,7 @@ _STILLBORN: Final = 10  # workers in a row that may die before they are ready
 
 
 @dataclass
-class _Hired:
+class _PoolWorker:
     """An actor, and what it is doing: opening the job (no slice), working, or sending a part."""
 
     actor: Any
@@ -58,7 +58,7 @@ class Pool:
     ) -> None:
         self._ray, self._capacity, self._setup, self._parts, self._tell = ray, capacity, setup, parts, tell
         self._actors = actor_class(ray, capacity.resources)
-        self._hired: list[_Hired] = []
+        self._hired: list[_PoolWorker] = []
         self._finished = 0.0
         self._full: list[Outcome] = []
         self._found: Found = {}
@@ -92,7 +92,7 @@ class Pool:
         for _ in range(min(wanted, len(queue)) - len(self._hired)):
             actor = self._actors.options(**self._capacity.resources, scheduling_strategy="SPREAD").remote()
             self._hired.append(
-                _Hired(actor, actor.open.remote(__version__, self._capacity.cpus, self._setup))
+                _PoolWorker(actor, actor.open.remote(__version__, self._capacity.cpus, self._setup))
             )
 
     def _hand_out(self, queue: SliceQueue) -> None:
@@ -111,20 +111,20 @@ class Pool:
         for task in {*ended, *more}:
             self._settle(at_work[task], queue)
 
-    def _settle(self, hired: _Hired, queue: SliceQueue) -> None:
+    def _settle(self, hired: _PoolWorker, queue: SliceQueue) -> None:
         """Take what an actor gives, or note that it died."""
         task, hired.task = hired.task, None
         errors = self._ray.exceptions
         try:
             outcome = self._ray.get(task)
         except errors.RayTaskError as error:  # a fault of the actor's own shell
-            raise RankhouseError(f"a worker failed: {_first_line(error)}") from error
+            raise RankhouseError(f"a worker failed: {first_line(error)}") from error
         except errors.LocalRayletDiedError as error:
             raise RankhouseError(
                 "Ray on this machine died; what is done is kept: give the same command again"
             ) from error
         except errors.RayError as error:
-            self._lost(hired, queue, _first_line(error))
+            self._lost(hired, queue, first_line(error))
             return
         self._last_seen = time.monotonic()
         if hired.receiver is not None:
@@ -134,7 +134,7 @@ class Pool:
         else:
             self._ran(hired, hired.slice, outcome, queue)
 
-    def _opened(self, hired: _Hired, outcome: Outcome | str) -> None:
+    def _opened(self, hired: _PoolWorker, outcome: Outcome | str) -> None:
         if isinstance(outcome, str):
             raise RankhouseError(f"the cluster's machine {outcome}; install the same version on all of them")
         if outcome.state == "failed":
@@ -152,7 +152,7 @@ class Pool:
                 )
         self._stillborn, hired.ready = 0, True
 
-    def _ran(self, hired: _Hired, one: Slice, outcome: Outcome, queue: SliceQueue) -> None:
+    def _ran(self, hired: _PoolWorker, one: Slice, outcome: Outcome, queue: SliceQueue) -> None:
         for text in outcome.warned:
             console.warn(text)
         if outcome.state == "failed":
@@ -166,13 +166,13 @@ class Pool:
             hired.receiver = Receiver(part_folder(self._parts, one), outcome.files)
             self._ask_for_piece(hired, one, queue)
 
-    def _take_piece(self, hired: _Hired, content: bytes, queue: SliceQueue) -> None:
+    def _take_piece(self, hired: _PoolWorker, content: bytes, queue: SliceQueue) -> None:
         assert hired.receiver is not None
         assert hired.slice is not None
         hired.receiver.take(content)
         self._ask_for_piece(hired, hired.slice, queue)
 
-    def _ask_for_piece(self, hired: _Hired, one: Slice, queue: SliceQueue) -> None:
+    def _ask_for_piece(self, hired: _PoolWorker, one: Slice, queue: SliceQueue) -> None:
         assert hired.receiver is not None
         if hired.receiver.wanted is not None:
             hired.task = hired.actor.piece.remote(one, *hired.receiver.wanted)
@@ -182,12 +182,12 @@ class Pool:
         hired.actor.forget.remote(one)
         self._done(hired, one, queue)
 
-    def _done(self, hired: _Hired, one: Slice, queue: SliceQueue) -> None:
+    def _done(self, hired: _PoolWorker, one: Slice, queue: SliceQueue) -> None:
         queue.done(one)
         self._finished += len(one)
         hired.slice, hired.fraction = None, 0.0
 
-    def _lost(self, hired: _Hired, queue: SliceQueue, reason: str) -> None:
+    def _lost(self, hired: _PoolWorker, queue: SliceQueue, reason: str) -> None:
         """An actor is gone: its slice waits again, and another actor will be hired."""
         one = hired.slice
         self._dismiss(hired)
@@ -202,13 +202,13 @@ class Pool:
                 "(--cluster-workers) leave more memory to each"
             )
 
-    def _retire(self, hired: _Hired, outcome: Outcome) -> None:
+    def _retire(self, hired: _PoolWorker, outcome: Outcome) -> None:
         """Do without an actor whose disk is full; the others go on."""
         self._full.append(outcome)
         self._dismiss(hired)
         console.warn(f"a worker is done without, the others go on: {outcome.message}")
 
-    def _dismiss(self, hired: _Hired) -> None:
+    def _dismiss(self, hired: _PoolWorker) -> None:
         self._hired.remove(hired)
         if hired.receiver is not None:
             hired.receiver.close()
@@ -236,8 +236,3 @@ class Pool:
                 f"no worker is ready yet; each needs {self._capacity.cpus} free processors{gpu} on one "
                 "machine of the cluster"
             )
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

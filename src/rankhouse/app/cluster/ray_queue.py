@@ -14,7 +14,7 @@ PER_WORKER = 6
 """Slices a worker, so that all end at about the same time; the result does not depend on it."""
 
 
-class Poisoned(NamedTuple):
+class PoisonUnit(NamedTuple):
     """A unit whose worker died each time.
 
     Attributes:
@@ -60,7 +60,7 @@ class SliceQueue:
         self._waiting: deque[Slice] = deque()
         self._deaths: dict[Slice, int] = {}
         self.at_work: set[Slice] = set()
-        self.poisoned: list[Poisoned] = []
+        self.poisoned: list[PoisonUnit] = []
         for gap in left:
             for start in range(gap.start, gap.stop, most):
                 self._waiting.append(Slice(start, min(start + most, gap.stop), gap.total))
@@ -101,7 +101,7 @@ class SliceQueue:
         if deaths < TRIES:
             self._waiting.append(one)
         elif one.stop - one.start == 1:
-            self.poisoned.append(Poisoned(one.start, reason))
+            self.poisoned.append(PoisonUnit(one.start, reason))
         else:
             middle = (one.start + one.stop) // 2
             for half in (Slice(one.start, middle, one.total), Slice(middle, one.stop, one.total)):

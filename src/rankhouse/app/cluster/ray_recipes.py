@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +14,11 @@ from typing import Any, Final
 from rankhouse import __version__
 from rankhouse.app import console
 from rankhouse.app.cluster.ray_actor import pass_function
+from rankhouse.app.cluster.ray_beacon import beacon
 from rankhouse.app.cluster.ray_options import ClusterOptions
-from rankhouse.app.cluster.ray_pass import HERE, Order
+from rankhouse.app.cluster.ray_pass import Order
 from rankhouse.app.cluster.ray_queue import TRIES
-from rankhouse.app.cluster.ray_session import Capacity, ray_session
+from rankhouse.app.cluster.ray_session import Capacity, first_line, ray_session
 from rankhouse.app.recipes.execute.execute import Call, State, conclude, of_step, standing
 from rankhouse.app.recipes.execute.file_hashes import Contents
 from rankhouse.app.recipes.read import commands
@@ -31,7 +30,7 @@ _TURN: Final = 1.0  # seconds between two looks at whether something has become 
 
 
 @dataclass
-class _Running:
+class _PassAtWork:
     """A pass at work."""
 
     task: Task
@@ -59,13 +58,9 @@ def carry_out_on_cluster(
     states = {which: standing(task, out, contents) for which, task in plan.tasks.items()}
     left = {which: state.task for which, state in states.items() if state.state == "to do"}
     if left:
-        token = secrets.token_hex(16)
-        (out / HERE).write_text(token)
-        with ray_session(cluster) as ray:
+        with beacon(out) as token, ray_session(cluster) as ray:
             passes = _Passes(ray, cluster, plan, left, (out, token), contents, say)
             states |= passes.carry_out()
-        with suppress(OSError):
-            (out / HERE).unlink()
     return [states[which] for which in plan.tasks]
 
 
@@ -84,7 +79,7 @@ class _Passes:
         (self._out, self._token), self._contents = place, contents
         self._most = cluster.workers or len(left)
         self._capacity = Capacity(ray, cluster, "auto", at_once=min(self._most, _width(left)))
-        self._running: dict[Any, _Running] = {}
+        self._running: dict[Any, _PassAtWork] = {}
         self._deaths: Counter[Pass] = Counter()
         self._numbers = {which: number for number, which in enumerate(plan.tasks, 1)}
 
@@ -123,13 +118,13 @@ class _Passes:
             function = pass_function(self._ray, {"num_cpus": self._capacity.cpus, "num_gpus": gpus})
             order = pickle.dumps(Order(replace(task, sources=()), self._out, self._token))
             ref = function.remote(__version__, self._capacity.cpus, order)
-            self._running[ref] = _Running(task, where, datetime.now(UTC), time.perf_counter())
+            self._running[ref] = _PassAtWork(task, where, datetime.now(UTC), time.perf_counter())
 
     @property
     def _at_work(self) -> set[Pass]:
         return {running.task.which for running in self._running.values()}
 
-    def _end(self, running: _Running, ref: Any) -> State | None:  # noqa: ANN401
+    def _end(self, running: _PassAtWork, ref: Any) -> State | None:  # noqa: ANN401
         """Take what a pass gives; None if its process died and it has to be done again."""
         task = running.task
         try:
@@ -137,7 +132,7 @@ class _Passes:
         except self._ray.exceptions.RayTaskError as error:
             raise RankhouseError(f"{running.where}: {error}") from error
         except self._ray.exceptions.RayError as error:
-            self._died(task, str(error))
+            self._died(task, first_line(error))
             self._left = {task.which: task} | self._left
             return None
         if isinstance(outcome, str):
@@ -157,12 +152,11 @@ class _Passes:
     def _died(self, task: Task, reason: str) -> None:
         self._deaths[task.which] += 1
         if self._deaths[task.which] >= TRIES:
-            first = next(iter(reason.splitlines()), "")
             raise of_step(
                 self._plan,
                 task,
                 RankhouseError(
-                    f"its process died {TRIES} times ({first}); give each more room, "
+                    f"its process died {TRIES} times ({reason}); give each more room, "
                     "with fewer at a time (--cluster-workers)"
                 ),
             )

@@ -67,7 +67,7 @@ def ray_session(options: ClusterOptions) -> Iterator[Any]:
         if type(error) is not ConnectionError:  # of somebody else: a pipe, a socket
             raise
         raise RankhouseError(
-            f"--cluster {options.address}: the connection was lost ({_first_line(error)}); see that the "
+            f"--cluster {options.address}: the connection was lost ({first_line(error)}); see that the "
             "cluster runs (ray status), and give the same command again"
         ) from error
     finally:
@@ -127,8 +127,9 @@ def _refusal(address: str, error: Exception) -> RankhouseError:
     return RankhouseError(f"--cluster {address}: cannot be joined: {' '.join(text.split())[-_MOST:]}{advice}")
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+def first_line(error: Exception) -> str:
+    """Return what an error of Ray's says first; the rest is a trace."""
+    return next(iter(str(error).strip().splitlines()), "").rstrip() or type(error).__name__
 
 
 @contextmanager

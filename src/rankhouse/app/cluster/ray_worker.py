@@ -9,7 +9,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -17,12 +17,11 @@ from typing import Any, Literal, NamedTuple
 import rankhouse.core.errors as house
 from rankhouse.app.cluster.jobs import Job, Survey, Worker, make_part, part_of, unpack
 from rankhouse.app.cluster.parts import Found
+from rankhouse.app.cluster.ray_beacon import sees
 from rankhouse.app.cluster.slices import Slice
 from rankhouse.core.errors import OutputFailed, RankhouseError, RankhouseWarning, WrongUse
 from rankhouse.core.locks import only_writer
 
-BEACON = ".here"
-"""Name of the file, beside the parts, by which a worker knows that it sees the folder of the one who asks."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _PATIENCE = 60  # seconds in which the worker of one who died has to let go of a part
 
@@ -80,7 +79,7 @@ class Setup(NamedTuple):
         options: Of the job, remote files by their URLs; each machine fetches what it needs.
         survey: Of the job, so that inputs are read once and not by every worker.
         parts: Folder of parts, as the one who asks sees it.
-        token: What the file :data:`BEACON` in it says.
+        token: See :func:`~rankhouse.app.cluster.ray_beacon.beacon`.
         home: The working folder of the one who asks; relative paths begin there, where it is to be seen.
     """
 
@@ -111,8 +110,7 @@ class SliceWorker:
         try:
             if setup.home.is_dir():
                 os.chdir(setup.home)
-            with suppress(OSError):
-                self._shared = (self._parts / BEACON).read_text() == setup.token
+            self._shared = sees(self._parts, setup.token)
             if not self._shared:
                 self._parts = Path(tempfile.mkdtemp(prefix="rankhouse."))
             self._job = unpack(setup.command, setup.options)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
+from rankhouse.app.cluster.command import show_result
 from rankhouse.app.cluster.jobs import MergeOptions, merge
 from rankhouse.app.cluster.parts import read_parts
 from rankhouse.app.given import idle
@@ -38,11 +39,4 @@ def command(parts: tuple[Path, ...], out: Path, overwrite: bool, report: Path | 
         idle(f"these are parts of {made_by}, whose file is replaced in any case", "overwrite")
     with console.progress("merging", None) as show:
         result = merge(found, out, MergeOptions(overwrite, report, show))
-    for warning in result.warnings:
-        console.warn(warning)
-    if as_json:
-        console.emit_json(result.facts)
-    else:
-        for table in result.tables:
-            console.print_table(table)
-        console.say(result.sentence)
+    show_result(result, as_json=as_json)
