@@ -86,6 +86,19 @@ def indexed(run, copies):
     assert run("index", "memory://in/corpus.jsonl", "--out", "memory://my.index").returncode == 0
 
 
+def cut_off_after(whole):
+    """Return an upload that is cut off behind so many files."""
+    put, left = Remote.put, [whole]
+
+    def cut_off(self, path, name):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        put(self, path, name)
+
+    return cut_off
+
+
 class TestStations:
     def test_a_pipeline_over_urls_gives_the_bytes_of_local_files(self, run, data, copies, tmp_path):
         for name in ("corpus.jsonl", "queries.tsv", "qrels.txt"):
@@ -303,16 +316,8 @@ class TestFolders:
     def test_an_upload_that_is_cut_off_is_repaired_by_the_same_command(
         self, run, data, copies, monkeypatch, whole
     ):
-        put, left = Remote.put, [whole]
-
-        def cut_off(self, path, name):
-            if not left[0]:
-                raise KeyboardInterrupt
-            left[0] -= 1
-            put(self, path, name)
-
         with monkeypatch.context() as patch:
-            patch.setattr(Remote, "put", cut_off)
+            patch.setattr(Remote, "put", cut_off_after(whole))
             assert run("index", "memory://in/corpus.jsonl", "--out", "memory://my.index").returncode == 130
         assert run("search", "--index", "memory://my.index", "--query", "pilots").returncode == 1
         indexed(run, copies)
@@ -326,20 +331,13 @@ class TestFolders:
         indexed(run, copies)
         data.pipe("/in/more.tsv", b"d9\tpilots again\n")
         words = ("index", "memory://in/more.tsv", "--out", "memory://my.index", "--append")
-        put, left = Remote.put, [whole]
-
-        def cut_off(self, path, name):
-            if not left[0]:
-                raise KeyboardInterrupt
-            left[0] -= 1
-            put(self, path, name)
 
         def found():
             done = run("search", "--index", "memory://my.index", "--query", "pilots", "--json")
             return {hit["id"] for hit in json.loads(done.stdout)}
 
         with monkeypatch.context() as patch:
-            patch.setattr(Remote, "put", cut_off)
+            patch.setattr(Remote, "put", cut_off_after(whole))
             assert run(*words).returncode == (130 if whole < 20 else 0)
         if whole < 20:
             assert found() == {"d1"}

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import os
+import runpy
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,18 @@ def knrm(world):
     design = KNRMDesign(width=8, min_count=1, words="whitespace")
     bundle.save(design.fresh([document.text for document in world], seed=1), Path("knrm"))
     return "knrm"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two real nodes; skips where Ray cannot start."""
+    pytest.importorskip("ray")
+    try:
+        world = runpy.run_path(str(Path(__file__).with_name("ray_world.py")))["World"]()
+    except RuntimeError as error:
+        pytest.skip(f"Ray cannot start here: {error}")
+    yield world
+    world.stop()
 
 
 @pytest.fixture

@@ -35,6 +35,8 @@ def free_port():
 def serve():
     """Hold the cluster in a process of its own; a line asks, a line answers; ends with its standard input."""
     warnings.simplefilter("ignore")
+    os.environ["RAY_TMPDIR"] = sys.argv[1]  # Ray notes the address in "ray" below it, and does not make that
+    Path(sys.argv[1], "ray").mkdir(exist_ok=True)
     from ray.cluster_utils import Cluster
 
     port = free_port()

@@ -33,17 +33,6 @@ QUESTIONS = ["ships in the harbour", "price of grain", "pilots lock", "night tid
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    """Two real nodes; skips where Ray cannot start."""
-    try:
-        world = runpy.run_path(Path(__file__).with_name("ray_world.py"))["World"]()
-    except RuntimeError as error:
-        pytest.skip(f"Ray cannot start here: {error}")
-    yield world
-    world.stop()
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A collection whole, and in three parts."""
     folder, rng = tmp_path_factory.mktemp("parted"), random.Random(7)

@@ -18,18 +18,6 @@ CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 FIRST = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"]
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """Two real nodes; skips where Ray cannot start."""
-    pytest.importorskip("ray")
-    try:
-        world = tools.World()
-    except RuntimeError as error:
-        pytest.skip(f"Ray cannot start here: {error}")
-    yield world
-    world.stop()
-
-
 @pytest.fixture
 def rerank(knrm):
     return ["rerank", *FIRST, "--ranker", knrm, "--split", "words(16)", *CPU]

@@ -16,18 +16,6 @@ FIRST = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"
 KILLS = ["worker", "worker", "node", "command", "command"]
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """Two real nodes; skips where Ray cannot start."""
-    pytest.importorskip("ray")
-    try:
-        world = tools.World()
-    except RuntimeError as error:
-        pytest.skip(f"Ray cannot start here: {error}")
-    yield world
-    world.stop()
-
-
 @pytest.fixture
 def jobs(knrm, world, done):
     """Command -> (its words, what it writes by itself and what on the cluster); the first is written."""
