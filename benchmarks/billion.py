@@ -117,7 +117,6 @@ class Bill(NamedTuple):
         hours: To build on the machines that serve.
         milliseconds: Of a query alone, if all processors of those machines work on it.
         bottleneck: What the most machines are needed for, or the building.
-        share: Machines by resource, unrounded.
     """
 
     machines: int
@@ -126,7 +125,6 @@ class Bill(NamedTuple):
     hours: float
     milliseconds: float
     bottleneck: str
-    share: dict[str, float]
 
 
 def bill(need: Need, plan: Plan) -> Bill:
@@ -147,7 +145,7 @@ def bill(need: Need, plan: Plan) -> Bill:
     scarce = max(share, key=lambda name: share[name])
     monthly, building = machines * plan.price * 730, need.hours / plan.cores / plan.busy * plan.price
     scarce = "building" if hours > 30 * 24 else scarce
-    return Bill(machines, monthly, building, hours, alone, scarce, share)
+    return Bill(machines, monthly, building, hours, alone, scarce)
 
 
 def short(value: float) -> str:

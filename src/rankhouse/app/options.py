@@ -157,7 +157,8 @@ class _OutputFile(click.ParamType[Path]):
 OUTPUT_FILE = _OutputFile()
 
 _NO_FILES = frozenset({"tag", "name", "names"})  # words of people's own, which may be the name of a file
-_quoted = re.compile(r"""["']([^"']+)["']""").findall
+quoted = re.compile(r"""["']([^"']+)["']""").findall
+"""The texts in quotes in a notation, some of which name files."""
 
 
 class FileCommand(click.Command):
@@ -201,7 +202,7 @@ def _reads(parameter: click.Parameter, value: object, path: Path) -> bool:
     words = [
         str(one) for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str | Path)
     ]
-    return any(_is_same(name, path) for word in words for name in (word, *_quoted(word)))
+    return any(_is_same(name, path) for word in words for name in (word, *quoted(word)))
 
 
 def _is_same(name: str, path: Path) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from rankhouse.app.cluster.identity import described
+from rankhouse.app.cluster.identity import computed_by, described
 from rankhouse.app.cluster.jobs import MergeOptions, MergeResult, Survey, write_report
 from rankhouse.app.cluster.parts import Found, Part
 from rankhouse.app.cluster.slices import Slice
@@ -143,11 +143,7 @@ class EncodeWorker:
     @property
     def found(self) -> Found:
         """The ranker, and what it computes on."""
-        ranker = self._encoding.ranker
-        device, precision = ranker.compute.device.type, ranker.compute.precision
-        return {
-            "ranker's weights": ranker.fingerprint, "device in use": device, "precision in use": precision
-        }  # fmt: skip
+        return computed_by(self._encoding.ranker)
 
     def run(self, part: Slice, folder: Path, progress: Progress) -> None:
         """Encode the documents of a slice. Args: as in :class:`~rankhouse.app.cluster.jobs.Worker`."""

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from rankhouse.app.options import quoted
+
+if TYPE_CHECKING:
+    from rankhouse.models.ranker import NeuralRanker
 
 WHOLE: Final = 64 << 20
 """Bytes of a file up to which all of it is hashed; of a larger one, this many in evenly spaced blocks."""
 _BLOCKS: Final = 64
-_quoted = re.compile(r"""["']([^"']+)["']""").findall
 
 
 def described(text: str) -> str:
     """Return a notation with hashes in place of the files and folders it names: contents count, not paths."""
-    for word in dict.fromkeys((text, *_quoted(text))):
+    for word in dict.fromkeys((text, *quoted(text))):
         if (path := _existing(word)) is not None:
             text = text.replace(word, content_hash(path))
     return text
+
+
+def computed_by(ranker: NeuralRanker) -> dict[str, str]:
+    """Return what scores depend on that is known once a ranker is open: its weights, and what computes."""
+    compute = ranker.compute
+    return {
+        "ranker's weights": ranker.fingerprint,
+        "device in use": compute.device.type,
+        "precision in use": compute.precision,
+    }
 
 
 def digest(text: str) -> str:

@@ -17,14 +17,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rankhouse.app.cluster import staging
+from rankhouse.app.cluster.parts import PART
 from rankhouse.app.cluster.remote import MARK, Listing, Remote
 from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
 from rankhouse.core.progress import Progress
 from rankhouse.core.scratch import SCRATCH
 
-_LAST: Final = ("manifest.json", "part.json")
+_LAST: Final = ("manifest.json", PART)
 """Files that name others: uploaded after them, those of the whole folder after those of its parts."""
-_PART: Final = "part.json"
 _SMALL: Final = 1 << 20
 _RECORD: Final = ".uploaded.json"
 
@@ -76,7 +76,7 @@ class Output:
         if self.is_folder and "" in files:
             raise WrongUse(f"{self.remote.url}: is a file, a folder is to be written; name another place")
         is_single = not files or "" in files
-        if self.is_folder is False and not is_single and _PART not in files:
+        if self.is_folder is False and not is_single and PART not in files:
             raise WrongUse(f"{self.remote.url}: is a folder, a file is to be written; name a file in it")
         if is_single and not self.is_folder:
             if self.work.is_file():

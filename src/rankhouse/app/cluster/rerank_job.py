@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 
-from rankhouse.app.cluster.identity import described
+from rankhouse.app.cluster.identity import computed_by, described
 from rankhouse.app.cluster.jobs import MergeOptions, MergeResult, Survey, read_reports, total_of, write_report
 from rankhouse.app.cluster.parts import Found, Part
 from rankhouse.app.cluster.slices import Slice
@@ -117,13 +117,7 @@ class RerankWorker:
     @property
     def found(self) -> Found:
         """The ranker, what it computes on, and what was kept for it."""
-        compute = self.ranker.compute
-        return {
-            "ranker's weights": self.ranker.fingerprint,
-            "device in use": compute.device.type,
-            "precision in use": compute.precision,
-            "kept by encode": self._store,
-        }
+        return computed_by(self.ranker) | {"kept by encode": self._store}
 
     def run(self, part: Slice, folder: Path, progress: Progress) -> None:
         """Rerank the queries of a slice. Args: as in :class:`~rankhouse.app.cluster.jobs.Worker`."""
