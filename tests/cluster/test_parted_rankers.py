@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("starlette")
 
-from rankhouse.app.cluster.parted_held import Refused
+from rankhouse.app.cluster.parted_protocol import Refusal
 from rankhouse.app.cluster.parted_rankers import HeldRanker, RankerSetup, ReplicaWorker
 from rankhouse.app.cluster.parted_replicas import ReplicaFailed
 from rankhouse.app.rankers import ComputeOptions
@@ -129,7 +129,7 @@ def test_another_ranker_in_its_place_is_refused(both):
     "error", [BadModel("bad"), MissingInput("not there"), MissingExtra("this", "neural"), Overloaded(2)]
 )
 def test_a_refusal_travels_with_its_words(error):
-    travelled = pickle.loads(pickle.dumps(Refused.of(error))).error()
+    travelled = pickle.loads(pickle.dumps(Refusal.of(error))).error()
     assert str(travelled) == str(error)
     assert isinstance(travelled, type(error)) or isinstance(error, Overloaded)
 

@@ -46,13 +46,13 @@ def actor_class(ray: Any, gpus: int = 0) -> Any:  # noqa: ANN401 - Ray's own typ
             return self.held.mark(), ""
 
         def answer(self, request: Any) -> Any:  # noqa: ANN401
-            from rankhouse.app.cluster.parted_held import Refused
+            from rankhouse.app.cluster.parted_protocol import Refusal
             from rankhouse.core.errors import RankhouseError
 
             try:
                 return self.held.answer(request)
             except RankhouseError as error:
-                return Refused.of(error)
+                return Refusal.of(error)
 
     decorate = ray.remote(
         num_cpus=0, num_gpus=gpus, max_restarts=0, max_task_retries=0, max_concurrency=AT_ONCE

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rankhouse import __version__
-from rankhouse.app.cluster.parted_held import Refused, Setup
+from rankhouse.app.cluster.parted_protocol import Refusal, Setup
 from rankhouse.core.errors import RankhouseError
 
 PATIENCE: Final = 60.0
@@ -156,7 +156,7 @@ class Replicas:
                     raise
                 self.lost(sent)
             else:
-                if isinstance(answer, Refused):
+                if isinstance(answer, Refusal):
                     raise answer.error()
                 return answer
             finally:

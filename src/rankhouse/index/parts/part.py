@@ -156,7 +156,8 @@ def part_folders(paths: Iterable[Path]) -> list[Path]:
 
 
 def _indexes_in(path: Path) -> list[Path]:
-    if here := [folder for folder in (path, path / "index") if (folder / FILE).is_file()]:
-        return here[:1]
+    for folder in (path, path / "index"):
+        if (folder / FILE).is_file():
+            return [folder]
     children = sorted(path.iterdir()) if path.is_dir() else []
     return [child / "index" for child in children if (child / "index" / FILE).is_file()]

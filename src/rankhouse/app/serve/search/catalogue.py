@@ -62,12 +62,10 @@ class ServedIndex:
 
 def _state_of(path: Path) -> tuple[object, ...]:
     """Return what changes whenever an index, its vectors or its stored passages do."""
-    files = [
-        file
-        for folder in part_folders([path])
-        for pattern in (manifest.FILE, "vectors/*/manifest.json", "kept/*/manifest.json")
-        for file in folder.glob(pattern)
-    ]
+    files = list[Path]()
+    for folder in part_folders([path]):
+        files += [folder / manifest.FILE, *folder.glob("vectors/*/manifest.json")]
+        files += folder.glob("kept/*/manifest.json")
     states: list[object] = []
     for file in files:
         try:

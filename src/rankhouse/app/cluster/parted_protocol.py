@@ -8,7 +8,7 @@ from rankhouse.core import errors
 from rankhouse.core.errors import RankhouseError
 
 
-class Refused(NamedTuple):
+class Refusal(NamedTuple):
     """Why an actor does not do what is asked.
 
     Attributes:
@@ -20,7 +20,7 @@ class Refused(NamedTuple):
     text: str
 
     @classmethod
-    def of(cls, error: RankhouseError) -> Refused:
+    def of(cls, error: RankhouseError) -> Refusal:
         """Return an error as it travels: not every one can be made again from its pickle."""
         return cls(type(error).__name__, str(error))
 
@@ -32,7 +32,7 @@ class Refused(NamedTuple):
         return made
 
 
-class Held(Protocol):
+class Responder(Protocol):
     """What an actor holds."""
 
     def mark(self) -> str:
@@ -47,6 +47,6 @@ class Held(Protocol):
 class Setup(Protocol):
     """How a replica opens what it holds; pickled on its way there."""
 
-    def open(self) -> Held:
+    def open(self) -> Responder:
         """Open it."""
         ...
