@@ -21,11 +21,12 @@ import numpy as np
 from rankhouse.app.cluster.parted_replicas import ReplicaFailed, Replicas
 from rankhouse.app.rankers import ComputeOptions
 from rankhouse.app.serve.contracts.errors import DeadlinePassed, Overloaded, Unready
+from rankhouse.app.serve.engine.contract import Observer
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
 from rankhouse.app.serve.engine.jobs import Numbers, Outcome, Times, Work, cut
 from rankhouse.app.serve.engine.rankers import open_served
 from rankhouse.app.serve.engine.served import ServedRanker
-from rankhouse.app.serve.engine.worker import QUEUE_TOKENS, ModelWorker, Observer
+from rankhouse.app.serve.engine.worker import QUEUE_TOKENS, ModelWorker
 from rankhouse.core.errors import BadModel
 
 T = TypeVar("T")

@@ -42,7 +42,7 @@ class _Replica:
     """One actor; none while it is opened anew."""
 
     actor: Any = None
-    load: float = 0.0
+    load: int = 0
     fault: str = ""
 
 
@@ -54,13 +54,11 @@ class Sent:
         replica: Who has it.
         actor: The replica's actor at that time.
         ref: Ray's promise of the answer.
-        size: How much work it is.
     """
 
     replica: _Replica
     actor: Any
     ref: Any
-    size: float
 
 
 class Replicas:
@@ -84,42 +82,27 @@ class Replicas:
         for replica in self._replicas:
             self._replace(replica)
 
-    @property
-    def mark(self) -> str:
-        """What all replicas hold, as the first of them named it; "" before one was opened."""
-        return self._mark
-
-    @property
-    def alive(self) -> int:
-        """How many are ready."""
-        return sum(replica.actor is not None for replica in self._replicas)
-
-    def send(self, request: Any, size: float = 1.0) -> Sent | None:  # noqa: ANN401 - each kind has its own
-        """Send a request to the replica with the least to do; None where none is ready.
-
-        Args:
-            request: What is asked.
-            size: How much work it is.
-        """
+    def send(self, request: Any) -> Sent | None:  # noqa: ANN401 - each kind has its own
+        """Send a request to the replica with the least to do; None where none is ready."""
         with self._changed:
             ready = [replica for replica in self._replicas if replica.actor is not None]
             if not ready:
                 return None
             replica = min(ready, key=lambda one: one.load)
-            replica.load += size
+            replica.load += 1
             actor = replica.actor
-        sent = Sent(replica, actor, None, size)
+        sent = Sent(replica, actor, None)
         try:
             sent.ref = actor.answer.remote(request)
         except self._ray.exceptions.RayError:
-            self.lost(sent)
+            self._lost(sent)
             return None
         return sent
 
     def settle(self, sent: Sent) -> None:
         """Note that nobody waits for a request any more."""
         with self._changed:
-            sent.replica.load = max(0.0, sent.replica.load - sent.size)
+            sent.replica.load = max(0, sent.replica.load - 1)
             self._changed.notify_all()
 
     def receive(self, request: Any, sent: Sent | None, patience: float = PATIENCE) -> Any:  # noqa: ANN401
@@ -145,16 +128,16 @@ class Replicas:
 
     def _received(self, request: Any, sent: Sent | None, patience: float) -> Any:  # noqa: ANN401
         for _ in range(_TRIES):
-            sent = sent or self.wait_and_send(request, patience)
+            sent = sent or self._wait_and_send(request, patience)
             try:
                 answer = self._ray.get(sent.ref, timeout=PATIENCE)
             except self._ray.exceptions.GetTimeoutError:
-                self.lost(sent)
+                self._lost(sent)
                 raise ReplicaFailed(f"no answer in {PATIENCE:.0f} s") from None
             except Exception as error:
-                if not self.is_death(error):
+                if not self._is_death(error):
                     raise
-                self.lost(sent)
+                self._lost(sent)
             else:
                 if isinstance(answer, Refusal):
                     raise answer.error()
@@ -164,19 +147,18 @@ class Replicas:
             sent = None
         raise ReplicaFailed(f"{_TRIES} replicas died over the same request")
 
-    def wait_and_send(self, request: Any, patience: float = PATIENCE, size: float = 1.0) -> Sent:  # noqa: ANN401
+    def _wait_and_send(self, request: Any, patience: float) -> Sent:  # noqa: ANN401
         """Send a request as soon as a replica is ready.
 
         Args:
             request: What is asked.
             patience: Seconds to wait.
-            size: How much work it is.
 
         Raises:
             ReplicaFailed: None can be opened, or none came in time.
         """
         until = time.monotonic() + patience
-        while (sent := self.send(request, size)) is None:
+        while (sent := self.send(request)) is None:
             with self._changed:
                 if self._closed:
                     raise ReplicaFailed("the program is ending")
@@ -189,19 +171,19 @@ class Replicas:
                 self._changed.wait(min(left, 1.0))
         return sent
 
-    def is_death(self, error: BaseException) -> bool:
+    def _is_death(self, error: BaseException) -> bool:
         """Return whether an error means that an actor, or what held its answer, is gone."""
         exceptions = self._ray.exceptions
         if isinstance(error, exceptions.RayTaskError):
             return False
         return isinstance(error, exceptions.RayError) and not isinstance(error, exceptions.RaySystemError)
 
-    def lost(self, sent: Sent) -> None:
+    def _lost(self, sent: Sent) -> None:
         """Replace the actor that did not answer a request, unless that is being done."""
         with self._changed:
             if sent.replica.actor is not sent.actor or self._closed:
                 return
-            sent.replica.actor, sent.replica.load, sent.replica.fault = None, 0.0, ""
+            sent.replica.actor, sent.replica.load, sent.replica.fault = None, 0, ""
         self._dismiss(sent.actor)
         self._replace(sent.replica)
 

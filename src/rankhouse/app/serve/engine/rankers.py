@@ -8,8 +8,9 @@ from typing import Final
 import torch
 
 from rankhouse.app.rankers import ComputeOptions, open_ranker, use_of
+from rankhouse.app.serve.engine.contract import Worker
 from rankhouse.app.serve.engine.served import ServedRanker
-from rankhouse.app.serve.engine.worker import ModelWorker, Worker
+from rankhouse.app.serve.engine.worker import ModelWorker
 from rankhouse.core import notation
 from rankhouse.models.biencoder import BiEncoder
 from rankhouse.models.contract import TokenModel

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from rankhouse.app.serve.contracts.errors import NotThisModel
+from rankhouse.app.serve.engine.contract import Worker
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
 from rankhouse.app.serve.engine.futures import then, waited
 from rankhouse.app.serve.engine.jobs import Numbers, Outcome, Work
-from rankhouse.app.serve.engine.worker import Worker
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import base_of, is_probable
 from rankhouse.models.biencoder import BiEncoder, compare
