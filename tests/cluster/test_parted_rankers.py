@@ -2,6 +2,7 @@
 
 import pickle
 import runpy
+import sys
 import threading
 from pathlib import Path
 
@@ -117,6 +118,25 @@ def test_without_any_replica_a_request_is_told_so(both):
             spread.read(pairs(2)).result(20)
     finally:
         loopback.failing = False
+
+
+def test_chunks_of_a_request_that_fail_together_end_no_sender(both, caplog):
+    _, spread, loopback = both
+    loopback.failing, interval, many = True, sys.getswitchinterval(), pairs(150)
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            loopback.gate.clear()
+            asked = spread.read(many)
+            threading.Event().wait(0.002)  # until senders stand at the gate
+            loopback.gate.set()
+            with pytest.raises(Unready):
+                asked.result(20)
+    finally:
+        loopback.failing = False
+        sys.setswitchinterval(interval)
+    assert not caplog.records  # a future that two threads end at once says so
+    assert len(spread.read(pairs(150)).result(60).scores) == 150
 
 
 def test_another_ranker_in_its_place_is_refused(both):

@@ -13,7 +13,8 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Ranker, StoredPair, StoredPassage, fingerprint_of
 from rankhouse.core.scores import scale_of
 from rankhouse.index.index import Index
-from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
+from rankhouse.index.parts.any_index import AnyIndex
+from rankhouse.index.parts.parted_index import PartedIndex
 from rankhouse.index.precomputed.read import Kind, PrecomputedPassages, find, open_all, precomputed_folder
 from rankhouse.index.precomputed.write import PassageRows
 

@@ -13,7 +13,7 @@ from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Ranking, Run
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.lexical.weighting import WEIGHTINGS
-from rankhouse.index.parts.parted_index import AnyIndex
+from rankhouse.index.parts.any_index import AnyIndex
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.text.snippets import snippet
 

@@ -33,7 +33,7 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.parts import parted_index
-from rankhouse.index.parts.parted_index import AnyIndex
+from rankhouse.index.parts.any_index import AnyIndex
 from rankhouse.text.split import SPLITTERS
 
 

@@ -23,6 +23,7 @@ from rankhouse.app.rankers import ComputeOptions
 from rankhouse.app.serve.contracts.errors import DeadlinePassed, Overloaded, Unready
 from rankhouse.app.serve.engine.contract import Observer
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.app.serve.engine.futures import fail
 from rankhouse.app.serve.engine.jobs import Numbers, Outcome, Times, Work, cut
 from rankhouse.app.serve.engine.rankers import open_served
 from rankhouse.app.serve.engine.served import ServedRanker
@@ -127,13 +128,8 @@ class _Job:
     def over(self) -> bool:
         """Whether nobody waits for it any more; says so to those who wait for a late one."""
         if not self.future.done() and self.deadline.passed:
-            self.fail(DeadlinePassed())
+            fail(self.future, DeadlinePassed())
         return self.future.done()
-
-    def fail(self, error: BaseException) -> None:
-        """Tell whoever waits that nothing comes."""
-        if not self.future.done() and self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
 
     def add(self, rows: Numbers, outcome: Outcome) -> Times | None:
         """Take what became of a chunk; after the last, hand out the whole and say where the time went."""
@@ -243,9 +239,9 @@ class ReplicaWorker:
         with self._changed:
             self._closed = True
             waiting, self._turns = list(self._turns), deque()
+            for job in waiting:
+                fail(job.future, Unready("the service is stopping; ask another one, or again later"))
             self._changed.notify_all()
-        for job in waiting:
-            job.fail(Unready("the service is stopping; ask another one, or again later"))
         self._replicas.close()
         self._local.close(patience)
         self._senders.shutdown(wait=False, cancel_futures=True)
@@ -257,10 +253,11 @@ class ReplicaWorker:
             started = time.perf_counter()
             try:
                 outcome = self._replicas.receive(chunk, None)
-            except ReplicaFailed as error:
-                job.fail(Unready(f'the model "{self.name}" does not answer on the cluster ({error})'))
             except Exception as error:  # noqa: BLE001 - whoever waits is told
-                job.fail(error)
+                if isinstance(error, ReplicaFailed):
+                    error = Unready(f'the model "{self.name}" does not answer on the cluster ({error})')
+                with self._changed:  # others of its chunks may fail at the same time
+                    fail(job.future, error)
             else:
                 self._rates.append(int(chunk.sizes.sum()) / max(time.perf_counter() - started, 1e-6))
                 with self._changed:

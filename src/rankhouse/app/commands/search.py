@@ -28,7 +28,8 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.results import Hit, SearchResult
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
-from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex, open_index
+from rankhouse.index.parts.any_index import AnyIndex, open_index
+from rankhouse.index.parts.parted_index import PartedIndex
 
 T = TypeVar("T")
 

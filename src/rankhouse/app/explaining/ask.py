@@ -9,7 +9,7 @@ from rankhouse.app.explaining.build import SystemOptions, build_system, first_st
 from rankhouse.app.explaining.systems import RunOnRecord, RunSystem, System
 from rankhouse.core.nouns import Query
 from rankhouse.explanation.rankings import Answer
-from rankhouse.index.parts.parted_index import AnyIndex
+from rankhouse.index.parts.any_index import AnyIndex
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.dense import explain_dense
 from rankhouse.index.dense.exact import search
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
-from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
+from rankhouse.index.parts.any_index import AnyIndex
+from rankhouse.index.parts.parted_index import PartedIndex
 
 
 class DenseSystem(IndexStage):

@@ -16,7 +16,7 @@ from rankhouse.explanation.answer import Counterfactual, Explanation, Part
 from rankhouse.explanation.fusion import explain_fused
 from rankhouse.explanation.lexical import LexicalExplainer
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.index.parts.parted_index import AnyIndex
+from rankhouse.index.parts.any_index import AnyIndex
 from rankhouse.ranking.fuse import Fusion
 
 CLOSE = 1e-3

@@ -11,14 +11,13 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, BadIndex, DuplicateId, WrongUse
-from rankhouse.index.index import Index
 from rankhouse.index.lexical.scorer import DocumentScore, Hits
 from rankhouse.index.lexical.source import Codes, Table
 from rankhouse.index.lexical.term_scores import Weighted
@@ -36,7 +35,6 @@ from rankhouse.index.parts.messages import (
     Request,
     ScoreDocument,
 )
-from rankhouse.index.parts.part import part_folders
 from rankhouse.index.parts.transport import LocalParts, PartFailed, Parts
 from rankhouse.text.analyze import ANALYZERS, Analyzer
 
@@ -341,21 +339,3 @@ def _check(names: Sequence[str], infos: Mapping[int, PartInfo]) -> None:
                 f"{names[number]}: was made with the analyzer {info.analyzer}, {names[first]} with "
                 f"{one.analyzer}; parts that are searched as one need the same"
             )
-
-
-AnyIndex: TypeAlias = Index | PartedIndex
-"""What can be searched: one index, or several as one."""
-
-
-def open_index(paths: Sequence[Path]) -> AnyIndex:
-    """Open an index, or several as one.
-
-    Args:
-        paths: Index folders, parts made with ``--shard``, or folders of such.
-
-    Raises:
-        MissingInput: There is no such folder.
-        BadIndex: One of them holds no sound index, or they do not go together.
-    """
-    folders = part_folders(paths)
-    return Index.open(folders[0]) if len(folders) == 1 else PartedIndex.open(folders)

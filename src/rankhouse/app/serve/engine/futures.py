@@ -29,6 +29,17 @@ def waited(future: Future[T], deadline: Deadline) -> T:
         raise DeadlinePassed from None
 
 
+def fail(future: Future[Any], error: BaseException) -> None:
+    """Tell whoever waits, if anybody still does, that no result comes; one thread at a time.
+
+    Args:
+        future: What is waited for.
+        error: Why.
+    """
+    if not future.done() and future.set_running_or_notify_cancel():
+        future.set_exception(error)
+
+
 def then(future: Future[Any], change: Callable[[Any], T]) -> Future[T]:
     """Return what gets the changed result; cancelling it cancels what it waits for.
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rankhouse.app.serve.contracts.errors import DeadlinePassed
 from rankhouse.app.serve.engine.deadline import Deadline
+from rankhouse.app.serve.engine.futures import fail
 from rankhouse.core.nouns import FloatArray
 from rankhouse.models.engine import Batch
 
@@ -138,7 +139,7 @@ class Job:
         if self.future.done():
             return True
         if self.deadline.passed:
-            self.fail(DeadlinePassed())
+            fail(self.future, DeadlinePassed())
             return True
         return False
 
@@ -188,11 +189,6 @@ class Job:
             self.future.set_result(outcome)
             return outcome
         return None
-
-    def fail(self, error: BaseException) -> None:
-        """Tell whoever waits that nothing comes."""
-        if not self.future.done() and self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
 
 
 def cut(sizes: Numbers) -> list[Numbers]:

@@ -22,6 +22,7 @@ import numpy as np
 from rankhouse.app.serve.contracts.errors import DeadlinePassed, Overloaded, Unready
 from rankhouse.app.serve.engine.contract import Observer
 from rankhouse.app.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.app.serve.engine.futures import fail
 from rankhouse.app.serve.engine.jobs import Job, Numbers, Outcome, Portion, Work, computed
 from rankhouse.models.engine import Batch
 
@@ -225,7 +226,7 @@ class ModelWorker:
             self._jobs.clear()
             self._turns.clear()
         for one in waiting:
-            _fail(one.future, self._closed or Unready("the service is stopping"))
+            fail(one.future, self._closed or Unready("the service is stopping"))
 
     def _next(self) -> _Call | list[tuple[Job, Portion]] | None:
         """Wait for the next batch or call; None when the worker is closed."""
@@ -294,7 +295,7 @@ class ModelWorker:
         """Hand out what is finished or failed."""
         with self._changed:
             if error is not None:
-                job.fail(error)
+                fail(job.future, error)
             outcome = job.finish()
             if job.future.done():
                 self._jobs.pop(job, None)
@@ -304,14 +305,9 @@ class ModelWorker:
 
 def _answer(call: _Call) -> None:
     if call.deadline.passed:
-        _fail(call.future, DeadlinePassed())
+        fail(call.future, DeadlinePassed())
     elif call.future.set_running_or_notify_cancel():
         try:
             call.future.set_result(call.run())
         except Exception as error:  # noqa: BLE001 - whoever waits is told
             call.future.set_exception(error)
-
-
-def _fail(future: Future[Any], error: BaseException) -> None:
-    if not future.done() and future.set_running_or_notify_cancel():
-        future.set_exception(error)

@@ -124,6 +124,7 @@ def search(service: Searching, request: SearchRequest, deadline: Deadline | None
         raise WrongUse("query is empty: say what is looked for")
     if not 1 <= request.k <= MOST_ASKED:
         raise WrongUse(f"k={request.k}: ask for 1 to {MOST_ASKED:,} documents")
+    started = time.monotonic()
     view = service.catalogue.view(request.index)
     until = deadline or Deadline.after(request.deadline_s)
     index, partial = view.index, view.partial if request.partial is None else request.partial
@@ -133,7 +134,8 @@ def search(service: Searching, request: SearchRequest, deadline: Deadline | None
     if not living.missing:
         return told
     lacking = f"the documents of {' and '.join(living.missing)} are missing: no answer from there"
-    return replace(told, degraded="; ".join(filter(None, [told.degraded, lacking])))
+    degraded = "; ".join(filter(None, [told.degraded, lacking]))
+    return replace(told, degraded=degraded, seconds=time.monotonic() - started)
 
 
 def _answered(service: Searching, view: IndexView, request: SearchRequest, until: Deadline) -> SearchAnswer:

@@ -22,7 +22,7 @@ from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Document, FloatArray, Pair, Query
 from rankhouse.core.scores import base_of, scale_of
 from rankhouse.index.lexical.weighting import lucene_idf
-from rankhouse.index.parts.parted_index import AnyIndex
+from rankhouse.index.parts.any_index import AnyIndex
 from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split
 
 if TYPE_CHECKING:
