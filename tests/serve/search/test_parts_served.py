@@ -1,5 +1,8 @@
 """An index in parts, served: it answers, explains and shows what the whole index does."""
 
+import time
+from types import SimpleNamespace
+
 import pytest
 
 from rankhouse.app.api.index import Index
@@ -8,8 +11,11 @@ from rankhouse.app.serve.contracts.errors import UnknownName
 from rankhouse.app.serve.search.answer import SearchRequest, search
 from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.app.serve.search.documents import passages_with_scores, read_document
+from rankhouse.app.serve.search.view import IndexView
 from rankhouse.app.serve.search.why import ExplainRequest, explain
 from rankhouse.core.errors import RankhouseWarning, WrongUse
+from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.parts.transport import LocalParts, PartFailed
 
 ASKED = "pilots steer ships"
 SYSTEMS = ["bm25", "bm25+rm3", "ql", "dense", "hybrid", "cross", "tk", "cross+bm25"]
@@ -61,6 +67,32 @@ def test_what_needs_one_index_says_so(parted):
         explain(parted, ExplainRequest(ASKED, doc_id, "dense"))
     with pytest.raises(UnknownName, match='no document "nowhere" in harbour, which has 62'):
         read_document(parted, "", "nowhere")
+
+
+class FadingParts(LocalParts):
+    """Parts of which one dies: whoever asks it learns so a moment later."""
+
+    is_dead = False
+
+    def ask(self, requests):
+        if self.is_dead and 1 in requests:
+            time.sleep(0.3)
+            raise PartFailed(1, self.names[1], "killed")
+        return super().ask(requests)
+
+
+def test_a_partial_answer_says_what_it_lacks_and_how_long_all_of_it_took(parts, rankers, service):
+    held = FadingParts.open([parts])
+    view = IndexView("harbour", PartedIndex.reach(held), partial=True)
+    cluster = SimpleNamespace(view=lambda name, path: view)
+    parted = type(service)(Catalogue({"harbour": parts}, rankers, cluster))
+    assert search(parted, SearchRequest(ASKED, "bm25")).degraded == ""
+    held.is_dead = True
+    answer = search(parted, SearchRequest(ASKED, "bm25"))
+    assert answer.degraded == f"the documents of {held.names[1]} are missing: no answer from there"
+    assert answer.seconds >= 0.3
+    with pytest.raises(PartFailed):
+        search(parted, SearchRequest(ASKED, "bm25", partial=False))
 
 
 def test_a_part_that_grows_is_taken_up(parted, parts):
