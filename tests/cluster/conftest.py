@@ -1,7 +1,6 @@
 """A small world for slices: documents, queries, a first stage, tiny rankers; the program in this process."""
 
 import hashlib
-import importlib.util
 import os
 import runpy
 from pathlib import Path
@@ -10,17 +9,6 @@ import pytest
 
 import rankhouse as rh
 
-_home = Path(__file__).parents[1]
-
-
-def _module(path):
-    spec = importlib.util.spec_from_file_location(path.parent.name + path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-run = _module(_home / "app" / "conftest.py").run
 WORDS = ["ships", "harbour", "water", "pilots", "tide", "lock", "canal", "grain"]
 WORDS += ["price", "night", "coast", "lamp", "rope", "song", "moon", "sea"]
 
