@@ -249,6 +249,18 @@ def test_a_collection_of_somebody_else(index, store_of, kind):
 
 
 @pytest.mark.parametrize("kind", ["qdrant", "lancedb", "milvus", "postgres"])
+def test_what_a_collection_holds_is_read_once_for_all_queries(store_of, kind):
+    encoder = WordEncoder("cosine")
+    store = store_of(kind, name="theirs", key="doc", title="head", text="body", vector="minilm")
+    if not store.exists():
+        foreign(kind, store, encoder)
+    read, reads = store.read, []
+    store.read = lambda: reads.append(kind) or read()
+    list(pull_documents(store, pull_dense(store, QUERIES, encoder, 2)))
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize("kind", ["qdrant", "lancedb", "milvus", "postgres"])
 def test_a_field_that_is_not_there_is_named(store_of, kind):
     encoder = WordEncoder("cosine")
     store = store_of(kind, name="theirs", key="doc", title="head", text="body", vector="oops")
