@@ -3,7 +3,8 @@
     python -m benchmarks.stores DATA --work FOLDER [--collections cacm cranfield] [--stores milvus postgres]
 
 DATA holds a folder a collection, with corpus.jsonl.gz, queries.jsonl and qrels.txt. Indexes and MiniLM's
-vectors are made in FOLDER once. Every number stands below the index's own; the largest difference comes last.
+vectors, computed in fp32, are made in FOLDER once. Every number stands below the index's own; the largest
+difference comes last.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def main() -> None:
     parser.add_argument("--stores", nargs="+", default=list(STORES), choices=STORES)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    encoder: Any = open_ranker(f"biencoder({str(minilm())!r})", ComputeOptions(threads=1))
+    encoder: Any = open_ranker(f"biencoder({str(minilm())!r})", ComputeOptions("fp32", threads=1))
     largest = 0.0
     with places(asked.work, asked.stores) as specs:
         for collection in asked.collections:
