@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankhouse.app.cluster import rerank_job
 from rankhouse.app.cluster.slices import Shard, Slice, shard
 from rankhouse.core.errors import WrongUse
 
@@ -44,6 +45,13 @@ def test_a_run_reranked_in_slices_is_the_run(done, rerank, n, name):
         done(*rerank, "--shard", f"{number}/{n}", "--out", f"parts/{number}")
     done("merge", *sorted(map(str, Path("parts").iterdir()), key=lambda p: p[::-1]), "--out", name)
     assert Path(name).read_bytes() == Path(f"whole-{name}").read_bytes()
+
+
+def test_the_run_is_read_once(done, rerank, monkeypatch):
+    read, original = [], rerank_job.read_run
+    monkeypatch.setattr(rerank_job, "read_run", lambda path: (read.append(path), original(path))[1])
+    done(*rerank, "--shard", "1/2", "--out", "parts/1")
+    assert read == ["first.run"]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+from rankhouse.app import labelling
 
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 RULES = {
@@ -56,6 +57,14 @@ def test_labels_of_slices_are_the_labels(done, label, rule, more):
         ours, theirs = without_times(merged), without_times(said)
         assert {name: ours[name] for name in theirs} == theirs
     assert not list(Path().glob(".*labelling"))
+
+
+def test_slices_and_merge_each_read_the_run_once(done, label, monkeypatch):
+    read, original = [], labelling.read_run
+    monkeypatch.setattr(labelling, "read_run", lambda path: (read.append(path), original(path))[1])
+    done(*label("judge"), "--shard", "1/1", "--out", "parts/1")
+    done("merge", "parts", "--out", "new.jsonl")
+    assert read == ["first.run", "first.run"]
 
 
 def test_test_queries_are_kept_apart_in_slices_too(run, done, label):

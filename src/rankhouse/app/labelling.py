@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,11 @@ class LabelOptions:
     test_queries: str | None = None
     test_qrels: str | None = None
     allow_test: bool = False
+
+    @cached_property
+    def first_stage(self) -> Run:
+        """The run, read once: it may have millions of rows."""
+        return read_run(self.run)
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ def prepared(options: LabelOptions, teachers: Callable[[str], Ranker]) -> Labell
         read_queries(options.test_queries) if options.test_queries else (),
         read_qrels(options.test_qrels) if options.test_qrels else {},
     )
-    asked, run = read_queries(options.queries, field=options.field), read_run(options.run)
+    asked, run = read_queries(options.queries, field=options.field), options.first_stage
     how = notation.make(options.negatives, NEGATIVES, "way to choose negatives")
     cut = _cut(options, run)
     truth = options.truth

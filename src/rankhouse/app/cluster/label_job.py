@@ -31,7 +31,6 @@ from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.core.progress import Progress
 from rankhouse.core.scores import scale_of
-from rankhouse.core.trec import read_run
 from rankhouse.index.index import Index
 from rankhouse.labels import report
 from rankhouse.labels.candidates import candidates
@@ -69,11 +68,11 @@ class LabelJob(LabelOptions):
         identity = {name: str(getattr(self, name)) for name in names}
         identity |= {name: described(identity[name]) for name in _NAMING if getattr(self, name) is not None}
         identity["index"] = Index.open(self.index).fingerprint
-        return Survey(len(read_run(self.run)), identity)
+        return Survey(len(self.first_stage), identity)
 
     def unit_name(self, unit: int) -> str:
         """Return a query's id. Args: as in :class:`~rankhouse.app.cluster.jobs.Job`."""
-        return list(read_run(self.run))[unit]
+        return list(self.first_stage)[unit]
 
     def open(self) -> LabelWorker:
         """Load the teachers, the run and the index."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -21,6 +22,7 @@ from rankhouse.core.duplicate_ids import by_id, require_texts
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import writing
 from rankhouse.core.progress import Progress
+from rankhouse.core.run import Run
 from rankhouse.core.trec import read_run, write_run
 from rankhouse.index.index import Index
 
@@ -58,6 +60,11 @@ class RerankJob:
     device: str = "auto"
     threads: int = 0
 
+    @cached_property
+    def first_stage(self) -> Run:
+        """The run, read once: it may have millions of rows."""
+        return read_run(self.run)
+
     def survey(self) -> Survey:
         """Count the queries of the run, and hash the inputs."""
         identity = {
@@ -68,11 +75,11 @@ class RerankJob:
         }
         settings = ("field", "depth", "split", "pool", "tail", "stored", "tag", "precision")
         identity |= {name: str(getattr(self, name)) for name in settings}
-        return Survey(len(read_run(self.run)), identity)
+        return Survey(len(self.first_stage), identity)
 
     def unit_name(self, unit: int) -> str:
         """Return a query's id. Args: as in :class:`~rankhouse.app.cluster.jobs.Job`."""
-        return list(read_run(self.run))[unit]
+        return list(self.first_stage)[unit]
 
     def open(self) -> RerankWorker:
         """Load the ranker, the run and the index."""
@@ -97,7 +104,7 @@ class RerankWorker:
 
     def __init__(self, job: RerankJob) -> None:
         self._job = job
-        self._run, self._index = read_run(job.run), Index.open(job.index)
+        self._run, self._index = job.first_stage, Index.open(job.index)
         self._queries = read_queries(job.queries, field=job.field)
         require_texts([q for q in self._run if len(self._run[q].scores)], by_id(self._queries))
         self.ranker: NeuralRanker = open_ranker(
