@@ -12,6 +12,7 @@ from typing import Any, TypeGuard, TypeVar
 import click
 from click.core import ParameterSource
 
+from rankhouse.app.cluster import TRANSFERS
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import check_file_target, is_stream
@@ -41,8 +42,6 @@ class _Finite(click.ParamType[float]):
 FINITE = _Finite()
 
 
-TRANSFERS = "rankhouse.transfers"
-"""Where a context keeps the remote files that options named; nothing is there if none was."""
 PLANNED = "planned"
 """The object of a context that only reads a command line: nothing is written yet, so nothing is looked at."""
 

@@ -15,10 +15,9 @@ from typing import Any
 import click
 
 from rankhouse.app import console
-from rankhouse.app.cluster import staging
+from rankhouse.app.cluster import TRANSFERS, staging
 from rankhouse.app.cluster.outputs import Output
 from rankhouse.app.cluster.remote import Listing, Remote
-from rankhouse.app.options import TRANSFERS
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import writing_failures
