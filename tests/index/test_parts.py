@@ -154,6 +154,16 @@ def test_statistics_come_first_and_then_the_best_k_never_all(both, queries):
     assert CountTerms not in {type(request) for request, _ in wires.sent}
 
 
+def test_few_queries_are_spread_over_all_threads(both, queries, monkeypatch):
+    _, folders = both
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    wires = Wires(folders)
+    few = [query._replace(id=f"{query.id}{i}") for i in range(4) for query in queries[:2]]
+    retrieve(PartedIndex.reach(wires), few, LexicalOptions(threads=4))
+    ranked = [request for request, _ in wires.sent if isinstance(request, RankDocuments)]
+    assert [len(request.queries) for request in ranked] == [2] * 4 * len(folders)
+
+
 def test_parts_answer_about_all_documents(both, documents):
     whole, folders = both
     index = PartedIndex.reach(Wires(folders))

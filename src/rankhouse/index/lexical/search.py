@@ -87,11 +87,11 @@ def retrieve(
         raise WrongUse(f"k={search.k}: ask for 1 document or more")
     engine = Retriever(index, search)
     queries = list(queries)
-    together = list(_groups(queries, engine.source.at_once))
     answers: list[Hits] = []
     processors = os.cpu_count() or 1
-    threads = min(search.threads or processors, processors, max(1, len(together)))
-    with _mapping(threads) as mapped:
+    threads = min(search.threads or processors, processors, max(1, len(queries)))
+    together = list(_groups(queries, engine.source.together(len(queries), threads)))
+    with _mapping(min(threads, max(1, len(together)))) as mapped:
         for hits in mapped(engine.search_all, together):
             answers += hits
             if progress is not None:

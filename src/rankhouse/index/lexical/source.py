@@ -17,6 +17,8 @@ from rankhouse.text.analyze import Analyzer
 Table = NDArray[np.object_]
 Codes = NDArray[np.int32]
 
+_AT_ONCE: Final = 8
+
 
 class SearchSource(Protocol):
     """Documents that are ranked together, wherever they lie."""
@@ -31,9 +33,8 @@ class SearchSource(Protocol):
         """Statistics of all of them."""
         ...
 
-    @property
-    def at_once(self) -> int:
-        """How many queries are best asked together."""
+    def together(self, queries: int, threads: int) -> int:
+        """Return how many of so many queries each of so many threads best asks together."""
         ...
 
     def counts(self, term: str) -> TermCounts:
@@ -80,12 +81,14 @@ class IndexSource:
         index: The index.
     """
 
-    at_once: Final = 1
-
     def __init__(self, index: Index) -> None:
         self._index = index
         self.analyzer, self.collection, self.counts = index.analyzer, index.collection, index.counts
         self._scorers: dict[str, Scorer] = {}
+
+    def together(self, queries: int, threads: int) -> int:
+        """Return a few: a small search costs little more than handing it over, of large ones none waits."""
+        return max(1, min(_AT_ONCE, queries // (4 * threads)))
 
     def look_up(self, terms: Iterable[str]) -> None:
         """Do nothing: counts are at hand."""

@@ -41,7 +41,7 @@ from rankhouse.text.analyze import ANALYZERS, Analyzer
 T = TypeVar("T")
 
 _TOGETHER: Final = 32
-"""Queries that are asked in one message."""
+"""Queries that are asked in one message at most."""
 _KNOWN_TERMS: Final = 500_000
 """Terms whose counts are remembered."""
 
@@ -64,8 +64,6 @@ class PartedIndex:
     Raises:
         BadIndex: No part, a part twice, or parts that were made with different analyzers.
     """
-
-    at_once: Final = _TOGETHER
 
     def __init__(self, parts: Parts, infos: Mapping[int, PartInfo]) -> None:
         self.parts, self._infos = parts, dict(infos)
@@ -193,6 +191,10 @@ class PartedIndex:
             for row, answer in zip(mine.tolist(), answers[numbers[place]], strict=True):
                 joined[row] = answer
         return joined
+
+    def together(self, queries: int, threads: int) -> int:
+        """Return a thread's share: as few messages as that takes."""
+        return max(1, min(_TOGETHER, -(-queries // threads)))
 
     def counts(self, term: str) -> TermCounts:
         """Count the documents that hold a term, and its occurrences, in all parts."""
