@@ -77,6 +77,15 @@ def test_it_says_what_to_type_next(ran):
     assert "report.html" in said
 
 
+def test_a_command_that_is_not_on_the_path_is_named_as_it_was_called(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.argv", [".venv/bin/rankhouse", "demo"])
+    show._what_next(tmp_path, has_page=False)
+    said = "".join(capsys.readouterr())
+    assert said.count("\n  .venv/bin/rankhouse ") == 5
+    assert "\n  rankhouse " not in said
+
+
 def test_it_ends_with_one_why_in_words_and_as_a_page(ran, outline_of):
     out, said, screen = ran
     words = " ".join(Text.from_ansi(screen).plain.split())

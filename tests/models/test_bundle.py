@@ -157,7 +157,7 @@ def test_a_published_checkpoint_without_its_family_gets_a_hint(checkpoint, fp32)
 
 
 def test_what_is_neither_folder_nor_family_is_refused(tmp_path, fp32):
-    with pytest.raises(MissingInput, match="no folder"):
+    with pytest.raises(MissingInput, match="no folder.*default;  rankhouse models"):
         open_ranker(str(tmp_path / "nothing"), fp32)
     with pytest.raises(BadModel, match=r"manifest.json"):
         open_ranker(str(tmp_path), fp32)

@@ -160,7 +160,7 @@ def test_a_collection_that_is_overwritten_by_another_kind(index, vectors, store_
 
 
 @pytest.mark.parametrize("kind", NEEDED)
-def test_what_is_not_there_is_named(index, store_of, kind):
+def test_what_is_not_there_is_named(index, vectors, store_of, kind):
     store = store_of(kind)
     with pytest.raises(MissingInput, match="there is no such collection; fill it with  rankhouse push"):
         pull_dense(store, QUERIES, WordEncoder())
@@ -177,6 +177,13 @@ def test_what_is_not_there_is_named(index, store_of, kind):
     else:
         with pytest.raises(WrongUse, match="holds no impacts"):
             push(index, store, PushOptions(impacts=BM25))
+        push(index, store, PushOptions(vectors="whole"))
+        with pytest.raises(
+            WrongUse, match="holds no impacts that rankhouse pushed; ask it with  --model text"
+        ):
+            pull_impacts(store, QUERIES)
+        with pytest.raises(WrongUse, match="holds vectors, and none are to be pushed"):
+            push(index, store, PushOptions())
 
 
 @pytest.mark.parametrize("kind", sorted(set(NEEDED) - set(TEXTS)))

@@ -108,7 +108,10 @@ def corpus_files(source: Path) -> list[Path]:
         return [source]
     paths = sorted(p for p in source.rglob("*") if p.is_file() and kind_of(p) in CORPUS_KINDS)
     if not paths:
-        raise MissingInput(f"{source}: the folder holds no corpus file ({', '.join(CORPUS_KINDS)})")
+        raise MissingInput(
+            f"{source}: the folder holds no corpus file ({', '.join(CORPUS_KINDS)}); files of text, Markdown "
+            f"and HTML are documents for  rankhouse up {source}"
+        )
     return paths
 
 

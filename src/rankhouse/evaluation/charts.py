@@ -86,11 +86,11 @@ def _figure(rows: tuple[QueryDifference, ...], title: str, measure: str, palette
     height = 2.9 + room  # inches, as are the margins
     figure = Figure(figsize=(9.0, height), facecolor="none")
     axes = figure.subplots()
-    figure.subplots_adjust(left=0.075, right=0.99, top=1 - 0.55 / height, bottom=(0.05 + room) / height)
+    figure.subplots_adjust(left=0.09, right=0.99, top=1 - 0.55 / height, bottom=(0.05 + room) / height)
     mean = float(gains.mean())
     wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
     counts = f"{wins} better, {len(gains) - wins - losses} equal, {losses} worse, mean {mean:+.4f} (dashed)"
-    write_heading(figure, palette, (title, counts.replace("-", "\N{MINUS SIGN}")), 0.075, 0.06)
+    write_heading(figure, palette, (title, counts.replace("-", "\N{MINUS SIGN}")), 0.09, 0.06)
     _bars(gains, palette, axes)
     axes.axhline(0, color=palette.muted, linewidth=0.8)
     axes.axhline(mean, color=palette.ink, linewidth=0.9, linestyle=DASHED)

@@ -50,7 +50,7 @@ class PseudoReport(NamedTuple):
         rows += [("thrown away", reason, f"{count:,}") for reason, count in self.counts.most_common()]
         total = len(self.kept) + self.counts.total()
         legend = f"{len(self.kept):,} of {total:,} questions kept; {self.silent:,} documents ask nothing"
-        return Table(("questions", "", ""), tuple(rows), legend=legend)
+        return Table(("questions", "kind or reason", "how many"), tuple(rows), legend=legend)
 
     def samples(self, seed: int = 0) -> dict[str, Table]:
         """Return some of each kind that were kept, and some of each reason: heading -> table."""

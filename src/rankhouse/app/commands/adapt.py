@@ -51,7 +51,10 @@ if TYPE_CHECKING:
     help="The pupil: tk, knrm, or a design, a checkpoint.",
 )
 @click.option(
-    "--teacher", type=SOURCE, required=True, help='Whose scores are learned: biencoder("DIR"), a folder ...'
+    "--teacher",
+    type=SOURCE,
+    required=True,
+    help='Whose scores are learned: default, biencoder("DIR"), a folder ...',
 )
 @click.option(
     "--queries", type=SOURCE, help="Questions of people, without judgements, to be learned from as well."
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
     "--test-queries", type=SOURCE, help="Judged questions to measure by; they are not learned from."
 )
 @click.option("--test-qrels", type=PATH, help="Their judgements.")
-@click.option("--minutes", type=FINITE, default=0.0, help="How long all of it may take.")
+@click.option("--minutes", type=FINITE, default=0.0, help="How long all of it may take.  [default: no limit]")
 @click.option("--steps", type=FROM_ZERO, default=0, help="Of the training.  [default: 3000, or by --minutes]")
 @click.option("--questions", type=COUNT, default=100_000, show_default=True, help="Most pseudo-queries.")
 @click.option("--kinds", default="", help="Kinds of pseudo-queries: title,heading,first,span,question ...")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shutil import which
 from typing import NamedTuple
 
 from rich.text import Text
@@ -179,7 +181,10 @@ def _answers(answers: SearchResult, question: Query, grades: Mapping[str, int]) 
 
 
 def _what_next(out: Path, *, has_page: bool) -> None:
-    """Say what to type next; every line works as it stands."""
+    """Say what to type next; every line works as it stands, also where the command is not on the path."""
+    called = sys.argv[0]
+    is_hidden = Path(called).name == "rankhouse" and not which("rankhouse")
+    program = shlex.quote(called) if is_hidden else "rankhouse"
     index, questions, judged, old, new, page, why = (
         shlex.quote(str(out / name))
         for name in (
@@ -196,14 +201,14 @@ def _what_next(out: Path, *, has_page: bool) -> None:
     if has_page:
         console.say(f"  open {page} in a browser: tables, charts, the questions helped and hurt most")
         console.say(f"  open {why} in a browser: the two documents side by side, their words and parts")
-    console.say(f'  rankhouse search --index {index} --query "open a link in the browser"')
+    console.say(f'  {program} search --index {index} --query "open a link in the browser"')
     console.say(
-        f'  rankhouse search --index {index} --queries {questions} --model "jm(lambda=0.1)" --out {new}'
+        f'  {program} search --index {index} --queries {questions} --model "jm(lambda=0.1)" --out {new}'
     )
-    console.say(f"  rankhouse evaluate --qrels {judged} --baseline {old} {new}")
+    console.say(f"  {program} evaluate --qrels {judged} --baseline {old} {new}")
     if out == Path("demo"):
         console.say(
-            "  rankhouse serve            (this collection in the browser: search, compare, why, judge)"
+            f"  {program} serve            (this collection in the browser: search, compare, why, judge)"
         )
-    console.say("  rankhouse up FOLDER        (your own files, searched in the browser)")
-    console.say("  rankhouse index YOUR.jsonl --out your.index        (your own documents: id, title, text)")
+    console.say(f"  {program} up FOLDER        (your own files, searched in the browser)")
+    console.say(f"  {program} index YOUR.jsonl --out your.index        (your own documents: id, title, text)")

@@ -178,9 +178,11 @@ def _there(store: Store) -> Contents | None:
 def _own(store: Store) -> Contents:
     contents = _there(store)
     if contents is None or not contents.impacts:
-        raise store.cannot(
-            "holds no impacts that rankhouse pushed", 'push them with  --impacts "bm25(k1=0.9, b=0.4)"'
+        takes_them = "impacts" in store.holds
+        instead = (
+            'push them with  --impacts "bm25(k1=0.9, b=0.4)"' if takes_them else "ask it with  --model text"
         )
+        raise store.cannot("holds no impacts that rankhouse pushed", instead)
     return contents
 
 

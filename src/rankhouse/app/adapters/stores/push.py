@@ -199,10 +199,11 @@ def _difference(there: Contents | None, wanted: Contents) -> str:
     """Say how the collection that is there differs from the one to be pushed."""
     if there is None:
         return "the collection was not pushed by rankhouse, and is never replaced unasked"
+    other_vectors = "no vectors" if wanted.encoder else "vectors, and none are to be pushed"
     words = {
         "source": "another index, or another state of it",
         "impacts": f"{there.impacts or 'no'} impacts instead of {wanted.impacts or 'none'}",
-        "encoder": "vectors of another encoder",
+        "encoder": "vectors of another encoder" if there.encoder and wanted.encoder else other_vectors,
         "dimension": f"vectors of {there.dimension} numbers instead of {wanted.dimension}",
         "vectors": "other vectors",
         "texts": "texts" if there.texts else "no texts",
