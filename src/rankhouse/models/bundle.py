@@ -135,8 +135,8 @@ def read_manifest(folder: Path | str) -> Manifest:
     recover(folder)
     if not folder.is_dir():
         raise MissingInput(
-            f'"{folder}" is no folder; give the folder of a ranker, a notation such as crossencoder("DIR"), or '
-            "default;  rankhouse models  lists checkpoints"
+            f'"{folder}" is no folder; give the folder of a ranker, a notation such as crossencoder("DIR"), '
+            "or default;  rankhouse models  lists checkpoints"
         )
     if (folder / "segments").is_dir():
         raise BadModel(f'"{folder}" is an index, not a ranker; give the folder that train made')
