@@ -78,6 +78,27 @@ def test_questions_open_as_questions_do_and_keywords_keep_their_order():
         assert places == sorted(places)
 
 
+def test_sentences_that_are_questions_are_asked():
+    faq = Document("faq", "Opening hours. When does the lock open? It opens at six! Why so late? Ask him.")
+    assert texts(asked(("asked",), [faq])) == ["When does the lock open", "Why so late"]
+
+
+def test_questions_are_about_what_a_text_repeats_in_phrases_of_one_clause():
+    text = "Of the ships, zeppelins fly; the zeppelins (airships) land near the dock."
+    about = Document("about", text)
+    words = Words([*DOCUMENTS, about])
+    phrases = [
+        query.text.removeprefix("about ")
+        for seed in range(40)
+        for query in ask([about], words, PseudoOptions(("question",), seed=seed, openings=("about",))).queries
+    ]
+    assert np.mean(["zeppelins" in phrase for phrase in phrases]) > 0.5
+    for phrase in phrases:
+        assert phrase.split()[-1] in {"zeppelins", "fly", "airships", "land", "near", "dock"}, phrase
+        assert "fly the" not in phrase  # of two clauses
+        assert phrase.split()[0] not in {"the", "of"}
+
+
 def test_spans_prefer_words_that_few_documents_have():
     rare = Document("rare", "ships ships ships ships ships zeppelin airship dock", "")
     words = Words([*DOCUMENTS, rare])

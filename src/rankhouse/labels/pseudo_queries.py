@@ -1,9 +1,10 @@
 """Pseudo-queries: questions that documents ask themselves, where nobody has asked any.
 
-Kinds: the title; headings; the first sentence; spans of words that few documents have (after the sampling of
-query terms in "Weak supervision", Dehghani et al. 2017); keywords picked out of a document; cropped sentences
-(the inverse cloze task, Lee et al. 2019); and spans behind the opening of a question, so that a pupil meets
-words like "what is the" and learns how little they say. A document's draws depend on the seed and its id.
+Kinds: the title; headings; the first sentence; sentences that are questions; spans of words that few documents
+have (after the sampling of query terms in "Weak supervision", Dehghani et al. 2017); keywords picked out of a
+document; cropped sentences (the inverse cloze task, Lee et al. 2019); and phrases behind the opening of a
+question, so that a pupil meets words like "what is the" and learns how little they say. A document's draws
+depend on the seed and its id.
 """
 
 from __future__ import annotations
@@ -44,12 +45,17 @@ OPENINGS: Final = (
 )
 """How English questions begin; give others for another language."""
 
+_CLAUSE_ENDS = re.compile(r"[^\w\s'’-](?=\s|$)|[()\[\]{}\"“”„«»|/\n]|(?<=\s)[^\w\s]")
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
 _WORDS = re.compile(r"\w+(?:[-'’.,]\w+)*")
 _HEADING = re.compile(r"^(?:#+\s+|\d+(?:\.\d+)*\.?\s+)?(?P<text>\S.{2,80}?)\s*#*$")
 _ALIKE = 0.8
 """Share of words that two questions of one document may have in common."""
 _TRIES = 8
+_TWO, _LINKED = 0.6, 0.7
+"""How often a question has two phrases, and how often these are joined by a common word."""
+_TELLING = 0.1
+"""A word of more of the documents does not say what a text is about, unless it stands in no other one."""
 
 
 class PseudoQuery(NamedTuple):
@@ -77,6 +83,12 @@ class Words:
         """Return how much a word tells documents apart: its inverse document frequency."""
         return math.log((1 + self.documents) / (0.5 + self._counts[word.lower()]))
 
+    def tells(self, word: str) -> bool:
+        """Return whether a word says what a text is about."""
+        if len(word) < 3 or not any(map(str.isalpha, word)):
+            return False
+        return self._counts[word.lower()] <= max(1, _TELLING * self.documents)
+
 
 @dataclass(frozen=True)
 class PseudoOptions:
@@ -89,7 +101,7 @@ class PseudoOptions:
         openings: What questions of the kind "question" begin with.
     """
 
-    kinds: tuple[str, ...] = ("title", "heading", "first", "span", "question", "keywords", "crop")
+    kinds: tuple[str, ...] = ("title", "heading", "first", "asked", "span", "question", "keywords", "crop")
     words: tuple[int, int] = (2, 16)
     seed: int = 0
     openings: tuple[str, ...] = OPENINGS
@@ -118,6 +130,41 @@ class _Source:
         """The words of each sentence."""
         parts = (_WORDS.findall(part) for part in _SENTENCE_ENDS.split(self.document.text))
         return [words for words in parts if words]
+
+    @cached_property
+    def clauses(self) -> list[list[str]]:
+        """The words between marks of punctuation, of clauses that have a telling word."""
+        parts = (_WORDS.findall(part) for part in _CLAUSE_ENDS.split(self.document.text))
+        return [words for words in parts if any(map(self.words.tells, words))]
+
+    @cached_property
+    def common(self) -> list[str]:
+        """The words of the text that most documents have, as often as they stand there."""
+        words = (word for sentence in self.sentences for word in sentence)
+        return [word for word in words if self.words.weight(word) < math.log(4)]
+
+    def phrase(self) -> list[str]:
+        """Return, of several drawn phrases, the one of the words that say most; chance makes it vary.
+
+        A phrase is 1 to 4 words of a clause that begin and end with telling ones.
+        """
+        drawn = [self._phrase() for _ in range(_TRIES)]
+        weights = [sum(self.topics[w.lower()] for w in phrase) / len(phrase) ** 0.5 for phrase in drawn]
+        return drawn[int(np.argmax(weights + self.rng.gumbel(size=_TRIES)))]
+
+    @cached_property
+    def topics(self) -> dict[str, float]:
+        """How much a word says what the text is about: its weight, more if it is repeated."""
+        counts = Counter(word.lower() for sentence in self.sentences for word in sentence)
+        return {w: self.words.weight(w) * math.log2(1 + n) * self.words.tells(w) for w, n in counts.items()}
+
+    def _phrase(self) -> list[str]:
+        clause = self.clauses[int(self.rng.integers(len(self.clauses)))]
+        at = [place for place, word in enumerate(clause) if self.words.tells(word)]
+        start = at[int(self.rng.integers(len(at)))]
+        size = int(self.rng.integers(1, 5))
+        end = max(place for place in at if start <= place < start + size)
+        return clause[start : end + 1]
 
     def crop(self, fewest: int, most: int) -> list[str]:
         """Cut some words out of a sentence that is drawn by its length."""
@@ -163,11 +210,24 @@ def _spans(source: _Source) -> Iterator[list[str]]:
     yield source.distinctive(2, 6)
 
 
+def _asked(source: _Source) -> Iterator[list[str]]:
+    """Find sentences that are questions."""
+    for part in _SENTENCE_ENDS.split(source.document.text):
+        if part.rstrip().endswith("?"):
+            yield _WORDS.findall(part)
+
+
 def _questions(source: _Source) -> Iterator[list[str]]:
-    for _ in range(2):
-        if span := source.distinctive(2, 5):
-            openings = source.options.openings
-            yield [*openings[int(source.rng.integers(len(openings)))].split(), *span]
+    """Put one or two phrases behind an opening; a common word of the text may join them."""
+    if not source.clauses:
+        return
+    rng, openings = source.rng, source.options.openings
+    for _ in range(3):
+        opening, phrase = openings[int(rng.integers(len(openings)))].split(), source.phrase()
+        if rng.random() < _TWO and not set(more := source.phrase()) & set(phrase):
+            link = source.common if rng.random() < _LINKED else []
+            phrase = [*phrase, *(link and [link[int(rng.integers(len(link)))]]), *more]
+        yield [*opening, *phrase]
 
 
 def _keywords(source: _Source) -> Iterator[list[str]]:
@@ -187,6 +247,7 @@ KINDS: Final[dict[str, Callable[[_Source], Iterator[list[str]]]]] = {
     "title": _title,
     "heading": _headings,
     "first": _first_sentence,
+    "asked": _asked,
     "span": _spans,
     "question": _questions,
     "keywords": _keywords,
