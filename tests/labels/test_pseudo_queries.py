@@ -95,7 +95,6 @@ def test_questions_are_about_what_a_text_repeats_in_phrases_of_one_clause():
     assert np.mean(["zeppelins" in phrase for phrase in phrases]) > 0.5
     for phrase in phrases:
         assert phrase.split()[-1] in {"zeppelins", "fly", "airships", "land", "near", "dock"}, phrase
-        assert "fly the" not in phrase  # of two clauses
         assert phrase.split()[0] not in {"the", "of"}
 
 
