@@ -258,11 +258,11 @@ def main() -> None:
     """Read the arguments and measure."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    parser.add_argument("parts", nargs="*", default=list(PARTS), choices=list(PARTS))
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all if none is named")
     parser.add_argument("--scratch", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
-        for name in options.parts:
+        for name in options.parts or PARTS:
             PARTS[name](Path(folder))
 
 
