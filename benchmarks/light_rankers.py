@@ -4,6 +4,9 @@
     python benchmarks/light_rankers.py train ../shared/data WORK [--data ...] [--models tk knrm conv_knrm]
         [--seeds 1 2 3] [--minutes 9] [--set NAME=VALUE] [--name NAME]
     python benchmarks/light_rankers.py table ../shared/data WORK [--name NAME]
+    python benchmarks/light_rankers.py train ../shared/data WORK --teacher MINILM --set loss=listwise-kl
+        --set judged=0.5 --name with-teacher [--models tk] ...
+    python benchmarks/light_rankers.py against ../shared/data WORK --name with-teacher --other final
 
 ``prepare`` writes queries, judgements, BM25 runs and an index for each collection. NFCorpus: 50 BM25
 documents a query; every 26th training query is held out for validation, its dev queries are the test (the
@@ -13,7 +16,9 @@ questions that have both right and wrong candidates.
 ``train`` computes pieces, one for each (collection, model, seed), and writes WORK/NAME/DATA-MODEL-SEED.json;
 pieces that are there are not computed again, none is begun after ``--minutes``, and a training that was
 killed goes on from its last checkpoint. Epoch and weight of interpolation are chosen on validation; the
-test's judgements are read when the test run is final.
+test's judgements are read when the test run is final. With ``--teacher`` (a folder of all-MiniLM) a loss on
+its scores of all candidates is learned besides. ``against`` compares two names, collection by collection
+and pooled: a permutation test of the differences of queries, each the mean over seeds.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ import ast
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -31,8 +37,9 @@ import msgspec
 import numpy as np
 import torch
 
+from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.corpora import read_documents, read_queries
-from rankhouse.core.nouns import Document, Query
+from rankhouse.core.nouns import Document, Query, Ranker
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
@@ -194,6 +201,7 @@ def train_piece(
     folder: Path,
     design: dict[str, object],
     changes: dict[str, object],
+    teacher: Ranker | None = None,
 ) -> Piece:
     """Train, choose on validation, and measure on the test once."""
     documents = data.documents
@@ -213,7 +221,8 @@ def train_piece(
     settings = defaults(family).but(**wanted)
     run = data.run("train")
     relevant = _retrieved(data.qrels("train"), run) if data.name in HELD_OUT else data.qrels("train")
-    examples = from_judgements(data.queries("train"), relevant, documents, run)
+    examples = from_judgements(data.queries("train"), relevant, documents, run, unjudged=teacher is not None)
+    examples = replace(examples, teacher=teacher)
     plan = Plan(depth=DEPTH[data.name])
     validation = Validation(data.run("valid"), data.queries("valid"), data.qrels("valid"), documents, plan)
     outcome = fit(model, examples, settings, folder, validation)
@@ -258,6 +267,7 @@ def train(options: argparse.Namespace, given: Path, work: Path) -> None:
     out = work / options.name
     out.mkdir(parents=True, exist_ok=True)
     changes = dict(_change(text) for text in options.set)
+    teacher = open_ranker(f"biencoder({options.teacher!r})", ComputeOptions()) if options.teacher else None
     design = {"vectors": str(given / VECTORS), **READING, **dict(_change(text) for text in options.design)}
     for name, seed, family in product(options.data, options.seeds, options.models):
         data = Collection(given, work, name)
@@ -271,7 +281,7 @@ def train(options: argparse.Namespace, given: Path, work: Path) -> None:
         folder = path.with_suffix("")
         if (folder / "outcome.json").exists():  # killed between the end of training and the result
             shutil.rmtree(folder)
-        piece = train_piece(data, family, seed, folder, design, changes)
+        piece = train_piece(data, family, seed, folder, design, changes, teacher)
         path.write_bytes(msgspec.json.encode(piece))
         shutil.rmtree(folder)
         alone, joined = (np.mean(values["AP"]) for values in (piece.alone, piece.joined))
@@ -321,6 +331,43 @@ def table(options: argparse.Namespace, given: Path, work: Path) -> None:
         _print(name, systems, spread)
 
 
+def against(options: argparse.Namespace, given: Path, work: Path) -> None:
+    """Print differences between two names' trainings, by collection and pooled."""
+    for family in options.models:
+        pooled: list[Scores] = []
+        for name in options.data:
+            both = []
+            for kind in (options.other, options.name):
+                files = [work / kind / f"{name}-{family}-{seed}.json" for seed in options.seeds]
+                pieces = [msgspec.json.decode(path.read_bytes(), type=Piece) for path in files]
+                for how in ("alone", "joined"):
+                    values = np.array([[getattr(p, how)[m] for m in MEASURES] for p in pieces]).mean(0)
+                    ids = tuple(f"{name}:{query_id}" for query_id in pieces[0].query_ids)
+                    both.append(Scores(MEASURES, ids, values))
+            data = Collection(given, work, name)
+            bm25 = evaluate(data.run("test"), data.qrels("test"), MEASURES)
+            pooled = [*map(_both, pooled, both)] if pooled else both
+            _differences(f"{family} on {name}, BM25 nDCG@10 {bm25.mean('nDCG@10'):.4f}", both, options)
+        _differences(f"{family}, all queries", pooled, options)
+
+
+def _both(one: Scores, other: Scores) -> Scores:
+    return Scores(MEASURES, one.query_ids + other.query_ids, np.concatenate([one.values, other.values], 1))
+
+
+def _differences(title: str, both: Sequence[Scores], options: argparse.Namespace) -> None:
+    for how, old, new in (("alone", both[0], both[2]), ("joined", both[1], both[3])):
+        pair = compare_scores({options.other: old, options.name: new}, options.other, "randomization")
+        cell = pair.cell(options.name, "nDCG@10")
+        test = cell.paired_test
+        assert test is not None
+        print(
+            f"{title}, {how} ({len(old.query_ids)} queries, {len(options.seeds)} seeds): nDCG@10 "
+            f"{pair.cell(options.other, 'nDCG@10').mean:.4f} -> {cell.mean:.4f}, {test.difference:+.4f} "
+            f"({test.low:+.4f} to {test.high:+.4f}), p {test.p:.4f}"
+        )
+
+
 def _print(name: str, systems: dict[str, Scores], spread: dict[str, str]) -> None:
     comparison = compare_scores(systems, "BM25", "randomization", "holm")
     print(f"\n{name}: {len(comparison.query_ids)} test queries. {comparison.method}")
@@ -349,7 +396,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["prepare", "train", "table"])
+    parser.add_argument("what", choices=["prepare", "train", "table", "against"])
     parser.add_argument("given", type=Path, help="the folder of all collections")
     parser.add_argument("work", type=Path, help="a folder for what is made")
     parser.add_argument("--data", nargs="+", default=list(DATA), choices=list(SPLITS))
@@ -358,7 +405,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting")
     parser.add_argument("--design", action="append", default=[], metavar="NAME=VALUE", help="of the model")
+    parser.add_argument("--teacher", help="a folder of all-MiniLM, whose scores are learned as well")
     parser.add_argument("--name", default="final", help="a folder for these results")
+    parser.add_argument("--other", default="final", help="what the results are compared with")
     options = parser.parse_args()
     torch.set_num_threads(1)
     given, work = options.given.resolve(), options.work.resolve()
@@ -368,7 +417,7 @@ def main() -> None:
     elif options.what == "train":
         train(options, given, work)
     else:
-        table(options, given, work)
+        {"table": table, "against": against}[options.what](options, given, work)
 
 
 if __name__ == "__main__":
