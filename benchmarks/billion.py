@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "scale.md"
 SIZES = (10_000_000, 100_000_000, 1_000_000_000)
 DEPTH = 100
-BUSY = 1.0
+BUSY = 2.0
 """Load a core from which a measurement is marked as taken on a busy machine."""
 
 
