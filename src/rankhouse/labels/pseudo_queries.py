@@ -1,10 +1,10 @@
 """Pseudo-queries: questions that documents ask themselves, where nobody has asked any.
 
-Kinds: the title; headings; the first sentence; sentences that are questions; spans of words that few documents
-have (after the sampling of query terms in "Weak supervision", Dehghani et al. 2017); keywords picked out of a
-document; cropped sentences (the inverse cloze task, Lee et al. 2019); and phrases behind the opening of a
-question, so that a pupil meets words like "what is the" and learns how little they say. A document's draws
-depend on the seed and its id.
+Kinds: the title; headings; the first sentence; sentences that are questions; spans of words that few
+documents have (after the sampling of query terms in "Weak supervision", Dehghani et al. 2017); keywords
+picked out of a document; cropped sentences (the inverse cloze task, Lee et al. 2019); and phrases behind the
+opening of a question, so that a pupil meets words like "what is the" and learns how little they say. A
+document's draws depend on the seed and its id.
 """
 
 from __future__ import annotations
