@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions, Show
 from rankhouse.app.adapt.pupil import HeldOut
@@ -14,9 +14,10 @@ from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
+from rankhouse.core.scores import Doubles
 from rankhouse.core.trec import write_run
 from rankhouse.evaluation.compare import compare
-from rankhouse.evaluation.measures import scorer
+from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.ranking.fuse import linear
@@ -60,7 +61,8 @@ def weigh(pupil: Ranker, apart: HeldOut, index: Index, depth: int, progress: Pro
     """Choose the pupil's weight on held-out pseudo-queries.
 
     A question's own document flatters the first stage, since the words are the document's; the teacher's best
-    flatter the pupil. The weight is best for the mean of both.
+    flatter the pupil; so the mean of both counts. Of all weights within a standard error of the best one (of
+    the differences, question by question) it is the nearest to equal shares.
 
     Args:
         pupil: What was taught.
@@ -71,14 +73,23 @@ def weigh(pupil: Ranker, apart: HeldOut, index: Index, depth: int, progress: Pro
     """
     plan = Plan(depth=depth)
     reranked = rerank(pupil, apart.first, apart.queries, index.documents, plan, progress=progress)
-    measures = [scorer(qrels, MEASURE) for qrels in (apart.own, apart.taught)]
-    values = {weight: _mean(measures, joined(reranked, apart.first, weight)) for weight in _WEIGHTS}
-    best = max(_WEIGHTS, key=lambda weight: (values[weight], -weight))
-    return Weight(best, {"first stage": values[0.0], "pupil": values[1.0], "joined": values[best]})
+    values = {weight: _values(apart, joined(reranked, apart.first, weight)) for weight in _WEIGHTS}
+    means = {weight: float(each.mean()) for weight, each in values.items()}
+    best = max(_WEIGHTS, key=lambda weight: means[weight])
+
+    def is_near(weight: float) -> bool:
+        lost = values[best] - values[weight]
+        error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else 0.0
+        return float(lost.mean()) <= error
+
+    chosen = min(filter(is_near, _WEIGHTS), key=lambda weight: (abs(weight - 0.5), weight))
+    return Weight(chosen, {"first stage": means[0.0], "pupil": means[1.0], "joined": means[chosen]})
 
 
-def _mean(measures: Sequence[Callable[[Run], float]], run: Run) -> float:
-    return sum(measure(run) for measure in measures) / len(measures)
+def _values(apart: HeldOut, run: Run) -> Doubles:
+    """Return a run's value for every held-out question, the mean of both ideas of relevance."""
+    scores = [evaluate(run, qrels, (MEASURE,)).of(MEASURE) for qrels in (apart.own, apart.taught)]
+    return np.asarray(np.mean(scores, axis=0), np.float64)
 
 
 def joined(reranked: Run, first: Run, weight: float) -> Run:
