@@ -109,6 +109,7 @@ def test_the_systems_own_errors_are_one_line(run, monkeypatch, error, said):
 def test_a_line_of_progress_without_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(console, "LINE_EVERY", 0.02)
     with console.progress("encoding", 2_000) as show:
+        show(0)
         show(500)
         time.sleep(0.1)
     lines = capsys.readouterr().err.splitlines()
@@ -130,6 +131,21 @@ def test_how_far_and_how_long(total, unit, done, seconds, line):
     lines = console.Lines("x", total, unit)
     lines.done = done
     assert lines.line(seconds) == line
+
+
+def test_what_is_left_follows_from_this_sitting_alone(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
+    lines = console.Lines("x", None)
+    clock[0] += 20  # reading
+    lines.tell(900, 1000)  # of an earlier sitting
+    assert lines.line(30) == "x: 900 of 1,000 (90%) in 30 s"
+    lines.tell(910, 1000)
+    assert lines.line(30) == "x: 910 of 1,000 (91%) in 30 s, about 1 min 30 s left"
+    clock[0] += 20
+    lines.tell(0, 500)  # other work
+    lines.tell(100, 500)
+    assert lines.line(50) == "x: 100 of 500 (20%) in 50 s, about 40 s left"
 
 
 def test_a_warning_is_said_once_and_no_note_repeats_it(capsys):

@@ -214,7 +214,7 @@ def progress(label: str, total: int | None, unit: str = "") -> Iterator[progress
         task = bar.add_task(label, total=total)
 
         def show(done: float, total: int | None = total) -> None:
-            lines.done, lines.total = int(done), total
+            lines.tell(done, total)
             bar.update(task, completed=done, total=lines.total)
 
         yield show
@@ -222,6 +222,8 @@ def progress(label: str, total: int | None, unit: str = "") -> Iterator[progress
 
 class Lines:
     """Says every :data:`LINE_EVERY` seconds how far the work is; one thread, which ends with the block.
+
+    What the first call tells was done before: by an earlier sitting, if not 0. The rate is that of the rest.
 
     Args:
         label: What is being done.
@@ -232,6 +234,7 @@ class Lines:
     def __init__(self, label: str, total: int | None, unit: str = "") -> None:
         self.label, self.done, self.total, self._unit = label, 0, total, unit
         self._started, self._over = time.monotonic(), threading.Event()
+        self._begin: tuple[float, float] | None = None  # done before, and after how many seconds
         self._thread = threading.Thread(target=self._speak, daemon=True)
 
     def __enter__(self) -> Lines:
@@ -241,6 +244,17 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+
+    def tell(self, done: float, total: int | None) -> None:
+        """Take how far the work is.
+
+        Args:
+            done: How much is done, by earlier sittings too.
+            total: How much there is to do; None when nobody knows.
+        """
+        if self._begin is None or done < self.done or (total and not self.total):  # other work begins
+            self._begin = done, time.monotonic() - self._started
+        self.done, self.total = int(done), total
 
     def _speak(self) -> None:
         while not self._over.wait(LINE_EVERY):
@@ -254,7 +268,9 @@ class Lines:
             return f"{self.label}: {so_far}, {_clock(seconds)}"
         share = f"{min(1.0, self.done / self.total):.0%}"
         where = f"{counted} of {self.total:,} ({share})" if counted else share
-        left = seconds * max(0, self.total - self.done) / self.done if self.done else None
+        before, began = self._begin or (0.0, 0.0)
+        new = self.done - before
+        left = (seconds - began) * max(0, self.total - self.done) / new if new > 0 else None
         ahead = "" if left is None else f", about {_clock(left)} left"
         return f"{self.label}: {where} in {_clock(seconds)}{ahead}"
 

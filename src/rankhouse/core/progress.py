@@ -6,7 +6,9 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Told now and then how far the work is.
+    """Told how far the work is: first where it begins, then now and then.
+
+    Work begins at 0, or at what earlier sittings did: the time that is left follows from what came since.
 
     >>> def show(done, total=None):
     ...     print(f"{done} of {total}" if total else done)

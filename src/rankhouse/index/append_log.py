@@ -246,6 +246,8 @@ def append_documents(
     before, seen = files.state.documents, 0
     hashed, chunk = blake2b(digest_size=16), Chunk()
     tell = progress or ignore
+    if not before:
+        tell(0, source.documents)
 
     def write_chunk() -> None:
         first = seen - len(chunk.ids)

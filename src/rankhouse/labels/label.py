@@ -23,7 +23,7 @@ from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, Pair, Query
 from rankhouse.core.pairs import LabelledPair, write_pairs
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.qrels import relevant
 from rankhouse.core.run import Run
 from rankhouse.labels.agreement import Agreement, summarise
@@ -252,6 +252,8 @@ def _collect_votes(
     rows: list[int] = []
     pairs: list[Pair] = []
     waiting = candidates.run.rows - journal.rows
+    tell = progress or ignore
+    tell(journal.rows, candidates.run.rows)
     for row in candidates.rows(journal.rows):
         try:
             passages = candidates.pairs(row)
@@ -265,8 +267,7 @@ def _collect_votes(
         if len(pairs) >= chunk or len(rows) >= 10 * chunk or not waiting:
             journal.commit(rows, vote(panel, pairs))
             rows, pairs = [], []
-            if progress is not None:
-                progress(journal.rows, candidates.run.rows)
+            tell(journal.rows, candidates.run.rows)
 
 
 def _labelled(

@@ -15,7 +15,7 @@ import numpy as np
 
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query, Ranker
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
 from rankhouse.core.scores import numbers_only, one_each
 from rankhouse.labels.candidates import Documents
@@ -86,7 +86,8 @@ def round_trip(
         else:
             found.append((query_id, question, ranking))
     passage = lru_cache(_TEXTS)(lambda doc_id: Passage(doc_id, 0, documents[doc_id].full_text))
-    step = max(1, _PORTION // limits.first)
+    step, tell = max(1, _PORTION // limits.first), progress or ignore
+    tell(0, len(found))
     for start in range(0, len(found), step):
         some = found[start : start + step]
         for (query_id, question, _), place in zip(some, _places(some, passage, teacher), strict=True):
@@ -94,8 +95,7 @@ def round_trip(
                 trip.kept[query_id] = question
             else:
                 drop(question, BEATEN, trip.dropped, trip.counts)
-        if progress is not None:
-            progress(start + len(some), len(found))
+        tell(start + len(some), len(found))
     if not trip.kept:
         raise BadData(
             f"none of {len(asked):,} pseudo-queries brings its own document back ({_reasons(trip.counts)}): "

@@ -39,12 +39,13 @@ class Counter:
     """Counts documents for the progress display.
 
     Args:
-        progress: Told after every chunk.
+        progress: Told at once, and after every chunk.
         total: How many there are in all.
     """
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
+        self.add(0)
 
     def add(self, documents: int) -> None:
         """Count documents that are done."""

@@ -67,6 +67,7 @@ class TrainingLoop:
     def run(self) -> Outcome:
         """Go on from where it stands to the end."""
         state = self.state
+        self.tell(state.step, self.steps)
         self._begin()
         for epoch in range(state.epoch, self.settings.epochs):
             if state.stopped or self._enough:

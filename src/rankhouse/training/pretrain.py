@@ -207,6 +207,7 @@ class _Work:
         """Go on from where it stands to the end."""
         state, settings = self.state, self.settings
         self.log_file.forget_after(state.step or -1)
+        tell(state.step, settings.steps)
         if not state.step:
             state.held_out_at_start = self.measure()
         for step in range(state.step, settings.steps):
