@@ -236,7 +236,7 @@ def test_scores_are_not_kept_of_a_teacher_with_vectors(index, run, tmp_path, ber
         tmp_path / "o",
     )
     assert done.returncode == 2
-    assert "this teacher has vectors, which --out keeps" in done.stderr
+    assert "vectors of a bi-encoder are kept in --out" in done.stderr
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])

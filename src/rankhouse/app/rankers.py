@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -21,7 +20,6 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.parts.any_index import AnyIndex
 from rankhouse.index.parts.parted_index import PartedIndex
 from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
-from rankhouse.ranking.cache import CachedRanker
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -72,23 +70,6 @@ def use_of(spec: str) -> Mapping[str, str]:
         if (folder / bundle.MANIFEST).is_file():
             return bundle.read_manifest(folder).use
     return {}
-
-
-def open_teacher(spec: str, cache: Path | None, stack: ExitStack) -> Ranker:
-    """Open a ranker to learn from, with its scores kept in a folder if one is named.
-
-    Args:
-        spec: A folder, or a notation.
-        cache: Where to keep scores; None: nowhere.
-        stack: Closes the cache.
-
-    Raises:
-        MissingExtra: torch or transformers is not installed.
-        BadModel: The folder holds no ranker.
-        WrongUse: An unknown family.
-    """
-    ranker = open_ranker(spec, ComputeOptions())
-    return ranker if cache is None else stack.enter_context(CachedRanker(ranker, cache))
 
 
 def as_encoder(ranker: Ranker | TextEncoder, name: object) -> Encoder:

@@ -16,17 +16,19 @@ from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Query, Ranker
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measure_notation import graded
 from rankhouse.index.index import Index
+from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
 from rankhouse.models.families import DESIGNS, FAMILIES, open_model
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.text.split import SPLITTERS
 from rankhouse.training.examples import Examples, from_judgements, from_pairs
 from rankhouse.training.fit import fit
+from rankhouse.training.joined_scores import with_scores
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.state import Outcome
 from rankhouse.training.validation import Validation
@@ -50,7 +52,8 @@ class TrainingData:
         pairs: PAIRS files in place of the three.
         relevant_from: The lowest grade or label that means relevant.
         validation: (queries, qrels, run); None keeps the last model.
-        teacher: Whose scores are learned; it scores the pairs that have none. Judgements are not needed then.
+        teacher: Whose scores are learned; it scores the pairs that have none, a run or several teachers all
+            of them, before the training. Judgements are not needed then.
     """
 
     queries: Sequence[Query] | None = None
@@ -122,24 +125,32 @@ def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
     return notation.make(ranker, DESIGNS, "ranker").fresh(texts(), seed=seed)
 
 
-def examples_of(data: TrainingData, index: Index) -> Examples:
+def examples_of(data: TrainingData, index: Index, progress: Progress | None = None) -> Examples:
     """Lay out what is to be learned.
 
     Args:
         data: Judgements or PAIRS files.
         index: Where the documents are.
+        progress: Told how many pairs are scored, where that is done at once.
 
     Raises:
         WrongUse: Neither judgements nor pairs were given, or both.
         BadData: Nothing to learn from.
     """
+    examples = _examples(data, index)
+    if isinstance(data.teacher, JoinedTeachers | RunTeacher):
+        return with_scores(examples, data.teacher, progress or ignore)
+    return replace(examples, teacher=data.teacher)
+
+
+def _examples(data: TrainingData, index: Index) -> Examples:
     if data.pairs:
         if data.queries or data.qrels or data.run:
             raise WrongUse("pairs hold queries and labels already; leave out queries, qrels and run")
-        return replace(from_pairs(*data.pairs, relevant_from=data.relevant_from), teacher=data.teacher)
+        return from_pairs(*data.pairs, relevant_from=data.relevant_from)
     if data.queries is None or (data.run if data.teacher else data.qrels) is None:
         raise WrongUse("give queries and qrels (and a run for negatives), queries, run and teacher, or pairs")
-    examples = from_judgements(
+    return from_judgements(
         data.queries,
         data.qrels or {},
         index.documents,
@@ -147,7 +158,6 @@ def examples_of(data: TrainingData, index: Index) -> Examples:
         relevant_from=data.relevant_from,
         unjudged=data.teacher is not None,
     )
-    return replace(examples, teacher=data.teacher)
 
 
 def train_with(
@@ -179,7 +189,7 @@ def train_with(
     use = {"split": options.split, "pool": options.pool}
     first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
     with only_writer(out) if first else nullcontext():
-        examples = examples_of(data, index)
+        examples = examples_of(data, index, progress)
         outcome = fit(model, examples, settings, out, validation, use=use, progress=progress)
         if first:
             write_pages(out, index, validation, settings.measure)

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from hashlib import blake2b
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -22,7 +21,7 @@ from rankhouse.core.nouns import FloatArray, Ranker, fingerprint_of
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import check_scale, is_probable, probabilities, scale_of
-from rankhouse.labels.fingerprints import qrels_digest, run_digest
+from rankhouse.labels.fingerprints import qrels_digest, run_digest, source_of_run
 from rankhouse.labels.rules import And, Not, Or, Rule
 from rankhouse.labels.teacher_scores import BoolArray, ChunkScores, Places, foremost
 
@@ -167,10 +166,7 @@ class RunRule(Rule):
     @property
     def source(self) -> str:
         """Name where the scores come from, however many count as relevant."""
-        scores = blake2b(digest_size=16)
-        for query_id in self.run:
-            scores.update(self.run[query_id].scores.tobytes())
-        return write("ranked", run_digest(self.run, max(1, self.run.rows)), scores.hexdigest())
+        return source_of_run(self.run)
 
     def __str__(self) -> str:
         return write("ranked", self.name, self.k)

@@ -21,26 +21,40 @@ from rankhouse.labels.pair_table import QueryPairs
 from rankhouse.labels.votes import POOL, YES
 
 
-def z_scores(values: Doubles) -> Doubles:
+def z_scores(values: Doubles, among: Doubles | None = None) -> Doubles:
     """Return the mean over sources of (x - mean) / deviation within the query: (m, t) -> (m,).
 
     A source that gives all pairs one score has no say.
+
+    Args:
+        values: The scores.
+        among: (r, t), those that mean and deviation are of; None: the scores themselves.
     """
-    spread = values.std(axis=0)
-    return np.asarray(((values - values.mean(axis=0)) / np.where(spread > 0, spread, 1)).mean(axis=1))
+    among = values if among is None else among
+    says = np.ptp(among, axis=0) > 0  # the deviation of equal numbers need not be quite 0
+    scaled = (values - among.mean(axis=0)) / np.where(says, among.std(axis=0), 1)
+    return np.asarray(np.where(says, scaled, 0).mean(axis=1))
 
 
-def ranks(values: Doubles) -> Doubles:
+def ranks(values: Doubles, among: Doubles | None = None) -> Doubles:
     """Return the mean over sources of the share of the query's pairs that a pair beats: (m, t) -> (m,).
 
     1 for what all sources put first, 0 for what all put last; equal scores share their ranks.
+
+    Args:
+        values: The scores.
+        among: (r, t), those that are beaten; None: the scores themselves.
     """
-    from scipy.stats import rankdata  # noqa: PLC0415 - takes most of a second to load
+    among = values if among is None else among
+    beaten = np.empty(values.shape)
+    for column, (own, others) in enumerate(zip(values.T, np.sort(among, axis=0).T, strict=True)):
+        below, up_to = (np.searchsorted(others, own, side) for side in ("left", "right"))
+        beaten[:, column] = (below + up_to - 1) / 2  # a pair among them beats half of its equals
+    return np.asarray((beaten.clip(0, len(among) - 1) / max(1, len(among) - 1)).mean(axis=1))
 
-    return np.asarray(((rankdata(values, axis=0) - 1) / max(1, len(values) - 1)).mean(axis=1))
 
-
-JOINS: Final[dict[str, Callable[[Doubles], Doubles]]] = {"z-score": z_scores, "ranks": ranks}
+Join = Callable[[Doubles, Doubles | None], Doubles]
+JOINS: Final[dict[str, Join]] = {"z-score": z_scores, "ranks": ranks}
 """Name -> what makes one score of several."""
 
 
@@ -72,7 +86,7 @@ class SoftScores:
         places = np.flatnonzero(~np.isnan(values).any(axis=1))
         scores = np.full(len(values), np.nan, np.float32)
         scores[places] = (
-            values[places, 0] if values.shape[1] == 1 else self._join(values[places].astype(float))
+            values[places, 0] if values.shape[1] == 1 else self._join(values[places].astype(float), None)
         )
         marks = query.marks[places]
         self.scored += len(places)

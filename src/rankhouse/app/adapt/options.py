@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.round_trip import Round
 
@@ -65,7 +66,7 @@ class AdaptOptions:
         questions: Most pseudo-queries, drawn from all that come back.
         limits: How far a question's own document may fall behind on the round trip, for a teacher with
             vectors; others read the first 20 only.
-        first_stage: Notation of the first stage.
+        first_stage: Notation of the first stage; dense(...) where the index has vectors.
         candidates: Documents of the first stage that a question is learned on.
         neighbours: Documents besides that the teacher's own vectors find, where it has any.
         depth: How many documents of the first stage the pupil will rerank.
@@ -109,7 +110,16 @@ class JudgedQuestions:
     Attributes:
         queries: Their texts.
         qrels: Their judgements.
+        run: What is reranked for them; None: what the first stage finds.
     """
 
     queries: Sequence[Query]
     qrels: Qrels
+    run: Run | None = None
+
+    def __post_init__(self) -> None:
+        if self.run is not None and not any(query.id in self.run for query in self.queries):
+            raise BadData(
+                f"the run to be reranked has none of the {len(self.queries):,} test queries: it has "
+                f"{name_few(self.run, quoted=True) or 'none'}; give the run of these queries"
+            )

@@ -14,13 +14,14 @@ from torch import nn
 
 from rankhouse.app.adapt.options import CROSSED, DESIGNS, LISTS, MARGINS, RECIPES, AdaptOptions, Show
 from rankhouse.app.adapt.questions import Questions
-from rankhouse.app.adapt.teacher import VectorTeacher, write_word_vectors
+from rankhouse.app.adapt.teacher import needs_texts, write_word_vectors
 from rankhouse.app.teaching import begin
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import Encoder, Pair, Passage, Query, Ranker, TextEncoder
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
+from rankhouse.labels.joined_teachers import members_of
 from rankhouse.models.contract import Model
 from rankhouse.models.tk import TK
 from rankhouse.ranking.rerank_plan import Plan
@@ -82,17 +83,18 @@ def begin_pupil(index: Index, teacher: Ranker, folder: Path, options: AdaptOptio
 
     Args:
         index: The documents, whose words are counted.
-        teacher: Encodes words, where it encodes texts.
+        teacher: Encodes words, where it encodes texts; the first that does, of several.
         folder: Where word vectors are written.
         options: The pupil, and the width of its vectors.
     """
     spec = options.ranker
     if spec in DESIGNS:
         path = folder / WORDS
-        if isinstance(teacher, TextEncoder) and not path.exists():
+        encoder = next((one for one in members_of(teacher) if isinstance(one, TextEncoder)), None)
+        if encoder is not None and not path.exists():
             split = splitter("blingfire")
             counted = Vocabulary.count((split(d.full_text) for d in index.documents.stream()), 2)
-            write_word_vectors(cast(Encoder, teacher), counted.words, path, options.width)
+            write_word_vectors(cast(Encoder, encoder), counted.words, path, options.width)
         vectors = f", vectors={str(path)!r}" if path.exists() else f", width={options.width}"
         spec = DESIGNS[spec].format(vectors=vectors)
     model = begin(spec, index, options.seed)
@@ -126,7 +128,7 @@ def settings_of(family: str, teacher: Ranker, options: AdaptOptions) -> Settings
     """
     recipe = RECIPES.get(family, MARGINS)
     if family in DESIGNS:
-        recipe = recipe | (CROSSED if isinstance(teacher, VectorTeacher) else LISTS)
+        recipe = recipe | (LISTS if needs_texts(teacher) else CROSSED)
     changes = recipe | {"seed": options.seed, "overlap": "allow"} | dict(options.settings)
     return defaults(family).but(**changes)
 

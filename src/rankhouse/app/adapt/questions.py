@@ -6,14 +6,15 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
 
 from rankhouse.app import console
 from rankhouse.app.adapt.options import AdaptOptions, Show
-from rankhouse.app.adapt.teacher import VectorTeacher, vector_teacher
+from rankhouse.app.adapt.teacher import VectorTeacher, needs_texts, vector_teacher
+from rankhouse.app.searching import SearchOptions, search_with
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Document, Encoder, Pair, Passage, Query, Ranker, TextEncoder
@@ -23,14 +24,14 @@ from rankhouse.core.run import Ranking, Run
 from rankhouse.core.sampling import order, short_lot
 from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.labels.candidates import Documents
+from rankhouse.labels.joined_teachers import JoinedTeachers, Reference, RunTeacher, members_of
 from rankhouse.labels.pseudo_queries import PseudoQuery, Words, ask
 from rankhouse.labels.pseudo_report import PseudoReport, write_pseudo_report
 from rankhouse.labels.round_trip import Round, round_trip
 
 QUERIES, OWN, CANDIDATES, FIRST = "queries.jsonl", "own.qrels", "candidates.run.zst", "held-out.run"
-PAGE, COUNTS, VECTORS = "questions.html", "counts.json", "queries.npy"
+PAGE, COUNTS, VECTORS, ASKED = "questions.html", "counts.json", "queries.npy", "asked.npy"
 
 _READ: Final = 4_000
 """Questions whose candidates a teacher without vectors reads on the round trip, unless there are minutes."""
@@ -77,22 +78,68 @@ def questions(
         how: Options, and what shows how far the work is.
     """
     _, show = how
+    if all(isinstance(one, RunTeacher) for one in members_of(teacher)):
+        raise WrongUse(
+            "a run scores its own questions only, and the documents' questions are new: give a ranker as a "
+            "teacher besides, or learn from the run alone with  rankhouse train --teacher RUN"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / COUNTS).exists():
         _make(index, teacher, people, avoid, folder, how)
     show("reading the questions")
     queries, candidates = read_queries(folder / QUERIES), read_run(folder / CANDIDATES)
-    asked = _with_vectors(index, teacher, queries, folder / VECTORS, show)
-    return Questions(queries, read_qrels(folder / OWN), read_run(folder / FIRST), candidates, asked)
+    ready = _at_work(index, teacher, (queries, candidates), folder / VECTORS, show)
+    return Questions(queries, read_qrels(folder / OWN), read_run(folder / FIRST), candidates, ready)
 
 
-def _with_vectors(
-    index: Index, teacher: Ranker, queries: Sequence[Query], vectors: Path, show: Show
+def _at_work(
+    index: Index, teacher: Ranker, asked: tuple[Sequence[Query], Run], vectors: Path, show: Show
 ) -> Ranker:
-    if not isinstance(teacher, TextEncoder):
-        return teacher
-    encoder: Encoder = teacher  # type: ignore[assignment]  # a text encoder that ranks says how it compares
-    return vector_teacher(encoder, index, queries, vectors, show)
+    """Return the teacher with its vectors of documents and questions, where it is a bi-encoder.
+
+    What several teachers say of a pair is compared with what they say of the question's first candidates.
+    """
+    queries, run = asked
+    ready: list[Ranker] = []
+    for one, path in zip(members_of(teacher), _vectors(teacher, vectors), strict=True):
+        if isinstance(one, TextEncoder):  # one that ranks says how it compares
+            path.parent.mkdir(exist_ok=True)
+            ready.append(vector_teacher(cast(Encoder, one), index, queries, path, show))
+        else:
+            ready.append(one)
+    if not isinstance(teacher, JoinedTeachers):
+        return ready[0]
+    together = teacher.of(ready)
+    return together.against(first_passages(run, _texts(together, index)))
+
+
+def _vectors(teacher: Ranker, path: Path) -> list[Path]:
+    """Return the file of each teacher's vectors: this one, or one of its name in a folder of each."""
+    members = members_of(teacher)
+    if len(members) == 1:
+        return [path]
+    return [path.parent / f"teacher-{number}" / path.name for number in range(1, len(members) + 1)]
+
+
+def _texts(teacher: Ranker, index: Index) -> Documents:
+    """Return documents for a teacher: without texts if it does not read them."""
+    return index.documents if needs_texts(teacher) else _Unread()
+
+
+def first_passages(run: Run, documents: Documents) -> Reference:
+    """Return what joined scores of a question are compared with: its first 20 documents of a run.
+
+    Args:
+        run: The run.
+        documents: The documents by id.
+    """
+    first = run.top(Round().first)
+
+    def passages(query: Query) -> list[Passage]:
+        doc_ids = first[query.id].doc_ids if query.id in first else ()
+        return [Passage(doc_id, 0, documents[doc_id].full_text) for doc_id in doc_ids]
+
+    return passages
 
 
 def _make(
@@ -104,28 +151,29 @@ def _make(
     how: tuple[AdaptOptions, Show],
 ) -> None:
     options, show = how
+    depth = max(options.candidates, options.depth)
+    search = SearchOptions((options.first_stage,), k=depth)
+    search_with(index, [Query("trial", "a")], search)  # what is wrong with it is said before long work
     words = Words(index.documents.stream())
     asked = ask(asking(index, options), words, options.pseudo, [query.text for query in avoid])
     numbered = [(f"pq{number}", query) for number, query in enumerate(asked.queries)]
     chosen = sorted(numbered, key=lambda entry: order(options.seed, entry[0]))[: 2 * options.questions]
     texts = [Query(query_id, query.text) for query_id, query in chosen] + list(people)
-    search = LexicalOptions(options.first_stage, k=max(options.candidates, options.depth))
-    first = retrieve(index, texts, search, show("retrieving candidates"))
-    reader = _with_vectors(index, teacher, texts, folder / "asked.npy", show)
-    documents: Documents = index.documents
-    if isinstance(reader, VectorTeacher):
-        limits, documents = options.limits, _Unread()
-    else:
+    first = search_with(index, texts, search, lambda _: show("retrieving candidates"))
+    reader = _at_work(index, teacher, (texts, first), folder / ASKED, show)
+    limits = options.limits
+    if needs_texts(reader):
         limits = Round()
         chosen = chosen[: _affordable(reader, chosen, first, index, options)]
-    trip = round_trip(chosen, first, documents, reader, limits, show("round trip"))
+    trip = round_trip(chosen, first, _texts(reader, index), reader, limits, show("round trip"))
     kept = dict(list(trip.kept.items())[: options.questions])
     queries = [Query(query_id, query.text) for query_id, query in kept.items()] + list(people)
     _write(folder, queries, kept, first.restrict([query.id for query in queries]), (reader, options, show))
     report = PseudoReport.of(asked, trip._replace(kept=kept))
     with suppress(MissingExtra):  # the page is for people; nothing depends on it
         write_pseudo_report(report, folder.parent / PAGE, "Questions that the documents ask")
-    (folder / "asked.npy").unlink(missing_ok=True)
+    for path in _vectors(reader, folder / ASKED):
+        path.unlink(missing_ok=True)
     write_json(
         folder / COUNTS, {"kept": len(kept), "thrown away": dict(report.counts), "people": len(people)}
     )
@@ -187,10 +235,11 @@ def _write(
 ) -> None:
     reader, options, show = how
     candidates = first.top(options.candidates)
-    if isinstance(reader, VectorTeacher):
-        reader.write_queries(queries, folder / VECTORS)
-        nearest = reader.nearest(queries, options.neighbours, show("finding the teacher's neighbours"))
-        candidates = _joined(candidates, nearest)
+    for one, path in zip(members_of(reader), _vectors(reader, folder / VECTORS), strict=True):
+        if isinstance(one, VectorTeacher):
+            one.write_queries(queries, path)
+            nearest = one.nearest(queries, options.neighbours, show("finding the teacher's neighbours"))
+            candidates = _joined(candidates, nearest)
     with writing(folder / QUERIES) as out:
         for query in queries:
             out.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")

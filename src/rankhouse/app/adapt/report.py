@@ -10,6 +10,8 @@ import numpy as np
 
 from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions, Show
 from rankhouse.app.adapt.pupil import HeldOut
+from rankhouse.app.adapt.questions import first_passages
+from rankhouse.app.searching import SearchOptions, search_with
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.progress import Progress
@@ -19,7 +21,7 @@ from rankhouse.core.trec import write_run
 from rankhouse.evaluation.compare import compare
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.labels.joined_teachers import JoinedTeachers
 from rankhouse.ranking.fuse import linear
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
@@ -121,7 +123,12 @@ def write_report(
     if test is None:
         return {}
     pupil, teacher, weight = systems
-    first = retrieve(index, test.queries, LexicalOptions(options.first_stage, k=options.depth))
+    first = test.run
+    if first is None:
+        first = search_with(index, test.queries, SearchOptions((options.first_stage,), k=options.depth))
+    first = first.restrict([query.id for query in test.queries]).top(options.depth)
+    if isinstance(teacher, JoinedTeachers):
+        teacher = teacher.against(first_passages(first, index.documents))
     plan = Plan(depth=options.depth)
     progress = show("measuring the pupil")
     by_pupil = rerank(pupil, first, test.queries, index.documents, plan, progress=progress)

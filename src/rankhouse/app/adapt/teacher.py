@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.app.adapt.options import Show
-from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query
+from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query, Ranker
 from rankhouse.core.outputs import replacing
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
@@ -18,6 +18,7 @@ from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher
 from rankhouse.index.dense.vectors import Vectors, unit_length
 from rankhouse.index.index import Index
+from rankhouse.labels.joined_teachers import RunTeacher, members_of
 
 _PORTION: Final = 2048
 
@@ -69,6 +70,11 @@ class VectorTeacher:
 
     def _asked(self, query_ids: Iterable[str]) -> FloatArray:
         return np.stack([self._queries[query_id] for query_id in query_ids]).astype(np.float32)
+
+
+def needs_texts(teacher: Ranker) -> bool:
+    """Return whether a teacher reads texts: all do but runs, and those whose vectors are there already."""
+    return any(not isinstance(one, VectorTeacher | RunTeacher) for one in members_of(teacher))
 
 
 def similarities(queries: FloatArray, documents: FloatArray, similarity: str) -> NDArray[np.float32]:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
 from rankhouse.app.api.index import as_index
-from rankhouse.app.api.inputs import PathLike, QrelsLike, QueriesLike, as_path, as_qrels, as_queries
-from rankhouse.app.api.rankers import as_ranker, open_ranker
+from rankhouse.app.api.inputs import (
+    PathLike,
+    QrelsLike,
+    QueriesLike,
+    RunLike,
+    as_list,
+    as_path,
+    as_qrels,
+    as_queries,
+    as_run,
+    check_texts,
+)
+from rankhouse.app.api.rankers import TeacherLike, as_teachers, open_ranker
+from rankhouse.app.teachers import joined, kept
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.nouns import Ranker
 from rankhouse.core.progress import ignore
 from rankhouse.index.index import Index
+from rankhouse.labels.pseudo_queries import PseudoOptions
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -22,14 +35,20 @@ if TYPE_CHECKING:
 @checked
 def adapt(
     index: Index | PathLike,
-    teacher: str | os.PathLike[str] | Ranker,
+    teacher: TeacherLike | Sequence[TeacherLike],
     *,
     out: PathLike,
     ranker: str = "tk",
+    join: str = "z-score",
     queries: QueriesLike | None = None,
-    test: tuple[QueriesLike, QrelsLike] | None = None,
+    test: tuple[QueriesLike, QrelsLike] | tuple[QueriesLike, QrelsLike, RunLike] | None = None,
+    first_stage: str = AdaptOptions.first_stage,
     minutes: float = 0.0,
     steps: int = 0,
+    questions: int = AdaptOptions.questions,
+    kinds: Sequence[str] = PseudoOptions.kinds,
+    depth: int = AdaptOptions.depth,
+    cache: PathLike | None = None,
     settings: Mapping[str, object] | None = None,
     seed: int = 0,
 ) -> NeuralRanker:
@@ -50,13 +69,22 @@ def adapt(
 
     Args:
         index: The documents, read whole.
-        teacher: A ranker, or what :func:`open_ranker` opens; a bi-encoder teaches quickest.
+        teacher: A ranker, or what :func:`open_ranker` opens; a bi-encoder teaches quickest. Or a list of
+            several, whose scores are joined; a run with scores among them has its say on its own questions.
         out: The folder; given again, a killed adaptation goes on from there. It holds the report.
         ranker: The pupil: ``tk``, ``knrm``, or a design or checkpoint in notation.
+        join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
         queries: Questions of people, without judgements, to be learned from as well.
-        test: (queries, qrels) to measure by; these questions are not learned.
+        test: (queries, qrels) to measure by; these questions are not learned. (queries, qrels, run) has the
+            run reranked in place of what the first stage finds.
+        first_stage: What finds candidates and is joined with the pupil, in notation.
         minutes: How long all of it may take; 0: as long as ``steps`` take.
         steps: Of the training; 0: 3,000, or as many as fit into ``minutes``.
+        questions: Most pseudo-queries.
+        kinds: Kinds of pseudo-queries: ``title``, ``heading``, ``first``, ``span``, ``question``,
+            ``keywords``, ``crop``.
+        depth: How many documents of the first stage the pupil will rerank.
+        cache: A folder in which scores of teachers that are no bi-encoders are kept.
         settings: What differs from the family's recipe.
         seed: Of all that is drawn.
 
@@ -67,16 +95,36 @@ def adapt(
     """
     try:
         from rankhouse.app.adapt.adapt import adapt_with
-        from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
     if minutes and steps:
         raise WrongUse(f"minutes={minutes:g} and steps={steps} both say how long the training is; give one")
+    names = as_list(kinds, "kinds", 'several kinds of pseudo-queries, for example ["title", "span"]')
+    check_texts("kinds", names)
     options = AdaptOptions(
-        ranker=ranker, minutes=minutes, steps=steps, settings=dict(settings or {}), seed=seed
+        ranker=ranker,
+        pseudo=PseudoOptions(tuple(names), seed=seed),
+        questions=questions,
+        first_stage=first_stage,
+        depth=depth,
+        minutes=minutes,
+        steps=steps,
+        settings=dict(settings or {}),
+        seed=seed,
     )
-    judged = None if test is None else JudgedQuestions(as_queries(test[0]), as_qrels(test[1]))
-    people = [] if queries is None else as_queries(queries)
-    folder = as_path(out, "out")
-    adapt_with(as_index(index), as_ranker(teacher), folder, options, lambda _: ignore, people, judged)
+    people, folder = [] if queries is None else as_queries(queries), as_path(out, "out")
+    judged = None if test is None else _judged(test)
+    with ExitStack() as stack:
+        keep = None if cache is None else as_path(cache, "cache")
+        teachers = [kept(one, keep, stack, encoders=False) for one in as_teachers(teacher)]
+        reader = joined(teachers, join)
+        adapt_with(as_index(index), reader, folder, options, lambda _: ignore, people, judged)
     return open_ranker(folder)
+
+
+def _judged(given: Sequence[object]) -> JudgedQuestions:
+    parts = as_list(given, "test", "(queries, qrels), or (queries, qrels, run)")
+    if len(parts) not in (2, 3):
+        raise WrongUse(f"test has {len(parts)} parts; give (queries, qrels), or (queries, qrels, run)")
+    queries, qrels, *run = parts
+    return JudgedQuestions(as_queries(queries), as_qrels(qrels), as_run(run[0]) if run else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rankhouse.app.api.inputs import as_path, wrong_kind
@@ -10,9 +11,15 @@ from rankhouse.app.rankers import ComputeOptions
 from rankhouse.app.rankers import open_ranker as _open
 from rankhouse.core.arguments import checked
 from rankhouse.core.nouns import Ranker
+from rankhouse.core.run import Run
+from rankhouse.core.trec import read_run
+from rankhouse.labels.joined_teachers import RunTeacher
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
+
+TeacherLike = str | os.PathLike[str] | Ranker | Run
+"""A ranker or what opens one, or a run with scores or its file."""
 
 
 @checked
@@ -57,3 +64,20 @@ def as_ranker(given: str | os.PathLike[str] | Ranker) -> Ranker:
     if isinstance(given, type) or not callable(getattr(given, "score", None)):
         raise wrong_kind("the ranker", given, "an object with score(pairs), a folder, or a notation")
     return given
+
+
+def as_teachers(given: TeacherLike | Sequence[TeacherLike]) -> list[Ranker]:
+    """Return what is learned from: rankers and runs, from one of them or a list.
+
+    Raises:
+        WrongUse: One is neither a ranker nor a run.
+    """
+    return [_as_teacher(one) for one in (given if isinstance(given, list | tuple) else [given])]
+
+
+def _as_teacher(given: TeacherLike) -> Ranker:
+    if isinstance(given, Run):
+        return RunTeacher(given)
+    if isinstance(given, str | os.PathLike) and as_path(given, "the teacher").is_file():
+        return RunTeacher(read_run(given))
+    return as_ranker(given)

@@ -24,11 +24,12 @@ from rankhouse.app.api.inputs import (
     check_texts,
     wrong_kind,
 )
-from rankhouse.app.api.rankers import as_ranker, open_ranker
+from rankhouse.app.api.rankers import TeacherLike, as_ranker, as_teachers, open_ranker
 from rankhouse.app.fusion import Tuning, fusion_method
 from rankhouse.app.pairwise import is_pairwise, open_pairwise
 from rankhouse.app.rankers import ComputeOptions
 from rankhouse.app.reranking import RerankOptions, rerank_with
+from rankhouse.app.teachers import joined
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import MissingExtra, WrongUse
@@ -283,7 +284,8 @@ def train(
     qrels: QrelsLike | None = None,
     run: RunLike | None = None,
     pairs: Sequence[PathLike] | PathLike = (),
-    teacher: str | os.PathLike[str] | Ranker | None = None,
+    teacher: TeacherLike | Sequence[TeacherLike] | None = None,
+    join: str = "z-score",
     loss: str = "",
     validation: tuple[QueriesLike, QrelsLike, RunLike] | None = None,
     split: str = "whole",
@@ -309,7 +311,9 @@ def train(
         qrels: Their judgements.
         run: A first stage.
         pairs: PAIRS files in place of the three.
-        teacher: A ranker whose scores are learned, of the pairs of ``run``; ``qrels`` is not needed then.
+        teacher: A ranker whose scores are learned, of the pairs of ``run``; ``qrels`` is not needed then. Or
+            a run with scores (a :class:`Run`, a file), or a list of several, whose scores are joined.
+        join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
         loss: What learns from scores: ``margin-mse`` (what a teacher brings), ``listwise-kl``,
             ``pointwise``; without a teacher, from those of PAIRS files. "": the family's own, on labels.
         validation: (queries, qrels, run) by which the best is chosen.
@@ -340,7 +344,7 @@ def train(
         run=None if run is None else as_run(run),
         pairs=_pair_files(pairs),
         validation=None if validation is None else _validation(validation),
-        teacher=None if teacher is None else as_ranker(teacher),
+        teacher=None if teacher is None else joined(as_teachers(teacher), join),
     )
     train_with(begin(design, stored, options.seed), stored, data, folder, options)
     return open_ranker(folder)

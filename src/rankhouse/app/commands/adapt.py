@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankhouse.app import console
+from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
 from rankhouse.app.given import idle, read_change
 from rankhouse.app.options import (
     COUNT,
@@ -22,15 +24,15 @@ from rankhouse.app.options import (
     FileCommand,
     as_json,
 )
-from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.app.teachers import joining, open_teacher
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.nouns import Ranker, TextEncoder
+from rankhouse.core.nouns import TextEncoder
 from rankhouse.core.progress import Progress
-from rankhouse.core.trec import read_qrels
+from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.index.index import Index
+from rankhouse.labels.joined_teachers import members_of
 from rankhouse.labels.pseudo_queries import PseudoOptions
-from rankhouse.ranking.cache import CachedRanker
 
 if TYPE_CHECKING:
     from rankhouse.app.adapt.report import AdaptResult
@@ -52,10 +54,14 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--teacher",
+    "teachers",
     type=SOURCE,
     required=True,
-    help='Whose scores are learned: default, biencoder("DIR"), a folder ...',
+    multiple=True,
+    help='Whose scores are learned: default, biencoder("DIR"), a folder ... Again for more, whose scores are '
+    "joined; one may be a run with scores of --queries.",
 )
+@joining
 @click.option(
     "--queries", type=SOURCE, help="Questions of people, without judgements, to be learned from as well."
 )
@@ -63,11 +69,24 @@ if TYPE_CHECKING:
     "--test-queries", type=SOURCE, help="Judged questions to measure by; they are not learned from."
 )
 @click.option("--test-qrels", type=PATH, help="Their judgements.")
+@click.option("--test-run", type=PATH, help="What is reranked for them.  [default: what --first-stage finds]")
+@click.option(
+    "--first-stage",
+    default=AdaptOptions.first_stage,
+    show_default=True,
+    help="What finds candidates, and is joined with the pupil: as search's --model.",
+)
 @click.option("--minutes", type=FINITE, default=0.0, help="How long all of it may take.  [default: no limit]")
 @click.option("--steps", type=FROM_ZERO, default=0, help="Of the training.  [default: 3000, or by --minutes]")
-@click.option("--questions", type=COUNT, default=100_000, show_default=True, help="Most pseudo-queries.")
-@click.option("--kinds", default="", help="Kinds of pseudo-queries: title,heading,first,span,question ...")
-@click.option("--depth", type=COUNT, default=100, show_default=True, help="Documents to be reranked.")
+@click.option(
+    "--questions", type=COUNT, default=AdaptOptions.questions, show_default=True, help="Most pseudo-queries."
+)
+@click.option(
+    "--kinds", default=",".join(PseudoOptions.kinds), show_default=True, help="Kinds of pseudo-queries."
+)
+@click.option(
+    "--depth", type=COUNT, default=AdaptOptions.depth, show_default=True, help="Documents to be reranked."
+)
 @click.option("--cache", type=LOCAL, help="Keep the scores of a teacher that has no vectors in this folder.")
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting of the training.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of all that is drawn.")
@@ -78,10 +97,13 @@ if TYPE_CHECKING:
 def command(
     index_path: Path,
     ranker: str,
-    teacher: str,
+    teachers: tuple[str, ...],
+    join: str,
     queries: str | None,
     test_queries: str | None,
     test_qrels: Path | None,
+    test_run: Path | None,
+    first_stage: str,
     minutes: float,
     steps: int,
     questions: int,
@@ -96,20 +118,21 @@ def command(
     """Teach a ranker on questions that the documents ask; a teacher's scores are the judgements."""
     try:
         from rankhouse.app.adapt.adapt import adapt_with
-        from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
     if (test_queries is None) != (test_qrels is None):
         raise WrongUse("a test needs both --test-queries and --test-qrels")
+    if test_queries is None:
+        idle("there are no --test-queries that it is for", "test_run")
+    if len(teachers) < 2:
+        idle("it joins the scores of several teachers", "join")
     if steps:
         idle("--steps says how long the training is", "minutes")
-    pseudo = PseudoOptions(seed=seed)
-    if kinds:
-        pseudo = PseudoOptions(kinds=tuple(kind.strip() for kind in kinds.split(",")), seed=seed)
     options = AdaptOptions(
         ranker=ranker,
-        pseudo=pseudo,
+        pseudo=PseudoOptions(tuple(re.split(r"\s*,\s*", kinds.strip())), seed=seed),
         questions=questions,
+        first_stage=first_stage,
         depth=depth,
         steps=steps,
         minutes=minutes,
@@ -118,7 +141,8 @@ def command(
     )
     test = None
     if test_queries is not None and test_qrels is not None:
-        test = JudgedQuestions(read_queries(test_queries), read_qrels(test_qrels))
+        run = None if test_run is None else read_run(test_run)
+        test = JudgedQuestions(read_queries(test_queries), read_qrels(test_qrels), run)
     people = read_queries(queries) if queries else []
     with ExitStack() as stack:
         bar = stack.enter_context(ExitStack())
@@ -127,20 +151,15 @@ def command(
             bar.close()  # one part of the work is shown at a time
             return bar.enter_context(console.progress(what, None))
 
-        reader = _teacher(teacher, cache, stack)
+        reader = open_teacher(teachers, join, cache, stack, encoders=False)
+        if all(isinstance(one, TextEncoder) for one in members_of(reader)):
+            idle("vectors of a bi-encoder are kept in --out", "cache")
         result = adapt_with(Index.open(index_path), reader, out, options, show, people, test)
         bar.close()
     if as_json:
         console.emit_json(result)
     else:
         _tell(result, out)
-
-
-def _teacher(spec: str, cache: Path | None, stack: ExitStack) -> Ranker:
-    reader = open_ranker(spec, ComputeOptions())
-    if isinstance(reader, TextEncoder):
-        idle("this teacher has vectors, which --out keeps", "cache")
-    return reader if cache is None else stack.enter_context(CachedRanker(reader, cache))
 
 
 def _tell(result: AdaptResult, out: Path) -> None:

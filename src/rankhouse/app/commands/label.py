@@ -29,10 +29,10 @@ from rankhouse.app.options import (
     computing,
 )
 from rankhouse.app.rankers import ComputeOptions
+from rankhouse.app.teachers import joining
 from rankhouse.core import notation
 from rankhouse.labels import report
 from rankhouse.labels.label import label
-from rankhouse.labels.soft_scores import JOINS
 
 
 @click.command(
@@ -71,13 +71,7 @@ from rankhouse.labels.soft_scores import JOINS
     help="Which pairs may be negatives; by default what no judge calls relevant.",
 )
 @click.option("--scores", is_flag=True, help="Write every pair that was scored, with score and scale.")
-@click.option(
-    "--join",
-    type=click.Choice(list(JOINS)),
-    default="z-score",
-    show_default=True,
-    help="What makes one score of several teachers'.",
-)
+@joining
 @click.option("--truth", type=PATH, help='Judgements of passages ("d#3" is passage 3 of d), to measure by.')
 @click.option(
     "--ask-all", is_flag=True, help="The teacher reads every pair: a whole comparison, same labels."

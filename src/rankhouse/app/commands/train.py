@@ -21,7 +21,7 @@ from rankhouse.app.options import (
     as_json,
     relevant_from,
 )
-from rankhouse.app.rankers import open_teacher
+from rankhouse.app.teachers import joining, open_teacher
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
@@ -54,8 +54,14 @@ if TYPE_CHECKING:
     "--pairs", type=PATH, multiple=True, help="Labelled pairs instead, as rankhouse label writes them."
 )
 @click.option(
-    "--teacher", type=SOURCE, help="A ranker whose scores are learned; then --queries and --run will do."
+    "--teacher",
+    "teachers",
+    type=SOURCE,
+    multiple=True,
+    help="A ranker, or a run with scores, that is learned from; then --queries and --run will do. Again for "
+    "more, whose scores are joined.",
 )
+@joining
 @click.option("--loss", help="On scores: margin-mse, listwise-kl, pointwise.  [with --teacher: margin-mse]")
 @click.option("--cache", type=LOCAL, help="Keep the teacher's scores in this folder.")
 @relevant_from
@@ -82,7 +88,8 @@ def command(
     qrels: Path | None,
     run_path: Path | None,
     pairs: tuple[Path, ...],
-    teacher: str | None,
+    teachers: tuple[str, ...],
+    join: str,
     loss: str | None,
     cache: Path | None,
     relevant_from: int,
@@ -107,9 +114,11 @@ def command(
         raise WrongUse("give either --ranker SPEC (a model to begin, or a checkpoint) or --init DIR")
     if not (valid_queries or valid_qrels or valid_run):
         idle("it says how validation reranks, and there is none", "depth")
-    if teacher is None:
+    if not teachers:
         idle("there is no --teacher whose scores are kept", "cache")
-    _check_sources(pairs=bool(pairs), queries=queries, qrels=qrels, run_path=run_path, teacher=teacher)
+    if len(teachers) < 2:
+        idle("it joins the scores of several teachers", "join")
+    _check_sources(pairs=bool(pairs), queries=queries, qrels=qrels, run_path=run_path, teacher=bool(teachers))
     options = TrainOptions(split, pool, depth, with_changes(changes, epochs=epochs, seed=seed, loss=loss))
     index = Index.open(index_path)
     with ExitStack() as stack:
@@ -120,7 +129,7 @@ def command(
             pairs=pairs,
             relevant_from=relevant_from,
             validation=_validation(valid_queries, valid_qrels, valid_run),
-            teacher=None if teacher is None else open_teacher(teacher, cache, stack),
+            teacher=open_teacher(teachers, join, cache, stack) if teachers else None,
         )
         model = begin(str(ranker or init), index, options.seed)
         show = stack.enter_context(console.progress("training", None))
@@ -132,13 +141,13 @@ def command(
 
 
 def _check_sources(
-    *, pairs: bool, queries: str | None, qrels: Path | None, run_path: Path | None, teacher: str | None
+    *, pairs: bool, queries: str | None, qrels: Path | None, run_path: Path | None, teacher: bool
 ) -> None:
     if pairs and (queries or qrels or run_path):
         raise WrongUse("--pairs holds queries and labels already; leave out --queries, --qrels and --run")
-    if not pairs and teacher is None and (queries is None or qrels is None):
+    if not pairs and not teacher and (queries is None or qrels is None):
         raise WrongUse("give --queries and --qrels (and --run for negatives), or --pairs, or a --teacher")
-    if not pairs and teacher is not None and (queries is None or run_path is None):
+    if not pairs and teacher and (queries is None or run_path is None):
         raise WrongUse("a --teacher scores what a first stage found: give --queries and --run, or --pairs")
 
 
