@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +21,8 @@ from rankhouse.app.adapt.questions import asking, questions
 from rankhouse.app.adapt.teacher import VectorTeacher, similarities, write_word_vectors
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
+from rankhouse.labels.soft_scores import z_scores
 
 TOPICS = {
     "harbour": ["pilots", "steer", "ships", "into", "the", "harbour", "at", "high", "water"],
@@ -33,10 +36,10 @@ MEANING = {word: place for place, words in enumerate(TOPICS.values()) for word i
 class Meaning:
     """A bi-encoder whose vectors say how many words of each topic a text has, and which document it is."""
 
-    scale, fingerprint, similarity = "similarity", "meaning-1", "cosine"
+    scale, similarity = "similarity", "cosine"
 
-    def __init__(self):
-        self.encoded = 0
+    def __init__(self, fingerprint="meaning-1"):
+        self.encoded, self.fingerprint = 0, fingerprint
 
     def encode_passages(self, texts):
         self.encoded += len(texts)
@@ -79,6 +82,24 @@ TEST = JudgedQuestions(
     [rh.Query("t1", "ships harbour"), rh.Query("t2", "coal power")],
     {"t1": {f"d{n}": 1 for n in range(0, 80, 4)}, "t2": {f"d{n}": 1 for n in range(2, 80, 4)}},
 )
+
+
+class Plain:
+    """The same teacher without vectors."""
+
+    scale, fingerprint = "similarity", "plain"
+
+    def score(self, pairs):
+        return Meaning().score(pairs)
+
+
+class Length:
+    """Another one, on another scale: the shorter the better."""
+
+    scale, fingerprint = "score", "length"
+
+    def score(self, pairs):
+        return np.array([-len(pair.passage.text) for pair in pairs], np.float32)
 
 
 def adapt(index, out, teacher=None, test=TEST, people=(), **options):
@@ -160,12 +181,6 @@ def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeyp
 
 
 def test_a_teacher_without_vectors_teaches_by_lists(index, tmp_path):
-    class Plain:
-        scale, fingerprint = "similarity", "plain"
-
-        def score(self, pairs):
-            return Meaning().score(pairs)
-
     result = adapt(index, tmp_path / "a", Plain(), ranker="knrm(width=8, min_count=1)", steps=10)
     settings = training(tmp_path / "a")
     assert (settings["crossed"], settings["loss"], settings["batch"]) == (False, "listwise-kl", 16)
@@ -288,17 +303,133 @@ def test_wrong_options_are_refused(options):
         AdaptOptions(**options)
 
 
-@pytest.mark.parametrize("pupil", ["crossencoder", "biencoder"])
-def test_transformers_are_pupils_and_teachers(index, tmp_path, bert, pupil):
-    folder = (
-        bert("BertForSequenceClassification", num_labels=2) if pupil == "crossencoder" else bert("BertModel")
-    )
-    teacher = rh.open_ranker(f"biencoder({str(bert('BertModel'))!r})", device="cpu")
-    result = adapt(index, tmp_path / "a", teacher, ranker=f"{pupil}({str(folder)!r})", steps=3)
+T5 = Path(__file__).parents[1] / "golden" / "monot5"
+
+
+@pytest.fixture
+def t5(tmp_path):
+    shutil.copytree(T5 / "tiny_t5_v1_0", tmp_path / "t5")
+    shutil.copy(T5 / "spiece.model", tmp_path / "t5")
+    return str(tmp_path / "t5")
+
+
+PUPILS = {
+    "tk": "tk",
+    "knrm": "knrm",
+    "conv_knrm": "conv_knrm",
+    "samcnn": "samcnn(width=8, filters=8, min_count=1)",
+    "crossencoder": "crossencoder({!r})",
+    "biencoder": "biencoder({!r})",
+    "monot5": "monot5({!r})",
+}
+
+
+@pytest.mark.parametrize("pupil", PUPILS)
+def test_every_family_is_a_pupil(index, tmp_path, bert, t5, pupil):
+    folder = t5
+    if pupil in ("crossencoder", "biencoder"):
+        folder = (
+            bert("BertForSequenceClassification", num_labels=2)
+            if pupil == "crossencoder"
+            else bert("BertModel")
+        )
+    result = adapt(index, tmp_path / "a", ranker=PUPILS[pupil].format(str(folder)), steps=3)
+    assert result.steps == 3
     assert result.test["pupil"] > 0
+    assert rh.open_ranker(tmp_path / "a").model.family == pupil
+
+
+def test_transformers_are_teachers(index, tmp_path, bert):
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3}
+    encoder = rh.open_ranker(f"biencoder({str(bert('BertModel'))!r})", device="cpu")
     plain = rh.open_ranker(f"crossencoder({str(bert('BertForSequenceClassification', num_labels=2))!r})")
-    taught = adapt(index, tmp_path / "b", plain, ranker="knrm(width=8, min_count=1)", steps=3)
-    assert taught.test["teacher"] > 0
+    for teacher in (encoder, plain):
+        assert adapt(index, tmp_path / teacher.model.family, teacher, **small).test["teacher"] > 0
+
+
+def test_several_teachers_with_vectors_teach_as_one(index, tmp_path):
+    def pair():
+        return JoinedTeachers([Meaning(), Meaning("meaning-2")])
+
+    first = pair()
+    result = adapt(index, tmp_path / "a", first, ranker="tk")
+    assert training(tmp_path / "a")["crossed"]
+    assert result.test["teacher"] > 0
+    asked = tmp_path / "a" / "questions"
+    assert {path.name for path in asked.glob("teacher-*/*")} == {"documents", "queries.npy"}
+    assert not list(asked.glob("*.npy"))
+    again = pair()
+    assert adapt(index, tmp_path / "a", again, ranker="tk").test == result.test
+    assert again.teachers[0].encoded < first.teachers[0].encoded / 2  # the test's pairs only
+    with pytest.raises(rh.RankhouseError, match="holds another adaptation \\(teacher differ\\)"):
+        adapt(index, tmp_path / "a", JoinedTeachers(pair().teachers, "ranks"), ranker="tk")
+
+
+def test_joined_scores_are_compared_with_a_questions_first_candidates(index, tmp_path):
+    options = AdaptOptions(**OPTIONS)
+    teacher = JoinedTeachers([Meaning(), Length()])
+    found = questions(index, teacher, [], [], tmp_path / "q", (options, lambda _: ignore))
+    query = found.queries[0]
+    doc_ids = found.candidates[query.id].doc_ids
+    passages = [rh.Passage(d, 0, index.documents[d].full_text) for d in doc_ids]
+    pairs = [rh.Pair(query, passage) for passage in passages]
+    both = np.column_stack([Meaning().score(pairs), Length().score(pairs)]).astype(float)
+    expected = z_scores(both, both[:20])
+    np.testing.assert_allclose(found.teacher.score(pairs), expected, rtol=1e-2, atol=1e-2)  # half precision
+
+
+def test_a_run_teaches_beside_a_ranker(index, tmp_path):
+    people = [rh.Query("p1", "quartet of violins"), rh.Query("p2", "wheat market")]
+    own = rh.Run.of({"p1": {f"d{n}": float(n) for n in range(40)}})
+    teacher = JoinedTeachers([Plain(), RunTeacher(own)])
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3, "people": people}
+    assert adapt(index, tmp_path / "a", teacher, **small).steps == 3
+    assert not training(tmp_path / "a")["crossed"]
+    with pytest.raises(rh.RankhouseError, match="rankhouse train --teacher RUN"):
+        adapt(index, tmp_path / "b", RunTeacher(own), **small)
+
+
+def test_the_first_stage_is_chosen_and_a_test_run_is_reranked(index, tmp_path):
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3}
+    with pytest.raises(rh.RankhouseError, match='"bm26" is no model'):
+        adapt(index, tmp_path / "wrong", first_stage="bm26", **small)
+    result = adapt(index, tmp_path / "a", first_stage="ql(mu=50)", **small)
+    assert result.first_stage == "ql(mu=50)"
+    first = index.retrieve(TEST.queries, "ql(mu=50)", k=100)
+    assert result.test["first stage"] == rh.evaluate(first, TEST.qrels, "nDCG@10").mean("nDCG@10")
+    worst = rh.Run.of({"t1": {f"d{n}": 1.0 - n for n in range(1, 80, 4)}, "other": {"d1": 1.0}})
+    test = JudgedQuestions(TEST.queries, TEST.qrels, worst)
+    assert adapt(index, tmp_path / "a", test=test, first_stage="ql(mu=50)", **small).test["first stage"] == 0
+    with pytest.raises(rh.RankhouseError, match='none of the 2 test queries: it has "other"'):
+        JudgedQuestions(TEST.queries, TEST.qrels, worst.restrict(["other"]))
+
+
+def test_in_python_as_on_the_command_line(index, tmp_path):
+    ranker = rh.adapt(
+        index,
+        [Plain(), rh.Run.of({"p1": {"d1": 2.0, "d2": 1.0}})],
+        out=tmp_path / "a",
+        ranker="knrm(width=8, min_count=1)",
+        join="ranks",
+        queries={"p1": "quartet of violins"},
+        test=(TEST.queries, TEST.qrels, {"t1": {"d0": 1.0, "d1": 0.5}}),
+        first_stage="ql",
+        steps=3,
+        questions=30,
+        kinds=["span", "title"],
+        depth=10,
+        cache=tmp_path / "scores",
+    )
+    assert ranker.model.family == "knrm"
+    plan = json.loads((tmp_path / "a" / "plan.json").read_text())
+    options = plan["options"]
+    assert (options["first_stage"], options["depth"], options["questions"]) == ("ql", 10, 30)
+    assert options["pseudo"]["kinds"] == ["span", "title"]
+    assert plan["teacher"].startswith("joined('ranks', 'plain', ")
+    assert (tmp_path / "scores" / "scores.sqlite").exists()
+    for wrong in ({"kinds": "span"}, {"test": (TEST.queries,)}, {"join": "sum"}):
+        with pytest.raises(rh.RankhouseError):
+            rh.adapt(index, [Plain(), Plain()], out=tmp_path / "b", **wrong)
 
 
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")  # the teacher's training
@@ -324,6 +455,19 @@ def test_the_command_adapts_and_says_how_to_go_on(run, tmp_path, index):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["steps"] == 5
-    wrong = run(*command, "--minutes", 3, "--out", tmp_path / "p")
-    assert wrong.returncode == 2
-    assert "--steps says how long" in wrong.stderr
+    (tmp_path / "own.run").write_text("p1 Q0 d1 1 2.0 x\np1 Q0 d2 2 1.0 x\n")
+    (tmp_path / "people.tsv").write_text("p1\tquartet of violins\n")
+    several = ["--teacher", "own.run", "--join", "ranks", "--queries", "people.tsv", "--first-stage", "ql"]
+    done = run(*command, *several, "--ranker", "knrm(width=8, min_count=1)", "--out", tmp_path / "q")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads((tmp_path / "q" / "plan.json").read_text())
+    assert plan["teacher"].startswith("joined('ranks', ")
+    assert plan["options"]["first_stage"] == "ql"
+    for more, said in (
+        (["--minutes", 3], "--steps says how long"),
+        (["--join", "ranks"], "--join would change nothing here"),
+        (["--test-run", "own.run"], "no --test-queries"),
+    ):
+        wrong = run(*command, *more, "--out", tmp_path / "p")
+        assert wrong.returncode == 2
+        assert said in wrong.stderr

@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import rankhouse as rh
 from rankhouse.core.trec import read_run
 
 
@@ -74,6 +75,39 @@ def test_a_teachers_scores_are_learned_without_judgements(world, run):
     done = run(*from_file, "--loss", "listwise-kl", "--set", "count=3", "--out", "read", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["best"] > said["first_stage"]
+
+
+def test_several_teachers_and_runs_are_learned_from(world, run):
+    """Each question's best documents are those that the judgements call relevant."""
+    lines = [line.split() for line in (world / "train.qrels").read_text().splitlines()]
+    best = [f"{q} Q0 {d} 1 {int(grade) + n / 1000} t\n" for n, (q, _, d, grade) in enumerate(lines)]
+    (world / "best.run").write_text("".join(best))
+    train = [word for word in TRAIN if word not in ("--qrels", "train.qrels")]
+    pupil = [*train, *VALID, "--ranker", "knrm(min_count=1, width=16)", *SETTINGS, "--set", "count=3"]
+    alone = run(*pupil, "--teacher", "best.run", "--out", "one", "--json")
+    assert alone.returncode == 0, alone.stderr
+    said = json.loads(alone.stdout)
+    assert said["best"] > said["first_stage"]
+    both = ["--teacher", "best.run", "--teacher", "one"]
+    joined = run(*pupil, *both, "--join", "ranks", "--cache", "scores", "--out", "two", "--json")
+    assert joined.returncode == 0, joined.stderr
+    assert json.loads(joined.stdout)["best"] > said["first_stage"]
+    assert (world / "scores" / "scores.sqlite").exists()
+    wrong = run(*pupil, "--teacher", "best.run", "--join", "ranks", "--out", "three")
+    assert wrong.returncode == 2
+    assert "--join would change nothing here" in wrong.stderr
+    index = rh.Index.open(world / "i")
+    ranker = rh.train(
+        "knrm(min_count=1, width=8)",
+        index,
+        out=world / "four",
+        queries=world / "train.tsv",
+        run=world / "train.run",
+        teacher=[world / "best.run", rh.read_run(world / "train.run")],
+        join="ranks",
+        settings={"epochs": 1, "device": "cpu"},
+    )
+    assert ranker.model.family == "knrm"
 
 
 @pytest.mark.parametrize(

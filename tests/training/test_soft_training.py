@@ -11,10 +11,13 @@ import torch
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.core.pairs import LabelledPair, write_pairs
+from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
+from rankhouse.labels.soft_scores import z_scores
 from rankhouse.training.any_batches import MixedBatches, batches_for
 from rankhouse.training.batches import shape_of
 from rankhouse.training.examples import from_judgements, from_pairs
 from rankhouse.training.fit import fit
+from rankhouse.training.joined_scores import with_scores
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.soft_batches import SoftBatches
 from rankhouse.training.soft_losses import comparable, soft_loss
@@ -281,6 +284,28 @@ def test_a_run_is_enough_for_a_teacher(toy):
     examples = from_judgements(toy.queries, {}, toy.documents, toy.run, unjudged=True)
     assert set(examples.label.tolist()) == {-1}
     assert isinstance(lists(replace(examples, teacher=Words())), SoftBatches)
+
+
+def test_runs_and_several_teachers_score_all_pairs_before_the_training(toy):
+    examples = from_judgements(toy.queries, {}, toy.documents, toy.run, unjudged=True)
+    some = toy.run.restrict(["q0", "q1"]).top(5)
+    alone = with_scores(examples, RunTeacher(some))
+    known = np.isin(examples.query, [0, 1])
+    assert np.isnan(alone.score[~known]).all()
+    assert alone.score[examples.query == 0].min() == some["q0"].scores[-1]  # of what the run lacks
+    assert isinstance(lists(alone), SoftBatches)
+    both, told = JoinedTeachers([Words(), RunTeacher(some)]), []
+    joined = with_scores(examples, both, lambda *now: told.append(now))
+    assert told[0] == (0, len(examples))
+    for row in (0, 1, 2):
+        places = np.flatnonzero(examples.query == row)
+        passages = examples.fetch(examples.item[places].tolist())
+        pairs = [Pair(toy.queries[row], passage) for passage in passages]
+        sources = [Words(), RunTeacher(some)] if row < 2 else [Words()]
+        values = np.column_stack([teacher.score(pairs) for teacher in sources]).astype(float)
+        np.testing.assert_allclose(joined.score[places], z_scores(values), rtol=1e-5, atol=1e-6)
+    with pytest.raises(WrongUse, match="scores already"):
+        with_scores(alone, both)
 
 
 def test_wrong_settings_say_what_is_accepted(toy):
