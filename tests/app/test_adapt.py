@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import time
+from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,14 +15,16 @@ pytest.importorskip("torch")
 pytest.importorskip("blingfire")
 
 import rankhouse as rh
+from rankhouse.app.adapt import writing
 from rankhouse.app.adapt.adapt import adapt_with
 from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
 from rankhouse.app.adapt.pupil import begin_pupil
-from rankhouse.app.adapt.questions import asking, questions
+from rankhouse.app.adapt.questions import ask_documents, asking, questions
 from rankhouse.app.adapt.teacher import VectorTeacher, similarities, write_word_vectors
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
+from rankhouse.labels.pseudo_queries import PseudoOptions, Words
 from rankhouse.labels.soft_scores import z_scores
 
 TOPICS = {
@@ -402,6 +405,41 @@ def test_the_first_stage_is_chosen_and_a_test_run_is_reranked(index, tmp_path):
     assert adapt(index, tmp_path / "a", test=test, first_stage="ql(mu=50)", **small).test["first stage"] == 0
     with pytest.raises(rh.RankhouseError, match='none of the 2 test queries: it has "other"'):
         JudgedQuestions(TEST.queries, TEST.qrels, worst.restrict(["other"]))
+
+
+def test_a_model_writes_questions_and_what_it_wrote_is_kept(index, tmp_path, t5, monkeypatch, capsys):
+    def asked(out, **more):
+        options = AdaptOptions(**OPTIONS | {"doc2query": f"doc2query({t5!r}, longest=8)"} | more)
+        folder = tmp_path / out
+        done = ask_documents(index, Words(index.documents.stream()), [], folder, (options, lambda _: ignore))
+        return done, folder / "written.jsonl"
+
+    whole, path = asked("a")
+    assert "questions are written about 80 of 80 documents" in capsys.readouterr().err
+    written = [query for query in whole.queries if query.kind == "doc2query"]
+    assert written
+    assert {query.kind for query in whole.queries} > {"doc2query", "span"}
+    lines = path.read_text().splitlines()
+    assert len(lines) == 1 + 80
+    path.write_text("\n".join(lines[:41]) + "\n" + lines[41][:9])  # as a kill leaves it
+    model, before = writing.open_doc2query, []
+
+    @wraps(model)
+    def counting(*given, **options):
+        ask = model(*given, **options)
+        return lambda document, seed: before.append(document.id) or ask(document, seed)
+
+    monkeypatch.setattr(writing, "open_doc2query", counting)
+    again, _ = asked("a")
+    assert again.queries == whole.queries
+    assert path.read_text().splitlines() == lines
+    assert len(before) == 40
+    only, _ = asked("b", pseudo=PseudoOptions(("doc2query",)))
+    assert {query.kind for query in only.queries} == {"doc2query"}
+    _, path = asked("c", minutes=1e-9)
+    assert json.loads(path.read_text().splitlines()[0])["documents"] == 1
+    with pytest.raises(rh.RankhouseError, match="need a model that writes them"):
+        asked("d", pseudo=PseudoOptions(("doc2query",)), doc2query="")
 
 
 def test_in_python_as_on_the_command_line(index, tmp_path):

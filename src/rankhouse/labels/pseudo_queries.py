@@ -2,9 +2,10 @@
 
 Kinds: the title; headings; the first sentence; sentences that are questions; spans of words that few
 documents have (after the sampling of query terms in "Weak supervision", Dehghani et al. 2017); keywords
-picked out of a document; cropped sentences (the inverse cloze task, Lee et al. 2019); and phrases behind the
-opening of a question, so that a pupil meets words like "what is the" and learns how little they say. A
-document's draws depend on the seed and its id.
+picked out of a document; cropped sentences (the inverse cloze task, Lee et al. 2019); phrases behind the
+opening of a question, so that a pupil meets words like "what is the" and learns how little they say; and what
+a model that is handed in writes (doc2query, Nogueira et al. 2019). A document's draws depend on the seed and
+its id.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document
 from rankhouse.core.sameness import normalised
 from rankhouse.core.sampling import generator, short_lot
+
+WRITTEN: Final = "doc2query"
+"""The kind of question that a model writes."""
 
 OPENINGS: Final = (
     *("what is", "what is the", "what are", "what does", "what causes", "how to", "how do", "how does"),
@@ -56,6 +60,10 @@ _TWO, _LINKED = 0.6, 0.7
 """How often a question has two phrases, and how often these are joined by a common word."""
 _TELLING = 0.1
 """A word of more of the documents does not say what a text is about, unless it stands in no other one."""
+
+
+Writer = Callable[[Document], Sequence[str]]
+"""Writes questions that a document answers; none where it shall not be asked."""
 
 
 class PseudoQuery(NamedTuple):
@@ -124,6 +132,7 @@ class _Source:
     words: Words
     options: PseudoOptions
     rng: np.random.Generator
+    writer: Writer | None = None
 
     @cached_property
     def sentences(self) -> list[list[str]]:
@@ -243,6 +252,11 @@ def _crops(source: _Source) -> Iterator[list[str]]:
     yield source.crop(4, 12)
 
 
+def _written(source: _Source) -> Iterator[list[str]]:
+    if source.writer is not None:
+        yield from map(_WORDS.findall, source.writer(source.document))
+
+
 KINDS: Final[dict[str, Callable[[_Source], Iterator[list[str]]]]] = {
     "title": _title,
     "heading": _headings,
@@ -252,6 +266,7 @@ KINDS: Final[dict[str, Callable[[_Source], Iterator[list[str]]]]] = {
     "question": _questions,
     "keywords": _keywords,
     "crop": _crops,
+    WRITTEN: _written,
 }
 """Name -> how a document asks."""
 
@@ -282,6 +297,7 @@ def ask(
     words: Words,
     options: PseudoOptions | None = None,
     avoid: Sequence[str] = (),
+    writer: Writer | None = None,
 ) -> PseudoQueries:
     """Have documents ask about themselves.
 
@@ -293,15 +309,21 @@ def ask(
         words: Of the whole collection.
         options: What is asked.
         avoid: Questions that must not be asked: those of a test.
+        writer: Writes the questions of the kind "doc2query".
 
     Raises:
         BadData: No document asks anything.
+        WrongUse: Questions shall be written, and nobody writes them.
     """
+    if options is not None and WRITTEN in options.kinds and writer is None:
+        raise WrongUse(
+            f'kinds={options.kinds}: questions of the kind "{WRITTEN}" need a model that writes them'
+        )
     options, apart = options or PseudoOptions(), {normalised(text) for text in avoid}
     asked = PseudoQueries([], {}, Counter(), 0)
     silent, found = 0, list[PseudoQuery]()
     for document in documents:
-        own = list(_of_document(document, words, options, asked))
+        own = list(_of_document(document, words, (options, writer), asked))
         silent += not own
         found += own
     keys = Counter(_key(query.text) for query in found)
@@ -321,10 +343,14 @@ def ask(
 
 
 def _of_document(
-    document: Document, words: Words, options: PseudoOptions, asked: PseudoQueries
+    document: Document,
+    words: Words,
+    how: tuple[PseudoOptions, Writer | None],
+    asked: PseudoQueries,
 ) -> Iterator[PseudoQuery]:
+    options, writer = how
     rng = generator(options.seed, short_lot(options.seed, document.id))
-    source, kept = _Source(document, words, options, rng), list[set[str]]()
+    source, kept = _Source(document, words, options, rng, writer), list[set[str]]()
     for kind in options.kinds:
         for parts in KINDS[kind](source):
             query = PseudoQuery(" ".join(parts), document.id, kind)

@@ -22,19 +22,10 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
-from rankhouse.models.checkpoint import (
-    SEQ2SEQ,
-    checkpoint_assets,
-    find,
-    load_network,
-    load_tokenizer,
-    network_of,
-    read_assets,
-    read_config,
-    read_tensor,
-)
+from rankhouse.models.checkpoint import checkpoint_assets, network_of, read_assets
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import Layout, PairReader
+from rankhouse.models.t5_checkpoint import open_t5, shared, untie
 from rankhouse.models.text_ids import TextIds, plain
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.layers.ragged import Packed
@@ -99,7 +90,7 @@ class MonoT5(nn.Module):
         tokenizer, config = read_assets(assets)
         network = network_of(config, "AutoModelForSeq2SeqLM")
         if not policy["tied"]:
-            _untie(network, torch.empty_like(_shared(network)))
+            untie(network, torch.empty_like(shared(network)))
         return cls(network, tokenizer, policy, config)
 
     def encode(self, pairs: Sequence[Pair]) -> Packed:
@@ -201,46 +192,23 @@ def open_monot5(
         BadModel: Not a T5 or mT5 checkpoint, or damaged, or without tokenizer.
         WrongUse: A target word that is not a single token.
     """
-    folder = find(path, allow_pickle)
-    config = read_config(folder)
-    if config["model_type"] not in SEQ2SEQ:
-        raise BadModel(
-            f'"{folder}" is a {config["model_type"]} checkpoint; monot5 reads T5 and mT5 only. If it gives '
-            f'one or two numbers for a pair, open it as  crossencoder("{path}")'
-        )
-    own_tokenizer, _, _ = load_tokenizer(folder, tokenizer)
-    network = load_network(folder, "AutoModelForSeq2SeqLM", allow_pickle, ("lm_head", "embed_tokens"))
-    head = read_tensor(folder, "lm_head.weight", allow_pickle)
-    tied = head is None or torch.equal(head.float(), _shared(network))
-    if head is not None and not tied:
-        _untie(network, head.float())
+    checkpoint = open_t5(path, "monot5", tokenizer, allow_pickle=allow_pickle)
     policy = {
         "max_length": max_length,
         "prompt": list(prompt),
         "targets": list(targets or known_targets(path)),
-        "start": config.get("decoder_start_token_id", 0),
-        "end": config.get("eos_token_id", 1),
-        "scaled": is_scaled(config),
-        "tied": tied,
+        "start": checkpoint.start,
+        "end": checkpoint.end,
+        "scaled": checkpoint.scaled,
+        "tied": checkpoint.tied,
     }
-    return MonoT5(network, own_tokenizer, policy, config)
+    return MonoT5(checkpoint.network, checkpoint.tokenizer, policy, checkpoint.config)
 
 
 def known_targets(name: str) -> tuple[str, str]:
     """Return the words a checkpoint was trained with, by the last part of its name."""
     last = name.partition("@")[0].rstrip("/").split("/")[-1].lower()
     return next(words for pattern, words in KNOWN_TARGETS.items() if re.search(pattern, last))
-
-
-def is_scaled(config: Mapping[str, Any]) -> bool:
-    """Return, by the raw config.json, whether decoder states are scaled before the output layer.
-
-    T5 1.0 does, 1.1 and mT5 do not. Up to transformers 4, "tie_word_embeddings": false said which; from 5 on
-    that key is always true and "scale_decoder_outputs" says it.
-    """
-    if config["model_type"] != "t5":
-        return False
-    return bool(config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True)))
 
 
 def target_id(tokenizer: Tokenizer, word: str) -> int:
@@ -314,15 +282,3 @@ def _sizes(config: Mapping[str, Any], policy: Mapping[str, Any]) -> T5Sizes:
         furthest=config.get("relative_attention_max_distance", 128),
         scaled=policy["scaled"],
     )
-
-
-def _shared(network: nn.Module) -> Tensor:
-    shared: nn.Embedding = network.shared  # type: ignore[assignment]  # a T5 has one
-    return shared.weight
-
-
-def _untie(network: nn.Module, head: Tensor) -> None:
-    """Return the network an output layer of its own."""
-    layer = nn.Linear(head.shape[1], head.shape[0], bias=False, device="meta")
-    layer.weight = nn.Parameter(head)
-    network.lm_head = layer

@@ -63,6 +63,8 @@ class AdaptOptions:
     Attributes:
         ranker: The pupil: a bare family, ``tk``, or a design or checkpoint in notation.
         pseudo: What documents ask.
+        doc2query: A sequence-to-sequence model that writes questions besides, in notation or its folder; "":
+            none.
         questions: Most pseudo-queries, drawn from all that come back.
         limits: How far a question's own document may fall behind on the round trip, for a teacher with
             vectors; others read the first 20 only.
@@ -80,6 +82,7 @@ class AdaptOptions:
 
     ranker: str = "tk"
     pseudo: PseudoOptions = field(default_factory=PseudoOptions)
+    doc2query: str = ""
     questions: int = 100_000
     limits: Round = _LIMITS
     first_stage: str = "bm25(k1=0.9, b=0.4)"

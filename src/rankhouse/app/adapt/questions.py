@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
@@ -14,6 +15,7 @@ import numpy as np
 from rankhouse.app import console
 from rankhouse.app.adapt.options import AdaptOptions, Show
 from rankhouse.app.adapt.teacher import VectorTeacher, needs_texts, vector_teacher
+from rankhouse.app.adapt.writing import writer_of
 from rankhouse.app.searching import SearchOptions, search_with
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.errors import MissingExtra, WrongUse
@@ -26,12 +28,13 @@ from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.index.index import Index
 from rankhouse.labels.candidates import Documents
 from rankhouse.labels.joined_teachers import JoinedTeachers, Reference, RunTeacher, members_of
-from rankhouse.labels.pseudo_queries import PseudoQuery, Words, ask
+from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery, Words, ask
 from rankhouse.labels.pseudo_report import PseudoReport, write_pseudo_report
 from rankhouse.labels.round_trip import Round, round_trip
 
 QUERIES, OWN, CANDIDATES, FIRST = "queries.jsonl", "own.qrels", "candidates.run.zst", "held-out.run"
 PAGE, COUNTS, VECTORS, ASKED = "questions.html", "counts.json", "queries.npy", "asked.npy"
+WRITTEN_QUESTIONS = "written.jsonl"
 
 _READ: Final = 4_000
 """Questions whose candidates a teacher without vectors reads on the round trip, unless there are minutes."""
@@ -155,7 +158,7 @@ def _make(
     search = SearchOptions((options.first_stage,), k=depth)
     search_with(index, [Query("trial", "a")], search)  # what is wrong with it is said before long work
     words = Words(index.documents.stream())
-    asked = ask(asking(index, options), words, options.pseudo, [query.text for query in avoid])
+    asked = ask_documents(index, words, avoid, folder, how)
     numbered = [(f"pq{number}", query) for number, query in enumerate(asked.queries)]
     chosen = sorted(numbered, key=lambda entry: order(options.seed, entry[0]))[: 2 * options.questions]
     texts = [Query(query_id, query.text) for query_id, query in chosen] + list(people)
@@ -177,6 +180,27 @@ def _make(
     write_json(
         folder / COUNTS, {"kept": len(kept), "thrown away": dict(report.counts), "people": len(people)}
     )
+
+
+def ask_documents(
+    index: Index, words: Words, avoid: Sequence[Query], folder: Path, how: tuple[AdaptOptions, Show]
+) -> PseudoQueries:
+    """Have documents ask, and a model write questions about some of them if one is given.
+
+    Args:
+        index: The documents.
+        words: Theirs.
+        avoid: Questions that must not be asked.
+        folder: Where what a model writes is kept.
+        how: Options, and what shows how far the work is.
+    """
+    options, show = how
+    pseudo, writer, apart = options.pseudo, None, [query.text for query in avoid]
+    if options.doc2query:
+        writer = writer_of(index, folder / WRITTEN_QUESTIONS, options, show)
+        if WRITTEN not in pseudo.kinds:
+            pseudo = replace(pseudo, kinds=(*pseudo.kinds, WRITTEN))
+    return ask(asking(index, options), words, pseudo, apart, writer)
 
 
 def asking(index: Index, options: AdaptOptions) -> Iterator[Document]:

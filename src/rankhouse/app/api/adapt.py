@@ -47,6 +47,7 @@ def adapt(
     steps: int = 0,
     questions: int = AdaptOptions.questions,
     kinds: Sequence[str] = PseudoOptions.kinds,
+    doc2query: PathLike = "",
     depth: int = AdaptOptions.depth,
     cache: PathLike | None = None,
     settings: Mapping[str, object] | None = None,
@@ -83,6 +84,8 @@ def adapt(
         questions: Most pseudo-queries.
         kinds: Kinds of pseudo-queries: ``title``, ``heading``, ``first``, ``span``, ``question``,
             ``keywords``, ``crop``.
+        doc2query: A T5 that writes questions besides: its folder or hub name, or
+            ``doc2query("DIR", count=5)``; with the kind "doc2query" alone there are no others.
         depth: How many documents of the first stage the pupil will rerank.
         cache: A folder in which scores of teachers that are no bi-encoders are kept.
         settings: What differs from the family's recipe.
@@ -104,6 +107,7 @@ def adapt(
     options = AdaptOptions(
         ranker=ranker,
         pseudo=PseudoOptions(tuple(names), seed=seed),
+        doc2query=str(doc2query),
         questions=questions,
         first_stage=first_stage,
         depth=depth,

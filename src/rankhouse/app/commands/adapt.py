@@ -85,6 +85,9 @@ if TYPE_CHECKING:
     "--kinds", default=",".join(PseudoOptions.kinds), show_default=True, help="Kinds of pseudo-queries."
 )
 @click.option(
+    "--doc2query", type=SOURCE, default="", help="A T5 that writes questions besides: a folder, a hub name."
+)
+@click.option(
     "--depth", type=COUNT, default=AdaptOptions.depth, show_default=True, help="Documents to be reranked."
 )
 @click.option("--cache", type=LOCAL, help="Keep the scores of a teacher that has no vectors in this folder.")
@@ -108,6 +111,7 @@ def command(
     steps: int,
     questions: int,
     kinds: str,
+    doc2query: str,
     depth: int,
     cache: Path | None,
     changes: tuple[str, ...],
@@ -131,6 +135,7 @@ def command(
     options = AdaptOptions(
         ranker=ranker,
         pseudo=PseudoOptions(tuple(re.split(r"\s*,\s*", kinds.strip())), seed=seed),
+        doc2query=doc2query,
         questions=questions,
         first_stage=first_stage,
         depth=depth,
