@@ -15,10 +15,10 @@ pytest.importorskip("torch")
 pytest.importorskip("blingfire")
 
 import rankhouse as rh
-from rankhouse.app.adapt import writing
+from rankhouse.app.adapt import timetable, writing
 from rankhouse.app.adapt.adapt import adapt_with
 from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions
-from rankhouse.app.adapt.pupil import begin_pupil
+from rankhouse.app.adapt.pupil import begin_pupil, examples_of, held_out, settings_of
 from rankhouse.app.adapt.questions import ask_documents, asking, questions
 from rankhouse.app.adapt.teacher import VectorTeacher, similarities, write_word_vectors
 from rankhouse.core.progress import ignore
@@ -238,6 +238,58 @@ def test_minutes_bound_the_work(index, tmp_path, capsys):
     result = adapt(index, tmp_path / "b", steps=0, minutes=0.0001, test=None)
     assert result.steps == 50
     assert "give more minutes" in capsys.readouterr().err
+
+
+def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypatch):
+    """A second a step, and 5 ms a pair that pupil or teacher reads; hours have passed, by the clock."""
+    monkeypatch.setattr(timetable, "seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr(timetable, "seconds_a_pair", lambda *_: 0.005)
+
+    def settled(minutes, test=TEST, **more):
+        options = AdaptOptions(**OPTIONS | {"minutes": minutes, "depth": 40} | more)
+        folder = tmp_path / f"{minutes} {len(more)} {test is None}"
+        found = questions(index, Meaning(), [], [], folder, (options, lambda _: ignore))
+        apart = held_out(found, index, folder / "taught.qrels", 0, lambda _: ignore)
+        model = begin_pupil(index, Meaning(), folder, options)
+        examples = examples_of(found, index, apart)
+        settings = settings_of(model.family, found.teacher, options)
+        work = timetable.Work(model, examples, settings, apart, Meaning(), test)
+        before = time.monotonic() - 100
+        done = timetable.timetable(work, index, folder / "steps.json", options, before)
+        assert timetable.timetable(work, index, folder / "steps.json", options, 0.0) == done
+        return done
+
+    long = settled(30.0)
+    assert (long.validation, long.weighing) == (20, 20)
+    assert long.afterwards == pytest.approx(12 * 20 * 40 * 0.005 + 20 * 40 * 0.005 + 2 * 40 * 0.01)
+    assert 100 + long.steps * 1.05 + long.afterwards == pytest.approx(1800, abs=2)
+    short = settled(4.0)
+    assert short.validation < 20  # fewer are read, so that time is left for learning
+    assert 100 + short.steps * 1.05 + short.afterwards == pytest.approx(240, abs=2)
+    assert settled(30.0, test=None).afterwards == pytest.approx(long.afterwards - 2 * 40 * 0.01)
+    given = settled(4.0, steps=7)
+    assert (given.steps, given.validation) == (7, 20)
+
+
+def test_what_is_held_out_is_read_once_and_within_the_time(index, tmp_path):
+    class Slow(Plain):
+        read = 0
+
+        def score(self, pairs):
+            self.read += 1
+            time.sleep(0.01)
+            return super().score(pairs)
+
+    options = AdaptOptions(**OPTIONS)
+    found = questions(index, Slow(), [], [], tmp_path / "q", (options, lambda _: ignore))
+    before = found.teacher.read
+    apart = held_out(found, index, tmp_path / "taught.qrels", 0.001, lambda _: ignore)
+    assert len(apart.queries) == len(apart.taught) == found.teacher.read - before < 20
+    again = held_out(found, index, tmp_path / "taught.qrels", 0.001, lambda _: ignore)
+    assert (again.queries, again.taught, again.own) == (apart.queries, apart.taught, apart.own)
+    assert found.teacher.read - before == len(apart.queries)
+    few = apart.few(3)
+    assert few.validation(index).rows == sum(len(few.first[query.id].doc_ids[:50]) for query in few.queries)
 
 
 def test_scores_are_not_kept_of_a_teacher_with_vectors(index, run, tmp_path, bert):

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+import torch
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Document

@@ -193,7 +193,14 @@ def test_validation_comes_every_so_many_steps_and_after_epochs(toy, fresh, tmp_p
     assert [step for step, _ in outcome.validations] == [0, 4, 6, 8, 12]
 
 
-def test_progress_is_told_after_every_step(toy, fresh, tmp_path):
+@pytest.mark.filterwarnings("ignore:.*still improving when training ended")
+def test_validation_by_steps_passes_epochs_over_but_not_the_end(toy, fresh, tmp_path):
+    settings = quick("knrm", epochs=5, batch=18, validate_every="steps")  # five steps an epoch
+    outcome = fit(fresh("knrm"), toy.examples, settings, tmp_path, toy.validation)
+    assert [step for step, _ in outcome.validations] == [*range(0, 25, 2), 25]
+
+
+def test_progress_is_told_at_once_and_after_every_step(toy, fresh, tmp_path):
     told = []
     settings = quick("knrm", epochs=2)
     fit(
@@ -204,7 +211,7 @@ def test_progress_is_told_after_every_step(toy, fresh, tmp_path):
         toy.validation,
         progress=lambda *now: told.append(now),
     )
-    assert told == [(step, 12) for step in range(1, 13)]
+    assert told == [(step, 12) for step in range(13)]
 
 
 def test_loss_that_is_not_a_number_stops_with_the_last_good_model(toy, fresh, tmp_path):

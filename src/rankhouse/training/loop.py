@@ -177,10 +177,15 @@ class TrainingLoop:
             self._look()
             self._keep()
             self._checkpoint()
-        elif self.state.validations[-1][0] != self.state.step:
+        elif self.state.validations[-1][0] != self.state.step and self._validates_epochs:
             self._validate()
         else:
             self._checkpoint()
+
+    @property
+    def _validates_epochs(self) -> bool:
+        """Whether there is a validation at the end of this epoch; after the last step there always is one."""
+        return self.settings.validate_every != "steps" or self.state.step >= self.steps
 
     def _ranker(self) -> NeuralRanker:
         put_to_work = FAMILIES[self.model.family].ranker

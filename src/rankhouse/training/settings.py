@@ -144,6 +144,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         validate_every: Steps between validations; there is one before the first step and after every epoch as
             well. 0: only those. "auto": ten spread over the training, fewer (never below four) where they
             would take over three times as long as learning; with ``patience`` every 2,000 steps at least.
+            "steps": these ones, and one after the last step, but none after epochs.
         patience: Validations without a gain after which training ends; 0: never.
         checkpoint_seconds: After a validation or an epoch there is a checkpoint if this much time has passed
             since the last one (or twenty times what writing it took, if that is more); 0: always.
@@ -173,7 +174,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     temperature: float = 0.0
     precision: Literal["fp32", "bf16"] = "fp32"
     measure: str = "AP"
-    validate_every: int | Literal["auto"] = "auto"
+    validate_every: int | Literal["auto", "steps"] = "auto"
     patience: int = 0
     checkpoint_seconds: float = 30.0
     checkpoint_every: int = 0
@@ -188,8 +189,8 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         check_least(self, 1, "epochs")
         check_least(self, 0, "by_query", "count", "temperature", "patience", "checkpoint_every")
         check_least(self, 0, "checkpoint_seconds")
-        if self.validate_every != "auto" and self.validate_every < 0:
-            raise WrongUse(f'validate_every={self.validate_every}: must be 0 or more, or "auto"')
+        if isinstance(self.validate_every, int) and self.validate_every < 0:
+            raise WrongUse(f'validate_every={self.validate_every}: must be 0 or more, "auto" or "steps"')
         if bad := {name: rate for name, rate in self.rates.items() if not 0 <= rate < float("inf")}:
             raise WrongUse(f"rates={bad}: a learning rate is above 0, or 0 to freeze")
         if not self.by_query:

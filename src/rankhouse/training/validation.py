@@ -76,7 +76,7 @@ def interval(settings: Settings, steps: int, validation: Validation) -> int:
         steps: Of the whole training.
         validation: What each validation reads.
     """
-    if settings.validate_every != "auto":
+    if isinstance(settings.validate_every, int):
         return settings.validate_every
     read = settings.by_query or settings.batch * (1 + settings.count)
     affordable = _SHARE * _LEARNING * read * steps // max(1, validation.rows)

@@ -9,37 +9,30 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
 
 import msgspec
 
-from rankhouse.app import console
-from rankhouse.app.adapt.options import STEPS, AdaptOptions, JudgedQuestions, Show
+from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions, Show
 from rankhouse.app.adapt.pupil import (
     HeldOut,
     begin_pupil,
     examples_of,
     held_out,
-    seconds_a_step,
     settings_of,
     teach,
 )
-from rankhouse.app.adapt.questions import Questions, questions
+from rankhouse.app.adapt.questions import questions
 from rankhouse.app.adapt.report import AdaptResult, weigh, write_report
+from rankhouse.app.adapt.timetable import Work, timetable
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Query, Ranker, fingerprint_of
 from rankhouse.core.outputs import check_own_folder, replacing_folder, write_json
 from rankhouse.index.index import Index
-from rankhouse.models.contract import Model
-from rankhouse.training.examples import Examples
-from rankhouse.training.settings import Settings
 
 PLAN, QUESTIONS, TRAINING, RANKER, RESULT = "plan.json", "questions", "training", "ranker", "adapted.json"
-_LEAST_STEPS: Final = 50
-_AFTERWARDS: Final = 1.15
-"""Validations and the rest take about so much more than the steps."""
+TAUGHT, STEPS_FILE = "taught.qrels", "steps.json"
 
 
 def adapt_with(
@@ -73,16 +66,22 @@ def adapt_with(
         _check_plan(out, index, teacher, options, [*people, *(test.queries if test else ())])
         avoid = list(test.queries) if test else []
         found = questions(index, teacher, people, avoid, out / QUESTIONS, (options, show))
-        apart = held_out(found, index)
+        apart = held_out(found, index, out / QUESTIONS / TAUGHT, options.minutes, show)
         model = begin_pupil(index, teacher, out, options)
         examples = examples_of(found, index, apart)
         settings = settings_of(model.family, found.teacher, options)
-        steps = _steps(model, examples, settings, out, (options, began))
-        outcome = teach(model, examples, settings.but(steps=steps), out / TRAINING, (apart, index), show)
+        work = Work(model, examples, settings, apart, teacher, test)
+        settled = timetable(work, index, out / STEPS_FILE, options, began)
+        settings = settings.but(steps=settled.steps)
+        validation = apart.few(settled.validation).validation(index)
+        outcome = teach(model, examples, settings, out / TRAINING, validation, show)
         if not (out / RANKER).exists():
             with replacing_folder(out / RANKER, lambda _: ()) as temporary:
                 shutil.copytree(out / TRAINING / RANKER, temporary)
-        return _finish(index, teacher, out, (options, found, apart, show), test, outcome.steps)
+        apart = apart.few(settled.weighing)
+        return _finish(
+            index, teacher, out, (options, len(examples.queries), apart, show), test, outcome.steps
+        )
 
 
 def _check_plan(
@@ -106,52 +105,22 @@ def _check_plan(
     write_json(path, plan)
 
 
-def _steps(
-    model: Model[Any],
-    examples: Examples,
-    settings: Settings,
-    out: Path,
-    how: tuple[AdaptOptions, float],
-) -> int:
-    """Return the steps of the training, decided once: as given, or as many as fit into the time."""
-    options, began = how
-    path = out / "steps.json"
-    if path.exists():
-        return int(msgspec.json.decode(path.read_bytes())["steps"])
-    each = seconds_a_step(model, examples, settings) * _AFTERWARDS
-    steps = options.steps or STEPS
-    if options.minutes and not options.steps:
-        left = 60 * options.minutes - (time.monotonic() - began)
-        steps = max(_LEAST_STEPS, int(left / each))
-        if left < _LEAST_STEPS * each:
-            console.warn(
-                f"asking and encoding took most of the {options.minutes:g} minutes; {_LEAST_STEPS} steps are "
-                "taken all the same, which teach little: give more minutes in another folder"
-            )
-    console.say(
-        f"{len(examples.queries):,} questions to learn from; {steps:,} steps of {each:.2f} s, about "
-        f"{steps * each / 60:.0f} minutes from now"
-    )
-    write_json(path, {"steps": steps, "seconds a step": round(each, 4)})
-    return steps
-
-
 def _finish(
     index: Index,
     teacher: Ranker,
     out: Path,
-    work: tuple[AdaptOptions, Questions, HeldOut, Show],
+    work: tuple[AdaptOptions, int, HeldOut, Show],
     test: JudgedQuestions | None,
     steps: int,
 ) -> AdaptResult:
     """Weigh the pupil against the first stage, and report."""
-    options, found, apart, show = work
+    options, learned, apart, show = work
     pupil = open_ranker(str(out), ComputeOptions("fp32"))
     weights = weigh(pupil, apart, index, options.depth, show("weighing the pupil"))
     result = AdaptResult(
         ranker=str(out),
         steps=steps,
-        questions=len(found.queries) - len(apart.queries),
+        questions=learned,
         pupil_weight=weights.pupil,
         first_stage=options.first_stage,
         held_out=weights.values,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 import torch
-from torch import nn
 
 from rankhouse.app.adapt.options import CROSSED, DESIGNS, LISTS, MARGINS, RECIPES, AdaptOptions, Show
 from rankhouse.app.adapt.questions import Questions
@@ -20,6 +19,7 @@ from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import Encoder, Pair, Passage, Query, Ranker, TextEncoder
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
+from rankhouse.core.trec import read_qrels, write_qrels
 from rankhouse.index.index import Index
 from rankhouse.labels.joined_teachers import members_of
 from rankhouse.models.contract import Model
@@ -27,20 +27,16 @@ from rankhouse.models.tk import TK
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.text.vocabulary import Vocabulary
 from rankhouse.text.words import splitter
-from rankhouse.training.any_batches import batches_for
-from rankhouse.training.batches import shape_of
 from rankhouse.training.examples import Examples, from_judgements
 from rankhouse.training.fit import fit
-from rankhouse.training.learning_rate import Moment
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.state import Outcome
-from rankhouse.training.steps import Stepper
 from rankhouse.training.validation import Validation
 
 WORDS: Final = "words.txt"
-_TIMED = 12
 _BEST = 3
 """Documents that the teacher puts first count as relevant to a held-out question."""
+_SHARE, _FEWEST = 0.1, 10
 _MIX = 0.9
 """The share of a word's own vector that a TK begins with: the teacher made it, its context is drawn."""
 
@@ -60,22 +56,52 @@ class HeldOut(NamedTuple):
     own: Qrels
     taught: Qrels
 
+    def few(self, most: int) -> HeldOut:
+        """Return at most so many of the questions."""
+        queries = self.queries[:most]
+        return self._replace(queries=queries, first=self.first.restrict([query.id for query in queries]))
 
-def held_out(found: Questions, index: Index) -> HeldOut:
+    def validation(self, index: Index) -> Validation:
+        """Return what a pupil is validated on: the teacher's order of what the first stage finds.
+
+        Args:
+            index: The documents.
+        """
+        plan = Plan(depth=min(50, max(len(ranking.doc_ids) for ranking in self.first.values())))
+        return Validation(self.first, self.queries, self.taught, index.documents, plan)
+
+
+def held_out(found: Questions, index: Index, path: Path, minutes: float, show: Show) -> HeldOut:
     """Let the teacher read what the first stage finds for the questions that are held out.
 
     Args:
         found: All questions.
         index: The documents.
+        path: Where the teacher's best are kept.
+        minutes: What the whole work may take: a tenth for this reading, or ten questions; 0: no limit.
+        show: Shows how far the work is.
     """
     drawn, first = [query for query in found.queries if query.id in found.first], found.first
-    taught: dict[str, dict[str, int]] = {}
-    for query in drawn:
-        doc_ids = first[query.id].doc_ids
-        pairs = [Pair(query, Passage(d, 0, index.documents[d].full_text)) for d in doc_ids]
-        best = sorted(zip(-found.teacher.score(pairs), doc_ids, strict=True))[:_BEST]
-        taught[query.id] = {doc_id: _BEST - place for place, (_, doc_id) in enumerate(best)}
-    return HeldOut(drawn, first, {query.id: found.own[query.id] for query in drawn}, taught)
+    if not path.exists():
+        began, progress = time.monotonic(), show("reading what is held out")
+        taught: dict[str, dict[str, int]] = {}
+        for done, query in enumerate(drawn):
+            progress(done, len(drawn))
+            if minutes and done >= _FEWEST and time.monotonic() - began > 60 * _SHARE * minutes:
+                break
+            taught[query.id] = _best(query, first[query.id].doc_ids, found.teacher, index)
+        write_qrels(taught, path)
+    best = read_qrels(path)
+    drawn = [query for query in drawn if query.id in best]
+    own = {query.id: found.own[query.id] for query in drawn}
+    return HeldOut(drawn, first.restrict([query.id for query in drawn]), own, best)
+
+
+def _best(query: Query, doc_ids: Sequence[str], teacher: Ranker, index: Index) -> dict[str, int]:
+    """Return the documents that a teacher puts first, with grades."""
+    pairs = [Pair(query, Passage(d, 0, index.documents[d].full_text)) for d in doc_ids]
+    best = sorted(zip(-teacher.score(pairs), doc_ids, strict=True))[:_BEST]
+    return {doc_id: _BEST - place for place, (_, doc_id) in enumerate(best)}
 
 
 def begin_pupil(index: Index, teacher: Ranker, folder: Path, options: AdaptOptions) -> Model[Any]:
@@ -129,31 +155,12 @@ def settings_of(family: str, teacher: Ranker, options: AdaptOptions) -> Settings
     recipe = RECIPES.get(family, MARGINS)
     if family in DESIGNS:
         recipe = recipe | (LISTS if needs_texts(teacher) else CROSSED)
-    changes = recipe | {"seed": options.seed, "overlap": "allow"} | dict(options.settings)
+    changes = (
+        recipe
+        | {"seed": options.seed, "overlap": "allow", "validate_every": "steps"}
+        | dict(options.settings)
+    )
     return defaults(family).but(**changes)
-
-
-def seconds_a_step(model: Model[Any], examples: Examples, settings: Settings) -> float:
-    """Measure a step, the first ones left out; the model's weights are put back.
-
-    Args:
-        model: The pupil.
-        examples: What it learns from.
-        settings: How.
-    """
-    network = cast(nn.Module, model)
-    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    stepper = Stepper(model, settings)
-    batches = batches_for(examples, shape_of(model.objective, settings), settings)
-    times = []
-    for number, tasks in enumerate(islice(batches.plan(0), _TIMED)):
-        started = time.perf_counter()
-        stepper.step(stepper.encode(tasks), Moment(number, 10 * _TIMED, 0))
-        times.append(time.perf_counter() - started)
-    network.load_state_dict(before)
-    network.zero_grad(set_to_none=True)
-    timed = times[len(times) // 3 :]
-    return sum(timed) / max(1, len(timed))
 
 
 def teach(
@@ -161,7 +168,7 @@ def teach(
     examples: Examples,
     settings: Settings,
     folder: Path,
-    apart: tuple[HeldOut, Index],
+    validation: Validation,
     show: Show,
 ) -> Outcome:
     """Teach the pupil; a killed training goes on.
@@ -171,12 +178,9 @@ def teach(
         examples: What it learns from.
         settings: How.
         folder: The training's folder.
-        apart: Questions to validate on, and the documents.
+        validation: Questions that are not learned.
         show: Shows how far the work is.
     """
-    questions, index = apart
-    plan = Plan(depth=min(50, max(len(ranking.doc_ids) for ranking in questions.first.values())))
-    validation = Validation(questions.first, questions.queries, questions.taught, index.documents, plan)
     settings = settings.but(epochs=settings.steps)  # each has a step or more
     with warnings.catch_warnings():
         # Remarks compare with the first stage as if the pupil were used alone; they stand in outcome.json.
