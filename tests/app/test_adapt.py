@@ -110,8 +110,8 @@ def adapt(index, out, teacher=None, test=TEST, people=(), **options):
     return adapt_with(index, teacher or Meaning(), out, chosen, lambda _: ignore, people, test)
 
 
-def training(out):
-    return json.loads((out / "training" / "settings.json").read_text())
+def training(out, name="training"):
+    return json.loads((out / name / "settings.json").read_text())
 
 
 def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
@@ -251,7 +251,7 @@ def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypat
         found = questions(index, Meaning(), [], [], folder, (options, lambda _: ignore))
         apart = held_out(found, index, folder / "taught.qrels", 0, lambda _: ignore)
         model = begin_pupil(index, Meaning(), folder, options)
-        examples = examples_of(found, index, apart)
+        examples = examples_of(found, index)
         settings = settings_of(model.family, found.teacher, options)
         work = timetable.Work(model, examples, settings, apart, Meaning(), test)
         before = time.monotonic() - 100
@@ -457,6 +457,41 @@ def test_the_first_stage_is_chosen_and_a_test_run_is_reranked(index, tmp_path):
     assert adapt(index, tmp_path / "a", test=test, first_stage="ql(mu=50)", **small).test["first stage"] == 0
     with pytest.raises(rh.RankhouseError, match='none of the 2 test queries: it has "other"'):
         JudgedQuestions(TEST.queries, TEST.qrels, worst.restrict(["other"]))
+
+
+def test_the_pupil_itself_chooses_hard_negatives_and_false_ones_are_left_out(index, tmp_path, capsys):
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 11, "mine": 1}
+    result = adapt(index, tmp_path / "a", **small)
+    assert result.steps == 11
+    assert [training(tmp_path / "a")["steps"], training(tmp_path / "a", "training-2")["steps"]] == [5, 6]
+    (mined,) = result.mined
+    assert f"; {mined.false_negatives:,} more, which the teacher likes" in capsys.readouterr().err
+    run = rh.read_run(tmp_path / "a" / "questions" / "mined-1.run")
+    own = rh.read_qrels(tmp_path / "a" / "questions" / "own.qrels")
+    queries = {query.id: query for query in rh.read_queries(tmp_path / "a" / "questions" / "queries.jsonl")}
+    first = rh.open_ranker(tmp_path / "a" / "training")
+    candidates = rh.read_run(tmp_path / "a" / "questions" / "candidates.run.zst")
+    left_out = 0
+    for query_id in run:
+
+        def scores(ranker, doc_ids, query=queries[query_id]):
+            texts = [rh.Passage(d, 0, index.documents[d].full_text) for d in doc_ids]
+            return dict(zip(doc_ids, ranker.score([rh.Pair(query, text) for text in texts]), strict=True))
+
+        mine = run[query_id].doc_ids
+        (true,) = own[query_id]
+        by_pupil = scores(first, candidates[query_id].doc_ids)
+        twentieth = sorted(by_pupil.values())[-20]
+        assert all(by_pupil[doc_id] >= twentieth - 1e-5 for doc_id in mine)
+        by_teacher = scores(Meaning(), [true, *mine])
+        assert all(by_teacher[d] <= by_teacher[true] + 1e-2 for d in mine)
+        left_out += 20 - len(mine)
+    assert mined.candidates == run.rows
+    assert mined.false_negatives > 0
+    assert left_out <= mined.false_negatives
+    ranker = tmp_path / "a" / "ranker" / "model.safetensors"
+    assert ranker.read_bytes() == (tmp_path / "a" / "training-2" / "ranker" / ranker.name).read_bytes()
+    assert adapt(index, tmp_path / "a", **small) == result  # read again, not mined again
 
 
 def test_a_model_writes_questions_and_what_it_wrote_is_kept(index, tmp_path, t5, monkeypatch, capsys):

@@ -12,24 +12,19 @@ from pathlib import Path
 
 import msgspec
 
+from rankhouse.app.adapt.mining import Mined, mine
 from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions, Show
-from rankhouse.app.adapt.pupil import (
-    HeldOut,
-    begin_pupil,
-    examples_of,
-    held_out,
-    settings_of,
-    teach,
-)
-from rankhouse.app.adapt.questions import questions
+from rankhouse.app.adapt.pupil import begin_pupil, examples_of, held_out, settings_of, teach
+from rankhouse.app.adapt.questions import Questions, questions
 from rankhouse.app.adapt.report import AdaptResult, weigh, write_report
-from rankhouse.app.adapt.timetable import Work, timetable
+from rankhouse.app.adapt.timetable import Timetable, Work, ranker_of, timetable
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Query, Ranker, fingerprint_of
 from rankhouse.core.outputs import check_own_folder, replacing_folder, write_json
 from rankhouse.index.index import Index
+from rankhouse.training.validation import Validation
 
 PLAN, QUESTIONS, TRAINING, RANKER, RESULT = "plan.json", "questions", "training", "ranker", "adapted.json"
 TAUGHT, STEPS_FILE = "taught.qrels", "steps.json"
@@ -68,20 +63,46 @@ def adapt_with(
         found = questions(index, teacher, people, avoid, out / QUESTIONS, (options, show))
         apart = held_out(found, index, out / QUESTIONS / TAUGHT, options.minutes, show)
         model = begin_pupil(index, teacher, out, options)
-        examples = examples_of(found, index, apart)
+        examples = examples_of(found, index)
         settings = settings_of(model.family, found.teacher, options)
         work = Work(model, examples, settings, apart, teacher, test)
         settled = timetable(work, index, out / STEPS_FILE, options, began)
-        settings = settings.but(steps=settled.steps)
         validation = apart.few(settled.validation).validation(index)
-        outcome = teach(model, examples, settings, out / TRAINING, validation, show)
-        if not (out / RANKER).exists():
-            with replacing_folder(out / RANKER, lambda _: ()) as temporary:
-                shutil.copytree(out / TRAINING / RANKER, temporary)
-        apart = apart.few(settled.weighing)
-        return _finish(
-            index, teacher, out, (options, len(examples.queries), apart, show), test, outcome.steps
-        )
+        taught = _teach(work, found, settled, (validation, index), out, (options, show))
+        return _finish(work, settled, taught, index, out, (options, show))
+
+
+def _teach(
+    work: Work,
+    found: Questions,
+    settled: Timetable,
+    by: tuple[Validation, Index],
+    out: Path,
+    how: tuple[AdaptOptions, Show],
+) -> tuple[int, list[Mined]]:
+    """Teach the pupil in one part, or in several with mining between them; keep the last part's best.
+
+    Returns:
+        The steps taken, and what was mined.
+    """
+    options, show = how
+    (validation, index), parts = by, options.mine + 1
+    examples, mined, folder, taken = work.examples, list[Mined](), out / TRAINING, 0
+    for part in range(parts):
+        if part:
+            path = out / QUESTIONS / f"mined-{part}.run"
+            time_and_seed = settled.steps * settled.step, options.seed + part, show
+            run, counts = mine(ranker_of(work), found, index, path, time_and_seed)
+            mined.append(counts)
+            examples = examples_of(found._replace(candidates=run), index)
+            folder = out / f"{TRAINING}-{part + 1}"
+        steps = settled.steps * (part + 1) // parts - settled.steps * part // parts
+        settings = work.settings.but(steps=max(1, steps))
+        taken += teach(work.model, examples, settings, folder, validation, show).steps
+    if not (out / RANKER).exists():
+        with replacing_folder(out / RANKER, lambda _: ()) as temporary:
+            shutil.copytree(folder / RANKER, temporary)
+    return taken, mined
 
 
 def _check_plan(
@@ -106,25 +127,27 @@ def _check_plan(
 
 
 def _finish(
+    work: Work,
+    settled: Timetable,
+    taught: tuple[int, list[Mined]],
     index: Index,
-    teacher: Ranker,
     out: Path,
-    work: tuple[AdaptOptions, int, HeldOut, Show],
-    test: JudgedQuestions | None,
-    steps: int,
+    how: tuple[AdaptOptions, Show],
 ) -> AdaptResult:
     """Weigh the pupil against the first stage, and report."""
-    options, learned, apart, show = work
+    options, show = how
     pupil = open_ranker(str(out), ComputeOptions("fp32"))
+    apart = work.apart.few(settled.weighing)
     weights = weigh(pupil, apart, index, options.depth, show("weighing the pupil"))
     result = AdaptResult(
         ranker=str(out),
-        steps=steps,
-        questions=learned,
+        steps=taught[0],
+        questions=len(work.examples.queries),
         pupil_weight=weights.pupil,
         first_stage=options.first_stage,
         held_out=weights.values,
-        test=write_report(out, index, (pupil, teacher, weights.pupil), (options, test, show)),
+        test=write_report(out, index, (pupil, work.teacher, weights.pupil), (options, work.test, show)),
+        mined=taught[1],
     )
     write_json(out / RESULT, msgspec.to_builtins(result))
     return result

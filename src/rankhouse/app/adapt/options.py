@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rankhouse.core.errors import BadData, WrongUse, name_few
+from rankhouse.core.arguments import check_least
+from rankhouse.core.errors import BadData, name_few
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
@@ -74,6 +75,7 @@ class AdaptOptions:
         depth: How many documents of the first stage the pupil will rerank.
         held_out: Questions kept for validation and for the weight of interpolation.
         width: Numbers of a word's start vector, from the teacher.
+        mine: How often the pupil itself chooses candidates, each time between two parts of the training.
         steps: Steps of training; 0: as many as fit into ``minutes``.
         minutes: What all of it may take; 0: no limit.
         settings: What differs from the family's recipe.
@@ -91,19 +93,15 @@ class AdaptOptions:
     depth: int = 100
     held_out: int = 100
     width: int = 256
+    mine: int = 0
     steps: int = 0
     minutes: float = 0.0
     settings: Mapping[str, object] = field(default_factory=dict)
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("questions", "candidates", "depth", "held_out", "width"):
-            if getattr(self, name) < 1:
-                raise WrongUse(f"{name}={getattr(self, name)}: must be 1 or more")
-        if self.minutes < 0 or self.steps < 0 or self.neighbours < 0:
-            raise WrongUse(
-                f"minutes={self.minutes}, steps={self.steps}, neighbours={self.neighbours}: none is below 0"
-            )
+        check_least(self, 1, "questions", "candidates", "depth", "held_out", "width")
+        check_least(self, 0, "minutes", "steps", "neighbours", "mine")
 
 
 @dataclass(frozen=True)

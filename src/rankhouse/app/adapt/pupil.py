@@ -130,15 +130,14 @@ def begin_pupil(index: Index, teacher: Ranker, folder: Path, options: AdaptOptio
     return model
 
 
-def examples_of(found: Questions, index: Index, apart: HeldOut) -> Examples:
+def examples_of(found: Questions, index: Index) -> Examples:
     """Lay out the questions that are learned, with their candidates and the teacher.
 
     Args:
-        found: All questions.
+        found: All questions; those with a first stage are held out.
         index: The documents.
-        apart: Those that are not.
     """
-    out = {query.id for query in apart.queries}
+    out = set(found.first)
     learned = [query for query in found.queries if query.id not in out]
     examples = from_judgements(learned, found.own, index.documents, found.candidates, unjudged=True)
     return replace(examples, teacher=found.teacher)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
+from rankhouse.app.adapt.mining import Mined
 from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions, Show
 from rankhouse.app.adapt.pupil import HeldOut
 from rankhouse.app.adapt.questions import first_passages
@@ -41,6 +42,7 @@ class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
         first_stage: In notation.
         held_out: System -> nDCG@10 on held-out pseudo-queries, the mean of both ideas of relevance.
         test: System -> nDCG@10 on the test; empty without one.
+        mined: What the pupil itself chose between the parts of its training, one each.
     """
 
     ranker: str
@@ -50,6 +52,7 @@ class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
     first_stage: str
     held_out: dict[str, float]
     test: dict[str, float]
+    mined: list[Mined] = []
 
 
 class Weight(NamedTuple):

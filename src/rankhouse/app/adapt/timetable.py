@@ -12,6 +12,7 @@ import msgspec
 from torch import nn
 
 from rankhouse.app import console
+from rankhouse.app.adapt.mining import MINING_SHARE
 from rankhouse.app.adapt.options import STEPS, AdaptOptions, JudgedQuestions
 from rankhouse.app.adapt.pupil import HeldOut
 from rankhouse.core.nouns import Pair, Passage, Ranker
@@ -46,7 +47,7 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         steps: Of training.
-        step: Seconds of one.
+        step: Seconds of one, mining included.
         validation: Held-out questions that each validation asks.
         weighing: Held-out questions that the pupil's weight is chosen on.
         afterwards: Seconds of all that is no step.
@@ -105,15 +106,15 @@ def timetable(work: Work, index: Index, path: Path, options: AdaptOptions, began
 def _settle(work: Work, index: Index, options: AdaptOptions, began: float) -> Timetable:
     limited = options.minutes and not options.steps
     step = _SLACK * seconds_a_step(work, 60 * _MEASURING * options.minutes if limited else 0)
-    pupil = FAMILIES[work.model.family].ranker(work.model, choose("fp32", work.settings.device))
-    read, everyone = seconds_a_pair(pupil, work.apart, index), len(work.apart.queries)
+    step *= 1 + MINING_SHARE * options.mine
+    read, everyone = seconds_a_pair(ranker_of(work), work.apart, index), len(work.apart.queries)
     test = 0.0
     if work.test is not None:
         each = read + seconds_a_pair(work.teacher, work.apart, index)
         test = len(work.test.queries) * options.depth * each
     left = 60 * options.minutes - (time.monotonic() - began)
     depth = work.apart.validation(index).plan.depth
-    one = {"validation": _VALIDATIONS * depth * read, "weighing": options.depth * read}
+    one = {"validation": (1 + options.mine) * _VALIDATIONS * depth * read, "weighing": options.depth * read}
     asked = dict.fromkeys(one, everyone)
     if limited:
         fitting = {name: int(_SHARES[name] * left / one[name]) if one[name] else everyone for name in one}
@@ -128,6 +129,11 @@ def _settle(work: Work, index: Index, options: AdaptOptions, began: float) -> Ti
                 "steps are taken all the same, which teach little: give more minutes in another folder"
             )
     return Timetable(steps=steps, step=round(step, 4), afterwards=round(afterwards, 1), **asked)
+
+
+def ranker_of(work: Work) -> Ranker:
+    """Return the pupil as it is now, put to work."""
+    return FAMILIES[work.model.family].ranker(work.model, choose("fp32", work.settings.device))
 
 
 def seconds_a_step(work: Work, most: float) -> float:

@@ -50,6 +50,7 @@ def adapt(
     doc2query: PathLike = "",
     depth: int = AdaptOptions.depth,
     cache: PathLike | None = None,
+    mine: int = 0,
     settings: Mapping[str, object] | None = None,
     seed: int = 0,
 ) -> NeuralRanker:
@@ -88,6 +89,7 @@ def adapt(
             ``doc2query("DIR", count=5)``; with the kind "doc2query" alone there are no others.
         depth: How many documents of the first stage the pupil will rerank.
         cache: A folder in which scores of teachers that are no bi-encoders are kept.
+        mine: How often the pupil itself chooses candidates, between parts of its training.
         settings: What differs from the family's recipe.
         seed: Of all that is drawn.
 
@@ -111,6 +113,7 @@ def adapt(
         questions=questions,
         first_stage=first_stage,
         depth=depth,
+        mine=mine,
         minutes=minutes,
         steps=steps,
         settings=dict(settings or {}),

@@ -91,6 +91,13 @@ if TYPE_CHECKING:
     "--depth", type=COUNT, default=AdaptOptions.depth, show_default=True, help="Documents to be reranked."
 )
 @click.option("--cache", type=LOCAL, help="Keep the scores of a teacher that has no vectors in this folder.")
+@click.option(
+    "--mine",
+    type=FROM_ZERO,
+    default=0,
+    show_default=True,
+    help="How often the pupil itself chooses what it learns from, between parts of its training.",
+)
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting of the training.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of all that is drawn.")
 @click.option(
@@ -114,6 +121,7 @@ def command(
     doc2query: str,
     depth: int,
     cache: Path | None,
+    mine: int,
     changes: tuple[str, ...],
     seed: int,
     out: Path,
@@ -139,6 +147,7 @@ def command(
         questions=questions,
         first_stage=first_stage,
         depth=depth,
+        mine=mine,
         steps=steps,
         minutes=minutes,
         settings=dict(map(read_change, changes)),
