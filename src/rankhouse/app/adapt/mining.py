@@ -67,18 +67,15 @@ def mine(
         f"{counts.false_negatives:,} more, which the teacher likes as much as the question's own document, "
         "were left out"
     )
-    both = {
-        query_id: (fresh if query_id in fresh else found.candidates)[query_id]
-        for query_id in found.candidates
-    }
-    return Run.from_rankings(both), counts
+    before = found.candidates
+    return Run.from_rankings({q: (fresh if q in fresh else before)[q] for q in before}), counts
 
 
 def _write(pupil: Ranker, found: Questions, index: Index, path: Path, how: tuple[float, int, Show]) -> None:
     seconds, seed, show = how
     progress, began = show("mining"), time.monotonic()
     queries = sorted(found.queries, key=lambda query: order(seed, query.id))
-    queries = [query for query in queries if query.id in found.candidates]
+    queries = [query for query in queries if query.id in found.candidates and query.id not in found.first]
     kept, removed, done = dict[str, Ranking](), 0, 0
     while done < len(queries) and (not done or time.monotonic() - began < MINING_SHARE * seconds):
         progress(done, len(queries))
@@ -108,8 +105,6 @@ def _true_negatives(
     others = [doc_id for doc_id in doc_ids if doc_id not in own]
     pairs = [Pair(query, Passage(d, 0, documents[d].full_text)) for d in (*own, *others)]
     scores = teacher.score(pairs)
-    least = float(scores[: len(own)].min())
-    below = {
-        doc_id for doc_id, score in zip(others, scores[len(own) :].tolist(), strict=True) if score < least
-    }
-    return [doc_id for doc_id in doc_ids if doc_id in own or doc_id in below]
+    least = scores[: len(own)].min()
+    below = {d for d, score in zip(others, scores[len(own) :], strict=True) if score < least}
+    return [d for d in doc_ids if d in own or d in below]
