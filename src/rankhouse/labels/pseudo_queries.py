@@ -309,16 +309,11 @@ def ask(
         words: Of the whole collection.
         options: What is asked.
         avoid: Questions that must not be asked: those of a test.
-        writer: Writes the questions of the kind "doc2query".
+        writer: Writes the questions of the kind "doc2query"; there are none without it.
 
     Raises:
         BadData: No document asks anything.
-        WrongUse: Questions shall be written, and nobody writes them.
     """
-    if options is not None and WRITTEN in options.kinds and writer is None:
-        raise WrongUse(
-            f'kinds={options.kinds}: questions of the kind "{WRITTEN}" need a model that writes them'
-        )
     options, apart = options or PseudoOptions(), {normalised(text) for text in avoid}
     asked = PseudoQueries([], {}, Counter(), 0)
     silent, found = 0, list[PseudoQuery]()

@@ -193,9 +193,14 @@ def ask_documents(
         avoid: Questions that must not be asked.
         folder: Where what a model writes is kept.
         how: Options, and what shows how far the work is.
+
+    Raises:
+        WrongUse: Questions shall be written, and no model is named.
     """
     options, show = how
     pseudo, writer, apart = options.pseudo, None, [query.text for query in avoid]
+    if WRITTEN in pseudo.kinds and not options.doc2query:
+        raise WrongUse(f'questions of the kind "{WRITTEN}" need a model that writes them; name one')
     if options.doc2query:
         writer = writer_of(index, folder / WRITTEN_QUESTIONS, options, show)
         if WRITTEN not in pseudo.kinds:

@@ -113,8 +113,9 @@ def _settle(work: Work, index: Index, options: AdaptOptions, began: float) -> Ti
         each = read + seconds_a_pair(work.teacher, work.apart, index)
         test = len(work.test.queries) * options.depth * each
     left = 60 * options.minutes - (time.monotonic() - began)
-    depth = work.apart.validation(index).plan.depth
-    one = {"validation": (1 + options.mine) * _VALIDATIONS * depth * read, "weighing": options.depth * read}
+    rows = work.apart.validation(index).rows, sum(len(r.doc_ids) for r in work.apart.first.values())
+    times = (1 + options.mine) * _VALIDATIONS, 1
+    one = {name: n * k * read / everyone for name, n, k in zip(_SHARES, rows, times, strict=True)}
     asked = dict.fromkeys(one, everyone)
     if limited:
         fitting = {name: int(_SHARES[name] * left / one[name]) if one[name] else everyone for name in one}

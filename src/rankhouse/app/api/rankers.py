@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rankhouse.app.api.inputs import as_path, wrong_kind
 from rankhouse.app.rankers import ComputeOptions
@@ -72,12 +72,13 @@ def as_teachers(given: TeacherLike | Sequence[TeacherLike]) -> list[Ranker]:
     Raises:
         WrongUse: One is neither a ranker nor a run.
     """
-    return [_as_teacher(one) for one in (given if isinstance(given, list | tuple) else [given])]
+    several = given if isinstance(given, list | tuple) else [cast(TeacherLike, given)]
+    return [_as_teacher(one) for one in several]
 
 
 def _as_teacher(given: TeacherLike) -> Ranker:
     if isinstance(given, Run):
         return RunTeacher(given)
-    if isinstance(given, str | os.PathLike) and as_path(given, "the teacher").is_file():
-        return RunTeacher(read_run(given))
+    if isinstance(given, str | os.PathLike) and (path := as_path(given, "the teacher")).is_file():
+        return RunTeacher(read_run(path))
     return as_ranker(given)
