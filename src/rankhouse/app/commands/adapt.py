@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,10 +133,7 @@ def command(
         from rankhouse.app.adapt.adapt import adapt_with
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
-    if (test_queries is None) != (test_qrels is None):
-        raise WrongUse("a test needs both --test-queries and --test-qrels")
-    if test_queries is None:
-        idle("there are no --test-queries that it is for", "test_run")
+    test = _test(test_queries, test_qrels, test_run)
     if len(teachers) < 2:
         idle("it joins the scores of several teachers", "join")
     if steps:
@@ -153,27 +151,36 @@ def command(
         settings=dict(map(read_change, changes)),
         seed=seed,
     )
-    test = None
-    if test_queries is not None and test_qrels is not None:
-        run = None if test_run is None else read_run(test_run)
-        test = JudgedQuestions(read_queries(test_queries), read_qrels(test_qrels), run)
     people = read_queries(queries) if queries else []
     with ExitStack() as stack:
-        bar = stack.enter_context(ExitStack())
-
-        def show(what: str) -> Progress:
-            bar.close()  # one part of the work is shown at a time
-            return bar.enter_context(console.progress(what, None))
-
         reader = open_teacher(teachers, join, cache, stack, encoders=False)
         if all(isinstance(one, TextEncoder) for one in members_of(reader)):
             idle("vectors of a bi-encoder are kept in --out", "cache")
-        result = adapt_with(Index.open(index_path), reader, out, options, show, people, test)
-        bar.close()
+        result = adapt_with(Index.open(index_path), reader, out, options, _stages(stack), people, test)
     if as_json:
         console.emit_json(result)
     else:
         _tell(result, out)
+
+
+def _test(queries: str | None, qrels: Path | None, run: Path | None) -> JudgedQuestions | None:
+    if (queries is None) != (qrels is None):
+        raise WrongUse("a test needs both --test-queries and --test-qrels")
+    if queries is None or qrels is None:
+        idle("there are no --test-queries that it is for", "test_run")
+        return None
+    return JudgedQuestions(read_queries(queries), read_qrels(qrels), None if run is None else read_run(run))
+
+
+def _stages(stack: ExitStack) -> Callable[[str], Progress]:
+    """Return what begins to show a part of the work, and ends the one before."""
+    bar = stack.enter_context(ExitStack())
+
+    def show(what: str) -> Progress:
+        bar.close()
+        return bar.enter_context(console.progress(what, None))
+
+    return show
 
 
 def _tell(result: AdaptResult, out: Path) -> None:
