@@ -291,6 +291,7 @@ def test_what_is_held_out_is_read_once_and_within_the_time(index, tmp_path):
     assert (again.queries, again.taught, again.own) == (apart.queries, apart.taught, apart.own)
     assert found.teacher.read - before == len(apart.queries)
     few = apart.few(3)
+    assert set(few.own) == set(few.taught) == set(few.first) == {query.id for query in apart.queries[:3]}
     assert few.validation(index).rows == sum(len(few.first[query.id].doc_ids[:50]) for query in few.queries)
 
 

@@ -59,7 +59,9 @@ class HeldOut(NamedTuple):
     def few(self, most: int) -> HeldOut:
         """Return at most so many of the questions."""
         queries = self.queries[:most]
-        return self._replace(queries=queries, first=self.first.restrict([query.id for query in queries]))
+        ids = [query.id for query in queries]
+        own, taught = ({query_id: qrels[query_id] for query_id in ids} for qrels in (self.own, self.taught))
+        return HeldOut(queries, self.first.restrict(ids), own, taught)
 
     def validation(self, index: Index) -> Validation:
         """Return what a pupil is validated on: the teacher's order of what the first stage finds.
