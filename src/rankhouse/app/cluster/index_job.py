@@ -19,7 +19,7 @@ from rankhouse.core.duplicate_ids import SeenIds
 from rankhouse.core.errors import BadData, DuplicateId
 from rankhouse.core.files import Skips
 from rankhouse.core.nouns import Document
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.repeats import Repeats, Source, named_sources
 from rankhouse.core.stretches import Piece, Stretches
 from rankhouse.index.index import Index
@@ -87,7 +87,7 @@ class IndexJob:
         indexes = [Index.open(part.folder / INDEX) for part in parts if (part.folder / INDEX).exists()]
         joined = _IdCheck(indexes, self.duplicates, skips)
         chosen = BuildOptions(self.analyzer, self.segment_tokens, overwrite=options.overwrite)
-        report = merge(indexes, out, chosen, joined, options.progress)
+        report = merge(indexes, out, chosen, joined, options.progress or ignore)
         took = time.perf_counter() - started + sum(report["seconds"] for report in reports)
         facts = index_facts(report, [str(fault) for fault in skips.seen], out, took)
         repeated = joined.passed + sum(report["repeated"] for report in reports)

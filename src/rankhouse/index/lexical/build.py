@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, DuplicateId, RankhouseError, WrongUse
@@ -27,11 +27,11 @@ from rankhouse.core.scratch import tidy_beside
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.analysis import AnalysedTexts, Analysts
-from rankhouse.index.lexical.growing import GrowingSegments, is_blank
+from rankhouse.index.lexical.growing import AnalysedSegment, GrowingSegments, is_blank
 from rankhouse.index.lexical.manifest import Manifest, SegmentEntry
 from rankhouse.text.analyze import ANALYZERS
 
-T = TypeVar("T")
+NO_DOCUMENTS: Final = "there are no documents to index; is the corpus empty, or was every record passed over?"
 
 CHUNK_DOCUMENTS = 4_000
 CHUNK_CHARACTERS = 2_000_000
@@ -204,19 +204,22 @@ def _refuse_known(documents: Iterable[Document], index: Index) -> Iterator[Docum
         yield document
 
 
-def chunks(items: Iterable[T], document_of: Callable[[T], Document]) -> Iterator[list[T]]:
-    """Gather what is analysed together; where a chunk ends depends on the documents only.
+def ends_chunk(documents: int, characters: int) -> bool:
+    """Return whether what is analysed together is enough; this depends on the documents only.
 
     Args:
-        items: Documents, or what goes with them.
-        document_of: Returns an item's document.
+        documents: How many there are.
+        characters: Of their texts and titles.
     """
-    chunk, characters = list[T](), 0
-    for item in items:
-        document = document_of(item)
-        chunk.append(item)
+    return documents >= CHUNK_DOCUMENTS or characters >= CHUNK_CHARACTERS
+
+
+def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    chunk, characters = list[Document](), 0
+    for document in documents:
+        chunk.append(document)
         characters += len(document.text) + len(document.title)
-        if len(chunk) >= CHUNK_DOCUMENTS or characters >= CHUNK_CHARACTERS:
+        if ends_chunk(len(chunk), characters):
             yield chunk
             chunk, characters = [], 0
     if chunk:
@@ -229,7 +232,7 @@ def _analysed(
     """Analyse chunk after chunk in the order given; worker processes are kept a few ahead of the writer."""
     ahead = 2 * analysts.workers if analysts.workers > 1 else 0
     waiting: deque[tuple[list[Document], Future[AnalysedTexts]]] = deque()
-    for chunk in chunks(documents, lambda document: document):
+    for chunk in _chunks(documents):
         waiting.append((chunk, analysts.submit([document.full_text for document in chunk])))
         if len(waiting) > ahead:
             ready, future = waiting.popleft()
@@ -241,59 +244,26 @@ def _analysed(
 def _write_segments(
     documents: Iterable[Document], out: Path, first: int, options: BuildOptions, progress: Progress | None
 ) -> tuple[BuildReport, list[SegmentEntry]]:
-    with Analysts(options.analyzer, options.workers or os.cpu_count() or 1) as analysts:
-        growing = GrowingSegments(out / "segments", first, options.segment_tokens)
-        return _fill(growing, _analysed(documents, analysts), analysts, progress)
-
-
-def write_analysed(
-    analysed: Iterable[tuple[list[Document], AnalysedTexts]],
-    out: Path,
-    segment_tokens: int,
-    progress: Progress | None,
-) -> tuple[BuildReport, list[SegmentEntry]]:
-    """Write the segments of documents whose terms are known; the same as when their texts are analysed.
-
-    Args:
-        analysed: Chunks as :func:`chunks` makes them, each with its terms numbered from 0.
-        out: The index's folder.
-        segment_tokens: As in :class:`BuildOptions`.
-        progress: Told how many documents are done.
-
-    Raises:
-        BadData: There are no documents.
-    """
-    return _fill(GrowingSegments(out / "segments", 0, segment_tokens), analysed, None, progress)
-
-
-def _fill(
-    growing: GrowingSegments,
-    chunks: Iterable[tuple[list[Document], AnalysedTexts]],
-    analysts: Analysts | None,
-    progress: Progress | None,
-) -> tuple[BuildReport, list[SegmentEntry]]:
-    """Fill segment after segment; ``analysts`` go on numbering terms until a segment is closed."""
+    """Fill segment after segment; terms go on being numbered until a segment is closed."""
     report = BuildReport()
-    try:
-        for chunk, analysed in chunks:
-            if growing.is_full_for(analysed):
-                if analysts is not None:
+    growing = GrowingSegments(out / "segments", first, options.segment_tokens, AnalysedSegment)
+    with Analysts(options.analyzer, options.workers or os.cpu_count() or 1) as analysts:
+        try:
+            for chunk, analysed in _analysed(documents, analysts):
+                if growing.is_full_for(len(analysed.tokens)):
                     analysts.forget()
-                growing.close()
-                if analysts is not None and analysed.first:
-                    analysed = analysts.submit([d.full_text for d in chunk]).result()  # noqa: PLW2901
-            growing.add(chunk, analysed)
-            for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
-                report.note(document, length)
-            if progress is not None:
-                progress(report.documents)
-        if analysts is not None:
+                    growing.close()
+                    if analysed.first:
+                        analysed = analysts.submit([d.full_text for d in chunk]).result()  # noqa: PLW2901
+                growing.current(len(analysed.tokens)).add(chunk, analysed)
+                for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
+                    report.note(document, length)
+                if progress is not None:
+                    progress(report.documents)
             analysts.forget()
-        growing.close()
-    finally:
-        growing.abandon()
+            growing.close()
+        finally:
+            growing.abandon()
     if not growing.entries:
-        raise BadData(
-            "there are no documents to index; is the corpus empty, or was every record passed over?"
-        )
+        raise BadData(NO_DOCUMENTS)
     return report, growing.entries

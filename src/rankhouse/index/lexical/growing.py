@@ -1,11 +1,14 @@
-"""The segments of a build: those closed, and the one being filled with analysed documents."""
+"""The segments of a build or a merge: those closed, and the one being filled."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.analysis import AnalysedTexts
@@ -19,29 +22,55 @@ def is_blank(document: Document) -> bool:
     return not (document.text.strip() or document.title.strip())
 
 
-class GrowingSegments:
-    """The segments of one build: those closed, and the one being filled, if any."""
+class OpenSegment(Protocol):
+    """A segment being filled.
 
-    def __init__(self, folder: Path, first: int, capacity: int) -> None:
-        self._folder, self._first, self._capacity = folder, first, capacity
-        self._open: _OpenSegment | None = None
+    Attributes:
+        filled: Tokens it has.
+    """
+
+    filled: int
+
+    def close(self) -> SegmentEntry:
+        """Write what is left to be written."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go of the open file; harmless after :meth:`close`."""
+        ...
+
+
+S = TypeVar("S", bound=OpenSegment)
+
+
+class GrowingSegments(Generic[S]):
+    """The segments of one build: those closed, and the one being filled, if any.
+
+    Args:
+        folder: Of all segments.
+        first: Number of the first one.
+        capacity: Tokens before which a segment is closed.
+        begin: From a segment's folder and its most tokens to the segment.
+
+    Attributes:
+        entries: Of those closed.
+    """
+
+    def __init__(self, folder: Path, first: int, capacity: int, begin: Callable[[Path, int], S]) -> None:
+        self._folder, self._first, self._capacity, self._begin = folder, first, capacity, begin
+        self._open: S | None = None
         self.entries: list[SegmentEntry] = []
 
-    def is_full_for(self, analysed: AnalysedTexts) -> bool:
-        """Return whether the segment being filled has no room for these tokens."""
-        return self._open is not None and self._open.filled + len(analysed.tokens) > self._capacity
+    def is_full_for(self, tokens: int) -> bool:
+        """Return whether the segment being filled has no room for so many tokens."""
+        return self._open is not None and self._open.filled + tokens > self._capacity
 
-    def add(self, documents: list[Document], analysed: AnalysedTexts) -> None:
-        """Add documents to the segment being filled, or to a new one.
-
-        Args:
-            documents: The documents.
-            analysed: Their terms.
-        """
+    def current(self, tokens: int) -> S:
+        """Return the segment being filled, or a new one with room for so many tokens."""
         if self._open is None:
             folder = self._folder / f"{self._first + len(self.entries):06d}"
-            self._open = _OpenSegment(folder, max(self._capacity, len(analysed.tokens)))
-        self._open.add(documents, analysed)
+            self._open = self._begin(folder, max(self._capacity, tokens))
+        return self._open
 
     def close(self) -> None:
         """Write the segment being filled; nothing of it stays in memory."""
@@ -55,21 +84,70 @@ class GrowingSegments:
             self._open.abandon()
 
 
-class _OpenSegment:
-    """A segment being filled."""
+class SegmentFolder:
+    """The folder of a segment being filled.
+
+    Args:
+        path: The folder to make.
+
+    Attributes:
+        store: Takes the texts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True)
+        self.path = path
+        self._blocks = (path / "store.bin").open("wb")
+        self.store = StoreWriter(self._blocks)
+
+    def finish_store(self) -> None:
+        """Write what is left of the texts."""
+        blocks = self.store.finish()
+        self._blocks.close()
+        for name, array in blocks.items():
+            np.save(self.path / f"{name}.npy", array)
+
+    def entry(self, lengths: NDArray[np.int32], with_text: int) -> SegmentEntry:
+        """Return what the manifest says of the segment, once everything is written.
+
+        Args:
+            lengths: Tokens of each document.
+            with_text: Documents that are not blank.
+        """
+        tokens, with_terms = int(lengths.sum(dtype=np.int64)), int(np.count_nonzero(lengths))
+        return SegmentEntry(self.path.name, len(lengths), with_text, with_terms, tokens, sums_of(self.path))
+
+    def abandon(self) -> None:
+        """Let go of the open file."""
+        self._blocks.close()
+
+
+class AnalysedSegment:
+    """A segment being filled with analysed documents.
+
+    Args:
+        folder: The folder to make.
+        capacity: The most tokens it will have.
+
+    Attributes:
+        filled: Tokens it has.
+    """
 
     def __init__(self, folder: Path, capacity: int) -> None:
-        folder.mkdir(parents=True)
-        self.folder, self.filled = folder, 0
+        self._folder, self.filled = SegmentFolder(folder), 0
         self._tokens = np.empty(capacity, np.int32)
-        self._lengths = list[np.ndarray[tuple[int], np.dtype[np.int32]]]()
+        self._lengths = list[NDArray[np.int32]]()
         self._terms: dict[str, int] = {}
         self._ids = list[str]()
         self._with_text = 0
-        self._blocks = (folder / "store.bin").open("wb")
-        self._store = StoreWriter(self._blocks)
 
     def add(self, documents: list[Document], analysed: AnalysedTexts) -> None:
+        """Add documents.
+
+        Args:
+            documents: The documents.
+            analysed: Their terms.
+        """
         end = self.filled + len(analysed.tokens)
         if analysed.first == len(self._terms):
             # Numbered from where this segment stands: nothing to translate.
@@ -84,24 +162,15 @@ class _OpenSegment:
         for document in documents:
             self._ids.append(document.id)
             self._with_text += not is_blank(document)
-            self._store.add(document)
+            self._folder.store.add(document)
 
     def abandon(self) -> None:
         """Let go of the open file; harmless after :meth:`close`."""
-        self._blocks.close()
+        self._folder.abandon()
 
     def close(self) -> SegmentEntry:
-        blocks = self._store.finish()
-        self._blocks.close()
-        for name, array in blocks.items():
-            np.save(self.folder / f"{name}.npy", array)
+        """Write what is left to be written."""
+        self._folder.finish_store()
         lengths = np.concatenate(self._lengths)
-        write_arrays(self.folder, self._ids, list(self._terms), self._tokens[: self.filled], lengths)
-        return SegmentEntry(
-            self.folder.name,
-            len(lengths),
-            self._with_text,
-            int(np.count_nonzero(lengths)),
-            int(lengths.sum(dtype=np.int64)),
-            sums_of(self.folder),
-        )
+        write_arrays(self._folder.path, self._ids, list(self._terms), self._tokens[: self.filled], lengths)
+        return self._folder.entry(lengths, self._with_text)

@@ -70,7 +70,7 @@ class Columns(NamedTuple):
     id_order: Int32s
 
 
-def _counts_up_to(highest: int) -> type[np.uint8 | np.uint16 | np.uint32]:
+def counts_up_to(highest: int) -> type[np.uint8 | np.uint16 | np.uint32]:
     """Choose the smallest type for counts; one byte for nearly all collections."""
     return np.uint8 if highest < 256 else np.uint16 if highest < 65_536 else np.uint32
 
@@ -90,7 +90,7 @@ def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
         ends = np.empty(len(lengths) + 1, np.int64)
         seen_at = np.full(terms, -1, np.int64)
         highest = _kernel.highest(tokens, lengths, seen_at, np.empty(terms, np.uint32))
-        tfs = np.empty(len(tokens), _counts_up_to(highest))
+        tfs = np.empty(len(tokens), counts_up_to(highest))
         seen_at.fill(-1)
         filled = _kernel.invert(tokens, lengths, seen_at, ends, tokens, tfs, tfs.itemsize)
         return Forward(ends, tokens[:filled], tfs[:filled])
@@ -99,7 +99,7 @@ def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
     by_place = np.argsort(first)
     places = first[by_place]
     ends = np.concatenate([[0], np.cumsum(np.bincount(row[places], minlength=len(lengths)))])
-    tfs = counts[by_place].astype(_counts_up_to(int(counts.max(initial=0))))
+    tfs = counts[by_place].astype(counts_up_to(int(counts.max(initial=0))))
     return Forward(ends.astype(np.int64), tokens[places], tfs)
 
 
@@ -128,16 +128,19 @@ def put(keys: Int64s, values: Int32s, hashes: Int64s, numbers: Int32s) -> None:
     _kernel.put(keys, values, hashes, numbers)
 
 
-def tally(numbers: Int32s, n: int) -> Int64s:
+def tally(numbers: Int32s, n: int, times: Counts | None = None) -> Int64s:
     """Count how often each number below n occurs, in stretches: numpy counts copies of 8 bytes each.
 
     Args:
         numbers: Numbers of terms.
         n: Numbers are below it.
+        times: How often each entry counts; None for once.
     """
     counts = np.zeros(n, np.int64)
     for start in range(0, len(numbers), 1 << 20):
-        counts += np.bincount(numbers[start : start + (1 << 20)], minlength=n)
+        span = slice(start, start + (1 << 20))
+        weights = None if times is None else times[span]
+        counts += np.bincount(numbers[span], weights, n).astype(np.int64, copy=False)
     return counts
 
 

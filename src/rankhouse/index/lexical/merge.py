@@ -1,29 +1,32 @@
 """Indexes of slices of a collection become the index that one build of the whole collection makes.
 
-Where segments end depends on all documents before, so segments are not copied: their documents go through
-the build once more, in the same chunks. Their texts are not analysed again, since each segment's forward
-index holds the terms of its documents with their counts, in the order of their first occurrence, which is all
-that a build keeps of the order. Memory is that of a build.
+Where segments end depends on all documents before, so segments are not copied: they are cut anew, at the ends
+of the same chunks as in a build, and put together of what the slices' segments hold. Texts are not analysed
+again, since each segment's forward index holds the terms of its documents with their counts, in the order of
+their first occurrence, which is all that a build keeps of the order. Memory is that of a build.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.analysis import AnalysedTexts
-from rankhouse.index.lexical.build import BuildOptions, BuildReport, chunks, new_index, write_analysed
+from rankhouse.index.lexical.build import NO_DOCUMENTS, BuildOptions, BuildReport, ends_chunk, new_index
+from rankhouse.index.lexical.growing import GrowingSegments
+from rankhouse.index.lexical.joint_segment import JointSegment, Stretch
+from rankhouse.index.lexical.manifest import SegmentEntry
 from rankhouse.index.lexical.segment import Segment
 
-_Item = tuple[Document, Segment, int]  # a document, and where it stands
+_Taken = list[tuple[Segment, NDArray[np.bool_]]]
+"""Segments, and which of their documents are taken."""
 
 
 class IdRule(Protocol):
@@ -48,7 +51,7 @@ def merge(
     out: Path,
     options: BuildOptions,
     rule: IdRule,
-    progress: Progress | None = None,
+    progress: Progress = ignore,
 ) -> BuildReport:
     """Build an index of the documents of others, which were analysed alike.
 
@@ -56,7 +59,7 @@ def merge(
         indexes: In the order of their documents.
         out: The folder to make.
         options: As for the build of the whole collection.
-        rule: What becomes of ids that come again.
+        rule: What becomes of ids that come again; asked only about documents whose id does.
         progress: Told how many documents are done, and of how many.
 
     Raises:
@@ -67,47 +70,85 @@ def merge(
     """
     count = sum(map(len, indexes))
 
-    def tell(done: float, total: int | None = None) -> None:
-        del total  # the build does not know of how many
-        if progress is not None:
-            progress(done, count)
+    def write(scratch: Path) -> tuple[BuildReport, list[SegmentEntry]]:
+        growing = GrowingSegments(
+            scratch / "segments", 0, options.segment_tokens, lambda folder, _: JointSegment(folder)
+        )
+        report = BuildReport()
+        try:
+            for chunk in _chunks(_taken(indexes, rule)):
+                before = report.tokens, report.without_text
+                _note(report, chunk)
+                tokens, blank = report.tokens - before[0], report.without_text - before[1]
+                if growing.is_full_for(tokens):
+                    growing.close()
+                growing.current(tokens).add(chunk, tokens, blank)
+                progress(report.documents, count)
+            growing.close()
+        finally:
+            growing.abandon()
+        if not growing.entries:
+            raise BadData(NO_DOCUMENTS)
+        return report, growing.entries
 
-    pieces = chunks(_documents(indexes, rule), itemgetter(0))
-    analysed = (([item[0] for item in chunk], _terms(chunk)) for chunk in pieces)
-    return new_index(
-        out, options, lambda scratch: write_analysed(analysed, scratch, options.segment_tokens, tell)
-    )
+    return new_index(out, options, write)
 
 
-def _documents(indexes: Iterable[Index], rule: IdRule) -> Iterator[_Item]:
-    for index in indexes:
-        for segment in index.segments:
-            for row, document in enumerate(segment.store.stream(0, segment.documents)):
-                if rule.takes(document, index):
-                    yield document, segment, row
+def _taken(indexes: Sequence[Index], rule: IdRule) -> _Taken:
+    """Find the documents whose id comes again, ask about them, and take all others."""
+    segments = [(index, segment) for index in indexes for segment in index.segments]
+    keys = [_keys(segment) for _, segment in segments]
+    every = np.sort(np.concatenate([np.empty(0, np.int64), *keys]))
+    repeated = np.unique(every[1:][every[1:] == every[:-1]])
+    taken: _Taken = []
+    for (index, segment), own in zip(segments, keys, strict=True):
+        takes = np.ones(len(own), bool)
+        for row in np.flatnonzero(np.isin(own, repeated)).tolist():
+            takes[row] = rule.takes(segment.document(row), index)
+        taken.append((segment, takes))
     rule.check()
+    return taken
 
 
-def _terms(chunk: Sequence[_Item]) -> AnalysedTexts:
-    """Return the terms of a chunk's documents, numbered from 0."""
-    numbers: dict[str, int] = {}
-    tokens, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-    for segment, first, end in _stretches(chunk):
-        terms, counts = segment.bags(first, end)
-        occurs = np.zeros(len(segment.terms), bool)
-        occurs[terms] = True
-        distinct = np.flatnonzero(occurs)
-        number_of = np.empty(len(occurs), np.int32)
-        names = segment.terms.take(distinct)
-        number_of[distinct] = [numbers.setdefault(name, len(numbers)) for name in names]
-        tokens.append(np.repeat(number_of[terms], counts))
-        lengths.append(segment.lengths[first:end])
-    return AnalysedTexts(0, list(numbers), np.concatenate(tokens), np.concatenate(lengths))
+def _keys(segment: Segment) -> NDArray[np.int64]:
+    """Hash the ids of a segment, 8 bytes each; two of ten million share one with probability 3e-6."""
+    ids = segment.ids.take(np.arange(segment.documents))
+    return np.fromiter(map(hash, ids), np.int64, segment.documents)
 
 
-def _stretches(chunk: Sequence[_Item]) -> Iterator[tuple[Segment, int, int]]:
-    """Return (segment, first row, end) of documents that stand next to each other."""
-    numbered = ((id(segment), row - place, segment, row) for place, (_, segment, row) in enumerate(chunk))
-    for _, group in groupby(numbered, itemgetter(0, 1)):
-        rows = list(group)
-        yield rows[0][2], rows[0][3], rows[-1][3] + 1
+def _chunks(taken: _Taken) -> Iterator[list[Stretch]]:
+    """Gather what a build analyses together, and so puts into one segment."""
+    chunk, documents, characters = list[Stretch](), 0, 0
+    for segment, takes in taken:
+        lengths = segment.lengths
+        for first, texts, packed in segment.store.blocks():
+            wanted = np.flatnonzero(takes[first : first + len(texts)])
+            some = texts if len(wanted) == len(texts) else [texts[place] for place in wanted.tolist()]
+            start = 0
+            for end, (title, text, _) in enumerate(some, 1):
+                documents, characters = documents + 1, characters + len(title) + len(text)
+                is_last = ends_chunk(documents, characters)
+                if is_last or end == len(some):
+                    block = packed if end - start == len(texts) else None
+                    rows = first + wanted[start:end]
+                    chunk.append(Stretch(segment, rows, lengths[rows], some[start:end], block))
+                    start = end
+                if is_last:
+                    yield chunk
+                    chunk, documents, characters = [], 0, 0
+    if chunk:
+        yield chunk
+
+
+def _note(report: BuildReport, chunk: Sequence[Stretch]) -> None:
+    """Count documents; only one without terms may have no text."""
+    lengths = np.concatenate([stretch.lengths for stretch in chunk])
+    report.tokens += int(lengths.sum(dtype=np.int64))
+    with_terms = int(np.count_nonzero(lengths))
+    report.documents += with_terms
+    if with_terms == len(lengths):
+        return
+    for stretch in chunk:
+        for place in np.flatnonzero(stretch.lengths == 0).tolist():
+            title, text, _ = stretch.texts[place]
+            report.note(Document(stretch.segment.ids[int(stretch.rows[place])], text, title), 0)

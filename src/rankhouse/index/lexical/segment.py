@@ -65,9 +65,31 @@ def write_arrays(
         tokens[start : start + (1 << 20)] = sorted_number[tokens[start : start + (1 << 20)]]
     _save(folder, term_occurrences=tally(tokens, len(terms)))
     forward = invert(tokens, lengths, len(terms))
+    _write_counted(folder, ids, [terms[i] for i in order], forward, lengths)
+
+
+def write_joint_arrays(
+    folder: Path, ids: list[str], terms: list[str], forward: Forward, lengths: NDArray[np.int32]
+) -> None:
+    """Write what :func:`write_arrays` writes, where the terms of all documents are counted already.
+
+    Args:
+        folder: The segment's folder.
+        ids: Document ids, row by row.
+        terms: The distinct terms, sorted.
+        forward: The terms of each document, by their places among these.
+        lengths: How many tokens each document has.
+    """
+    _save(folder, term_occurrences=tally(forward.terms, len(terms), forward.tfs))
+    _write_counted(folder, ids, terms, forward, lengths)
+
+
+def _write_counted(
+    folder: Path, ids: list[str], terms: list[str], forward: Forward, lengths: NDArray[np.int32]
+) -> None:
     _write_forward(folder, forward)
     _write_postings(folder, scatter(forward, len(terms)))
-    _write_strings(folder, "terms", [terms[i] for i in order])
+    _write_strings(folder, "terms", terms)
     _write_strings(folder, "ids", ids)
     id_order, id_rank = id_orders(ids)
     _save(folder, id_order=id_order, id_rank=id_rank, lengths=lengths, codes=codes_of(lengths))
@@ -203,16 +225,23 @@ class Segment:
         names = self.terms.take(self._arrays["forward_terms"][span].astype(np.int64))
         return list(zip(names, self._arrays["forward_tfs"][span].tolist(), strict=True))
 
-    def bags(self, first: int, end: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """Return the distinct terms of a stretch of documents, end to end, and how often each occurs.
+    def bags(self, rows: NDArray[np.int64]) -> Forward:
+        """Return the distinct terms of some documents, and how often each occurs.
 
         Args:
-            first: Row of the first document.
-            end: Row behind the last one.
+            rows: Their rows, ascending, one at least.
         """
-        at = self._arrays["forward_at"]
-        span = slice(at.item(first), at.item(end))
-        return self._arrays["forward_terms"][span], self._arrays["forward_tfs"][span]
+        first, end = int(rows[0]), int(rows[-1]) + 1
+        ends = self._arrays["forward_at"][first : end + 1]
+        span = slice(int(ends[0]), int(ends[-1]))
+        terms, tfs = self._arrays["forward_terms"][span], self._arrays["forward_tfs"][span]
+        if end - first > len(rows):
+            wanted = np.zeros(end - first, bool)
+            wanted[rows - first] = True
+            entries = np.repeat(wanted, np.diff(ends))
+            ends = np.concatenate([[0], np.cumsum(np.diff(ends)[wanted])])
+            terms, tfs = terms[entries], tfs[entries]
+        return Forward(ends - ends[0], terms, tfs)
 
     def document(self, row: int) -> Document:
         """Fetch a document's text."""

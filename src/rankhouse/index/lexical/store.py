@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 import numpy as np
@@ -37,7 +37,9 @@ _FRAMES: dict[int, int] = {
 Bytes = NDArray[np.uint8]
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[tuple[str, str, dict[str, object]]]).decode
+Stored = tuple[str, str, dict[str, object]]
+"""Title, text and extra fields of a document."""
+_decode = msgspec.msgpack.Decoder(list[Stored]).decode
 
 
 class Strings(Sequence[str]):
@@ -90,14 +92,30 @@ class StoreWriter:
     """
 
     def __init__(self, out: BinaryIO) -> None:
-        self._out, self._pending, self._bytes = out, list[tuple[str, str, object]](), 0
+        self._out, self._pending, self._bytes = out, list[Stored](), 0
         self._compress = zstd.ZstdCompressor(options=_FRAMES).compress
         self._block_rows, self._block_starts = [0], [0]
 
     def add(self, document: Document) -> None:
         """Append one document."""
-        self._pending.append((document.title, document.text, dict(document.extra)))
-        self._bytes += len(document.title) + len(document.text) + 32
+        self._append((document.title, document.text, dict(document.extra)))
+
+    def copy(self, texts: Sequence[Stored], packed: memoryview | None = None) -> None:
+        """Append documents of another store.
+
+        Args:
+            texts: The documents.
+            packed: The block of which they are all, which is not packed again if it is one here too.
+        """
+        if packed is None or self._pending or not _is_one_block(texts):
+            for text in texts:
+                self._append(text)
+        else:
+            self._write(packed, len(texts))
+
+    def _append(self, text: Stored) -> None:
+        self._pending.append(text)
+        self._bytes += _size(text)
         if self._bytes >= BLOCK_BYTES:
             self._flush()
 
@@ -112,10 +130,37 @@ class StoreWriter:
 
     def _flush(self) -> None:
         packed = self._compress(_encode(self._pending), zstd.ZstdCompressor.FLUSH_FRAME)
-        self._out.write(packed)
-        self._block_rows.append(self._block_rows[-1] + len(self._pending))
-        self._block_starts.append(self._block_starts[-1] + len(packed))
+        self._write(packed, len(self._pending))
         self._pending, self._bytes = [], 0
+
+    def _write(self, packed: bytes | memoryview, documents: int) -> None:
+        self._out.write(packed)
+        self._block_rows.append(self._block_rows[-1] + documents)
+        self._block_starts.append(self._block_starts[-1] + len(packed))
+
+
+def _size(text: Stored) -> int:
+    return len(text[0]) + len(text[1]) + 32
+
+
+def _is_one_block(texts: Sequence[Stored]) -> bool:
+    """Return whether a block that begins with these documents ends with the last of them."""
+    whole = sum(map(_size, texts))
+    return whole >= BLOCK_BYTES > whole - _size(texts[-1])
+
+
+class PackedBlock(NamedTuple):
+    """A block of a store.
+
+    Attributes:
+        first: Row of its first document.
+        texts: Its documents.
+        packed: The same as they lie there, compressed.
+    """
+
+    first: int
+    texts: list[Stored]
+    packed: memoryview
 
 
 class Store:
@@ -170,7 +215,13 @@ class Store:
                 yield Document(doc_id, text, title, extra) if extra else Document(doc_id, text, title)
             start, block = end, block + 1
 
-    def _unpack(self, block: int) -> list[tuple[str, str, dict[str, object]]]:
+    def blocks(self) -> Iterator[PackedBlock]:
+        """Read all documents block by block."""
+        for block, first in enumerate(self._block_rows.whole()[:-1].tolist()):
+            packed = self._blocks.part(*self._block_starts.part(block, block + 2))
+            yield PackedBlock(first, self._unpack(block), packed)
+
+    def _unpack(self, block: int) -> list[Stored]:
         packed = self._blocks.part(*self._block_starts.part(block, block + 2))
         first, end = self._block_rows.part(block, block + 2)
         try:
