@@ -57,6 +57,7 @@ def test_a_cluster_of_its_own_and_a_client_of_another_give_the_same_bytes(rerank
         (["--cluster", "ray://127.0.0.1:1"], 1, "--cluster ray://127.0.0.1:1: nobody answers there"),
         (["--cluster", "ray", "--shard", "1/2"], 2, "give either --shard"),
         (["--cluster", "ray", "--device", "cuda:1"], 2, "write  --device cuda"),
+        (["--cluster", "ray", "--cluster-workers", "5000"], 2, "5,000 workers of 1 processors do not fit"),
         (["--worker-cpus", "2"], 2, "--worker-cpus would change nothing here"),
     ],
 )
@@ -299,41 +300,3 @@ def test_terminated_it_ends_in_good_order_and_goes_on_later(rerank, done, cluste
     cluster.sick()
     assert "queries were done before" in ended(cluster.command(*rerank, "--out", "new.run"))
     assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
-
-
-@pytest.fixture
-def bucket(monkeypatch):
-    """A bucket of an S3 server on this machine."""
-    moto, s3fs = pytest.importorskip("moto.server"), pytest.importorskip("s3fs")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    settings = {
-        "AWS_ACCESS_KEY_ID": "somebody",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()),
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "RANKHOUSE_REMOTE_CACHE": str(Path("copies").resolve()),
-    }
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
-    store = s3fs.S3FileSystem()
-    store.mkdir("bucket")
-    yield store, settings
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
-
-
-def test_remote_files_are_fetched_by_the_workers(rerank, done, bucket, cluster):
-    store, settings = bucket
-    done(*rerank, "--out", "whole.run")
-    for name in ("first.run", "queries.tsv", "my.index", "knrm"):
-        store.put(name, f"bucket/{name}", recursive=Path(name).is_dir())
-    words = [f"s3://bucket/{word}" if Path(word).exists() else word for word in rerank]
-    process = cluster.command(
-        *words, "--out", "s3://bucket/new.run", "--cluster-workers", 2, at="ray", **settings
-    )
-    ended(process)
-    assert store.cat("bucket/new.run") == Path("whole.run").read_bytes()
-    assert not list(Path("copies").rglob("*.parts"))

@@ -73,6 +73,21 @@ def test_a_folder_that_lacks_a_slice_is_not_searched(done, run, corpus):
     done("search", "--index", "parts", "--query", "ships")
 
 
+def test_slices_without_documents_are_nothing_to_search(done, run, tmp_path):
+    Path("few.tsv").write_text("a\tships in the harbour\nb\tthe tide\n")
+    for number in range(1, 6):
+        done("index", "few.tsv", "--shard", f"{number}/5", "--out", f"parts/{number}", *SMALL)
+    parts = [Path(f"parts/{number}") for number in range(1, 6)]
+    assert sum((part / "index").exists() for part in parts) == 2
+    named = [word for part in parts for word in ("--index", str(part))]
+    assert "  a  " in done("search", *named, "--query", "ships").stdout
+    assert rh.Index.open_parts(*parts).search("tide").doc_ids == ["b"]
+    (parts[0] / "index" / "manifest.json").unlink()  # damaged, and not empty
+    failed = run("search", *named, "--query", "ships")
+    assert failed.returncode == 1
+    assert "parts/1" in failed.stderr
+
+
 def test_chunks_of_many_documents_are_cut_as_in_one_build(done, tmp_path, contents):
     rng = random.Random(1)
     words = ["tide", "lock", "canal", "grain", "the", "of", "price"]

@@ -53,12 +53,22 @@ def test_a_server_that_is_not_there(kind):
         ('postgres("", table="x; drop table y")', "a table is named TABLE or SCHEMA.TABLE"),
         ('opensearch("http://127.0.0.1:9", index="Papers")', "an index's name is in lower case"),
         ('elasticsearch("http://127.0.0.1:9", index="_x")', "an index's name is in lower case"),
+        (
+            'qdrant("localhost:6333", collection="c")',
+            "qdrant('localhost:6333'): is no address that can be asked",
+        ),
+        ('qdrant("htp://localhost", collection="c")', "write  http://HOST:6333"),
+        ('qdrant_edge("http://localhost:6333", collection="c")', "it is a folder"),
+        ('milvus("localhost:19530", collection="c")', "write  http://HOST:19530"),
+        ('lancedb("db:/name", table="c")', "or  db://NAME"),
     ],
 )
-def test_a_notation_that_is_wrong(spec, said):
+def test_a_notation_that_is_wrong(spec, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(WrongUse) as error:
         open_store(spec)
     assert said in str(error.value)
+    assert not list(tmp_path.iterdir())  # no folder of that name was made
 
 
 @pytest.mark.parametrize(

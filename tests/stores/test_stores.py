@@ -5,6 +5,7 @@ import pytest
 
 from rankhouse.app.adapters.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
 from rankhouse.app.adapters.stores.push import PushOptions, push
+from rankhouse.app.adapters.stores.records import uuid_of
 from rankhouse.core.errors import MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.index.dense.exact import ExactSearcher, search
@@ -96,6 +97,27 @@ def test_pushing_again_changes_nothing_and_a_kill_is_gone_on_from(index, vectors
     assert_same(pull_dense(killed, QUERIES, encoder), pull_dense(whole, QUERIES, encoder))
     if kind in SPARSE:
         assert_same(pull_impacts(killed, QUERIES), pull_impacts(whole, QUERIES))
+
+
+REMOVALS = {
+    "qdrant": lambda store, key: store._client.delete(store.collection, [uuid_of(key)]),
+    "milvus": lambda store, key: store._client.delete(store.collection, ids=[key]),
+    "postgres": lambda store, key: store._run("DELETE FROM {t} WHERE id = %s", [key[2:]]),
+    "lancedb": lambda store, key: store._table.delete(f"key = '{key}'"),
+}
+
+
+@pytest.mark.parametrize("kind", REMOVALS)
+def test_records_that_were_removed_there_are_written_again(index, store_of, kind):
+    what = PushOptions(impacts=BM25 if kind in SPARSE else "")
+    store = store_of(kind)
+    store.batch = 20
+    push(index, store, what)
+    REMOVALS[kind](store, "0/" + index.ids(np.array([9]))[0])
+    assert store.count() == len(index) - 1
+    done = push(index, store, what)
+    assert store.count() == len(index) == done.written
+    assert push(index, store, what).written == 0
 
 
 @pytest.mark.parametrize("kind", NEEDED)

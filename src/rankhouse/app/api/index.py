@@ -18,7 +18,7 @@ from rankhouse.app.api.inputs import (
     wrong_kind,
 )
 from rankhouse.app.api.rankers import open_ranker
-from rankhouse.app.cluster.parts import refuse_incomplete
+from rankhouse.app.cluster.parts import refuse_incomplete, with_documents
 from rankhouse.app.rankers import ComputeOptions, as_encoder
 from rankhouse.app.searching import SearchOptions, search_with, with_snippets
 from rankhouse.core import notation
@@ -106,7 +106,7 @@ class Index(stored.Index):
         """
         paths = [as_path(folder, "folders") for folder in folders]
         refuse_incomplete(paths)
-        return PartedIndex.open(paths)
+        return PartedIndex.open(with_documents(paths))
 
     @checked
     def append(self, documents: DocumentsLike, *, workers: int = 0) -> Self:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,7 +21,7 @@ import msgspec
 from rankhouse import __version__
 from rankhouse.app.cluster.slices import Shard, Slice, shard
 from rankhouse.core.checksums import BadEnvelope, FileSum, differs, file_sum, sealed, unsealed
-from rankhouse.core.errors import BadData, MissingInput, WrongUse, name_few
+from rankhouse.core.errors import BadData, MissingInput, RankhouseError, WrongUse, name_few
 from rankhouse.core.locks import only_writer
 from rankhouse.core.outputs import others, real_path, replacing_folder
 from rankhouse.core.scratch import recover, tidy_beside
@@ -220,6 +221,22 @@ def refuse_incomplete(paths: Iterable[Path]) -> None:
         parts = [part for part in _parts_at(path, others=False) if part.folder != path]
         if parts:
             _refuse_all_but_one_whole(parts)
+
+
+def with_documents(paths: Sequence[Path]) -> list[Path]:
+    """Return what there is to be searched: all but parts of an index whose slice holds no document.
+
+    Args:
+        paths: What was named; all of them, where none holds a document.
+    """
+    return [path for path in paths if not _is_empty(path)] or list(paths)
+
+
+def _is_empty(path: Path) -> bool:
+    with suppress(RankhouseError):  # no part, or a damaged one: whoever opens it says so
+        made = load_part(path).manifest
+        return made.command == "index" and not any(name.startswith("index/") for name in made.files)
+    return False
 
 
 def _refuse_all_but_one_whole(parts: list[Part]) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from rankhouse.app.cluster.ray_options import LOCAL, ClusterOptions
-from rankhouse.core.errors import MissingExtra, RankhouseError
+from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse
 
 _QUIET: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
@@ -81,8 +81,13 @@ def ray_session(options: ClusterOptions) -> Iterator[Any]:
 def _connect(ray: Any, options: ClusterOptions) -> None:  # noqa: ANN401
     quiet = {"logging_level": logging.CRITICAL + 1, "log_to_driver": False}
     if options.address == LOCAL:
-        cpus = max(processors(), max(1, options.workers) * max(1, options.cpus))
-        ray.init("local", num_cpus=cpus, include_dashboard=False, object_store_memory=_LOCAL_STORE, **quiet)
+        ray.init(
+            "local",
+            num_cpus=_local_cpus(options),
+            include_dashboard=False,
+            object_store_memory=_LOCAL_STORE,
+            **quiet,
+        )
         return
     _require_answer(options.address)
     try:
@@ -93,6 +98,19 @@ def _connect(ray: Any, options: ClusterOptions) -> None:  # noqa: ANN401
             ray.init(options.address, **quiet)
     except Exception as error:
         raise _refusal(options.address, error) from error
+
+
+def _local_cpus(options: ClusterOptions) -> int:
+    """Return how many processors a cluster of this machine offers; Ray starts a process for each."""
+    own, workers, cpus = processors(), max(1, options.workers), max(1, options.cpus)
+    most = max(16, 8 * own)
+    if workers * cpus > most:
+        raise WrongUse(
+            f"--cluster ray: {workers:,} workers of {cpus:,} processors do not fit on this machine, which "
+            f"has {own:,}; ask for {most:,} processors in all at the most (--cluster-workers, --worker-cpus), "
+            "or leave it to the command"
+        )
+    return max(own, workers * cpus)
 
 
 def processors() -> int:

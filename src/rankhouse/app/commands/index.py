@@ -86,6 +86,7 @@ def command(
         idle("a part is of a new index: merge the parts, then add to the whole", "append")
         job = IndexJob(corpus, analyzer, duplicates, prefix_ids, segment_tokens, skip_bad, workers)
         if where is not None:
+            build.refuse_occupied(out, BuildOptions(overwrite=overwrite))  # before the work, not after it
             run_clustered(job, out, where, as_json=as_json, options=MergeOptions(overwrite))
         elif shard is not None:
             run_shard(job, shard, out, as_json=as_json, overwrite=overwrite)

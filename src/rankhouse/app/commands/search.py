@@ -14,7 +14,7 @@ import click
 from rich.text import Text
 
 from rankhouse.app import console
-from rankhouse.app.cluster.parts import refuse_incomplete
+from rankhouse.app.cluster.parts import refuse_incomplete, with_documents
 from rankhouse.app.exclude_self import own_entries, without
 from rankhouse.app.given import idle
 from rankhouse.app.options import COUNT, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing, skip_bad
@@ -143,6 +143,7 @@ def opened(paths: Sequence[Path], cluster: str, *, partial: bool) -> Iterator[An
     """
     if not partial:
         refuse_incomplete(paths)
+    paths = with_documents(paths)
     if not cluster:
         idle("only a --cluster has parts that may not answer", "partial")
         yield open_index(paths)

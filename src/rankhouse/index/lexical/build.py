@@ -128,9 +128,9 @@ def new_index(
         WrongUse: The folder exists.
         OutputFailed: No permission, disk full.
     """
-    _refuse_occupied(out, options)
+    refuse_occupied(out, options)
     with only_writer(out), replacing_folder(out, _foreign) as scratch:
-        _refuse_occupied(out, options)
+        refuse_occupied(out, options)
         report, entries = write(scratch)
         Manifest(options.analyzer, tuple(entries)).save(scratch)
         refuse_if_written(out)
@@ -183,7 +183,16 @@ def _foreign(folder: Path) -> list[str]:
     return others(folder, ("vectors", "kept", "lock"), (manifest.FILE, "segments"))
 
 
-def _refuse_occupied(out: Path, options: BuildOptions) -> None:
+def refuse_occupied(out: Path, options: BuildOptions) -> None:
+    """Refuse a folder in which no new index may be made.
+
+    Args:
+        out: The folder.
+        options: Whether an index that is there is replaced.
+
+    Raises:
+        WrongUse: Something is there.
+    """
     real_path(out)
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return

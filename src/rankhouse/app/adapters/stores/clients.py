@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 from rankhouse.app.adapters.stores.store import Record, Store
@@ -15,6 +16,7 @@ from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, StoreFa
 
 _SECRETS: Final = re.compile(r"KEY|TOKEN|PASSWORD|SECRET")
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+@")
+_ADDRESS: Final = re.compile(r"[A-Za-z][\w+.-]+:/.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9A-Fa-f:.]+\](:\d+)?(/.*)?")
 _GIVEN: Final = re.compile(
     r"((?:password|api_?key|token|secret)\w*\s*=\s*)('[^']*'|\"[^\"]*\"|[^\s,)'\"]+)", re.IGNORECASE
 )
@@ -58,6 +60,22 @@ def without_user(url: str, how: str) -> str:
     if _USERINFO.search(url) or _GIVEN.search(url):
         raise WrongUse(f"{masked(url)}: leave name and password out of the address; {how}")
     return url
+
+
+def folder_or_file(store: str, where: str, instead: str) -> str:
+    """Return a local place, unless it is rather an address that was written wrongly.
+
+    Args:
+        store: The store's word in the notation.
+        where: What was given.
+        instead: How an address is written.
+
+    Raises:
+        WrongUse: It looks like an address, and nothing is there under this name.
+    """
+    if _ADDRESS.fullmatch(where) and not Path(where).exists():
+        raise WrongUse(f"{store}({masked(where)!r}): is no address that can be asked; {instead}")
+    return where
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from rankhouse.app.adapters.stores.clients import check_name, explained, library, without_user
+from rankhouse.app.adapters.stores.clients import check_name, explained, folder_or_file, library, without_user
 from rankhouse.app.adapters.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray
@@ -44,6 +44,8 @@ class LanceDB(FieldStore):
         check_name(
             "lancedb", "table", self.table, r"[\w.-]+", "a table's name has letters, digits, _, - and ."
         )
+        if "://" not in where:
+            folder_or_file("lancedb", where, "name a folder, s3://BUCKET/FOLDER or the like, or  db://NAME")
         os.environ.setdefault("LANCE_LOG", "error")  # it warns of every table that is new
         self._lance: Any = library("lancedb", "lancedb", "lancedb")
         self._arrow: Any = library("pyarrow", "lancedb", "lancedb")

@@ -18,6 +18,7 @@ from typing import Any, Final
 from rankhouse.app.adapters.stores.clients import (
     check_name,
     explained,
+    folder_or_file,
     library,
     silent,
     too_long,
@@ -62,6 +63,7 @@ class Milvus(FieldStore):
         if "://" in where:
             options = {"token": os.environ.get("MILVUS_TOKEN", ""), "timeout": 60}
         else:
+            folder_or_file("milvus", where, "write  http://HOST:19530  or the server's https:// address")
             library("milvus_lite", "milvus", "milvus")
         with self._explained():
             self._client: Any = self._milvus.MilvusClient(where, **options)

@@ -149,14 +149,22 @@ def push(index: Index, store: Store, options: PushOptions, progress: Progress = 
     start = int(np.searchsorted(source.ends, max(0, done - store.batch), side="right")) if done else 0
     if done == contents.records:
         start = len(index)
-    written, there = 0, int(source.ends[start - 1]) if start else 0
-    progress(there, contents.records)
+    written = _write(source, store, start, progress)
+    if start and store.count() < contents.records:  # somebody removed some of those that were there
+        written = _write(source, store, 0, progress)
+    return PushResult(contents, written, collisions)
+
+
+def _write(source: _Source, store: Store, start: int, progress: Progress) -> int:
+    """Write the records of all documents from a row on; return how many."""
+    written, there, records = 0, int(source.ends[start - 1]) if start else 0, int(source.ends[-1])
+    progress(there, records)
     for group in batches(source.records(start), store.batch, store.batch_bytes):
         store.write(group)
         written += len(group)
-        progress(there + written, contents.records)
+        progress(there + written, records)
     store.finish()
-    return PushResult(contents, written, collisions)
+    return written
 
 
 def _source(index: Index, store: Store, options: PushOptions) -> _Source:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from rankhouse.app.adapters.stores.clients import (
     check_name,
     explained,
+    folder_or_file,
     library,
     without_user,
 )
@@ -64,6 +65,7 @@ class Qdrant(FieldStore):
             elif where == ":memory:":
                 self._client = qdrant.QdrantClient(":memory:")
             else:
+                folder_or_file("qdrant", where, "write  http://HOST:6333  or  https://HOST:PORT")
                 self._client = qdrant.QdrantClient(path=where)
 
     @contextmanager

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rankhouse.app.adapters.stores.clients import check_name, explained, library
+from rankhouse.app.adapters.stores.clients import check_name, explained, folder_or_file, library
 from rankhouse.app.adapters.stores.qdrant import IMPACTS, NAME_PATTERN, NAME_RULE, parts_of
 from rankhouse.app.adapters.stores.records import sparse, uuid_of
 from rankhouse.app.adapters.stores.store import Contents, Hits, Record, Store, read_contents
@@ -40,6 +40,9 @@ class QdrantEdge(Store):
 
     def __post_init__(self) -> None:
         check_name("qdrant_edge", "collection", self.collection, NAME_PATTERN, NAME_RULE)
+        folder_or_file(
+            "qdrant_edge", self.folder, 'it is a folder; a server is asked by  qdrant("http://...")'
+        )
         self._edge: Any = library("qdrant_edge", "qdrant_edge", "qdrant-edge")
         self._folder = Path(self.folder) / self.collection
         self._facts = Path(self.folder) / f"{self.collection}.json"
