@@ -107,8 +107,7 @@ def _local_cpus(options: ClusterOptions) -> int:
     if workers * cpus > most:
         raise WrongUse(
             f"--cluster ray: {workers:,} workers of {cpus:,} processors do not fit on this machine, which "
-            f"has {own:,}; ask for {most:,} processors in all at the most (--cluster-workers, --worker-cpus), "
-            "or leave it to the command"
+            f"has {own:,}; ask for {most:,} in all at the most (--cluster-workers, --worker-cpus), or for none"
         )
     return max(own, workers * cpus)
 
