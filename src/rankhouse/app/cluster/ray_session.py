@@ -107,7 +107,7 @@ def _local_cpus(options: ClusterOptions) -> int:
     if workers * cpus > most:
         raise WrongUse(
             f"--cluster ray: {workers:,} workers of {cpus:,} processors do not fit on this machine, which "
-            f"has {own:,}; ask for {most:,} in all at the most (--cluster-workers, --worker-cpus), or for none"
+            f"has {own:,}; ask for {most:,} in all at the most (--cluster-workers, --worker-cpus)"
         )
     return max(own, workers * cpus)
 
