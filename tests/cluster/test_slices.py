@@ -113,7 +113,7 @@ def test_options_of_merge_that_change_nothing_are_refused(run, parts, option):
     assert not Path("new.run").exists()
 
 
-@pytest.fixture(params=["crossencoder", "monot5", "tk", "tk kept"])
+@pytest.fixture(params=["crossencoder", "monot5", "duot5", "tk", "tk kept"])
 def ranker(request, world, done):
     """The notation of a ranker of each family; words of the last one are kept in the index."""
     pytest.importorskip("transformers")
@@ -127,10 +127,12 @@ def ranker(request, world, done):
         if request.param == "tk kept":
             done("encode", "--index", "my.index", "--ranker", "tk", "--split", "words(16)", *CPU)
         return "tk"
-    source = {"crossencoder": "bert/tiny_bert_seqcls2", "monot5": "monot5/tiny_t5_v1_0"}[family]
-    words = {"crossencoder": "bert/vocab.txt", "monot5": "monot5/spiece.model"}[family]
+    bert, t5 = ("bert/tiny_bert_seqcls2", "bert/vocab.txt"), ("monot5/tiny_t5_v1_0", "monot5/spiece.model")
+    source, words = bert if family == "crossencoder" else t5
     shutil.copytree(GOLDEN / source, "checkpoint")
     shutil.copy(GOLDEN / words, "checkpoint")
+    if family == "duot5":  # one ranker compares, another chooses the passages that it compares
+        return """duot5("checkpoint", passages="monot5('checkpoint')")"""
     return f'{family}("checkpoint")'
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from rankhouse.app.options import quoted
 
 if TYPE_CHECKING:
+    from rankhouse.models.duot5 import DuoT5Ranker
     from rankhouse.models.ranker import NeuralRanker
 
 WHOLE: Final = 64 << 20
@@ -26,7 +27,7 @@ def described(text: str) -> str:
     return text
 
 
-def computed_by(ranker: NeuralRanker) -> dict[str, str]:
+def computed_by(ranker: NeuralRanker | DuoT5Ranker) -> dict[str, str]:
     """Return what scores depend on that is known once a ranker is open: its weights, and what computes."""
     compute = ranker.compute
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,14 @@ from rankhouse.app.cluster.identity import computed_by, described
 from rankhouse.app.cluster.jobs import MergeOptions, MergeResult, Survey, read_reports, total_of, write_report
 from rankhouse.app.cluster.parts import Found, Part
 from rankhouse.app.cluster.slices import Slice
+from rankhouse.app.pairwise import is_pairwise, open_pairwise
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.reranking import RerankOptions, RerankResult, rerank_with
 from rankhouse.app.run_tags import ranker_tag
 from rankhouse.core.corpora import read_queries
 from rankhouse.core.duplicate_ids import by_id, require_texts
 from rankhouse.core.locks import only_writer
+from rankhouse.core.nouns import Query, fingerprint_of
 from rankhouse.core.outputs import writing
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
@@ -27,8 +29,10 @@ from rankhouse.core.trec import read_run, write_run
 from rankhouse.index.index import Index
 
 if TYPE_CHECKING:
+    from rankhouse.models.duot5 import DuoT5Ranker
     from rankhouse.models.ranker import NeuralRanker
 
+_Rerank = Callable[[Run, Sequence[Query], Progress], RerankResult]
 _ROWS: Final = "rows.run"
 _COUNTS: Final = (
     "seconds", "stored", "queries", "documents", "passages", "cached", "tail", "unknown", "without_text",
@@ -59,6 +63,11 @@ class RerankJob:
     precision: str = "auto"
     device: str = "auto"
     threads: int = 0
+
+    @property
+    def read(self) -> str:
+        """What the ranker reads one at a time."""
+        return "comparisons" if is_pairwise(self.ranker) else "passages"
 
     @cached_property
     def first_stage(self) -> Run:
@@ -92,7 +101,7 @@ class RerankJob:
             for part in parts:
                 with (part.folder / _ROWS).open(encoding="utf-8", newline="\n") as rows:
                     file.writelines(rows)
-        return _sum_up(read_reports(parts), out)
+        return _sum_up(read_reports(parts), out, self.read)
 
 
 class RerankWorker:
@@ -107,24 +116,30 @@ class RerankWorker:
         self._run, self._index = job.first_stage, Index.open(job.index)
         self._queries = read_queries(job.queries, field=job.field)
         require_texts([q for q in self._run if len(self._run[q].scores)], by_id(self._queries))
-        self.ranker: NeuralRanker = open_ranker(
-            job.ranker, ComputeOptions(job.precision, job.device, job.threads)
-        )
-        self._options = RerankOptions(
-            job.split,
-            job.pool,
-            job.depth,
-            job.tail,
-            job.alone,
-            job.stored,
-            Path(job.cache) if job.cache else None,
-        )
+        self._open_ranker(ComputeOptions(job.precision, job.device, job.threads))
         self._store = ""
+
+    def _open_ranker(self, compute: ComputeOptions) -> None:
+        """Settle what reranks: a ranker that scores pairs, or one that compares two by two."""
+        job, index = self._job, self._index
+        cache = Path(job.cache) if job.cache else None
+        options = RerankOptions(job.split, job.pool, job.depth, job.tail, job.alone, job.stored, cache)
+        self._chooser: dict[str, str] = {}
+        self.ranker: NeuralRanker | DuoT5Ranker
+        if is_pairwise(job.ranker):
+            system = open_pairwise(job.ranker, compute)
+            plan, self.ranker = system.plan(options), system.ranker
+            if plan.chooser is not None:
+                self._chooser = {"weights of the passages' ranker": fingerprint_of(plan.chooser)}
+            self._rerank: _Rerank = lambda run, asked, show: system.rerank(run, asked, index, plan, show)
+        else:
+            ranker = self.ranker = open_ranker(job.ranker, compute)
+            self._rerank = lambda run, asked, show: rerank_with(ranker, run, asked, index, options, show)
 
     @property
     def found(self) -> Found:
         """The ranker, what it computes on, and what was kept for it."""
-        return computed_by(self.ranker) | {"kept by encode": self._store}
+        return computed_by(self.ranker) | self._chooser | {"kept by encode": self._store}
 
     def run(self, part: Slice, folder: Path, progress: Progress) -> None:
         """Rerank the queries of a slice. Args: as in :class:`~rankhouse.app.cluster.jobs.Worker`."""
@@ -135,7 +150,7 @@ class RerankWorker:
         read = self.ranker.report
         truncated, lost = read.truncated, read.tokens_lost
         asked = [query for query in self._queries if query.id in wanted]
-        done = rerank_with(self.ranker, self._run.restrict(mine), asked, self._index, self._options, progress)
+        done = self._rerank(self._run.restrict(mine), asked, progress)
         if done.stored is not None:
             state = done.stored.store.state
             self._store = f"{state.name}, {state.documents} documents"
@@ -144,7 +159,7 @@ class RerankWorker:
             "truncated": read.truncated - truncated,
             "tokens_lost": read.tokens_lost - lost,
         }
-        write_report(folder, facts | {"warnings": _losses(facts)})
+        write_report(folder, facts | {"warnings": _losses(facts, self._job.read)})
 
 
 def facts_of(done: RerankResult) -> dict[str, Any]:
@@ -162,7 +177,7 @@ def spread(times: dict[str, float]) -> dict[str, float]:
     return dict(zip(names, quarters, strict=True)) | {"mean": float(np.mean([*times.values()])), "most": most}
 
 
-def _sum_up(reports: Sequence[dict[str, Any]], out: Path) -> MergeResult:
+def _sum_up(reports: Sequence[dict[str, Any]], out: Path, read: str) -> MergeResult:
     facts: dict[str, Any] = total_of(reports, *_COUNTS)
     for name in ("unknown_ids", "without_text_ids"):
         facts[name] = _first(one for report in reports for one in report[name])
@@ -170,22 +185,22 @@ def _sum_up(reports: Sequence[dict[str, Any]], out: Path) -> MergeResult:
     facts["times"] = {query: took for report in reports for query, took in report["times"].items()}
     facts["per_query"] = spread(facts["times"])
     sentence = (
-        f"{facts['queries']:,} queries, {facts['documents']:,} documents in {facts['passages']:,} passages "
+        f"{facts['queries']:,} queries, {facts['documents']:,} documents in {facts['passages']:,} {read} "
         f"({facts['cached']:,} from the cache) of {len(reports):,} parts, {facts['seconds']:.2f} s of work; "
         f"written to {out}"
     )
-    warnings = _losses(facts)
+    warnings = _losses(facts, read)
     if missing := facts["unknown"] + facts["without_text"]:
         warnings.append(f"{missing:,} rows of the run name documents without text, or not in the index")
     return MergeResult({"run": str(out)} | facts, sentence, warnings)
 
 
-def _losses(facts: Mapping[str, Any]) -> list[str]:
+def _losses(facts: Mapping[str, Any], read: str) -> list[str]:
     """Return what the user should know of texts that were not read."""
     warnings = []
     if facts["truncated"]:
         warnings.append(
-            f"{facts['truncated']:,} of {facts['passages']:,} passages did not fit into the ranker; "
+            f"{facts['truncated']:,} of {facts['passages']:,} {read} did not fit into the ranker; "
             f"{facts['tokens_lost']:,} tokens were not read (cut smaller passages with --split)"
         )
     if facts["dropped_words"]:

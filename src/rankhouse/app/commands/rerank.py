@@ -32,7 +32,7 @@ from rankhouse.ranking.rerank_plan import Report
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
 
-_OF_PAIRS = ("pool", "stored", "alone", "cache", "shard", "cluster")
+_OF_PAIRS = ("pool", "stored", "alone", "cache")
 
 
 @click.command(
@@ -96,6 +96,8 @@ def command(
     """
     _refuse_idle(ranker)
     where = chosen(cluster)
+    if is_pairwise(ranker) and not was_given("depth"):
+        depth = PAIRWISE_DEPTH
     if shard is not None or where is not None:
         job = RerankJob(
             str(run_path), queries, str(index_path), ranker, field, depth, split or "", pool or "", tail,
@@ -109,7 +111,7 @@ def command(
     first, asked, index = read_run(run_path), read_queries(queries, field=field), Index.open(index_path)
     compute = ComputeOptions(precision, device, threads)
     if is_pairwise(ranker):
-        options = RerankOptions(split or "", depth=depth if was_given("depth") else PAIRWISE_DEPTH, tail=tail)
+        options = RerankOptions(split or "", depth=depth, tail=tail)
         _compare(open_pairwise(ranker, compute), (first, asked, index), options, out, tag or "", as_json)
         return
     neural = open_ranker(ranker, compute)
