@@ -1,6 +1,8 @@
 """The queue of slices: whatever dies, every unit is done once, and what kills its workers is found alone."""
 
 import random
+import socket
+import threading
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -8,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankhouse.app.cluster import ray_session as sessions
 from rankhouse.app.cluster.ray_options import ClusterOptions, read_address
 from rankhouse.app.cluster.ray_queue import TRIES, SliceQueue, gaps
 from rankhouse.app.cluster.ray_session import Capacity
 from rankhouse.app.cluster.slices import Slice
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import RankhouseError, WrongUse
 
 
 @given(total=st.integers(1, 300), most=st.integers(1, 40), data=st.data())
@@ -84,6 +87,29 @@ def test_addresses(text, address):
 def test_what_is_no_address(text):
     with pytest.raises(WrongUse, match="names no cluster; write  ray "):
         read_address(text)
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+@pytest.mark.parametrize(
+    ("word", "reason"), [(b"", "nobody answers there"), (b"HTTP/1.1 400 Bad", "but not Ray")]
+)
+def test_who_listens_but_is_no_ray_is_given_up_soon(monkeypatch, scheme, word, reason):
+    pytest.importorskip("ray")
+    monkeypatch.setattr(sessions, "_FIRST_WORD", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held = []
+
+        def answer():
+            held.append(server.accept()[0])
+            held[0].sendall(word)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        options = ClusterOptions(f"{scheme}127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(RankhouseError, match=reason), sessions.ray_session(options):
+            pass
+        thread.join()
+        held[0].close()
 
 
 def test_workers_get_smaller_when_the_large_machines_are_gone():

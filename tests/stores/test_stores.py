@@ -6,12 +6,13 @@ import pytest
 from rankhouse.app.adapters.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
 from rankhouse.app.adapters.stores.push import PushOptions, push
 from rankhouse.app.adapters.stores.records import uuid_of
+from rankhouse.app.adapters.stores.store import Record
 from rankhouse.core.errors import MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 
-from .conftest import ENGINES, NEEDED, QUERIES, SPARSE, TEXTS, WordEncoder
+from .conftest import AWKWARD, ENGINES, NEEDED, QUERIES, SPARSE, TEXTS, WordEncoder
 
 BM25 = "bm25(k1=0.9, b=0.4)"
 
@@ -120,6 +121,16 @@ def test_records_that_were_removed_there_are_written_again(index, store_of, kind
     assert push(index, store, what).written == 0
 
 
+@pytest.mark.parametrize("kind", ENGINES)
+def test_what_a_killed_push_replaced_is_purged_by_the_next_one(index, address, store_of, kind):
+    spec = address(kind)
+    push(index, killed := store_of(spec), PushOptions(impacts=BM25))
+    killed.write([Record(0, AWKWARD[0], 0, "", "", None, {})])  # and killed before it was purged
+    store = store_of(spec)
+    assert push(index, store, PushOptions(impacts=BM25)).written == 0
+    assert_same(pull_impacts(store, QUERIES), retrieve(index, QUERIES, LexicalOptions(BM25, k=1000)))
+
+
 @pytest.mark.parametrize("kind", NEEDED)
 def test_another_collection_is_never_replaced_unasked(index, vectors, store_of, kind):
     store = store_of(kind)
@@ -172,7 +183,7 @@ def test_a_collection_that_is_overwritten_by_another_kind(index, vectors, store_
     push(index, store, PushOptions(vectors="l2"))
     pull_dense(store, QUERIES, vectors["l2"][1])
     push(index, store, PushOptions(impacts=BM25, vectors="whole", overwrite=True))
-    assert_same(pull_impacts(store, QUERIES), retrieve(index, QUERIES, LexicalOptions(BM25)))
+    assert_same(pull_impacts(store, QUERIES), retrieve(index, QUERIES, LexicalOptions(BM25, k=1000)))
     stored, encoder = vectors["whole"]
     run, own = pull_dense(store, QUERIES, encoder, 5), search(ExactSearcher(stored), encoder, QUERIES, 5)
     np.testing.assert_allclose(run["1"].scores, own["1"].scores, atol=1e-4)

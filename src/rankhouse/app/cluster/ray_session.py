@@ -24,6 +24,9 @@ _LOCAL_STORE: Final = 256 << 20  # bytes; parts are files, so little passes thro
 _USUAL_CPUS: Final = 4  # processors of a worker: one copy of the model for all of them
 _MOST: Final = 400  # letters of what Ray says, from its end: there is the reason
 _PATIENCE: Final = 5.0  # seconds until an address that nobody answers at is given up
+_FIRST_WORD: Final = 20.0  # seconds until one that does not speak is given up: the cluster may be busy
+_SETTINGS: Final = bytes(3) + b"\x04" + bytes(5)  # HTTP/2's first frame, empty
+_GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS
 
 
 def load_ray() -> Any:  # noqa: ANN401 - Ray's own types change from version to version
@@ -120,15 +123,29 @@ def processors() -> int:
 
 
 def _require_answer(address: str) -> None:
-    """Find out within seconds whether anybody listens; Ray itself would try for a minute."""
+    """Find out within seconds whether Ray listens; Ray itself would try for minutes, or end the process.
+
+    Raises:
+        RankhouseError: Nobody answers, or not as Ray does, which speaks HTTP/2: its first frame is settings.
+    """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE) as asked:
+            if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+                return
+            asked.settimeout(_FIRST_WORD)
+            asked.sendall(_GREETING)
+            answer = asked.makefile("rb").read(len(_SETTINGS))
     except OSError as error:
         raise RankhouseError(
             f"--cluster {address}: nobody answers there ({error.strerror or error}); check the address and "
             "that the cluster runs (ray status), or write  --cluster ray  to start one on this machine"
         ) from error
+    if answer[3:4] != _SETTINGS[3:4]:
+        raise RankhouseError(
+            f"--cluster {address}: something answers there, but not Ray; check the port: ray://HOST:10001 is "
+            "for Ray's clients, HOST:6379 for machines of the cluster, where it was not changed"
+        )
 
 
 def _refusal(address: str, error: Exception) -> RankhouseError:

@@ -76,7 +76,6 @@ class LuceneStore(FieldStore):
         check_name(self.engine, "index", self.index, NAME_PATTERN, NAME_RULE)
         self.name = f"{self.engine} {self.where}, index {self.index}"
         self._client, self._faults = self.connect()
-        self._has_replaced = False
 
     @abstractmethod
     def connect(self) -> tuple[Any, tuple[type[Exception], ...]]:
@@ -182,7 +181,6 @@ class LuceneStore(FieldStore):
             place, error = next((i, item["error"]) for i, item in enumerate(items) if "error" in item)
             why = error.get("reason", error) if isinstance(error, Mapping) else error
             raise StoreFailed(f'{self.name}: refused document "{records[place].doc_id}": {str(why)[:300]}')
-        self._has_replaced = self._has_replaced or any(item.get("status") == 200 for item in items)
 
     def _source(self, record: Record) -> dict[str, Any]:
         source: dict[str, Any] = {"id": record.doc_id, "passage": record.passage}
@@ -195,10 +193,12 @@ class LuceneStore(FieldStore):
         return source
 
     def finish(self) -> None:
-        """Let searches see what was written, and purge what was replaced, which statistics would count."""
+        """Let searches see what was written, and purge what was replaced, which statistics would count.
+
+        Also what a push replaced that was killed before it came to this; where nothing was, nothing is done.
+        """
         with self._explained():
-            if self._has_replaced:
-                self._client.indices.forcemerge(index=self.index, only_expunge_deletes=True)
+            self._client.indices.forcemerge(index=self.index, only_expunge_deletes=True)
             self._client.indices.refresh(index=self.index)
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
