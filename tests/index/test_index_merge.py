@@ -10,7 +10,7 @@ from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import build as building
-from rankhouse.index.lexical import store
+from rankhouse.index.lexical import joint_segment, store
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.merge import merge
 
@@ -61,8 +61,8 @@ def parts_of(texts, cuts, folder):
     edges = [0, *cuts, len(texts)]
     pairs = [(a, b) for a, b in pairwise(edges) if a < b]
     for a, b in pairs:
-        build(texts[a:b], folder / f"part{a}", OPTIONS)
-    return [Index.open(folder / f"part{a}") for a, _ in pairs]
+        build(texts[a:b], folder / f"part{a}-{b}", OPTIONS)
+    return [Index.open(folder / f"part{a}-{b}") for a, b in pairs]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -93,10 +93,10 @@ def test_only_documents_whose_id_comes_again_are_asked_about_and_may_be_left_out
     merge(parts, tmp_path / "merged", OPTIONS, rule)
     again = [texts[3].id, texts[200].id]
     assert rule.asked == [
-        (again[0], "part0"),
-        (again[1], "part100"),
-        (again[0], "part220"),
-        (again[1], "part220"),
+        (again[0], "part0-100"),
+        (again[1], "part100-220"),
+        (again[0], "part220-300"),
+        (again[1], "part220-300"),
     ]
     build([*texts[:250], *texts[251:299]], tmp_path / "whole", OPTIONS)
     assert bytes_of(tmp_path / "merged") == bytes_of(tmp_path / "whole")
@@ -112,6 +112,21 @@ def test_blocks_of_texts_are_copied_wherever_they_are_the_same(tmp_path, monkeyp
     assert bytes_of(tmp_path / "merged") == bytes_of(tmp_path / "whole")
     blocks = sum(len(list(segment.store.blocks())) for segment in Index.open(tmp_path / "merged").segments)
     assert len(packed) < blocks / 2
+
+
+def test_segments_that_begin_and_end_alike_are_copied(tmp_path, monkeypatch):
+    texts = documents(400)
+    build(texts, tmp_path / "whole", OPTIONS)
+    written, write = [], joint_segment.write_joint_arrays
+    monkeypatch.setattr(
+        joint_segment, "write_joint_arrays", lambda *given: (written.append(1), write(*given))
+    )
+    merge(parts_of(texts, [], tmp_path), tmp_path / "one", OPTIONS, Rule())
+    assert not written
+    merge(parts_of(texts, [350], tmp_path), tmp_path / "two", OPTIONS, Rule())
+    assert 0 < len(written) < len(Index.open(tmp_path / "whole").segments)
+    for name in ("one", "two"):
+        assert bytes_of(tmp_path / name) == bytes_of(tmp_path / "whole")
 
 
 def test_a_damaged_slice_leaves_no_index(tmp_path):

@@ -1,7 +1,7 @@
 """A segment made of documents of other segments, which were analysed alike: nothing is analysed again.
 
 Their terms get the numbers of one dictionary of all, and their texts stay packed wherever the same documents
-make a block.
+make a block. A segment that begins and ends as another one is copied.
 """
 
 from __future__ import annotations
@@ -81,10 +81,14 @@ class JointSegment:
             (group[0][0], np.concatenate([rows for _, rows in group]))
             for group in (list(pairs) for _, pairs in groupby(self._rows, lambda pair: id(pair[0])))
         ]
-        ids = list(chain.from_iterable(segment.ids.take(rows) for segment, rows in sources))
         lengths = np.concatenate([segment.lengths[rows] for segment, rows in sources])
-        terms, forward = _joined([(segment, segment.bags(rows)) for segment, rows in sources])
-        write_joint_arrays(self._folder.path, ids, terms, forward, lengths)
+        (one, rows), *others = sources
+        if not others and len(rows) == one.documents:
+            one.copy_arrays(self._folder.path)
+        else:
+            ids = list(chain.from_iterable(segment.ids.take(rows) for segment, rows in sources))
+            terms, forward = _joined([(segment, segment.bags(rows)) for segment, rows in sources])
+            write_joint_arrays(self._folder.path, ids, terms, forward, lengths)
         return self._folder.entry(lengths, len(lengths) - self._blank)
 
 

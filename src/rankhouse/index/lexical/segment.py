@@ -15,6 +15,7 @@ Files are ``.npy`` (arrays, opened memory-mapped) and ``.bin`` (bytes).
 from __future__ import annotations
 
 import io
+import shutil
 from bisect import bisect_left
 from functools import cached_property
 from pathlib import Path
@@ -242,6 +243,17 @@ class Segment:
             ends = np.concatenate([[0], np.cumsum(np.diff(ends)[wanted])])
             terms, tfs = terms[entries], tfs[entries]
         return Forward(ends - ends[0], terms, tfs)
+
+    def copy_arrays(self, folder: Path) -> None:
+        """Copy what a folder does not have: the arrays, to a segment that has its own copy of the texts.
+
+        Raises:
+            BadIndex: A file is not what was written.
+        """
+        for name, expected in self._sums.items():
+            if not (copy := folder / name).exists():
+                shutil.copyfile(self.folder / name, copy)
+                _check_file(copy, expected, whole=True)
 
     def document(self, row: int) -> Document:
         """Fetch a document's text."""
