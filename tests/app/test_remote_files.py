@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rankhouse.app import cli, console
-from rankhouse.app.cluster import staging, transfers
+from rankhouse.app.cluster import remote, staging, transfers
 from rankhouse.app.cluster.remote import MARK, Remote
 from rankhouse.app.options import PATH, SOURCE, FileCommand
 from rankhouse.core.errors import MissingInput
@@ -561,6 +562,14 @@ class TestS3:
         type(s3).clear_instance_cache()
         done = run("search", "--index", "s3://bucket/x", "--query", "x")
         assert (done.returncode, "AWS_ACCESS_KEY_ID" in done.stderr) == (1, True)
+
+    def test_a_store_that_does_not_answer_is_given_up(self, run, s3, copies, monkeypatch):
+        monkeypatch.setattr(remote, "_FIRST_ANSWER", 0.5)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:{1}".format(*silent.getsockname()))
+            type(s3).clear_instance_cache()
+            done = run("search", "--index", "s3://bucket/x", "--query", "x")
+        assert (done.returncode, "cannot be reached (no answer in 0 s)" in done.stderr) == (1, True)
 
     def test_a_process_killed_while_it_uploads_is_repaired_by_running_again(self, run, s3, copies, tmp_path):
         s3.pipe("bucket/corpus.jsonl", CORPUS)

@@ -68,6 +68,14 @@ def test_what_is_no_cluster_is_refused(run, rerank, more, code, reason):
     assert not Path("new.run").exists()
 
 
+@pytest.mark.usefixtures("world")
+def test_an_index_that_is_there_is_refused_before_the_work_and_not_after_it(run):
+    Path("corpus.tsv").write_text("a\tships\n")
+    refused = run("index", "corpus.tsv", "--out", "my.index", "--cluster", "127.0.0.1:1")
+    assert refused.returncode == 2
+    assert "my.index: is an index already" in refused.stderr
+
+
 def test_parts_have_to_be_kept_beside_a_file(run, rerank):
     refused = run(*rerank, "--out", "-", "--cluster", "ray")
     assert refused.returncode == 2

@@ -25,6 +25,8 @@ _VERSIONS: Final = (
 _no_bucket_said = re.compile(r"bucket does not exist|bucket not found|NoSuchBucket", re.IGNORECASE).search
 _KEYLESS: Final = ("Credential", "RefreshError", "ProfileNotFound", "TokenRetrieval")
 _UNREACHED: Final = ("Endpoint", "Connect", "Timeout", "ServerDisconnected")
+_FIRST_ANSWER: Final = 60.0
+"""Seconds until a store that does not say what it holds is given up; its library tries for many minutes."""
 MARK: Final = ".rankhouse-upload"
 """A file that stands in a remote folder while it is written."""
 
@@ -112,12 +114,13 @@ class Remote:
             MissingInput: No such bucket, no credentials, no permission, or the store cannot be reached.
             BadData: A name that no local file can have.
         """
+        soon = {"timeout": _FIRST_ANSWER} if getattr(self.fs, "async_impl", False) else {}
         with failures(self.url):
             self.fs.invalidate_cache()
             try:
                 if self.scheme in _WEB:
-                    return {"": _file(self.fs.info(self.path))}
-                found = self.fs.find(self.path, detail=True)
+                    return {"": _file(self.fs.info(self.path, **soon))}
+                found = self.fs.find(self.path, detail=True, **soon)
             except FileNotFoundError as error:
                 if self.scheme in _WEB or _no_bucket(error):
                     raise
@@ -239,6 +242,8 @@ def _reason(url: str, error: Exception, *, writing: bool) -> str:
     """Say what went wrong, and what to do about it."""
     cause = error.__cause__ or error
     name, said = type(cause).__name__, str(cause) or type(cause).__name__
+    if isinstance(error, TimeoutError) and not str(error):
+        said = f"no answer in {_FIRST_ANSWER:.0f} s"
     status = getattr(cause, "status", 0)
     scheme, act = url.partition(":")[0].lower(), "written" if writing else "read"
     if any(mark in type(error).__name__ or mark in name for mark in _KEYLESS):
