@@ -89,7 +89,9 @@ def test_inputs_that_changed_before_the_merge_are_named(run, done, label, monkey
         done(*label("judge"), "--shard", f"{number}/2", "--out", f"parts/{number}")
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
-    assert run("merge", "../parts", "--out", "new.jsonl").returncode == 1
+    elsewhere = run("merge", "../parts", "--out", "new.jsonl")
+    assert elsewhere.returncode == 1
+    assert "merge in the folder where the parts were made" in elsewhere.stderr
     monkeypatch.chdir("..")
     assert "relevant pairs and" in done("merge", "parts", "--out", "new.jsonl").stderr
     with Path("queries.tsv").open("a") as file:

@@ -27,7 +27,7 @@ from rankhouse.app.labelling import (
     prepared,
 )
 from rankhouse.app.rankers import ComputeOptions
-from rankhouse.core.errors import BadData
+from rankhouse.core.errors import BadData, MissingInput
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.core.progress import Progress
 from rankhouse.core.scores import scale_of
@@ -97,7 +97,13 @@ class LabelJob(LabelOptions):
         return MergeResult(facts, label_sentence(done), warnings, label_tables(done, ready.shared))
 
     def _refuse_changed_inputs(self, part: Part) -> None:
-        now, then = self.survey().identity, part.manifest.identity
+        try:
+            now, then = self.survey().identity, part.manifest.identity
+        except MissingInput as error:
+            raise MissingInput(
+                f"{part}: what it was made of is not here ({error}); the pairs' texts are read again: "
+                "merge in the folder where the parts were made, with the files that were there"
+            ) from error
         if changed := [name for name in then if now.get(name) != then[name]]:
             raise BadData(
                 f"{', '.join(changed)}: changed since {part} was made, or not where it was; the pairs' texts "

@@ -19,6 +19,7 @@ _QUIET: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_BACKEND_LOG_LEVEL": "error",  # what it tries again is no news; what fails is raised
 }
 _LOCAL_STORE: Final = 256 << 20  # bytes; parts are files, so little passes through Ray's memory
 _USUAL_CPUS: Final = 4  # processors of a worker: one copy of the model for all of them
@@ -155,10 +156,14 @@ def _refusal(address: str, error: Exception) -> RankhouseError:
             f"--cluster {address}: another Ray or Python runs there; both must be the same, to the last "
             f"figure: {' '.join(text.split())}"
         )
-    advice = "" if address.startswith("ray://") else (
-        "; HOST:PORT is for machines that are nodes of the cluster, ray://HOST:10001 for all others"
-    )  # fmt: skip
-    return RankhouseError(f"--cluster {address}: cannot be joined: {' '.join(text.split())[-_MOST:]}{advice}")
+    advice = (
+        "ray://HOST:PORT takes Ray's client port, usually 10001, and not that of its nodes"
+        if address.startswith("ray://")
+        else "HOST:PORT is for machines that are nodes of the cluster, ray://HOST:10001 for all others"
+    )
+    return RankhouseError(
+        f"--cluster {address}: cannot be joined: {' '.join(text.split())[-_MOST:]}; {advice}"
+    )
 
 
 def first_line(error: Exception) -> str:

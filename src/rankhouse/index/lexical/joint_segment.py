@@ -7,7 +7,8 @@ make a block. A segment that begins and ends as another one is copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, groupby
+from itertools import chain, compress, groupby
+from operator import ne
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,15 +104,13 @@ def _joined(bags: Sequence[tuple[Segment, Forward]]) -> tuple[list[str], Forward
     """
     numbers = [_distinct(segment, bag) for segment, bag in bags]
     names = [segment.terms.take(own) for (segment, _), own in zip(bags, numbers, strict=True)]
-    # Each list is sorted, so that sorting them together only merges them.
-    joint = names[0] if len(names) == 1 else list(dict.fromkeys(sorted(chain.from_iterable(names))))
-    place_of = {name: place for place, name in enumerate(joint)}
+    joint, places_of = _places(names)
     highest = max(int(bag.tfs.max(initial=0)) for _, bag in bags)
     terms = np.empty(sum(len(bag.terms) for _, bag in bags), np.int32)
     at = 0
-    for (segment, bag), own, said in zip(bags, numbers, names, strict=True):
+    for (segment, bag), own, there in zip(bags, numbers, places_of, strict=True):
         places = np.empty(len(segment.terms), np.int32)
-        places[own] = [place_of[name] for name in said]
+        places[own] = there
         for start in range(0, len(bag.terms), _AT_ONCE):
             some = bag.terms[start : start + _AT_ONCE]
             terms[at : at + len(some)] = places[some]
@@ -119,6 +118,18 @@ def _joined(bags: Sequence[tuple[Segment, Forward]]) -> tuple[list[str], Forward
     sizes = np.concatenate([np.diff(bag.ends) for _, bag in bags])
     tfs = np.concatenate([bag.tfs.astype(counts_up_to(highest), copy=False) for _, bag in bags])
     return joint, Forward(np.concatenate([[0], np.cumsum(sizes)]), terms, tfs)
+
+
+def _places(names: Sequence[Sequence[str]]) -> tuple[list[str], list[Int32s]]:
+    """Join sorted lists: the distinct names, sorted, and the place of each list's names among these."""
+    every = list(chain.from_iterable(names))
+    order = np.array(sorted(range(len(every)), key=every.__getitem__), np.int64)  # sorted runs: merged only
+    ordered = [every[place] for place in order.tolist()]
+    is_new = [True, *map(ne, ordered[1:], ordered)]
+    places = np.empty(len(every), np.int32)
+    places[order] = np.cumsum(is_new[: len(every)]) - 1
+    ends = np.cumsum([len(some) for some in names])
+    return list(compress(ordered, is_new)), np.split(places, ends[:-1])
 
 
 def _distinct(segment: Segment, bag: Forward) -> NDArray[np.int64]:
