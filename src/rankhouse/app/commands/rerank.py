@@ -94,10 +94,8 @@ def command(
 
     What  rankhouse encode  kept for this very ranker (TK's words in context, token ids) is used at once.
     """
-    _refuse_idle(ranker)
+    depth = _depth_of(ranker, depth)
     where = chosen(cluster)
-    if is_pairwise(ranker) and not was_given("depth"):
-        depth = PAIRWISE_DEPTH
     if shard is not None or where is not None:
         job = RerankJob(
             str(run_path), queries, str(index_path), ranker, field, depth, split or "", pool or "", tail,
@@ -151,10 +149,12 @@ def _unread(neural: NeuralRanker) -> dict[str, int]:
     return {"truncated": neural.report.truncated, "tokens_lost": neural.report.tokens_lost}
 
 
-def _refuse_idle(ranker: str) -> None:
-    """Refuse what has no meaning for a ranker that compares."""
-    if is_pairwise(ranker):
-        idle("documents are compared two by two, from their texts", *_OF_PAIRS)
+def _depth_of(ranker: str, depth: int) -> int:
+    """Return how many documents of a query are read; refuse what has no meaning for one that compares."""
+    if not is_pairwise(ranker):
+        return depth
+    idle("documents are compared two by two, from their texts", *_OF_PAIRS)
+    return depth if was_given("depth") else PAIRWISE_DEPTH
 
 
 def _compare(
