@@ -194,9 +194,10 @@ def test_an_index_that_has_grown_is_refused(tmp_path, store_of):
 TEXTS = {"a": "ships sail", "b": "lamps burn", "c": "winding stones"}
 
 
-def foreign(kind, store, encoder):
+def foreign(kind, store, encoder, texts):
     """Fill a collection with another program's field names, through the engine's own client."""
-    vectors = {name: encoder.encode_passages([text])[0] for name, text in TEXTS.items()}
+    vectors = {name: encoder.encode_passages([text])[0] for name, text in texts.items()}
+    numbered = all(isinstance(name, int) for name in texts)
     if kind == "qdrant":
         models = store._models
         size = models.VectorParams(size=encoder.dimension, distance=models.Distance.COSINE)
@@ -205,49 +206,63 @@ def foreign(kind, store, encoder):
             models.PointStruct(
                 id=i, vector={"minilm": vectors[name].tolist()}, payload={"doc": name, "body": text}
             )
-            for i, (name, text) in enumerate(TEXTS.items())
+            for i, (name, text) in enumerate(texts.items())
         ]
         store._client.upsert("theirs", points)
     elif kind == "lancedb":
         pa = store._arrow
-        columns = [("doc", pa.string()), ("body", pa.string()), ("minilm", pa.list_(pa.float32(), 16))]
-        rows = [{"doc": n, "body": t, "minilm": vectors[n].tolist()} for n, t in TEXTS.items()]
+        columns = [
+            ("doc", pa.int64() if numbered else pa.string()),
+            ("body", pa.string()),
+            ("minilm", pa.list_(pa.float32(), 16)),
+        ]
+        rows = [{"doc": n, "body": t, "minilm": vectors[n].tolist()} for n, t in texts.items()]
         table = pa.Table.from_pylist(rows, schema=pa.schema(columns))
         store._db.create_table("theirs", data=table, mode="overwrite")
     elif kind == "postgres":
         store._run("CREATE EXTENSION IF NOT EXISTS vector")
         store._run("DROP TABLE IF EXISTS theirs")
-        store._run("CREATE TABLE theirs (doc text, head text, body text, minilm vector(16))")
-        for name, text in TEXTS.items():
+        key = "bigint" if numbered else "text"
+        store._run(f"CREATE TABLE theirs (doc {key}, head text, body text, minilm vector(16))")
+        for name, text in texts.items():
             values = [name, "", text, str(vectors[name].tolist())]
             store._run("INSERT INTO theirs VALUES (%s, %s, %s, %s)", values)
     else:
         kinds, client = store._milvus.DataType, store._client
         schema = client.create_schema(auto_id=False)
-        schema.add_field("doc", kinds.VARCHAR, is_primary=True, max_length=100)
+        if client.has_collection("theirs"):
+            client.drop_collection("theirs")
+        if numbered:
+            schema.add_field("doc", kinds.INT64, is_primary=True)
+        else:
+            schema.add_field("doc", kinds.VARCHAR, is_primary=True, max_length=100)
         schema.add_field("body", kinds.VARCHAR, max_length=100)
         schema.add_field("minilm", kinds.FLOAT_VECTOR, dim=16)
         indexes = client.prepare_index_params()
         indexes.add_index("minilm", index_type="FLAT", metric_type="COSINE")
         client.create_collection("theirs", schema=schema, index_params=indexes, consistency_level="Strong")
         client.insert(
-            "theirs", [{"doc": n, "body": t, "minilm": vectors[n].tolist()} for n, t in TEXTS.items()]
+            "theirs", [{"doc": n, "body": t, "minilm": vectors[n].tolist()} for n, t in texts.items()]
         )
 
 
 @pytest.mark.parametrize("kind", ["qdrant", "lancedb", "milvus", "postgres"])
-def test_a_collection_of_somebody_else(index, store_of, kind):
+@pytest.mark.parametrize("names", [("a", "b", "c"), (12, 7, -305)], ids=["words", "numbers"])
+def test_a_collection_of_somebody_else(index, store_of, kind, names):
+    texts = dict(zip(names, TEXTS.values(), strict=True))
     encoder = WordEncoder("cosine")
     store = store_of(kind, name="theirs", key="doc", title="head", text="body", vector="minilm")
-    foreign(kind, store, encoder)
+    foreign(kind, store, encoder, texts)
     query = Query("q", "sail the ships")
     run = pull_dense(store, [query], encoder, 3)
     points, (point,) = encoder.encode_passages([*TEXTS.values()]), encoder.encode_queries([query.text])
     cosines = points @ point / np.linalg.norm(points, axis=1) / np.linalg.norm(point)
-    wanted = dict(zip(TEXTS, cosines, strict=True))
+    wanted = dict(zip(map(str, names), cosines, strict=True))
     assert list(run["q"].doc_ids) == sorted(wanted, key=lambda name: -wanted[name])
     np.testing.assert_allclose(run["q"].scores, sorted(cosines, reverse=True), atol=1e-5)
-    assert {d.id: d.text for d in pull_documents(store, run)} == TEXTS
+    assert {d.id: d.text for d in pull_documents(store, run)} == {
+        str(name): text for name, text in texts.items()
+    }
     with pytest.raises(WrongUse, match="holds vectors of 16 numbers, the encoder makes 8"):
         pull_dense(store, [query], WordEncoder("cosine", 8))
     with pytest.raises(WrongUse, match="holds no impacts that rankhouse pushed"):
@@ -255,7 +270,7 @@ def test_a_collection_of_somebody_else(index, store_of, kind):
     with pytest.raises(WrongUse, match="was not pushed by rankhouse, and is never replaced unasked"):
         push(index, store, PushOptions(impacts=BM25 if "impacts" in store.holds else ""))
     if kind == "postgres":
-        assert pull_text(store, [Query("q", "burning ships")])["q"].doc_ids == ("b", "a")
+        assert pull_text(store, [Query("q", "burning ships")])["q"].doc_ids == (str(names[1]), str(names[0]))
 
 
 @pytest.mark.parametrize("kind", ["qdrant", "lancedb", "milvus", "postgres"])
@@ -263,7 +278,7 @@ def test_what_a_collection_holds_is_read_once_for_all_queries(store_of, kind):
     encoder = WordEncoder("cosine")
     store = store_of(kind, name="theirs", key="doc", title="head", text="body", vector="minilm")
     if not store.exists():
-        foreign(kind, store, encoder)
+        foreign(kind, store, encoder, TEXTS)
     read, reads = store.read, []
     store.read = lambda: reads.append(kind) or read()
     list(pull_documents(store, pull_dense(store, QUERIES, encoder, 2)))
@@ -275,7 +290,7 @@ def test_a_field_that_is_not_there_is_named(store_of, kind):
     encoder = WordEncoder("cosine")
     store = store_of(kind, name="theirs", key="doc", title="head", text="body", vector="oops")
     if not store.exists():
-        foreign(kind, store, encoder)
+        foreign(kind, store, encoder, TEXTS)
         store.exists()
     with pytest.raises(WrongUse, match='has no (vector|column|field) "oops"'):
         pull_dense(store, QUERIES, encoder)

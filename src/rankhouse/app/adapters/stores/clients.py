@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Final
 from rankhouse.app.adapters.stores.store import Record, Store
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, StoreFailed, WrongUse
 
+_WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _SECRETS: Final = re.compile(r"KEY|TOKEN|PASSWORD|SECRET")
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+@")
 _ADDRESS: Final = re.compile(r"[A-Za-z][\w+.-]+:/.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9A-Fa-f:.]+\](:\d+)?(/.*)?")
@@ -76,6 +77,11 @@ def folder_or_file(store: str, where: str, instead: str) -> str:
     if _ADDRESS.fullmatch(where) and not Path(where).exists():
         raise WrongUse(f"{store}({masked(where)!r}): is no address that can be asked; {instead}")
     return where
+
+
+def whole_numbers(doc_ids: Iterable[str]) -> list[int]:
+    """Return those ids that are whole numbers, as such: a field of somebody else's may hold numbers."""
+    return [int(doc_id) for doc_id in doc_ids if _WHOLE.fullmatch(doc_id)]
 
 
 @contextmanager

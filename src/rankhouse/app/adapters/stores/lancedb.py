@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from rankhouse.app.adapters.stores.clients import check_name, explained, folder_or_file, library, without_user
+from rankhouse.app.adapters.stores.clients import (
+    check_name,
+    explained,
+    folder_or_file,
+    library,
+    whole_numbers,
+    without_user,
+)
 from rankhouse.app.adapters.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray
@@ -191,8 +198,14 @@ class LanceDB(FieldStore):
         """Read documents by their ids."""
         names = self._table.schema.names
         columns = [name for name in (self.key, self.title, self.text) if name in names]
-        quoted = ", ".join("'" + doc_id.replace("'", "''") + "'" for doc_id in doc_ids)
-        where = f"`{self.key}` IN ({quoted})" + (" AND passage = 0" if self.known() is not None else "")
+        values = ["'" + doc_id.replace("'", "''") + "'" for doc_id in doc_ids]
+        if self.key in names and self._arrow.types.is_integer(self._table.schema.field(self.key).type):
+            values = list(map(str, whole_numbers(doc_ids)))
+        if not values:
+            return
+        where = f"`{self.key}` IN ({', '.join(values)})" + (
+            " AND passage = 0" if self.known() is not None else ""
+        )
         with self._explained():
             rows = (
                 self._table.search()

@@ -22,6 +22,7 @@ from rankhouse.app.adapters.stores.clients import (
     library,
     silent,
     too_long,
+    whole_numbers,
     without_user,
 )
 from rankhouse.app.adapters.stores.impacts import NOTHING
@@ -206,9 +207,14 @@ class Milvus(FieldStore):
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         """Read documents by their ids."""
         own = self.known()
-        described = [field["name"] for field in self._described()["fields"]]
-        fields = [name for name in (self.key, self.title, self.text) if name in described]
-        field, values = ("key", [f"0/{doc_id}" for doc_id in doc_ids]) if own else (self.key, list(doc_ids))
+        kinds = {field["name"]: field["type"] for field in self._described()["fields"]}
+        fields = [name for name in (self.key, self.title, self.text) if name in kinds]
+        values: list[Any] = [f"0/{doc_id}" for doc_id in doc_ids] if own else list(doc_ids)
+        if kinds.get(self.key, self._milvus.DataType.VARCHAR) != self._milvus.DataType.VARCHAR:
+            values = whole_numbers(doc_ids)
+        if not values:
+            return
+        field = "key" if own else self.key
         # As JSON: the client's own way of writing a list of texts trips over backslashes.
         where = f"{field} in {json.dumps(values, ensure_ascii=False)}"
         with self._explained():

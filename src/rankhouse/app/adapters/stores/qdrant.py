@@ -20,6 +20,7 @@ from rankhouse.app.adapters.stores.clients import (
     explained,
     folder_or_file,
     library,
+    whole_numbers,
     without_user,
 )
 from rankhouse.app.adapters.stores.records import sparse, uuid_of
@@ -211,10 +212,13 @@ class Qdrant(FieldStore):
                 points = self._client.retrieve(self.collection, ids=ids, with_payload=fields)
             else:
                 models = self._models
-                match = models.FieldCondition(key=self.key, match=models.MatchAny(any=list(doc_ids)))
+                values = [some for some in (list(doc_ids), whole_numbers(doc_ids)) if some]
+                either = [
+                    models.FieldCondition(key=self.key, match=models.MatchAny(any=some)) for some in values
+                ]
                 points, _ = self._client.scroll(
                     self.collection,
-                    scroll_filter=models.Filter(must=[match]),
+                    scroll_filter=models.Filter(should=either),
                     limit=100 * len(doc_ids),
                     with_payload=fields,
                 )
