@@ -81,7 +81,7 @@ def test_slices_without_documents_are_nothing_to_search(done, run, tmp_path):
     assert sum((part / "index").exists() for part in parts) == 2
     named = [word for part in parts for word in ("--index", str(part))]
     assert "  a  " in done("search", *named, "--query", "ships").stdout
-    assert rh.Index.open_parts(*parts).search("tide").doc_ids == ["b"]
+    assert rh.Index.open_parts(*parts).search("tide").doc_ids == ("b",)
     (parts[0] / "index" / "manifest.json").unlink()  # damaged, and not empty
     failed = run("search", *named, "--query", "ships")
     assert failed.returncode == 1
