@@ -1,15 +1,16 @@
 """A cross-encoder and a bi-encoder from real MiniLM weights, trained by ``rankhouse train``, against BM25.
 
     python benchmarks/light_rankers.py prepare ../shared/data WORK --data wikiqa nfcorpus scifact
-    python benchmarks/minilm_training.py train WORK MINILM [--data ...] [--models crossencoder biencoder]
-        [--seeds 1]
-    python benchmarks/minilm_training.py table WORK
+    python benchmarks/minilm_training.py train WORK MINILM [--data ...] [--seeds 1]
+        [--models crossencoder biencoder untaught]
+    python benchmarks/minilm_training.py table WORK [--models ...]
 
-``train`` runs the commands a person would type and prints them: train (choosing the best step on validation),
-rerank of the validation and the test run, fuse with the weight tuned on validation. A piece is one
-(collection, model, seed) with a folder of its own under WORK/minilm; finished ones are not computed again,
-and a training that was killed goes on from its last checkpoint. ``table`` compares with BM25 on the test.
-MINILM is a folder of sentence-transformers/all-MiniLM-L6-v2. SciFact and NFCorpus: 100 BM25 documents a
+"untaught" is the bi-encoder as it was published. ``train`` runs the commands a person would type and prints
+them: train (choosing the best step on validation), rerank of the validation and the test run, fuse with the
+weight tuned on validation. A piece is one (collection, model, seed) with a folder of its own under
+WORK/minilm; finished ones are not computed again, and a training that was killed goes on from its last
+checkpoint. ``table`` compares with BM25 on the test. MINILM is a folder of
+sentence-transformers/all-MiniLM-L6-v2. SciFact and NFCorpus: 100 BM25 documents a
 query, test is "dev"; WikiQA: the given candidates.
 """
 
@@ -33,10 +34,12 @@ from rankhouse.evaluation.measures import Scores, evaluate
 
 DATA = ("wikiqa", "nfcorpus", "scifact")
 MODELS = ("crossencoder", "biencoder")
+UNTAUGHT = "untaught"
 MEASURES = ("AP", "nDCG@10", "RR@10")
 SPECS = {
     "crossencoder": 'crossencoder("{folder}", new_head={seed}, max_length={length})',
     "biencoder": 'biencoder("{folder}", max_length={length})',
+    UNTAUGHT: 'biencoder("{folder}", max_length={length})',
 }
 LENGTH = {"wikiqa": 96, "nfcorpus": 160, "scifact": 160}
 VALID_DEPTH = {"wikiqa": 100, "nfcorpus": 20, "scifact": 20}
@@ -81,11 +84,10 @@ def train(options: argparse.Namespace) -> None:
             s: (given / f"{s}.queries.jsonl", given / f"{s}.qrels", given / f"{s}.run")
             for s in ("train", "valid", "test")
         }
-        changes = [
-            f"--set={key}={value}" for key, value in {**SETTINGS[family, name], "measure": "AP"}.items()
-        ]
-        ranker = own / "trained"
-        if not (ranker / "outcome.json").exists():
+        settings = {**SETTINGS.get((family, name), {}), "measure": "AP"}
+        changes = [f"--set={key}={value}" for key, value in settings.items()]
+        ranker = spec if family == UNTAUGHT else own / "trained"
+        if isinstance(ranker, Path) and not (ranker / "outcome.json").exists():
             began = time.process_time(), time.monotonic(), os.times().children_user
             command(
                 "train", "--ranker", spec, "--index", given / "index",
@@ -130,7 +132,7 @@ def table(options: argparse.Namespace) -> None:
                         for p in paths
                         if (p.parent / TIMES).exists()
                     ]
-                    if not kind:
+                    if not kind and spent:
                         notes[family] = "training " + ", ".join(
                             f"{s['cpu'] / 60:.1f} min of one core" for s in spent
                         )
@@ -154,7 +156,7 @@ def main() -> None:
     parser.add_argument("work", type=Path, help="the folder that light_rankers.py prepared")
     parser.add_argument("minilm", type=Path, nargs="?", help="MiniLM's folder")
     parser.add_argument("--data", nargs="+", default=list(DATA), choices=list(DATA))
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=[*MODELS, UNTAUGHT])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--name", default="minilm", help="a folder for these results")
     options = parser.parse_args()

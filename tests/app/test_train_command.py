@@ -7,6 +7,7 @@ import random
 import runpy
 import shutil
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def world(tmp_path, run):
 
 
 TRAIN = ["train", "--index", "i", "--queries", "train.tsv", "--qrels", "train.qrels", "--run", "train.run"]
+MODULES = {"Transformer": "", "Pooling": "1_Pooling"}
 VALID = ["--valid-queries", "valid.tsv", "--valid-qrels", "valid.qrels", "--valid-run", "valid.run"]
 SETTINGS = [
     "--epochs",
@@ -144,6 +146,25 @@ def test_a_trained_ranker_is_used_at_once_and_reported(world, run):
     assert "untaught" in (world / "mine" / "curve.svg").read_text()
     new, kept = read_run(world / "new.run"), read_run(world / "mine" / "validation.run")
     assert {q: new[q].doc_ids for q in new} == {q: kept[q].doc_ids for q in kept}
+
+
+def test_a_drawn_head_is_reported_beside_its_encoder_alone(world, run, bert):
+    folder = bert("BertModel")
+    modules = [{"idx": i, "path": p, "type": f"x.{k}"} for i, (k, p) in enumerate(MODULES.items())]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    done = run(
+        *(*TRAIN, *VALID, "--ranker", f'crossencoder("{folder}", new_head=0)', "--set", "steps=1"),
+        *("--set", "device=cpu", "--out", "headed"),
+    )
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads((world / "headed" / "outcome.json").read_text())
+    said = f"untaught {outcome['untaught']:.4f} (its encoder alone {outcome['encoder']:.4f}), best"
+    assert said in " ".join(done.stderr.split())
+    if find_spec("matplotlib"):
+        assert "encoder alone" in (world / "headed" / "report.html").read_text()
+        assert "encoder alone" in (world / "headed" / "curve.svg").read_text()
 
 
 def test_several_files_of_pairs_are_learned_and_validation_reads_passages(world, run):

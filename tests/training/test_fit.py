@@ -323,6 +323,25 @@ def test_short_trainings_validate_ten_times(toy, fresh, tmp_path, family):
     assert max(np.diff(steps)) <= math.ceil(outcome.steps / 10)
 
 
+@pytest.mark.filterwarnings(
+    "ignore::rankhouse.core.errors.RankhouseWarning"
+)  # at this rate nothing is learned
+def test_a_model_with_something_to_lose_is_validated_from_the_first_steps_on(toy, fresh, tmp_path):
+    taught = fresh("knrm")
+    fit(taught, toy.examples, quick("knrm", epochs=6), tmp_path / "taught", toy.validation)
+    settings = quick("knrm", validate_every="auto", epochs=1, batch=1, rate=1e-9)
+    again = fit(taught, toy.examples, settings, tmp_path / "again", toy.validation)
+    assert [step for step, _ in again.validations][:6] == [0, 1, 2, 4, 9, 18]
+    waiting = fit(taught, toy.examples, settings.but(patience=35), tmp_path / "waiting", toy.validation)
+    assert [step for step, _ in waiting.validations][:3] == [0, 9, 18]
+    poor = Validation(
+        Run.of({q: {d: float(g) for d, g in own.items()} for q, own in toy.validation.qrels.items()}),
+        *(toy.validation.queries, toy.validation.qrels, toy.validation.documents),
+    )
+    nothing = fit(fresh("knrm"), toy.examples, settings, tmp_path / "nothing", poor)
+    assert [step for step, _ in nothing.validations][:3] == [0, 9, 18]
+
+
 def test_validation_that_costs_much_comes_less_often_but_four_times(toy):
     settings = quick("knrm", validate_every="auto", patience=0)
     assert interval(settings, 80, toy.validation) == 8

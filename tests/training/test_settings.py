@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from torch import nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.models.families import DESIGNS, FAMILIES
@@ -46,6 +47,41 @@ def test_every_family_has_settings_that_fit_it(toy):
         assert sum(len(group["params"]) for group in groups) == learning
 
 
+@pytest.mark.parametrize("stack", ["bert.encoder.layer", "model.layers", "encoder.block"])
+def test_rates_fall_from_layer_to_layer_below_the_head_and_frozen_parts_stay_frozen(stack):
+    layers = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(3)))
+    model = nn.Module()
+    place, _, last = f"network.{stack}".rpartition(".")
+    for name, part in [
+        (f"{place}.{last}", layers),
+        ("network.embeddings.words", nn.Embedding(3, 2)),
+        ("network.classifier", nn.Linear(2, 2, bias=False)),
+        ("network.pooler", nn.Linear(2, 2, bias=False)),
+    ]:
+        at = model
+        for step in name.split(".")[:-1]:
+            if step not in dict(at.named_children()):
+                at.add_module(step, nn.Module())
+            at = at.get_submodule(step)
+        at.add_module(name.split(".")[-1], part)
+    groups = parameter_groups(model, 1e-2, {"network.classifier": 0.5, "network.pooler": 0}, 0.5)
+    rate_of = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
+    rates = {name: rate_of.get(id(parameter)) for name, parameter in model.named_parameters()}
+    assert rates == {
+        f"network.{stack}.2.weight": 5e-3,
+        f"network.{stack}.1.weight": 2.5e-3,
+        f"network.{stack}.0.weight": 1.25e-3,
+        "network.embeddings.words.weight": 6.25e-4,
+        "network.classifier.weight": 0.5,
+        "network.pooler.weight": None,
+    }
+
+
+def test_a_decay_from_layer_to_layer_is_refused_where_there_are_none():
+    with pytest.raises(WrongUse, match="no layers one above the other"):
+        parameter_groups(nn.Linear(2, 2), 1e-2, {}, 0.5)
+
+
 def test_settings_do_not_change_but_give_changed_ones():
     settings = defaults("tk")
     assert settings.but(epochs=7, rate=0.5).epochs == 7
@@ -71,6 +107,8 @@ def test_settings_do_not_change_but_give_changed_ones():
         ({"measure": "AP P@5"}, "one measure"),
         ({"measure": "APP"}, "APP"),
         ({"precision": "fp8"}, "precision"),
+        ({"layer_decay": 0.0}, "at most 1"),
+        ({"layer_decay": 1.5}, "at most 1"),
     ],
 )
 def test_what_is_not_accepted_is_said(changes, said):

@@ -1,7 +1,9 @@
 """The same loop teaches rankers made of transformers; tiny ones, drawn at random."""
 
+import json
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -18,12 +20,15 @@ from transformers import (
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.run import Run
+from rankhouse.core.trec import read_run
+from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.families import DESIGNS, open_model
 from rankhouse.models.loading import load
+from rankhouse.nn.compute import choose
 from rankhouse.training.fit import fit
 from rankhouse.training.log import read_log
 from rankhouse.training.settings import defaults
-from rankhouse.training.validation import Validation
+from rankhouse.training.validation import Validation, Validator
 
 SMALL_BERT = {
     "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32,
@@ -111,6 +116,74 @@ def test_text_rankers_learn_to_rank(toy, checkpoint, tmp_path, case):
     assert outcome.best > outcome.validations[0][1] + 0.05
     kept = load(tmp_path / "ranker").state_dict()
     assert all(torch.equal(kept[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def as_sentence_encoder(folder):
+    """Say how a BERT's vectors are made, as sentence-transformers writes it; gives the folder."""
+    kinds = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    modules = [{"idx": i, "path": path, "type": f"x.{kind}"} for i, (kind, path) in enumerate(kinds)]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    return folder
+
+
+def without_positions(folder):
+    """Make a drawn BERT's mean vectors near where texts have words in common; gives the folder."""
+    network = BertModel.from_pretrained(folder)
+    for part in ("position_embeddings", "token_type_embeddings"):
+        network.embeddings.get_submodule(part).weight.data.zero_()
+    network.save_pretrained(folder)
+    return folder
+
+
+def begun(family, folder):
+    if family == "crossencoder":
+        return open_model(f'crossencoder("{folder}", new_head=1)')
+    return make(f'{family}("{folder}", query_length=6)', DESIGNS, "ranker").fresh([], seed=1)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::rankhouse.core.errors.RankhouseWarning"
+)  # at this rate nothing is learned
+@pytest.mark.parametrize("family", ["crossencoder", "cedr_knrm"])
+def test_beside_a_drawn_head_stands_what_its_encoder_is_worth_alone(toy, checkpoint, tmp_path, family):
+    folder, given = as_sentence_encoder(without_positions(checkpoint("biencoder"))), toy.validation
+    alone = DenseRanker(open_model(f'biencoder("{folder}")'), choose("fp32", "cpu"))
+    value, run = Validator(given, "AP")(alone)
+    settings = defaults(family).but(measure="AP", device="cpu", rate=1e-7, rates={}, steps=4, batch=4)
+    settings = settings.but(accumulate=1, checkpoint_seconds=0)
+    assert value > 0.6  # words in common count, so the drawn head cannot reach it
+    outcome = fit(begun(family, folder), toy.examples, settings, tmp_path / "whole", given)
+    assert outcome.encoder == value
+    assert outcome.untaught == outcome.validations[0][1] < value
+    assert any(f"untaught, as --ranker 'biencoder(\"{folder}\")'" in remark for remark in outcome.remarks)
+    kept = read_run(tmp_path / "whole" / "encoder.run")
+    assert {q: kept[q].doc_ids for q in kept} == {q: run[q].doc_ids for q in run}
+    lines = [entry["encoder"] for entry in read_log(tmp_path / "whole" / "log.jsonl") if "encoder" in entry]
+    assert lines == [value]
+    with pytest.raises(KeyboardInterrupt):
+        fit(begun(family, folder), toy.examples, settings, tmp_path / "cut", given, progress=interrupt)
+    resumed = fit(begun(family, folder), toy.examples, settings, tmp_path / "cut", given)
+    assert msgspec.structs.replace(resumed, seconds=0) == msgspec.structs.replace(outcome, seconds=0)
+
+
+def interrupt(step, steps):
+    if step == 2:
+        raise KeyboardInterrupt
+
+
+def test_no_encoder_stands_beside_a_trained_head_or_one_that_says_nothing_of_vectors(
+    toy, checkpoint, tmp_path
+):
+    silent = begun("crossencoder", checkpoint("biencoder"))
+    settings = defaults("crossencoder").but(measure="AP", device="cpu", steps=1, rate=1e-2)
+    outcome = fit(silent, toy.examples, settings, tmp_path / "silent", toy.validation)
+    assert outcome.encoder is None
+    assert not (tmp_path / "silent" / "encoder.run").exists()
+    assert load(tmp_path / "silent" / "ranker").encoder_ranker == ""
+    headed = as_sentence_encoder(checkpoint("crossencoder"))
+    assert open_model(f'crossencoder("{headed}")').encoder_ranker == ""
 
 
 class SharedWords:

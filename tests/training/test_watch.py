@@ -12,6 +12,7 @@ from rankhouse.training.batches import Batches, Shape
 from rankhouse.training.diagnostics import (
     Remarks,
     check_batches,
+    check_encoder,
     check_outcome,
     check_overlap,
     check_reach,
@@ -111,6 +112,15 @@ def test_a_training_that_brought_nothing_says_so():
         warnings.simplefilter("ignore")
         check_outcome(0.3, 0.3, 0.4, "AP", remarks)
     assert set(remarks.texts) == {"below the first stage", "no gain"}
+
+
+def test_a_training_that_makes_less_of_an_encoder_than_it_was_alone_says_what_to_use():
+    remarks = Remarks()
+    check_encoder(0.61, 0.6, "biencoder('m')", "AP", remarks)
+    assert not remarks.texts
+    with pytest.warns(RankhouseWarning, match=r"AP 0\.6000, is not above 0\.6000.*--ranker 'biencoder"):
+        check_encoder(0.6, 0.6, "biencoder('m')", "AP", remarks)
+    assert set(remarks.texts) == {"below the encoder"}
 
 
 def test_labels_that_call_everything_relevant_leave_no_contrast_to_learn():

@@ -16,7 +16,7 @@ from rankhouse.evaluation.compare import compare
 from rankhouse.index.index import Index
 from rankhouse.ranking.rerank import rerank
 from rankhouse.training.curve import write_curve
-from rankhouse.training.folder import CURVE, LOG, REPORT, UNTAUGHT, VALIDATION_RUN
+from rankhouse.training.folder import CURVE, ENCODER, LOG, REPORT, UNTAUGHT, VALIDATION_RUN
 from rankhouse.training.log import read_log
 from rankhouse.training.tuning import interpolated
 from rankhouse.training.validation import Validation
@@ -63,10 +63,12 @@ def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
 
 
 def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> None:
-    """Write the page: the first stage, the untaught model, what was kept, both joined if that can be told."""
+    """Write the page: the first stage, what was untaught, what was kept, both joined if that can be told."""
     runs = {"first stage": validation.run}
     if (out / UNTAUGHT).exists():
         runs["untaught"] = read_run(out / UNTAUGHT)
+    if (out / ENCODER).exists():
+        runs["encoder alone"] = read_run(out / ENCODER)
     runs["trained"] = trained
     joined = interpolated(trained, validation.run, validation.qrels, measure)
     if joined is not None:

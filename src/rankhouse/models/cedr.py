@@ -72,10 +72,14 @@ class CEDR(nn.Module):
         tokenizer: The checkpoint's.
         policy: head, query_length, passage_length, max_length, row_length, segments: all JSON values.
         config: The checkpoint's config.json as read.
+
+    Attributes:
+        encoder_ranker: As :class:`~rankhouse.models.contract.HeadedModel` has it.
     """
 
     objective: Objective = "contrasts"
     batch_tokens = 0
+    encoder_ranker = ""
     scale = "score"
 
     def __init__(

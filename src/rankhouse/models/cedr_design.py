@@ -24,6 +24,7 @@ from rankhouse.models.checkpoint import (
     read_assets,
     read_config,
 )
+from rankhouse.models.sentence_transformers import own_ranker
 from rankhouse.models.transformer_encoders import is_packable, length_limit, reads_segments
 
 
@@ -65,7 +66,7 @@ class CEDRDesign:
             WrongUse: A query so long that no passage fits beside it.
         """
         del texts
-        network, tokenizer, raw, meant, asks_segments = self._start()
+        network, tokenizer, raw, meant, asks_segments, encoder_ranker = self._start()
         config: Any = network.config
         if not is_packable(config) or config.model_type == "distilbert":
             raise BadModel(
@@ -82,7 +83,9 @@ class CEDRDesign:
         }
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return CEDR(network, tokenizer, policy, raw)
+            model = CEDR(network, tokenizer, policy, raw)
+        model.encoder_ranker = encoder_ranker
+        return model
 
     def _start(self) -> _Start:
         """Open the encoder: of a bundle that was trained here, or of a published checkpoint."""
@@ -92,7 +95,8 @@ class CEDRDesign:
         folder = find(self.path, self.allow_pickle)
         tokenizer, asks_segments, meant = load_tokenizer(folder, self.tokenizer)
         network = load_network(folder, "AutoModel", self.allow_pickle, ("pooler",))
-        return _Start(network, tokenizer, read_config(folder), meant, asks_segments)
+        own = own_ranker(folder, self.allow_pickle)
+        return _Start(network, tokenizer, read_config(folder), meant, asks_segments, own)
 
 
 class _Start(NamedTuple):
@@ -104,6 +108,7 @@ class _Start(NamedTuple):
         config: Its config.json as read.
         meant: The length its tokenizer is meant for.
         asks_segments: Whether it is meant to be given segment ids.
+        encoder_ranker: Notation of the ranker that it is by itself; "" where none is known.
     """
 
     network: nn.Module
@@ -111,6 +116,7 @@ class _Start(NamedTuple):
     config: Mapping[str, Any]
     meant: int
     asks_segments: bool
+    encoder_ranker: str = ""
 
 
 def _of_bundle(folder: Path) -> _Start:

@@ -105,6 +105,18 @@ class TemperedModel(Protocol):
 
 
 @runtime_checkable
+class HeadedModel(Protocol):
+    """A model with a head over an encoder, begun by drawing the head's weights (cross-encoder, CEDR).
+
+    Attributes:
+        encoder_ranker: Notation of the ranker that the encoder is without the drawn head; "" where the head
+            was trained, or where the checkpoint does not say how its vectors are made and compared.
+    """
+
+    encoder_ranker: str
+
+
+@runtime_checkable
 class TokenModel(Model[Packed], Protocol):
     """A model that reads query and passage in one sequence, so that token ids can be stored."""
 

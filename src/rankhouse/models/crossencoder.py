@@ -33,6 +33,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import PairReader, pair_layout
+from rankhouse.models.sentence_transformers import own_ranker
 from rankhouse.models.text_ids import TextIds, plain
 from rankhouse.models.transformer_encoders import (
     by_length,
@@ -65,11 +66,15 @@ class CrossEncoder(nn.Module):
         tokenizer: The checkpoint's.
         policy: max_length, scale, head, classes, segments: all JSON values.
         config: The checkpoint's config.json as read.
+
+    Attributes:
+        encoder_ranker: As :class:`~rankhouse.models.contract.HeadedModel` has it.
     """
 
     family = "crossencoder"
     objective: Objective = "points"
     batch_tokens = 0
+    encoder_ranker = ""
 
     def __init__(
         self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
@@ -216,7 +221,10 @@ def open_crossencoder(
         "classes": classes,
         "segments": reads_segments(config, asks_segments),
     }
-    return CrossEncoder(network, own_tokenizer, policy, raw)
+    model = CrossEncoder(network, own_tokenizer, policy, raw)
+    if new_head is not None:
+        model.encoder_ranker = own_ranker(folder, allow_pickle)
+    return model
 
 
 def _head_kind(path: str, raw: Mapping[str, Any]) -> str:

@@ -89,6 +89,21 @@ def read_settings(folder: Path) -> Settings | None:
     )
 
 
+def own_ranker(folder: Path, allow_pickle: bool = False) -> str:
+    """Return the notation of the bi-encoder that a folder holds; "" for any other folder.
+
+    Args:
+        folder: A checkpoint's folder.
+        allow_pickle: Whether its weights may be read from pytorch_model.bin.
+    """
+    try:
+        is_biencoder = read_settings(folder) is not None
+    except BadModel:
+        is_biencoder = False
+    pickle = ", allow_pickle=True" if allow_pickle else ""
+    return f"biencoder({json.dumps(str(folder))}{pickle})" if is_biencoder else ""
+
+
 def read_dense(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     """Read linear layers: their shapes as JSON values, and their weights by the names of one Sequential.
 

@@ -57,6 +57,9 @@ def _figure(entries: list[Entry], palette: Palette) -> Figure:
         if steps[0] == 0:
             beside.axhline(values[0], color=palette.gain, linewidth=0.8, linestyle=(0, (1, 2)))
         untaught = f"untaught {values[0]:.4f} (dotted); " if steps[0] == 0 else ""
+        for alone in (entry["encoder"] for entry in entries if "encoder" in entry):
+            beside.axhline(alone, color=palette.ink, linewidth=0.8, linestyle=(0, (4, 2, 1, 2)))
+            untaught += f"encoder alone {alone:.4f} (dash-dotted); "
         axes.set_title(
             f"{untaught}best {values[best]:.4f} at step {steps[best]:,}; "
             f"first stage {first_stage:.4f} (dashed)",

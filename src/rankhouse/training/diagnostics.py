@@ -206,13 +206,33 @@ def check_outcome(best: float, start: float, first_stage: float, measure: str, r
             "below the first stage",
             f"the best validation, {measure} {best:.4f}, is below the first stage's {first_stage:.4f}: "
             "re-ranking with this model makes results worse; train longer, with more pairs or other "
-            "settings, or interpolate with the first stage",
+            "settings, interpolate with the first stage, or learn a teacher's scores first (--teacher)",
         )
     if best <= start:
         remarks.say(
             "no gain",
             f"no validation was better than that before the first step, {measure} {start:.4f}; "
             "what is kept is the model as it was given",
+        )
+
+
+def check_encoder(best: float, encoder: float, ranker: str, measure: str, remarks: Remarks) -> None:
+    """Say if training made less of an encoder than it was by itself.
+
+    Args:
+        best: The best validation.
+        encoder: What the encoder is worth by its checkpoint's own similarity.
+        ranker: What it is then, in notation.
+        measure: What was measured.
+        remarks: Told.
+    """
+    if best <= encoder:
+        remarks.say(
+            "below the encoder",
+            f"the best validation, {measure} {best:.4f}, is not above {encoder:.4f}, which the same "
+            f"checkpoint reaches untaught, as --ranker '{ranker}': use that, or learn its scores first "
+            "(rankhouse adapt, or --teacher) and the judgements after them, beginning with that training's "
+            "folder (--init)",
         )
 
 

@@ -2,7 +2,8 @@
 
 It holds ``ranker`` (the best model so far, a bundle), ``log.jsonl``, ``settings.json``, ``untaught.run``
 (what the model made of validation before the first step) and, when it is done, ``outcome.json``; while it
-goes on also ``checkpoint.safetensors``.
+goes on also ``checkpoint.safetensors``. Where a head was drawn over an encoder that ranks by itself,
+``encoder.run`` holds what that encoder made of validation.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from rankhouse.training.steps import Stepper
 from rankhouse.training.validation import Validation
 
 CHECKPOINT, RANKER = "checkpoint.safetensors", "ranker"
-LOG, SETTINGS, OUTCOME, UNTAUGHT = "log.jsonl", "settings.json", "outcome.json", "untaught.run"
+LOG, SETTINGS, OUTCOME = "log.jsonl", "settings.json", "outcome.json"
+UNTAUGHT, ENCODER = "untaught.run", "encoder.run"
 """Names in a training's folder."""
 CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"
 """What the command makes of it for people, when it is done."""
-MARKS = (CHECKPOINT, RANKER, LOG, SETTINGS, OUTCOME, UNTAUGHT)
+MARKS = (CHECKPOINT, RANKER, LOG, SETTINGS, OUTCOME, UNTAUGHT, ENCODER)
 """Each of them shows that a folder is a training's."""
 
 

@@ -14,7 +14,7 @@ from rankhouse.core.outputs import writing, writing_failures
 
 Entry = dict[str, Any]
 """A line: {"step", "epoch", "loss", "rate", "norm", "seconds"} or
-{"step", "epoch", "measure", "value", "first_stage"}."""
+{"step", "epoch", "measure", "value", "first_stage"}, or once {"step", "epoch", "measure", "encoder"}."""
 
 
 class TrainingLog:

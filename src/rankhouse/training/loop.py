@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
+import warnings
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rankhouse.core.errors import BadModel
+from rankhouse.core.errors import BadModel, RankhouseWarning
 from rankhouse.core.outputs import write_json
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.trec import write_run
-from rankhouse.models.contract import Model
-from rankhouse.models.families import FAMILIES
+from rankhouse.models.contract import HeadedModel, Model
+from rankhouse.models.families import FAMILIES, open_model
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 from rankhouse.training import diagnostics, folder
@@ -28,7 +29,7 @@ from rankhouse.training.prefetch import Prefetch
 from rankhouse.training.settings import Settings
 from rankhouse.training.state import Outcome, TrainingState
 from rankhouse.training.steps import Stepper, StepResult
-from rankhouse.training.validation import Validator, interval
+from rankhouse.training.validation import Validator, early, interval
 
 _LOOKED_AT = 256
 
@@ -110,6 +111,7 @@ class TrainingLoop:
             self._log.forget_after(-1 if fresh else self.state.step, validated)
         if self.validator:
             if not self.state.validations:
+                self.state.encoder = self._encoder_value()
                 self._validate()
             # Also when a training goes on: the checkpoint of step 0 is older than this remark.
             at_start = self.state.validations[0][1]
@@ -164,9 +166,17 @@ class TrainingLoop:
         """Steps between validations besides those after epochs; 0 for none."""
         return interval(self.settings, self.steps, self.validator.validation) if self.validator else 0
 
+    @cached_property
+    def _early(self) -> frozenset[int]:
+        """Steps of validations within the first interval, where there was something to lose at the start."""
+        settings, validations = self.settings, self.state.validations
+        if not self.validator or settings.patience or settings.validate_every != "auto":
+            return frozenset()
+        return early(self._interval) if validations[0][1] > self.validator.first_stage else frozenset()
+
     def _after_step(self) -> None:
         step, every = self.state.step, self.settings.checkpoint_every
-        if self._interval and step % self._interval == 0:
+        if step in self._early or (self._interval and step % self._interval == 0):
             self._validate()
         elif every and step % every == 0:
             self._checkpoint(at_once=True)
@@ -187,9 +197,28 @@ class TrainingLoop:
         """Whether there is a validation at the end of this epoch; after the last step there always is one."""
         return self.settings.validate_every != "steps" or self.state.step >= self.steps
 
-    def _ranker(self) -> NeuralRanker:
-        put_to_work = FAMILIES[self.model.family].ranker
-        return put_to_work(self.model, Compute(self.settings.precision, self.stepper.device))
+    def _ranker(self, model: Model[Any]) -> NeuralRanker:
+        put_to_work = FAMILIES[model.family].ranker
+        return put_to_work(model, Compute(self.settings.precision, self.stepper.device))
+
+    @cached_property
+    def _encoder(self) -> str:
+        """Notation of what the encoder is without the head that was drawn over it; "" if it is nothing."""
+        return self.model.encoder_ranker if isinstance(self.model, HeadedModel) else ""
+
+    def _encoder_value(self) -> float | None:
+        """Measure what the encoder is worth by its own similarity; a drawn head says nothing of that."""
+        if not (self._encoder and self.validator):
+            return None
+        value, measure = 0.0, self.settings.measure
+        if self._writes:
+            ranker = self._ranker(open_model(self._encoder))
+            with warnings.catch_warnings():  # what re-ranking warns of is said of the model itself
+                warnings.simplefilter("ignore", RankhouseWarning)
+                value, run = Validator(self.validator.validation, measure)(ranker)
+            write_run(run, self.out / folder.ENCODER, "encoder")
+            self._write_line(0, measure=measure, encoder=value)
+        return float(self.stepper.agree(value))
 
     def _validate(self) -> None:
         """Re-rank and measure; keep the best, stop when nothing better came for long."""
@@ -199,7 +228,7 @@ class TrainingLoop:
         value, collapsed, trouble, run = 0.0, False, "", Run.of([])
         if self._writes:
             try:
-                value, run = validator(self._ranker())
+                value, run = validator(self._ranker(self.model))
                 collapsed = diagnostics.collapsed(run, validator.validation.plan.depth)
             except BadModel as error:
                 trouble = str(error)
@@ -226,7 +255,10 @@ class TrainingLoop:
         if self._last_tasks is not None and self._writes:
             last = self._last_tasks[0]
             pairs = last.read(last.groups).pairs[:_LOOKED_AT]
-            if len(pairs) > 1 and diagnostics.spread(self._ranker().score(pairs)) < diagnostics.LEAST_SPREAD:
+            if (
+                len(pairs) > 1
+                and diagnostics.spread(self._ranker(self.model).score(pairs)) < diagnostics.LEAST_SPREAD
+            ):
                 diagnostics.say_collapsed(self.state.step, self.remarks)
 
     def _keep(self) -> None:
@@ -264,10 +296,10 @@ class TrainingLoop:
         self.stepper.agree(None)  # process 0 has written the best
         folder.load_best(self.model, self.out)
         if self.validator:
-            start = state.validations[0][1]
-            diagnostics.check_outcome(
-                state.best, start, self.validator.first_stage, self.settings.measure, self.remarks
-            )
+            start, measure = state.validations[0][1], self.settings.measure
+            diagnostics.check_outcome(state.best, start, self.validator.first_stage, measure, self.remarks)
+            if state.encoder is not None:
+                diagnostics.check_encoder(state.best, state.encoder, self._encoder, measure, self.remarks)
             if not state.stopped:
                 diagnostics.check_rise(state.validations, self.settings, self.remarks)
         outcome = Outcome(
@@ -276,6 +308,8 @@ class TrainingLoop:
             epochs=state.epoch,
             measure=self.settings.measure if self.validator else "",
             first_stage=self.validator.first_stage if self.validator else 0.0,
+            untaught=state.validations[0][1] if self.validator else 0.0,
+            encoder=state.encoder,
             best=state.best if self.validator else 0.0,
             best_step=state.best_step,
             validations=state.validations,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,9 @@ from rankhouse.core.errors import WrongUse
 
 Groups = list[dict[str, Any]]
 """Parameter groups as torch.optim takes them: {"params": [...], "lr": rate, "start": rate, ...}."""
+
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d+)(?:\.|$)")
+_EMBEDDING = re.compile(r"(?:^|\.)(?:embeddings?|shared|embed_tokens|wte|wpe)(?:\.|$)")
 
 MakeOptimiser = Callable[[Groups], torch.optim.Optimizer]
 
@@ -67,7 +71,9 @@ OPTIMISERS: dict[str, Callable[..., MakeOptimiser]] = {
 """Name -> what makes the maker of the optimiser; see ``core.notation``."""
 
 
-def parameter_groups(model: nn.Module, rate: float, rates: Mapping[str, float]) -> Groups:
+def parameter_groups(
+    model: nn.Module, rate: float, rates: Mapping[str, float], layer_decay: float = 1.0
+) -> Groups:
     """Sort the parameters that learn into groups of one learning rate.
 
     Args:
@@ -75,16 +81,20 @@ def parameter_groups(model: nn.Module, rate: float, rates: Mapping[str, float]) 
         rate: For all that ``rates`` does not name.
         rates: Beginning of a parameter's name, whole parts of it ("encoder" or "encoder.layers.0"), to its
             rate; the longest that fits counts. Rate 0 freezes.
+        layer_decay: What a rate is multiplied by from each layer to the one below it (Howard, Ruder 2018);
+            the top layer's is multiplied once already, the embeddings' once more than the lowest layer's.
 
     Raises:
-        WrongUse: A name that no parameter has.
+        WrongUse: A name that no parameter has, or a decay where there are no numbered layers.
     """
+    depths = _depths([name for name, _ in model.named_parameters()]) if layer_decay < 1 else {}
     by_rate: dict[float, list[nn.Parameter]] = {}
     used: set[str] = set()
     for name, parameter in model.named_parameters():
         fitting = [start for start in rates if name == start or name.startswith(f"{start}.")]
         used.update(fitting)
         own = rates[max(fitting, key=len)] if fitting else rate
+        own *= layer_decay ** depths.get(name, 0)
         if own == 0:
             parameter.requires_grad_(False)
         if parameter.requires_grad:
@@ -98,6 +108,27 @@ def parameter_groups(model: nn.Module, rate: float, rates: Mapping[str, float]) 
     if not by_rate:
         raise WrongUse("every parameter is frozen (rate 0), so there is nothing to train")
     return [{"params": chosen, "lr": own, "start": own} for own, chosen in by_rate.items()]
+
+
+def _depths(names: Sequence[str]) -> dict[str, int]:
+    """Count for every parameter of a layer, or of embeddings, the layers from the top down to its own.
+
+    Raises:
+        WrongUse: There are no numbered layers.
+    """
+    layers = {
+        name: (name[: found.start(1)], int(found[1])) for name in names if (found := _LAYER.search(name))
+    }
+    if not layers:
+        raise WrongUse(
+            "layer_decay: this model has no layers one above the other; leave it out, or give rates"
+        )
+    counts: dict[str, int] = {}
+    for stack, number in layers.values():
+        counts[stack] = max(counts.get(stack, 0), number + 1)
+    depths = {name: counts[stack] - number for name, (stack, number) in layers.items()}
+    below = max(counts.values()) + 1
+    return {name: below for name in names if _EMBEDDING.search(name)} | depths
 
 
 def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> float:

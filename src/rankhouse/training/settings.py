@@ -134,6 +134,8 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         optimizer: Notation: adam, adamw(weight_decay=0.01), sgd(momentum=0.9), adafactor.
         rate: Learning rate.
         rates: Beginnings of parameter names with rates of their own; 0 freezes.
+        layer_decay: What a rate is multiplied by from each layer to the one below it, 0 to 1: low layers keep
+            more of what the checkpoint knows. 1: all layers learn at one rate.
         schedule: Notation: constant, linear(warmup=0.1), step(every=5, factor=0.75), plateau(patience=10).
         temperature: What similarities are divided by in a bi-encoder's loss; 0: the model's own.
         clip: Largest norm of all gradients together; 0: not clipped.
@@ -143,8 +145,9 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         measure: What validation maximises, in ir_measures' notation.
         validate_every: Steps between validations; there is one before the first step and after every epoch as
             well. 0: only those. "auto": ten spread over the training, fewer (never below four) where they
-            would take over three times as long as learning; with ``patience`` every 2,000 steps at least.
-            "steps": these ones, and one after the last step, but none after epochs.
+            would take over three times as long as learning; with ``patience`` every 2,000 steps at least,
+            without it three more before the first where the model is above the first stage from the start.
+            "steps": ten or fewer, and one after the last step, but none after epochs.
         patience: Validations without a gain after which training ends; 0: never.
         checkpoint_seconds: After a validation or an epoch there is a checkpoint if this much time has passed
             since the last one (or twenty times what writing it took, if that is more); 0: always.
@@ -162,7 +165,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     _ORDER: ClassVar[str] = (
         "epochs steps batch by_query accumulate negatives count transitive optimizer rate rates schedule "
         "temperature clip precision device seed measure validate_every patience checkpoint_seconds "
-        "checkpoint_every log_every overlap loss crossed denoise judged"
+        "checkpoint_every log_every overlap loss crossed denoise judged layer_decay"
     )
 
     epochs: int = 1
@@ -183,6 +186,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     crossed: bool = False
     denoise: str = ""
     judged: float = 0.0
+    layer_decay: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -193,6 +197,8 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise WrongUse(f'validate_every={self.validate_every}: must be 0 or more, "auto" or "steps"')
         if bad := {name: rate for name, rate in self.rates.items() if not 0 <= rate < float("inf")}:
             raise WrongUse(f"rates={bad}: a learning rate is above 0, or 0 to freeze")
+        if not 0 < self.layer_decay <= 1:
+            raise WrongUse(f"layer_decay={self.layer_decay}: must be above 0 and at most 1, for example 0.8")
         if not self.by_query:
             self._check_parts()
         notation.make(self.negatives, NEGATIVES, "source of negatives")

@@ -14,6 +14,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         epochs: Epochs finished.
         measure: What validation measured; "" without validation.
         first_stage: What the validation run is worth as it is; 0 without validation.
+        untaught: The validation before the first step; 0 without validation.
+        encoder: What the encoder is worth by its checkpoint's own similarity, where the training began by
+            drawing a head over it; None elsewhere, and without validation.
         best: The best validation, that of the model that is kept; 0 without validation.
         best_step: Steps the kept model had been taught.
         validations: (step, value) of all.
@@ -35,6 +38,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     remarks: list[str]
     seconds: float
     training: str = ""
+    untaught: float = 0.0
+    encoder: float | None = None
 
 
 class TrainingState(msgspec.Struct):
@@ -46,6 +51,7 @@ class TrainingState(msgspec.Struct):
         epoch: Epochs finished.
         batch: Batches of this epoch done.
         validations: (step, value) of all so far.
+        encoder: What the encoder is worth without a head; see :class:`Outcome`.
         best_step: Step of what is kept; -1 when nothing is.
         losses: Those not yet in the log.
         stopped: Why training ended early; "" while it goes on.
@@ -58,6 +64,7 @@ class TrainingState(msgspec.Struct):
     epoch: int = 0
     batch: int = 0
     validations: list[tuple[int, float]] = []
+    encoder: float | None = None
     best_step: int = -1
     losses: list[float] = []
     stopped: str = ""

@@ -93,7 +93,7 @@ class Stepper:
         self._accelerator = _accelerator(settings.device)
         soft = soft_loss(settings.loss) if settings.loss else None
         taught = _LossModule(model.to(self._accelerator.device), soft)
-        groups = optimise.parameter_groups(model, settings.rate, settings.rates)
+        groups = optimise.parameter_groups(model, settings.rate, settings.rates, settings.layer_decay)
         self._learning = [parameter for group in groups for parameter in group["params"]]
         self._optimiser = notation.make(settings.optimizer, optimise.OPTIMISERS, "optimiser")(groups)
         self.rates = notation.make(settings.schedule, schedule.SCHEDULES, "schedule")

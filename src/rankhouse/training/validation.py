@@ -84,6 +84,14 @@ def interval(settings: Settings, steps: int, validation: Validation) -> int:
     return min(every, _SELDOM) if settings.patience else every
 
 
+def early(every: int) -> frozenset[int]:
+    """Return steps before the first of every so many: an eighth, a quarter and a half of it.
+
+    A model that ranks well before it is taught may lose that within a few steps.
+    """
+    return frozenset(every // part for part in (8, 4, 2) if every >= part)
+
+
 class ValidationResult(NamedTuple):
     """What a ranker is worth on validation, and the run that says so."""
 

@@ -165,9 +165,11 @@ def _validation(
 def _tell(outcome: Outcome, out: Path) -> None:
     """Say what came out and what to type next."""
     if outcome.measure:
+        alone = "" if outcome.encoder is None else f" (its encoder alone {outcome.encoder:.4f})"
         console.say(
-            f"{outcome.measure} on validation: first stage {outcome.first_stage:.4f}, best "
-            f"{outcome.best:.4f} after {outcome.best_step:,} of {outcome.steps:,} steps"
+            f"{outcome.measure} on validation: first stage {outcome.first_stage:.4f}, untaught "
+            f"{outcome.untaught:.4f}{alone}, best {outcome.best:.4f} after {outcome.best_step:,} of "
+            f"{outcome.steps:,} steps"
         )
     for remark in outcome.remarks:
         console.note(remark)
