@@ -197,3 +197,36 @@ def test_versus_counts_draws_and_names(files, run):
     assert "only old right" in named.stdout
     wrong = run("paired-wins", "bm25.run", "ql.run", "--qrels", "qrels.txt", "--names", "old")
     assert wrong.returncode == 2
+
+
+def test_a_threshold_is_chosen_on_scored_pairs_and_says_what_others_keep(tmp_path, run):
+    keys = ("query_id", "query", "doc_id", "passage", "text", "label", "score", "scale")
+    rows = [("d1", 0.9), ("d2", 0.7), ("d3", 0.6), ("d4", 0.2)]
+    lines = [
+        json.dumps(dict(zip(keys, ("q1", "a", d, 0, "b", -1, s, "probability"), strict=True))) for d, s in rows
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "t.qrels").write_text("q1 0 d1 1\nq1 0 d3 1\nq1 0 d2 0\n")
+    call = ("threshold", "p.jsonl", "--truth", "t.qrels", "--also", "0.86", "--out", "chosen.json")
+    said = json.loads(run(*call, "--json").stdout)
+    chosen = json.loads((tmp_path / "chosen.json").read_text())
+    assert said["threshold"] == chosen["threshold"] == pytest.approx(0.6)
+    assert (said["right"], said["of"], said["also"][0]["recall"]) == (2, 2, 0.5)
+    spoken = run(*call)
+    assert "keeps 2 of 2 right pairs (100%)" in spoken.stderr
+    assert "0.8600" in spoken.stdout
+    refused = run(*call, "--also", "high")
+    assert refused.returncode == 2
+    assert "numbers with commas" in refused.stderr
+
+
+def test_noise_moves_a_share_of_the_judgements(files, run):
+    call = ("label-noise", "--qrels", "qrels.txt", "--run", "ql.run", "--seed", "1", "--out", "noisy.qrels")
+    done = run(*call, "--share", "0")
+    assert done.returncode == 0, done.stderr
+    assert "0 of 3 relevant judgements are wrong now" in done.stderr
+    said = run(*call, "--share", "1", "--json")
+    counts = json.loads(said.stdout)
+    assert counts["wrong"] + counts["missing"] == counts["relevant"] == 3
+    assert counts["missing"] and "give a deeper run" in said.stderr
+    assert run(*call, "--share", "1.5").returncode == 2

@@ -50,6 +50,7 @@ baseline = "QL"
 name = "Rows said"
 rows = {{ flat = "@bm25[b=0.0]", long = "@bm25[b=0.8]" }}
 numbers = {{ rows = "rows" }}
+equal = ["rows"]
 baseline = "flat"
 
 [[figure]]
@@ -110,6 +111,54 @@ def test_numbers_are_paired_by_pass(result):
     assert list(cells["flat"]["passes"]) == ["k1=0.2", "k1=0.9", "k1=3.0"]
     assert cells["long"]["difference"] == 0
     assert cells["long"]["p"] == 1
+
+
+def test_a_table_with_a_baseline_shows_differences_and_p(result, tmp_path):
+    found, _ = result
+    cell = next(c for c in found["tables"][0]["cells"] if c["system"] == "BM25")
+    text = (tmp_path / "r.out" / "results.md").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("| BM25 | AP |"))
+    assert "Differences to QL:" in text
+    assert f"{cell['difference']:+.4f}" in line and f"{cell['p']:.4f}" in line
+
+
+UNEQUAL = """title = "Two depths"
+[data]
+notes = "NOTES"
+[steps.index]
+command = "index"
+corpus = "@notes/corpus.jsonl"
+workers = 1
+[steps.few]
+command = "search"
+index = "@index"
+queries = "@notes/queries.jsonl"
+k = 1
+[steps.many]
+command = "search"
+index = "@index"
+queries = "@notes/queries.jsonl"
+k = 5
+[[table]]
+name = "Depths"
+rows = { few = "@few", many = "@many" }
+numbers = { rows = "rows" }
+equal = ["rows"]
+"""
+
+
+def test_rows_that_should_be_equal_and_are_not_are_said_and_warned_of(tmp_path, run, result):
+    assert not any(table["remarks"] for table in result[0]["tables"][1:])
+    (tmp_path / "u.toml").write_text(UNEQUAL.replace("NOTES", str(NOTES)))
+    done = run("run", "u.toml", "--json")
+    assert done.returncode == 0, done.stderr
+    (remark,) = json.loads(done.stdout)["tables"][0]["remarks"]
+    assert remark.startswith("rows should be equal in all rows, but are not: few ")
+    assert f"warning: Depths: {remark}" in done.stderr
+    assert remark in (tmp_path / "u.out" / "results.md").read_text()
+    wrong = run("run", "u.toml", "--set", 'table=[{name="x", rows={a="@few"}, numbers={n="rows"}, equal=["steps"]}]')
+    assert wrong.returncode == 2
+    assert '"steps" is no column of numbers; there are: n' in wrong.stderr
 
 
 def test_a_curve_averages_over_what_is_not_its_x(result):

@@ -339,6 +339,26 @@ def test_a_rule_that_says_yes_to_nothing_is_reported(world, tmp_path):
     assert "do its document ids belong to this collection" in str(caught[1].message)
 
 
+class LikesOne:
+    """A teacher that is sure of one document and of no other."""
+
+    scale, fingerprint = "probability", "likes-d0"
+
+    def score(self, pairs):
+        return np.array([float(p.passage.doc_id == "d0") for p in pairs], np.float32)
+
+
+def test_a_teacher_that_takes_most_judged_documents_away_is_reported_with_the_share(world, tmp_path):
+    strict = judged(world.qrels) & taught(LikesOne(), 0.8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = judged(world.qrels) & ranked(world.run, 1)
+        work(world, first, tmp_path / "a.jsonl", negatives=none(), split=Whole())  # no teacher's threshold
+        work(world, strict, tmp_path / "b.jsonl", negatives=none())  # of passages, most should go
+    with pytest.warns(RankhouseWarning, match=r"keeps 1 of the 9 pairs .* \(11%\).*rankhouse threshold"):
+        work(world, strict, tmp_path / "c.jsonl", negatives=none(), split=Whole())
+
+
 def test_judgements_of_other_queries_are_refused_with_ids_of_both(world, teacher, tmp_path):
     with pytest.raises(BadData, match='judges none of the run\'s 4 queries: the run has "q1", .*"t7"'):
         work(world, taught(teacher) & judged({"t7": {"d1": 1}}), tmp_path / "p")

@@ -40,6 +40,8 @@ COMMANDS = {
     "run": ("run", "Carry out a whole experiment from one file."),
     "paired-wins": ("paired_wins", "Count the queries that only one of two runs answers rightly (McNemar)."),
     "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
+    "label-noise": ("label_noise", "Make a known share of judgements wrong, to see what a method bears."),
+    "threshold": ("threshold", "Choose a teacher's threshold on judged pairs, and say what it keeps."),
     "models": ("models", "List published checkpoints that are known to work, and the default."),
     "doctor": ("doctor", "Check data, indexes, rankers and caches before time is spent."),
     "serve": ("serve", "Serve indexes and rankers: the API of rerank clients, and a page."),

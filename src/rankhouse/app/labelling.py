@@ -200,4 +200,8 @@ def label_tables(done: LabelResult, shared: Overlap | None) -> Sequence[Table]:
 
 def label_sentence(done: LabelResult) -> str:
     """Return a labelling in words."""
-    return f"{done.relevant:,} relevant pairs and {done.non_relevant:,} negatives written to {done.out}"
+    written = f"{done.relevant:,} relevant pairs and {done.non_relevant:,} negatives written to {done.out}"
+    judged, removed = done.agreement.judged, done.agreement.removed
+    if not removed:
+        return written
+    return f"{written}; the rule keeps {judged - removed:,} of {judged:,} judged pairs ({1 - removed / judged:.0%})"

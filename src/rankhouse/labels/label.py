@@ -207,6 +207,8 @@ def _label(
         scale=soft.scale if soft else "",
     )
     _warn(result)
+    if isinstance(plan.split, Whole):
+        _warn_of_loss(agreement)
     return result
 
 
@@ -337,6 +339,17 @@ def _warn(result: LabelResult) -> None:
         _say(f"{result.without_text:,} rows of the run name documents without text")
     if result.short:
         _say(f"{result.short:,} negatives fewer than wanted were found; look deeper, or take other depths")
+
+
+def _warn_of_loss(agreement: Agreement) -> None:
+    """Warn where a teacher takes most of the judged pairs away, each of them a whole document."""
+    if agreement.teacher and agreement.removed > agreement.judged / 2:
+        kept = agreement.judged - agreement.removed
+        _say(
+            f"the rule keeps {kept:,} of the {agreement.judged:,} pairs that the judgements call relevant "
+            f"({kept / agreement.judged:.0%}); if the judgements are better than that, the threshold is too "
+            "high:  rankhouse threshold  chooses one on judged pairs"
+        )
 
 
 def _say(text: str) -> None:

@@ -21,6 +21,7 @@ from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.labels.leaf_rules import judged, ranked, taught
 from rankhouse.labels.rules import And, Not, Or, Rule
+from rankhouse.labels.thresholds import read_threshold
 
 
 def _no_rankers(name: str) -> NoReturn:
@@ -51,8 +52,11 @@ def rules(openers: Openers) -> dict[str, Callable[..., Rule]]:
     def make_judged(qrels: str, at_least: int = 1, by: str = "document") -> Rule:
         return judged(open_qrels(_named("judged", qrels)), at_least, by, qrels)
 
-    def make_taught(ranker: str, threshold: float = 0.5, scale: str = "", best: int | None = None) -> Rule:
-        return taught(open_ranker(_named("taught", ranker)), threshold, scale, ranker, best)
+    def make_taught(
+        ranker: str, threshold: float | str = 0.5, scale: str = "", best: int | None = None
+    ) -> Rule:
+        least = read_threshold(threshold) if isinstance(threshold, str) else threshold
+        return taught(open_ranker(_named("taught", ranker)), least, scale, ranker, best)
 
     def make_ranked(run: str, k: int) -> Rule:
         return ranked(open_run(_named("ranked", run)), k, run)

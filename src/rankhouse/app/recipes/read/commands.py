@@ -52,6 +52,8 @@ OUTPUT_RULES: dict[str, OutputRules] = {
     "fuse": OutputRules(".run"),
     "combine": OutputRules(".run"),
     "folds": OutputRules(".json"),
+    "threshold": OutputRules(".json"),
+    "label-noise": OutputRules(".qrels"),
     "label": OutputRules(".jsonl.gz", resumes=True),
     "train": OutputRules(resumes=True),
     "adapt": OutputRules(resumes=True),

@@ -267,6 +267,10 @@ def _check_table(table: Table, place: Key, lines: Lines) -> None:
         raise lines.fault(
             (*place, "baseline"), f'the baseline "{table.baseline}" is no row: {", ".join(table.rows)}'
         )
+    for column in table.equal:
+        if column not in table.numbers:
+            known = ", ".join(table.numbers) or "none, as the rows are runs"
+            raise lines.fault((*place, "equal"), f'"{column}" is no column of numbers; there are: {known}')
     _check_tests(table, place, lines)
     columns = measure_names(table.measures, (*place, "measures"), lines) if table.measures else table.numbers
     for number, expect in enumerate(table.expect):

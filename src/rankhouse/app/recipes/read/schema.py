@@ -63,6 +63,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         baseline: The row the others are tested against.
         test: A test of :mod:`rankhouse.evaluation.significance`: "t", "randomization".
         correction: "none", "bonferroni", "holm".
+        equal: Columns of numbers that every row should share, for a fair comparison; a warning says where
+            they differ.
         note: A sentence shown below.
         expect: Numbers to compare with.
     """
@@ -75,6 +77,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     baseline: str = ""
     test: str = "t"
     correction: str = "none"
+    equal: tuple[str, ...] = ()
     note: str = ""
     expect: tuple[Expect, ...] = ()
 

@@ -116,6 +116,8 @@ def _markdown(result: Result) -> str:
     for table in result.tables:
         parts.append(f"## {table.name}\n\n{table.table.to_markdown()}")
         parts += [f"{table.note}\n"] if table.note else []
+        if table.tests is not None and table.comparison is not None:
+            parts.append(f"Differences to {table.comparison.baseline}:\n\n{table.tests.to_markdown()}")
         parts += [f"- {remark}" for remark in table.remarks] + ([""] if table.remarks else [])
         parts += [checks_table(table).to_markdown()] if table.checks else []
     for figure in result.figures:

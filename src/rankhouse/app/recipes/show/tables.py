@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,10 +14,11 @@ from rankhouse.app.recipes.read.parse import label, measure_names
 from rankhouse.app.recipes.read.plan import Plan
 from rankhouse.app.recipes.read.schema import Table as TableSpec
 from rankhouse.app.recipes.show.values import Quantity, Results, Sample, over_passes, over_queries
+from rankhouse.core.errors import RankhouseWarning
 from rankhouse.evaluation.compare import Comparison, compare_scores
 from rankhouse.evaluation.measures import Scores
 from rankhouse.evaluation.significance import Interval, t_interval
-from rankhouse.evaluation.tables import mark, records
+from rankhouse.evaluation.tables import differences_table, mark, records
 from rankhouse.page.tables import BETTER, WORSE, Table
 
 REPRODUCED, DIFFERS, ABSENT = "reproduced", "differs by", "data absent"
@@ -55,6 +57,7 @@ class TableResult(NamedTuple):
         checks: Expected numbers.
         comparison: What stands behind it; None if all is absent.
         remarks: What a reader must know.
+        tests: Differences to the baseline, with their intervals and p; None without a baseline.
     """
 
     name: str
@@ -64,6 +67,7 @@ class TableResult(NamedTuple):
     checks: list[Check]
     comparison: Comparison | None
     remarks: tuple[str, ...]
+    tests: Table | None = None
 
 
 def passes_of(plan: Plan, number: int) -> Iterator[tuple[TableSpec, dict[str, Any]]]:
@@ -146,8 +150,22 @@ def _make(
         cells=_records(samples, columns, comparison),
         checks=list(_checks(table, bindings, there, smallest=plan.file.smallest, place=place, plan=plan)),
         comparison=comparison,
-        remarks=comparison.remarks if comparison and table.measures else (),
+        remarks=(*(comparison.remarks if comparison and table.measures else ()), *_unequal(table, there, name)),
+        tests=differences_table(comparison)._replace(legend="")
+        if comparison and comparison.challengers
+        else None,
     )
+
+
+def _unequal(table: TableSpec, samples: Mapping[str, Sample], name: str) -> Iterator[str]:
+    """Say, and warn, where rows differ in a column that they should share."""
+    for column in table.equal:
+        means = {row: over_passes(sample).mean(column) for row, sample in samples.items()}
+        if len(set(means.values())) > 1:
+            shown = ", ".join(f"{row} {number_text(mean)}" for row, mean in means.items())
+            text = f"{column} should be equal in all rows, but are not: {shown}"
+            warnings.warn(f"{name}: {text}", RankhouseWarning, stacklevel=2)
+            yield text
 
 
 def _compared(plan: Plan, table: TableSpec, samples: Mapping[str, Sample], place: Key) -> Comparison:

@@ -1,0 +1,76 @@
+"""Label noise of a known size: a share of the relevant judgements is moved to another document.
+
+Shops give offers the product number of something similar, and judges slip; how well a method bears that can be
+measured only where the wrong judgements are known. So a drawn judgement leaves its document and stands at one
+that the first stage ranks high for the same query and nobody called relevant. What is drawn depends on the
+seed and the ids alone, and a larger share holds all that a smaller one does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.core.sampling import lot, order
+
+
+class NoisyQrels(NamedTuple):
+    """Judgements with noise.
+
+    Attributes:
+        qrels: All of them, the moved ones behind the others of their query.
+        relevant: Relevant judgements, as many as before.
+        wrong: How many of them were moved.
+        missing: How many more should have been, but no query had a document to move them to.
+    """
+
+    qrels: Qrels
+    relevant: int
+    wrong: int
+    missing: int
+
+
+def move_judgements(qrels: Qrels, candidates: Run, share: float, depth: int = 50, seed: int = 0) -> NoisyQrels:
+    """Move a share of the relevant judgements to documents that are not relevant.
+
+    Args:
+        qrels: The judgements, taken for right.
+        candidates: A run; a wrong document comes from the query's first ones.
+        share: Of the relevant judgements, from 0 to 1.
+        depth: How many documents of a query are candidates.
+        seed: Changes the draw.
+
+    Raises:
+        WrongUse: A share outside 0 to 1.
+        BadData: Something is to be moved, and the run has none of the queries.
+    """
+    if not 0 <= share <= 1:
+        raise WrongUse(f"share={share}: the share of wrong judgements is from 0 (none) to 1 (all)")
+    matches = [(q, d) for q, grades in qrels.items() for d, grade in grades.items() if grade > 0]
+    wanted = round(share * len(matches))
+    if wanted and not any(query_id in candidates for query_id in qrels):
+        raise BadData(
+            f"the run has none of the {len(qrels):,} judged queries, so there is nothing to move judgements "
+            "to; give a run of these queries"
+        )
+    noisy = {query_id: dict(grades) for query_id, grades in qrels.items()}
+    free: dict[str, list[str]] = {}
+    wrong = 0
+    for query_id, doc_id in sorted(matches, key=lambda match: order(seed, "\t".join(match))):
+        if wrong == wanted:
+            break
+        if query_id not in free:
+            free[query_id] = _candidates(qrels, candidates, query_id, depth, seed)
+        if free[query_id]:
+            noisy[query_id][free[query_id].pop()] = noisy[query_id].pop(doc_id)
+            wrong += 1
+    return NoisyQrels(noisy, len(matches), wrong, wanted - wrong)
+
+
+def _candidates(qrels: Qrels, candidates: Run, query_id: str, depth: int, seed: int) -> list[str]:
+    """List the first documents of a query that nobody called relevant, shuffled."""
+    found = candidates[query_id].doc_ids[:depth] if query_id in candidates else ()
+    others = [doc_id for doc_id in found if qrels[query_id].get(doc_id, 0) <= 0]
+    return sorted(others, key=lambda doc_id: lot(seed, "wrong", query_id, doc_id))

@@ -1,0 +1,203 @@
+"""The threshold of a teacher, chosen on judged pairs that it has scored, and what any threshold keeps.
+
+A threshold that is too high loses right pairs in silence: a student is then taught on the few that remain.
+With n pairs, of which R are right, and a of which reach the threshold, r of them right:
+
+    precision = r / a        recall = r / R        F1 = 2 r / (a + R)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core import notation
+from rankhouse.core.errors import BadData, MissingInput, WrongUse
+from rankhouse.core.pairs import LabelledPair
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.scores import Doubles, probabilities
+
+Flags = NDArray[np.bool_]
+
+
+class ScoredPairs(NamedTuple):
+    """Pairs that a teacher scored, with what is true.
+
+    Attributes:
+        values: Probabilities where the scale has them, else scores, (n,).
+        right: Whether the judgements call them relevant, (n,).
+        scale: Of the scores.
+    """
+
+    values: Doubles
+    right: Flags
+    scale: str
+
+
+class Threshold(NamedTuple):
+    """What a threshold keeps.
+
+    Attributes:
+        threshold: The least value that is accepted.
+        accepted: Pairs that reach it.
+        right: Those among them that are right.
+        of: Right pairs in all.
+    """
+
+    threshold: float
+    accepted: int
+    right: int
+    of: int
+
+    @property
+    def precision(self) -> float:
+        """Share of the accepted pairs that are right; NaN where none is accepted."""
+        return self.right / self.accepted if self.accepted else math.nan
+
+    @property
+    def recall(self) -> float:
+        """Share of the right pairs that are kept."""
+        return self.right / self.of
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall."""
+        return 2 * self.right / (self.accepted + self.of)
+
+
+def scored_pairs(pairs: Iterable[LabelledPair], qrels: Qrels) -> ScoredPairs:
+    """Take the scored pairs of PAIRS files, with judgements of their documents.
+
+    Args:
+        pairs: As ``rankhouse label --scores`` writes them; those without a score are passed over.
+        qrels: What is right; what nobody judged is not.
+
+    Raises:
+        BadData: No pair has a score, they are on different scales, or all are right, or none.
+    """
+    scores, right, scales = [], [], dict[str, None]()
+    for pair in pairs:
+        if pair.score is None:
+            continue
+        scores.append(pair.score)
+        right.append(qrels.get(pair.query_id, {}).get(pair.doc_id, 0) > 0)
+        scales[pair.scale or "score"] = None
+    if not scores:
+        raise BadData("no pair has a score; write them with  rankhouse label --scores")
+    if len(scales) > 1:
+        raise BadData(f"the scores are on different scales ({', '.join(scales)}); give pairs of one teacher")
+    if not 0 < sum(right) < len(right):
+        raise BadData(
+            f"the judgements call {sum(right):,} of the {len(right):,} scored pairs relevant; a threshold "
+            "needs right and wrong pairs: do the judgements belong to these queries, and was every pair scored?"
+        )
+    (scale,) = scales
+    return ScoredPairs(
+        probabilities(np.array(scores, np.float32), scale), np.array(right, np.bool_), scale
+    )
+
+
+def kept_at(pairs: ScoredPairs, threshold: float) -> Threshold:
+    """Count what a threshold keeps.
+
+    Args:
+        pairs: The scored pairs.
+        threshold: The least value that is accepted.
+    """
+    yes = pairs.values >= threshold
+    return Threshold(threshold, int(yes.sum()), int((yes & pairs.right).sum()), int(pairs.right.sum()))
+
+
+def _thresholds(pairs: ScoredPairs) -> list[Threshold]:
+    """Count what every value that occurs keeps as a threshold, highest first."""
+    falling = np.argsort(-pairs.values, kind="stable")
+    values, right = pairs.values[falling], np.cumsum(pairs.right[falling])
+    last = np.flatnonzero(np.append(values[1:] != values[:-1], True))  # of those with the same value
+    return [Threshold(float(values[i]), int(i) + 1, int(right[i]), int(right[-1])) for i in last]
+
+
+Choice = Callable[[list[Threshold]], Threshold]
+"""Chooses one of the thresholds, which come highest first."""
+
+
+def _f1() -> Choice:
+    """Choose the largest F1; of equal ones the highest threshold."""
+    return lambda tried: max(tried, key=lambda one: one.f1)
+
+
+def _precision(least: float) -> Choice:
+    """Choose the lowest threshold with at least this precision, that is the most pairs."""
+    _check_share("precision", least)
+
+    def choose(tried: list[Threshold]) -> Threshold:
+        enough = [one for one in tried if one.precision >= least]
+        if not enough:
+            best = max(tried, key=lambda one: one.precision)
+            raise BadData(
+                f"precision({least}): no threshold is so precise; the most precise one, {best.threshold:.4g}, "
+                f"is right in {best.right:,} of {best.accepted:,} pairs ({best.precision:.4f}); ask for less"
+            )
+        return enough[-1]
+
+    return choose
+
+
+def _recall(least: float) -> Choice:
+    """Choose the highest threshold that keeps at least this share of the right pairs."""
+    _check_share("recall", least)
+    return lambda tried: next(one for one in tried if one.recall >= least)
+
+
+def _check_share(name: str, least: float) -> None:
+    if not 0 < least <= 1:
+        raise WrongUse(f"{name}({least}): the least {name} is above 0 and at most 1, like {name}(0.9)")
+
+
+CHOICES: Mapping[str, Callable[..., Choice]] = {"f1": _f1, "precision": _precision, "recall": _recall}
+"""Name -> what chooses a threshold: ``f1``, ``precision(0.9)``, ``recall(0.9)``."""
+
+
+def choose_threshold(pairs: ScoredPairs, by: str = "f1") -> Threshold:
+    """Choose a threshold among the values that occur.
+
+    Args:
+        pairs: The scored pairs.
+        by: In the notation of :data:`CHOICES`.
+
+    Raises:
+        WrongUse: No such way to choose.
+        BadData: No threshold is as precise as asked.
+    """
+    chosen = notation.make(by, CHOICES, "way to choose a threshold")
+    return chosen(_thresholds(pairs))
+
+
+class _Chosen(msgspec.Struct):
+    """What a rule reads of the file that ``rankhouse threshold`` writes."""
+
+    threshold: float
+
+
+def read_threshold(path: str) -> float:
+    """Read the threshold that ``rankhouse threshold`` wrote.
+
+    Raises:
+        MissingInput: No such file.
+        BadData: It holds no threshold.
+    """
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=_Chosen).threshold
+    except OSError as error:
+        raise MissingInput(
+            f'threshold="{path}": {error.strerror}; give a number, or the file that  rankhouse threshold  wrote'
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadData(
+            f"no threshold can be read here ({error}); rankhouse threshold  writes such a file", Path(path)
+        ) from error
