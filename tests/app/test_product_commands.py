@@ -203,7 +203,8 @@ def test_a_threshold_is_chosen_on_scored_pairs_and_says_what_others_keep(tmp_pat
     keys = ("query_id", "query", "doc_id", "passage", "text", "label", "score", "scale")
     rows = [("d1", 0.9), ("d2", 0.7), ("d3", 0.6), ("d4", 0.2)]
     lines = [
-        json.dumps(dict(zip(keys, ("q1", "a", d, 0, "b", -1, s, "probability"), strict=True))) for d, s in rows
+        json.dumps(dict(zip(keys, ("q1", "a", d, 0, "b", -1, s, "probability"), strict=True)))
+        for d, s in rows
     ]
     (tmp_path / "p.jsonl").write_text("\n".join(lines) + "\n")
     (tmp_path / "t.qrels").write_text("q1 0 d1 1\nq1 0 d3 1\nq1 0 d2 0\n")
@@ -228,5 +229,6 @@ def test_noise_moves_a_share_of_the_judgements(files, run):
     said = run(*call, "--share", "1", "--json")
     counts = json.loads(said.stdout)
     assert counts["wrong"] + counts["missing"] == counts["relevant"] == 3
-    assert counts["missing"] and "give a deeper run" in said.stderr
+    assert counts["missing"]
+    assert "give a deeper run" in said.stderr
     assert run(*call, "--share", "1.5").returncode == 2

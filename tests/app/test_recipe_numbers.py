@@ -119,7 +119,8 @@ def test_a_table_with_a_baseline_shows_differences_and_p(result, tmp_path):
     text = (tmp_path / "r.out" / "results.md").read_text()
     line = next(line for line in text.splitlines() if line.startswith("| BM25 | AP |"))
     assert "Differences to QL:" in text
-    assert f"{cell['difference']:+.4f}" in line and f"{cell['p']:.4f}" in line
+    assert f"{cell['difference']:+.4f}" in line
+    assert f"{cell['p']:.4f}" in line
 
 
 UNEQUAL = """title = "Two depths"
@@ -156,7 +157,9 @@ def test_rows_that_should_be_equal_and_are_not_are_said_and_warned_of(tmp_path, 
     assert remark.startswith("rows should be equal in all rows, but are not: few ")
     assert f"warning: Depths: {remark}" in done.stderr
     assert remark in (tmp_path / "u.out" / "results.md").read_text()
-    wrong = run("run", "u.toml", "--set", 'table=[{name="x", rows={a="@few"}, numbers={n="rows"}, equal=["steps"]}]')
+    wrong = run(
+        "run", "u.toml", "--set", 'table=[{name="x", rows={a="@few"}, numbers={n="rows"}, equal=["steps"]}]'
+    )
     assert wrong.returncode == 2
     assert '"steps" is no column of numbers; there are: n' in wrong.stderr
 

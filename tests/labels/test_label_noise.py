@@ -33,7 +33,9 @@ def test_without_a_share_the_judgements_are_as_they_were():
 
 
 def test_a_larger_share_holds_what_a_smaller_one_does_and_a_seed_draws_anew():
-    wrong = [relevant(move_judgements(QRELS, RUN, share).qrels) - relevant(QRELS) for share in (0.1, 0.2, 0.5)]
+    wrong = [
+        relevant(move_judgements(QRELS, RUN, share).qrels) - relevant(QRELS) for share in (0.1, 0.2, 0.5)
+    ]
     assert wrong[0] < wrong[1] < wrong[2]
     assert relevant(move_judgements(QRELS, RUN, 0.2, seed=1).qrels) - relevant(QRELS) != wrong[1]
 

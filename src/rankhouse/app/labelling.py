@@ -204,4 +204,5 @@ def label_sentence(done: LabelResult) -> str:
     judged, removed = done.agreement.judged, done.agreement.removed
     if not removed:
         return written
-    return f"{written}; the rule keeps {judged - removed:,} of {judged:,} judged pairs ({1 - removed / judged:.0%})"
+    kept = f"{judged - removed:,} of {judged:,} judged pairs ({1 - removed / judged:.0%})"
+    return f"{written}; the rule keeps {kept}"

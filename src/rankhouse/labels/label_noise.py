@@ -1,9 +1,9 @@
 """Label noise of a known size: a share of the relevant judgements is moved to another document.
 
-Shops give offers the product number of something similar, and judges slip; how well a method bears that can be
-measured only where the wrong judgements are known. So a drawn judgement leaves its document and stands at one
-that the first stage ranks high for the same query and nobody called relevant. What is drawn depends on the
-seed and the ids alone, and a larger share holds all that a smaller one does.
+Shops give offers the product number of something similar, and judges slip; how well a method bears that can
+be measured only where the wrong judgements are known. So a drawn judgement leaves its document and stands at
+one that the first stage ranks high for the same query and nobody called relevant. What is drawn depends on
+the seed and the ids alone, and a larger share holds all that a smaller one does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class NoisyQrels(NamedTuple):
     missing: int
 
 
-def move_judgements(qrels: Qrels, candidates: Run, share: float, depth: int = 50, seed: int = 0) -> NoisyQrels:
+def move_judgements(
+    qrels: Qrels, candidates: Run, share: float, depth: int = 50, seed: int = 0
+) -> NoisyQrels:
     """Move a share of the relevant judgements to documents that are not relevant.
 
     Args:

@@ -95,12 +95,10 @@ def scored_pairs(pairs: Iterable[LabelledPair], qrels: Qrels) -> ScoredPairs:
     if not 0 < sum(right) < len(right):
         raise BadData(
             f"the judgements call {sum(right):,} of the {len(right):,} scored pairs relevant; a threshold "
-            "needs right and wrong pairs: do the judgements belong to these queries, and was every pair scored?"
+            "needs right and wrong ones: do the judgements belong to these queries, was every pair scored?"
         )
     (scale,) = scales
-    return ScoredPairs(
-        probabilities(np.array(scores, np.float32), scale), np.array(right, np.bool_), scale
-    )
+    return ScoredPairs(probabilities(np.array(scores, np.float32), scale), np.array(right, np.bool_), scale)
 
 
 def kept_at(pairs: ScoredPairs, threshold: float) -> Threshold:
@@ -140,7 +138,7 @@ def _precision(least: float) -> Choice:
         if not enough:
             best = max(tried, key=lambda one: one.precision)
             raise BadData(
-                f"precision({least}): no threshold is so precise; the most precise one, {best.threshold:.4g}, "
+                f"precision({least}): no threshold is so precise; the most precise, {best.threshold:.4g}, "
                 f"is right in {best.right:,} of {best.accepted:,} pairs ({best.precision:.4f}); ask for less"
             )
         return enough[-1]
@@ -195,7 +193,8 @@ def read_threshold(path: str) -> float:
         return msgspec.json.decode(Path(path).read_bytes(), type=_Chosen).threshold
     except OSError as error:
         raise MissingInput(
-            f'threshold="{path}": {error.strerror}; give a number, or the file that  rankhouse threshold  wrote'
+            f'threshold="{path}": {error.strerror}; give a number, or the file that  rankhouse threshold  '
+            "wrote"
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadData(

@@ -57,8 +57,8 @@ def command(
     rows = tuple(_row(one, chosen=one is chosen) for one in (chosen, *others))
     console.print_table(Table(columns, rows))
     console.say(
-        f"threshold {chosen.threshold:.4g}, chosen by {by}, keeps {chosen.right:,} of {chosen.of:,} right pairs "
-        f'({chosen.recall:.0%}); use it with  taught("DIR", threshold="{out}")'
+        f"threshold {chosen.threshold:.4g}, chosen by {by}, keeps {chosen.right:,} of {chosen.of:,} "
+        f'right pairs ({chosen.recall:.0%}); use it with  taught("DIR", threshold="{out}")'
     )
 
 

@@ -267,10 +267,6 @@ def _check_table(table: Table, place: Key, lines: Lines) -> None:
         raise lines.fault(
             (*place, "baseline"), f'the baseline "{table.baseline}" is no row: {", ".join(table.rows)}'
         )
-    for column in table.equal:
-        if column not in table.numbers:
-            known = ", ".join(table.numbers) or "none, as the rows are runs"
-            raise lines.fault((*place, "equal"), f'"{column}" is no column of numbers; there are: {known}')
     _check_tests(table, place, lines)
     columns = measure_names(table.measures, (*place, "measures"), lines) if table.measures else table.numbers
     for number, expect in enumerate(table.expect):
@@ -287,9 +283,13 @@ def _check_table(table: Table, place: Key, lines: Lines) -> None:
 
 
 def _check_tests(table: Table, place: Key, lines: Lines) -> None:
-    """Check that the test and the correction of a table are known."""
+    """Check that the test, the correction and the columns that should be equal are known."""
     from rankhouse.evaluation.significance import CORRECTIONS, TESTS
 
+    for column in table.equal:
+        if column not in table.numbers:
+            known = ", ".join(table.numbers) or "none, as the rows are runs"
+            raise lines.fault((*place, "equal"), f'"{column}" is no column of numbers; there are: {known}')
     for key, name, known in (("test", table.test, TESTS), ("correction", table.correction, CORRECTIONS)):
         try:
             choose(name, known, key)

@@ -150,7 +150,10 @@ def _make(
         cells=_records(samples, columns, comparison),
         checks=list(_checks(table, bindings, there, smallest=plan.file.smallest, place=place, plan=plan)),
         comparison=comparison,
-        remarks=(*(comparison.remarks if comparison and table.measures else ()), *_unequal(table, there, name)),
+        remarks=(
+            *(comparison.remarks if comparison and table.measures else ()),
+            *_unequal(table, there, name),
+        ),
         tests=differences_table(comparison)._replace(legend="")
         if comparison and comparison.challengers
         else None,
