@@ -288,8 +288,8 @@ def _check_tests(table: Table, place: Key, lines: Lines) -> None:
 
     for column in table.equal:
         if column not in table.numbers:
-            known = ", ".join(table.numbers) or "none, as the rows are runs"
-            raise lines.fault((*place, "equal"), f'"{column}" is no column of numbers; there are: {known}')
+            columns = ", ".join(table.numbers) or "none, as the rows are runs"
+            raise lines.fault((*place, "equal"), f'"{column}" is no column of numbers; there are: {columns}')
     for key, name, known in (("test", table.test, TESTS), ("correction", table.correction, CORRECTIONS)):
         try:
             choose(name, known, key)
