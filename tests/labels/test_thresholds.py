@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankhouse.core.errors import BadData, MissingInput, WrongUse
+from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.pairs import LabelledPair
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.thresholds import ScoredPairs, choose_threshold, kept_at, read_threshold, scored_pairs
@@ -87,7 +87,7 @@ def test_a_rule_takes_the_file_in_place_of_a_number(tmp_path):
     (tmp_path / "t.json").write_text(json.dumps({"threshold": 0.25, "f1": 1}))
     rule = read(f'taught("t", threshold="{tmp_path}/t.json")', Openers(ranker=lambda name: Teacher()))
     assert str(rule) == "taught('t', threshold=0.25)"
-    with pytest.raises(MissingInput, match="rankhouse threshold"):
+    with pytest.raises(WrongUse, match="rankhouse threshold"):
         read_threshold(str(tmp_path / "none.json"))
     (tmp_path / "bad.json").write_text("[]")
     with pytest.raises(BadData, match="no threshold can be read"):

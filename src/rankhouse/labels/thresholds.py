@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, MissingInput, WrongUse
+from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.pairs import LabelledPair
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.scores import Doubles, probabilities
@@ -186,15 +186,15 @@ def read_threshold(path: str) -> float:
     """Read the threshold that ``rankhouse threshold`` wrote.
 
     Raises:
-        MissingInput: No such file.
+        WrongUse: No such file.
         BadData: It holds no threshold.
     """
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=_Chosen).threshold
     except OSError as error:
-        raise MissingInput(
-            f'threshold="{path}": {error.strerror}; give a number, or the file that  rankhouse threshold  '
-            "wrote"
+        raise WrongUse(
+            f"threshold={path!r}, but it takes a finite number, or the file that  rankhouse threshold  wrote "
+            f"({error.strerror})"
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadData(
