@@ -78,7 +78,7 @@ def main() -> None:
         shown = " ".join(f"{value:+.3f}" for value in each)
         print(
             f"| {name} | {noise} | {policy} | {np.mean(list(own.values())):.4f} | {mean:+.4f} ± {half:.4f} "
-            f"| {p:.4f} | {shown} | {len(own):,}, {products} |"
+            f"| {'< .0001' if p < 1e-4 else f'{p:.4f}'} | {shown} | {len(own):,}, {products} |"
         )
 
 
