@@ -107,10 +107,12 @@ def test_other_versions_are_refused(rerank, cluster):
 
 
 def test_the_port_of_clients_is_no_port_of_nodes(rerank, cluster):
-    process = cluster.command(*rerank, "--out", "new.run", at=f"127.0.0.1:{cluster.client_port}")
-    said = ended(process, 1)
-    assert "ray://HOST:10001 for all others" in said
-    assert said.count("\n") == 1, said  # and nothing of what Ray tried
+    clients, nodes = f"127.0.0.1:{cluster.client_port}", f"ray://{cluster.address}"
+    for at, advice in ((clients, "ray://HOST:10001 for all others"), (nodes, "usually 10001, and not that")):
+        said = ended(cluster.command(*rerank, "--out", "new.run", at=at), 1)
+        assert "at another of its ports" in said
+        assert advice in said
+        assert said.count("\n") == 1, said  # and nothing of what Ray tried
 
 
 def test_an_error_is_the_commands_own_and_not_tried_again(run, rerank, cluster):

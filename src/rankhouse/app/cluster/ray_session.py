@@ -19,7 +19,6 @@ _QUIET: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_BACKEND_LOG_LEVEL": "error",  # what it tries again is no news; what fails is raised
 }
 _LOCAL_STORE: Final = 256 << 20  # bytes; parts are files, so little passes through Ray's memory
 _USUAL_CPUS: Final = 4  # processors of a worker: one copy of the model for all of them
@@ -147,6 +146,25 @@ def _require_answer(address: str) -> None:
             f"--cluster {address}: something answers there, but not Ray; check the port: ray://HOST:10001 is "
             "for Ray's clients, HOST:6379 for machines of the cluster, where it was not changed"
         )
+    _require_own_port(address)
+
+
+def _require_own_port(address: str) -> None:
+    """Refuse the port of Ray's clients where that of its nodes belongs, and the other way round.
+
+    Each of them answers that it does not know the other's calls; Ray itself would ask for half a minute.
+    """
+    where = address.removeprefix("ray://")
+    call = "RayletDriver/ClusterInfo" if where != address else "NodeInfoGcsService/GetClusterId"
+    grpc = importlib.import_module("grpc")
+    with grpc.insecure_channel(where, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            channel.unary_unary(f"/ray.rpc.{call}")(b"", timeout=_PATIENCE)
+        except grpc.RpcError as error:  # whatever else is wrong, Ray says itself
+            if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+                raise _refusal(
+                    address, ConnectionError("Ray answers there, at another of its ports")
+                ) from None
 
 
 def _refusal(address: str, error: Exception) -> RankhouseError:
