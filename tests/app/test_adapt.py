@@ -24,7 +24,8 @@ from rankhouse.app.adapt.teacher import VectorTeacher, similarities, write_word_
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
-from rankhouse.labels.pseudo_queries import PseudoOptions, Words
+from rankhouse.labels.pseudo_queries import PseudoOptions
+from rankhouse.labels.pseudo_source import Words
 from rankhouse.labels.soft_scores import z_scores
 
 TOPICS = {

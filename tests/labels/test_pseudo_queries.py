@@ -17,10 +17,10 @@ from rankhouse.labels.pseudo_queries import (
     TWICE,
     PseudoOptions,
     PseudoQuery,
-    Words,
     ask,
 )
 from rankhouse.labels.pseudo_report import PseudoReport, write_pseudo_report
+from rankhouse.labels.pseudo_source import Words
 from rankhouse.labels.round_trip import BEATEN, LOST, Round, round_trip
 
 DOCUMENTS = [

@@ -15,10 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, NamedTuple
-
-import numpy as np
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadData, WrongUse
@@ -26,6 +23,7 @@ from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document
 from rankhouse.core.sameness import normalised
 from rankhouse.core.sampling import generator, short_lot
+from rankhouse.labels.pseudo_source import SENTENCE_ENDS, WORDS, Source, Words
 
 WRITTEN: Final = "doc2query"
 """The kind of question that a model writes."""
@@ -49,19 +47,11 @@ OPENINGS: Final = (
 )
 """How English questions begin; give others for another language."""
 
-_CLAUSE_ENDS = re.compile(r"[^\w\s'’-](?=\s|$)|[()\[\]{}\"“”„«»|/\n]|(?<=\s)[^\w\s]")
-_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
-_WORDS = re.compile(r"\w+(?:[-'’.,]\w+)*")
 _HEADING = re.compile(r"^(?:#+\s+|\d+(?:\.\d+)*\.?\s+)?(?P<text>\S.{2,80}?)\s*#*$")
 _ALIKE = 0.8
 """Share of words that two questions of one document may have in common."""
-_TRIES = 8
 _TWO, _LINKED = 0.6, 0.7
 """How often a question has two phrases, and how often these are joined by a common word."""
-_TELLING = 0.1
-"""A word of more of the documents does not say what a text is about, unless it stands in no other one."""
-
-
 Writer = Callable[[Document], Sequence[str]]
 """Writes questions that a document answers; none where it shall not be asked."""
 
@@ -72,30 +62,6 @@ class PseudoQuery(NamedTuple):
     text: str
     doc_id: str
     kind: str
-
-
-class Words:
-    """In how many documents of a collection each word is.
-
-    Args:
-        documents: All of them, streamed once; memory grows with the distinct words.
-    """
-
-    def __init__(self, documents: Iterable[Document]) -> None:
-        self.documents, self._counts = 0, Counter[str]()
-        for document in documents:
-            self.documents += 1
-            self._counts.update({word.lower() for word in _WORDS.findall(document.full_text)})
-
-    def weight(self, word: str) -> float:
-        """Return how much a word tells documents apart: its inverse document frequency."""
-        return math.log((1 + self.documents) / (0.5 + self._counts[word.lower()]))
-
-    def tells(self, word: str) -> bool:
-        """Return whether a word says what a text is about."""
-        if len(word) < 3 or not any(map(str.isalpha, word)):
-            return False
-        return self._counts[word.lower()] <= max(1, _TELLING * self.documents)
 
 
 @dataclass(frozen=True)
@@ -125,76 +91,15 @@ class PseudoOptions:
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A document to be asked about, and what its draws come from."""
+class _Source(Source):
+    """A document, what it shall be asked, and who writes questions about it."""
 
-    document: Document
-    words: Words
     options: PseudoOptions
-    rng: np.random.Generator
     writer: Writer | None = None
-
-    @cached_property
-    def sentences(self) -> list[list[str]]:
-        """The words of each sentence."""
-        parts = (_WORDS.findall(part) for part in _SENTENCE_ENDS.split(self.document.text))
-        return [words for words in parts if words]
-
-    @cached_property
-    def clauses(self) -> list[list[str]]:
-        """The words between marks of punctuation, of clauses that have a telling word."""
-        parts = (_WORDS.findall(part) for part in _CLAUSE_ENDS.split(self.document.text))
-        return [words for words in parts if any(map(self.words.tells, words))]
-
-    @cached_property
-    def common(self) -> list[str]:
-        """The words of the text that most documents have, as often as they stand there."""
-        words = (word for sentence in self.sentences for word in sentence)
-        return [word for word in words if self.words.weight(word) < math.log(4)]
-
-    def phrase(self) -> list[str]:
-        """Return, of several drawn phrases, the one of the words that say most; chance makes it vary.
-
-        A phrase is 1 to 4 words of a clause that begin and end with telling ones.
-        """
-        drawn = [self._phrase() for _ in range(_TRIES)]
-        weights = [sum(self.topics[w.lower()] for w in phrase) / len(phrase) ** 0.5 for phrase in drawn]
-        return drawn[int(np.argmax(weights + self.rng.gumbel(size=_TRIES)))]
-
-    @cached_property
-    def topics(self) -> dict[str, float]:
-        """How much a word says what the text is about: its weight, more if it is repeated."""
-        counts = Counter(word.lower() for sentence in self.sentences for word in sentence)
-        return {w: self.words.weight(w) * math.log2(1 + n) * self.words.tells(w) for w, n in counts.items()}
-
-    def _phrase(self) -> list[str]:
-        clause = self.clauses[int(self.rng.integers(len(self.clauses)))]
-        at = [place for place, word in enumerate(clause) if self.words.tells(word)]
-        start = at[int(self.rng.integers(len(at)))]
-        size = int(self.rng.integers(1, 5))
-        end = max(place for place in at if start <= place < start + size)
-        return clause[start : end + 1]
-
-    def crop(self, fewest: int, most: int) -> list[str]:
-        """Cut some words out of a sentence that is drawn by its length."""
-        long = [words for words in self.sentences if len(words) >= fewest]
-        if not long:
-            return []
-        sizes = np.array([len(words) for words in long], np.float64)
-        words = long[int(self.rng.choice(len(long), p=sizes / sizes.sum()))]
-        size = min(len(words), int(self.rng.integers(fewest, most + 1)))
-        start = int(self.rng.integers(len(words) - size + 1))
-        return words[start : start + size]
-
-    def distinctive(self, fewest: int, most: int) -> list[str]:
-        """Return the span, of several drawn, whose words tell most; a little chance makes it vary."""
-        spans = [span for _ in range(_TRIES) if (span := self.crop(fewest, most))]
-        weights = [np.mean([self.words.weight(w) for w in span]) + self.rng.random() for span in spans]
-        return spans[int(np.argmax(weights))] if spans else []
 
 
 def _title(source: _Source) -> Iterator[list[str]]:
-    yield _WORDS.findall(source.document.title)
+    yield WORDS.findall(source.document.title)
 
 
 def _headings(source: _Source) -> Iterator[list[str]]:
@@ -207,7 +112,7 @@ def _headings(source: _Source) -> Iterator[list[str]]:
             and (line.lstrip().startswith("#") or not following.strip())
             and line.strip()[-1] not in ".,;:"
         ):
-            yield _WORDS.findall(match["text"])
+            yield WORDS.findall(match["text"])
 
 
 def _first_sentence(source: _Source) -> Iterator[list[str]]:
@@ -221,9 +126,9 @@ def _spans(source: _Source) -> Iterator[list[str]]:
 
 def _asked(source: _Source) -> Iterator[list[str]]:
     """Find sentences that are questions."""
-    for part in _SENTENCE_ENDS.split(source.document.text):
+    for part in SENTENCE_ENDS.split(source.document.text):
         if part.rstrip().endswith("?"):
-            yield _WORDS.findall(part)
+            yield WORDS.findall(part)
 
 
 def _questions(source: _Source) -> Iterator[list[str]]:
@@ -254,7 +159,7 @@ def _crops(source: _Source) -> Iterator[list[str]]:
 
 def _written(source: _Source) -> Iterator[list[str]]:
     if source.writer is not None:
-        yield from map(_WORDS.findall, source.writer(source.document))
+        yield from map(WORDS.findall, source.writer(source.document))
 
 
 KINDS: Final[dict[str, Callable[[_Source], Iterator[list[str]]]]] = {
@@ -345,7 +250,7 @@ def _of_document(
 ) -> Iterator[PseudoQuery]:
     options, writer = how
     rng = generator(options.seed, short_lot(options.seed, document.id))
-    source, kept = _Source(document, words, options, rng, writer), list[set[str]]()
+    source, kept = _Source(document, words, rng, options, writer), list[set[str]]()
     for kind in options.kinds:
         for parts in KINDS[kind](source):
             query = PseudoQuery(" ".join(parts), document.id, kind)

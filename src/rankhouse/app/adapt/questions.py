@@ -28,8 +28,9 @@ from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.index.index import Index
 from rankhouse.labels.candidates import Documents
 from rankhouse.labels.joined_teachers import JoinedTeachers, Reference, RunTeacher, members_of
-from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery, Words, ask
+from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery, ask
 from rankhouse.labels.pseudo_report import PseudoReport, write_pseudo_report
+from rankhouse.labels.pseudo_source import Words
 from rankhouse.labels.round_trip import Round, round_trip
 
 QUERIES, OWN, CANDIDATES, FIRST = "queries.jsonl", "own.qrels", "candidates.run.zst", "held-out.run"
