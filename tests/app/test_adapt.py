@@ -233,7 +233,7 @@ def test_a_trained_tk_goes_on_from_its_own_mixture(index, tmp_path):
 
 def test_minutes_bound_the_work(index, tmp_path, capsys):
     result = adapt(index, tmp_path / "a", steps=0, minutes=0.05, test=None)
-    assert result.steps < 3000
+    assert result.steps < 4000
     assert "minutes from now" in capsys.readouterr().err
     assert result.test == {}
     result = adapt(index, tmp_path / "b", steps=0, minutes=0.0001, test=None)

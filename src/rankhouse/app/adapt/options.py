@@ -53,7 +53,7 @@ Show = Callable[[str], Progress]
 """Names a stage of the work -> what is told how far it is."""
 
 _LIMITS: Final = Round(first=60, best=20)
-STEPS: Final = 3000
+STEPS: Final = 4000
 """Steps where neither steps nor minutes are given."""
 
 

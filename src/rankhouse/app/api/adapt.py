@@ -81,7 +81,7 @@ def adapt(
             run reranked in place of what the first stage finds.
         first_stage: What finds candidates and is joined with the pupil, in notation.
         minutes: How long all of it may take; 0: as long as ``steps`` take.
-        steps: Of the training; 0: 3,000, or as many as fit into ``minutes``.
+        steps: Of the training; 0: 4,000, or as many as fit into ``minutes``.
         questions: Most pseudo-queries.
         kinds: Kinds of pseudo-queries: ``title``, ``heading``, ``first``, ``span``, ``question``,
             ``keywords``, ``crop``.

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     help="What finds candidates, and is joined with the pupil: as search's --model.",
 )
 @click.option("--minutes", type=FINITE, default=0.0, help="How long all of it may take.  [default: no limit]")
-@click.option("--steps", type=FROM_ZERO, default=0, help="Of the training.  [default: 3000, or by --minutes]")
+@click.option("--steps", type=FROM_ZERO, default=0, help="Of the training.  [default: 4000, or by --minutes]")
 @click.option(
     "--questions", type=COUNT, default=AdaptOptions.questions, show_default=True, help="Most pseudo-queries."
 )
