@@ -10,6 +10,7 @@ import ast
 import inspect
 import keyword
 import re
+import threading
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
@@ -34,6 +35,15 @@ class Spec(NamedTuple):
         return write(self.name, *self.args, **self.kwargs)
 
 
+_one_parser = threading.Lock()
+"""Python before 3.11.5 now and then fails with a SystemError where two threads parse at once."""
+
+
+def _parsed(text: str) -> ast.expr:
+    with _one_parser:
+        return ast.parse(text, mode="eval").body
+
+
 def parse(text: str) -> Spec:
     """Read ``name`` or ``name(1, key="value")``; arguments are Python literals.
 
@@ -42,9 +52,9 @@ def parse(text: str) -> Spec:
     """
     try:
         try:
-            node = ast.parse(text.strip(), mode="eval").body
+            node = _parsed(text.strip())
         except SyntaxError:
-            node = ast.parse(_RESERVED.sub(r"\1_\2", text.strip()), mode="eval").body
+            node = _parsed(_RESERVED.sub(r"\1_\2", text.strip()))
         if isinstance(node, ast.Call):
             args = tuple(ast.literal_eval(argument) for argument in node.args)
             kwargs = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg is not None}
