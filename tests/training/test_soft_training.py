@@ -14,9 +14,9 @@ from rankhouse.core.pairs import LabelledPair, write_pairs
 from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
 from rankhouse.labels.soft_scores import z_scores
 from rankhouse.training.any_batches import MixedBatches, batches_for
-from rankhouse.training.batches import shape_of
 from rankhouse.training.examples import from_judgements, from_pairs
 from rankhouse.training.fit import fit
+from rankhouse.training.groups import shape_of
 from rankhouse.training.joined_scores import with_scores
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.soft_batches import SoftBatches

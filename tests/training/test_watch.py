@@ -8,7 +8,7 @@ import pytest
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.training.batches import Batches, Shape
+from rankhouse.training.batches import Batches
 from rankhouse.training.diagnostics import (
     Remarks,
     check_batches,
@@ -21,6 +21,7 @@ from rankhouse.training.diagnostics import (
     trouble,
 )
 from rankhouse.training.examples import from_judgements
+from rankhouse.training.groups import Shape
 from rankhouse.training.negatives import NEGATIVES
 from rankhouse.training.settings import defaults
 

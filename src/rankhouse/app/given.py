@@ -1,4 +1,4 @@
-"""What stands on the command line: options that would change nothing, and settings given in two ways."""
+"""What stands on the command line: options that change nothing, settings given in two ways, numbers."""
 
 from __future__ import annotations
 
@@ -61,6 +61,18 @@ def read_change(text: str) -> tuple[str, object]:
         return name.strip(), ast.literal_eval(value)
     except (SyntaxError, ValueError):
         return name.strip(), value
+
+
+def read_numbers(option: str, text: str) -> tuple[float, ...]:
+    """Read what was given to an option as numbers with commas between them.
+
+    Raises:
+        WrongUse: Something is no number.
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise WrongUse(f"{option} {text}: write numbers with commas between them, like 0.7,0.3") from None
 
 
 def with_changes(changes: Sequence[str], **options: object) -> dict[str, object]:

@@ -10,7 +10,6 @@ its id.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -269,7 +268,7 @@ def _fault(parts: Sequence[str], words: Words, options: PseudoOptions) -> str:
         return SHORT
     if len(parts) > options.words[1]:
         return LONG
-    return COMMON if max(map(words.weight, parts)) < math.log(4) else ""  # all in a quarter of the documents
+    return COMMON if all(map(words.is_common, parts)) else ""
 
 
 def drop(

@@ -39,6 +39,10 @@ class Words:
         """Return how much a word tells documents apart: its inverse document frequency."""
         return math.log((1 + self.documents) / (0.5 + self._counts[word.lower()]))
 
+    def is_common(self, word: str) -> bool:
+        """Return whether a word is in a quarter of the documents or more."""
+        return self.weight(word) < math.log(4)
+
     def tells(self, word: str) -> bool:
         """Return whether a word says what a text is about."""
         if len(word) < 3 or not any(map(str.isalpha, word)):
@@ -74,9 +78,9 @@ class Source:
 
     @cached_property
     def common(self) -> list[str]:
-        """The words of the text that most documents have, as often as they stand there."""
+        """The words of the text that are common, as often as they stand there."""
         words = (word for sentence in self.sentences for word in sentence)
-        return [word for word in words if self.words.weight(word) < math.log(4)]
+        return [word for word in words if self.words.is_common(word)]
 
     def phrase(self) -> list[str]:
         """Return, of several drawn phrases, the one of the words that say most; chance makes it vary.

@@ -99,7 +99,7 @@ def shared(network: nn.Module) -> Tensor:
 
 
 def untie(network: nn.Module, head: Tensor) -> None:
-    """Return the network an output layer of its own."""
+    """Put an output layer of its own on a network."""
     layer = nn.Linear(head.shape[1], head.shape[0], bias=False, device="meta")
     layer.weight = nn.Parameter(head)
     network.lm_head = layer

@@ -7,10 +7,11 @@ from itertools import chain, count, islice
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.training.batches import Batches, Shape, Task
+from rankhouse.training.batches import Batches
 from rankhouse.training.crossed_batches import CrossedBatches
 from rankhouse.training.denoising import DENOISERS, denoise
 from rankhouse.training.examples import Examples
+from rankhouse.training.groups import Shape, Task
 from rankhouse.training.settings import Settings
 from rankhouse.training.soft_batches import SoftBatches
 from rankhouse.training.soft_losses import soft_loss

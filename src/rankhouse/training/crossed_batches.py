@@ -16,8 +16,8 @@ import numpy as np
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.sampling import generator
 from rankhouse.core.scores import numbers_only, one_each
-from rankhouse.training.batches import BatchSource, Groups, Shape, TextBatch, read_texts
 from rankhouse.training.examples import Examples
+from rankhouse.training.groups import BatchSource, Groups, Shape, TextBatch, read_texts
 from rankhouse.training.negatives import RELEVANT, IntArray
 from rankhouse.training.soft_batches import SoftBatches
 from rankhouse.training.soft_losses import SoftLoss

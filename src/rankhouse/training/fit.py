@@ -20,9 +20,9 @@ from rankhouse.core.scratch import tidy
 from rankhouse.models.contract import Model, TemperedModel
 from rankhouse.training import checkpoint, folder
 from rankhouse.training.any_batches import batches_for
-from rankhouse.training.batches import shape_of
 from rankhouse.training.checkpoint_schedule import Snapshots
 from rankhouse.training.examples import Examples
+from rankhouse.training.groups import shape_of
 from rankhouse.training.loop import TrainingLoop
 from rankhouse.training.settings import Settings
 from rankhouse.training.state import Outcome

@@ -21,8 +21,8 @@ from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 from rankhouse.training import diagnostics, folder
 from rankhouse.training.any_batches import AnyBatches
-from rankhouse.training.batches import Task
 from rankhouse.training.checkpoint_schedule import Snapshots
+from rankhouse.training.groups import Task
 from rankhouse.training.learning_rate import Moment
 from rankhouse.training.log import TrainingLog
 from rankhouse.training.prefetch import Prefetch

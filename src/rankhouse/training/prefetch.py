@@ -7,7 +7,7 @@ from collections.abc import Generator
 from concurrent import futures
 
 from rankhouse.training.any_batches import AnyBatches
-from rankhouse.training.batches import Task
+from rankhouse.training.groups import Task
 from rankhouse.training.steps import Part, Stepper
 
 EncodedBatch = tuple[int, list[Task], list[Part | None]]

@@ -15,8 +15,8 @@ from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import generator
 from rankhouse.core.scores import numbers_only, one_each, scale_of
-from rankhouse.training.batches import BatchSource, Groups, Shape, TextBatch, read_texts
 from rankhouse.training.examples import Examples
+from rankhouse.training.groups import BatchSource, Groups, Shape, TextBatch, read_texts
 from rankhouse.training.negatives import RELEVANT, IntArray
 from rankhouse.training.soft_losses import SoftLoss
 from rankhouse.training.soft_targets import ScoredPairs, Targets, targets_for

@@ -29,8 +29,8 @@ from rankhouse.nn.compute import choose
 from rankhouse.training import diagnostics
 from rankhouse.training import learning_rate as schedule
 from rankhouse.training import optimizer as optimise
-from rankhouse.training.batches import Groups, Task
 from rankhouse.training.checkpoint import optimiser_state, restore_optimiser
+from rankhouse.training.groups import Groups, Task
 from rankhouse.training.settings import Settings
 from rankhouse.training.soft_losses import SoftLoss, comparable, soft_loss
 

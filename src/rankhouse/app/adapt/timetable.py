@@ -22,8 +22,8 @@ from rankhouse.models.contract import Model
 from rankhouse.models.families import FAMILIES
 from rankhouse.nn.compute import choose
 from rankhouse.training.any_batches import batches_for
-from rankhouse.training.batches import shape_of
 from rankhouse.training.examples import Examples
+from rankhouse.training.groups import shape_of
 from rankhouse.training.learning_rate import Moment
 from rankhouse.training.settings import Settings
 from rankhouse.training.steps import Stepper

@@ -83,8 +83,8 @@ def adapt(
         minutes: How long all of it may take; 0: as long as ``steps`` take.
         steps: Of the training; 0: 4,000, or as many as fit into ``minutes``.
         questions: Most pseudo-queries.
-        kinds: Kinds of pseudo-queries: ``title``, ``heading``, ``first``, ``span``, ``question``,
-            ``keywords``, ``crop``.
+        kinds: Kinds of pseudo-queries: ``title``, ``heading``, ``first``, ``asked``, ``span``,
+            ``question``, ``keywords``, ``crop``.
         doc2query: A T5 that writes questions besides: its folder or hub name, or
             ``doc2query("DIR", count=5)``; with the kind "doc2query" alone there are no others.
         depth: How many documents of the first stage the pupil will rerank.

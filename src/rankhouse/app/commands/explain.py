@@ -12,7 +12,7 @@ from rankhouse.app.explaining.ask import Question, ask
 from rankhouse.app.explaining.build import SystemOptions
 from rankhouse.app.explaining.queries import find_query
 from rankhouse.app.explaining.systems import RunOnRecord
-from rankhouse.app.given import idle, was_given
+from rankhouse.app.given import idle, read_numbers, was_given
 from rankhouse.app.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
 from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.app.reranking import RerankOptions
@@ -111,7 +111,7 @@ def command(
         models,
         feedback,
         fusion,
-        _numbers(weights),
+        None if weights is None else read_numbers("--weights", weights),
         open_ranker(ranker, compute) if ranker else None,
         ranker or "",
         _on_file(first_stage),
@@ -151,15 +151,6 @@ def _refuse_idle(
         idle("it is for a --ranker", "first_stage", "depth", "split", "pool", "method", "unit", "passes")
         if len(models) < 2:
             idle("it says how several --model, or a --ranker with them, are joined", "fusion", "weights")
-
-
-def _numbers(text: str | None) -> tuple[float, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise WrongUse(f"--weights {text}: write numbers with commas between them, like 0.3,0.7") from None
 
 
 def show(answer: Answer) -> None:

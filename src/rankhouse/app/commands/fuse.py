@@ -8,7 +8,7 @@ import click
 
 from rankhouse.app import console
 from rankhouse.app.fusion import Tuning, fusion_method
-from rankhouse.app.given import idle
+from rankhouse.app.given import idle, read_numbers
 from rankhouse.app.options import COUNT, FINITE, OUTPUT_FILE, PATH, FileCommand, as_json
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
@@ -84,7 +84,7 @@ def command(
         idle(f"{name} tries no grid of weights", "step", "refine")
     if name != "depth":
         idle("it is for --method depth", "depths")
-    settle = fusion_method(method, None if weights is None else _numbers("--weights", weights))
+    settle = fusion_method(method, None if weights is None else read_numbers("--weights", weights))
     tuning = None
     if qrels is not None:
         tried = () if depths is None else _depths(depths)
@@ -100,13 +100,6 @@ def command(
     if joined.sentence:
         console.say(f"{joined.sentence} (on {qrels})")
     console.say(f"{len(fused):,} queries, {fused.rows:,} rows written to {out}")
-
-
-def _numbers(option: str, text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise WrongUse(f"{option} {text}: write numbers with commas between them, like 0.7,0.3") from None
 
 
 def _depths(text: str) -> tuple[int, ...]:

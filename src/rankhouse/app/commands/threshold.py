@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from rankhouse.app import console
+from rankhouse.app.given import read_numbers
 from rankhouse.app.options import OUTPUT_FILE, PATH, FileCommand, as_json, relevant_from
-from rankhouse.core.errors import WrongUse
 from rankhouse.core.outputs import write_json
 from rankhouse.core.pairs import read_pairs
 from rankhouse.core.qrels import from_grade
@@ -47,7 +47,7 @@ def command(
     judged = from_grade(read_qrels(truth), relevant_from)
     pairs = scored_pairs((pair for path in files for pair in read_pairs(path)), judged)
     chosen = choose_threshold(pairs, by)
-    others = [kept_at(pairs, value) for value in _numbers(also)]
+    others = [kept_at(pairs, value) for value in (read_numbers("--also", also) if also.strip() else ())]
     record = _record(chosen) | {"scale": pairs.scale, "chosen_by": by, "pairs": len(pairs.values)}
     write_json(out, record)
     if as_json:
@@ -71,10 +71,3 @@ def _row(one: Threshold, *, chosen: bool) -> tuple[str, ...]:
     precision = "–" if math.isnan(one.precision) else f"{one.precision:.4f}"
     name = f"{one.threshold:.4f}{' chosen' if chosen else ''}"
     return (name, f"{one.accepted:,}", f"{one.right:,}", f"{one.recall:.4f}", precision, f"{one.f1:.4f}")
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise WrongUse(f"--also {text}: write numbers with commas between them, like 0.5,0.9") from None
