@@ -118,9 +118,8 @@ def _hints(factory: Callable[..., object]) -> dict[str, Any]:
         factory = factory.func
     own = vars(factory).get("__init__") if isinstance(factory, type) else None
     if isinstance(own, types.FunctionType) and not is_dataclass(factory):
-        factory = (
-            own  # of a class, hints are those of its attributes: a dataclass's arguments, inherited ones too
-        )
+        # A class's own hints are those of its attributes: a dataclass's arguments, inherited ones too.
+        factory = own
     try:
         return get_type_hints(factory)
     except NameError:  # a name that only type checkers import

@@ -51,7 +51,7 @@ class Receiver:
         self.wanted = next(self._wanted, None)
 
     def finish(self) -> None:
-        """Give the part its name; one that stood there, a damaged one, goes."""
+        """Put the part in its place, instead of a damaged one that may stand there."""
         with writing_failures(self._folder):
             shutil.rmtree(self._folder, ignore_errors=True)
             self._scratch.rename(self._folder)

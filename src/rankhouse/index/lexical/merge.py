@@ -2,9 +2,9 @@
 
 Where segments end depends on all documents before, so only those that the first slice has whole are copied:
 the others are cut anew, at the ends of the same chunks as in a build, and put together of what the slices'
-segments hold. Texts are not analysed
-again, since each segment's forward index holds the terms of its documents with their counts, in the order of
-their first occurrence, which is all that a build keeps of the order. Memory is that of a build.
+segments hold. Texts are not analysed again, since each segment's forward index holds the terms of its
+documents with their counts, in the order of their first occurrence, which is all that a build keeps of the
+order. Memory is that of a build.
 """
 
 from __future__ import annotations

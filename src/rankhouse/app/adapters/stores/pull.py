@@ -289,7 +289,7 @@ def _rounded(score: float) -> float:
 
 
 def _levelled(hits: Hits) -> Hits:
-    """Give hits, best first, whose sums differ by rounding only one score, and order them by id.
+    """Return hits, best first, with one score for all whose sums differ by rounding only, these by their ids.
 
     A store adds up the terms in an order of its own, which need not be the same for two equal documents.
     """

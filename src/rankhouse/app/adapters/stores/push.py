@@ -75,7 +75,7 @@ class _Source:
         return Contents(
             source=self.index.fingerprint,
             documents=len(self.index),
-            records=int(self.ends[-1]) if len(self.index) else 0,
+            records=int(self.ends[-1]),
             texts=self.texts,
             analyzer=self.index.manifest.analyzer,
             impacts=str(self.model or ""),
