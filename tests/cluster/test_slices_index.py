@@ -205,6 +205,15 @@ def test_prefixes_make_ids_of_slices_differ(done, corpus, contents):
     assert contents("merged.index") == contents("whole.index")
 
 
+def test_a_merge_onto_an_index_names_the_command_that_adds_to_one(run, done, corpus):
+    for number in (1, 2):
+        done("index", corpus, "--shard", f"{number}/2", "--out", f"parts/{number}", *SMALL)
+    done("merge", "parts", "--out", "merged.index")
+    refused = run("merge", "parts", "--out", "merged.index")
+    assert refused.returncode == 2
+    assert "merged.index: is an index already; add to it with  rankhouse index --append" in refused.stderr
+
+
 def test_corpora_that_changed_and_options_that_a_slice_cannot_have_are_refused(run, done, corpus):
     for number in (1, 2):
         done("index", corpus, "--shard", f"{number}/2", "--out", f"parts/{number}", *SMALL)

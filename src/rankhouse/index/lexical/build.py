@@ -201,7 +201,10 @@ def refuse_occupied(out: Path, options: BuildOptions) -> None:
     if not options.overwrite:
         with suppress(RankhouseError), only_writer(out):  # a build killed right after its end left its traces
             tidy_beside(real_path(out))
-        raise WrongUse(f"{out}: is an index already; add to it with --append, or replace it with --overwrite")
+        raise WrongUse(  # a whole command: merge, which has no --append, says this too
+            f"{out}: is an index already; add to it with  rankhouse index --append, "
+            "or replace it with --overwrite"
+        )
 
 
 def _refuse_known(documents: Iterable[Document], index: Index) -> Iterator[Document]:
