@@ -71,10 +71,11 @@ class Source:
         return [words for words in parts if words]
 
     @cached_property
-    def clauses(self) -> list[list[str]]:
-        """The words between marks of punctuation, of clauses that have a telling word."""
-        parts = (WORDS.findall(part) for part in _CLAUSE_ENDS.split(self.document.text))
-        return [words for words in parts if any(map(self.words.tells, words))]
+    def clauses(self) -> list[tuple[list[str], list[int]]]:
+        """The words between marks of punctuation, and the places of telling ones, where there are any."""
+        clauses = (WORDS.findall(part) for part in _CLAUSE_ENDS.split(self.document.text))
+        telling = ((words, [at for at, w in enumerate(words) if self.words.tells(w)]) for words in clauses)
+        return [(words, places) for words, places in telling if places]
 
     @cached_property
     def common(self) -> list[str]:
@@ -98,8 +99,7 @@ class Source:
         return {w: self.words.weight(w) * math.log2(1 + n) * self.words.tells(w) for w, n in counts.items()}
 
     def _phrase(self) -> list[str]:
-        clause = self.clauses[int(self.rng.integers(len(self.clauses)))]
-        at = [place for place, word in enumerate(clause) if self.words.tells(word)]
+        clause, at = self.clauses[int(self.rng.integers(len(self.clauses)))]
         start = at[int(self.rng.integers(len(at)))]
         size = int(self.rng.integers(1, 5))
         end = max(place for place in at if start <= place < start + size)
