@@ -11,14 +11,15 @@ from rankhouse.index.lexical.build import BuildReport
 
 def index_warnings(report: BuildReport) -> list[str]:
     """Return what the user should know of documents that no search finds."""
-    examples = f" (first: {', '.join(report.examples)})" if report.examples else ""
     said = []
     if report.without_text:
-        said.append(f"{report.without_text:,} documents have no text; no search finds them{examples}")
+        first = ", ".join(report.blank)
+        said.append(f"{report.without_text:,} documents have no text; no search finds them (first: {first})")
     if report.without_terms:
+        first = ", ".join(report.wordless)
         said.append(
             f"{report.without_terms:,} documents hold nothing but stop words and punctuation; "
-            f"no search finds them{examples}"
+            f"no search finds them (first: {first})"
         )
     return said
 

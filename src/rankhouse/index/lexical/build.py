@@ -35,6 +35,8 @@ NO_DOCUMENTS: Final = "there are no documents to index; is the corpus empty, or 
 
 CHUNK_DOCUMENTS = 4_000
 CHUNK_CHARACTERS = 2_000_000
+_EXAMPLES = 5
+"""Ids that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,16 @@ class BuildReport:
         tokens: Terms indexed.
         without_text: Documents whose title and text are empty.
         without_terms: Documents with text in which the analyzer left nothing to search for.
-        examples: First few ids of documents without text or terms.
+        blank: First few ids of documents without text.
+        wordless: First few ids of documents without terms.
     """
 
     documents: int = 0
     tokens: int = 0
     without_text: int = 0
     without_terms: int = 0
-    examples: tuple[str, ...] = ()
+    blank: tuple[str, ...] = ()
+    wordless: tuple[str, ...] = ()
 
     def note(self, document: Document, length: int) -> None:
         """Count one document of ``length`` terms.
@@ -83,11 +87,12 @@ class BuildReport:
         self.documents += 1
         self.tokens += length
         if length == 0:
-            is_empty = is_blank(document)
-            self.without_text += is_empty
-            self.without_terms += not is_empty
-            if len(self.examples) < 5:
-                self.examples += (document.id,)
+            if is_blank(document):
+                self.without_text += 1
+                self.blank = (*self.blank, document.id)[:_EXAMPLES]
+            else:
+                self.without_terms += 1
+                self.wordless = (*self.wordless, document.id)[:_EXAMPLES]
 
 
 def build(
