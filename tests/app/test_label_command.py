@@ -117,6 +117,14 @@ def test_passages_cut_already_and_their_truth_are_used(label, files):
     )
 
 
+def test_judgements_of_documents_are_no_truth_of_passages(label, files):
+    refused = label('judged("qrels.txt")', "--out", "p", "--truth", "qrels.txt")
+    assert refused.returncode == 2
+    assert "--truth qrels.txt: judges documents" in refused.stderr
+    assert '#0" for the first passage' in refused.stderr
+    assert not (files / "p").exists()
+
+
 @pytest.mark.parametrize(
     ("rule", "options", "code", "said"),
     [

@@ -20,7 +20,7 @@ from rankhouse.index.index import Index
 from rankhouse.labels import report
 from rankhouse.labels.candidates import Split
 from rankhouse.labels.label import LabelResult, Plan
-from rankhouse.labels.leaf_rules import judged, judges
+from rankhouse.labels.leaf_rules import PASSAGE_MARK, judged, judges, passage_key
 from rankhouse.labels.leakage import Overlap, QuerySet, keep_apart, overlap
 from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.passage_files import PassageFile, check_passages, read_passages
@@ -126,8 +126,7 @@ def prepared(options: LabelOptions, teachers: Callable[[str], Ranker]) -> Labell
     asked, run = read_queries(options.queries, field=options.field), options.first_stage
     how = notation.make(options.negatives, NEGATIVES, "way to choose negatives")
     cut = _cut(options, run)
-    truth = options.truth
-    known = judged(read_qrels(truth), by="passage", name=truth) if truth else None
+    known = _truth(options.truth) if options.truth else None
     index, openers = Index.open(options.index), Openers(ranker=teachers)
     rule = read(options.rule, openers)
     pool = read(options.negative_rule, openers) if options.negative_rule else None
@@ -137,6 +136,18 @@ def prepared(options: LabelOptions, teachers: Callable[[str], Ranker]) -> Labell
         shown=options.shown, scores=options.scores, join=options.join,
     )  # fmt: skip
     return Labelling(rule, run, asked, index, plan, shared)
+
+
+def _truth(file: str) -> Rule:
+    """Return the rule of passages judged; refuse judgements of documents, which no passage would match."""
+    qrels = read_qrels(file)
+    keys = [key for grades in qrels.values() for key in grades]
+    if keys and not any(PASSAGE_MARK in key for key in keys):
+        raise WrongUse(
+            f'--truth {file}: judges documents ("{keys[0]}"), not passages; write '
+            f'"{passage_key(keys[0], 0)}" for the first passage of one (the only one with --split whole)'
+        )
+    return judged(qrels, by="passage", name=file)
 
 
 def _cut(options: LabelOptions, run: Run) -> Split:
