@@ -109,6 +109,8 @@ def test_settings_do_not_change_but_give_changed_ones():
         ({"precision": "fp8"}, "precision"),
         ({"layer_decay": 0.0}, "at most 1"),
         ({"layer_decay": 1.5}, "at most 1"),
+        ({"dropout": 1.0}, "below 1"),
+        ({"dropout": -0.1}, "0 or more"),
     ],
 )
 def test_what_is_not_accepted_is_said(changes, said):

@@ -19,6 +19,7 @@ from transformers import (
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import make
+from rankhouse.core.nouns import Pair, Passage
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_run
 from rankhouse.models.dense_ranker import DenseRanker
@@ -28,6 +29,7 @@ from rankhouse.nn.compute import choose
 from rankhouse.training.fit import fit
 from rankhouse.training.log import read_log
 from rankhouse.training.settings import defaults
+from rankhouse.training.steps import Stepper
 from rankhouse.training.validation import Validation, Validator
 
 SMALL_BERT = {
@@ -116,6 +118,25 @@ def test_text_rankers_learn_to_rank(toy, checkpoint, tmp_path, case):
     assert outcome.best > outcome.validations[0][1] + 0.05
     kept = load(tmp_path / "ranker").state_dict()
     assert all(torch.equal(kept[name], tensor) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("family", ["crossencoder", "biencoder", "monot5"])
+def test_dropout_of_none_makes_learning_repeatable_and_none_given_is_the_models_own(toy, checkpoint, family):
+    folder = checkpoint(family)
+    pair = Pair(toy.examples.queries[0], Passage("d", 0, next(iter(toy.documents.values())).full_text))
+
+    def twice(share):
+        model = open_model(f'{family}("{folder}"' + (', pooling="mean")' if family == "biencoder" else ")"))
+        Stepper(model, defaults(family).but(dropout=share, device="cpu"))
+        batch = model.encode([pair])
+        torch.manual_seed(0)
+        return [float(model.train()(batch).detach()) for _ in range(2)]
+
+    own, none, half = twice(None), twice(0), twice(0.5)
+    assert own[0] != own[1]
+    assert none[0] == none[1]
+    assert half[0] != half[1]
+    assert half != own
 
 
 def as_sentence_encoder(folder):

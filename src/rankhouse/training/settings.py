@@ -140,6 +140,8 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         temperature: What similarities are divided by in a bi-encoder's loss; 0: the model's own.
         clip: Largest norm of all gradients together; 0: not clipped.
         precision: "fp32", or "bf16" for the computing (weights stay in fp32).
+        dropout: Share of numbers dropped, everywhere that the model drops any, from 0 to below 1; None: the
+            model's own shares.
         device: "auto", "cpu", "cuda".
         seed: Of batches, dropout and whatever else is drawn.
         measure: What validation maximises, in ir_measures' notation.
@@ -165,7 +167,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     _ORDER: ClassVar[str] = (
         "epochs steps batch by_query accumulate negatives count transitive optimizer rate rates schedule "
         "temperature clip precision device seed measure validate_every patience checkpoint_seconds "
-        "checkpoint_every log_every overlap loss crossed denoise judged layer_decay"
+        "checkpoint_every log_every overlap loss crossed denoise judged layer_decay dropout"
     )
 
     epochs: int = 1
@@ -187,6 +189,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     denoise: str = ""
     judged: float = 0.0
     layer_decay: float = 1.0
+    dropout: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -199,6 +202,8 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise WrongUse(f"rates={bad}: a learning rate is above 0, or 0 to freeze")
         if not 0 < self.layer_decay <= 1:
             raise WrongUse(f"layer_decay={self.layer_decay}: must be above 0 and at most 1, for example 0.8")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise WrongUse(f"dropout={self.dropout}: must be 0 or more and below 1")
         if not self.by_query:
             self._check_parts()
         notation.make(self.negatives, NEGATIVES, "source of negatives")

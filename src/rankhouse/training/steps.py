@@ -34,6 +34,8 @@ from rankhouse.training.groups import Groups, Task
 from rankhouse.training.settings import Settings
 from rankhouse.training.soft_losses import SoftLoss, comparable, soft_loss
 
+_DROPOUTS = ("dropout", "attention_dropout")
+"""Names under which attention of transformers has its share as a number, not as a module."""
 _LONGEST_WAIT = timedelta(hours=12)  # the other processes wait while the first one validates
 
 
@@ -91,6 +93,8 @@ class Stepper:
             raise WrongUse(f"a {type(model).__name__} cannot be trained: it is no torch.nn.Module")
         self.settings, self._model = settings, model
         self._accelerator = _accelerator(settings.device)
+        if settings.dropout is not None:
+            _set_dropout(model, settings.dropout)
         soft = soft_loss(settings.loss) if settings.loss else None
         taught = _LossModule(model.to(self._accelerator.device), soft)
         groups = optimise.parameter_groups(model, settings.rate, settings.rates, settings.layer_decay)
@@ -197,6 +201,15 @@ class Stepper:
             other: Likewise.
         """
         restore_optimiser(self._optimiser, tensors, other)
+
+
+def _set_dropout(model: nn.Module, share: float) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = share
+        for name in _DROPOUTS:
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, share)
 
 
 def _accelerator(device: str) -> Accelerator:

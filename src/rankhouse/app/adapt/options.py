@@ -32,7 +32,8 @@ RECIPES: Final[dict[str, dict[str, Any]]] = {
     "knrm": _KERNELS | {"rates": {"embedding": 3e-3}},
     "conv_knrm": _KERNELS | {"rates": {"embedding": 3e-3}},
     # Twelve questions of two passages a step; the head is new, the encoder is not.
-    "crossencoder": MARGINS | {"batch": 24, "rate": 1e-4, "rates": {"network.classifier": 1e-3}},
+    "crossencoder": MARGINS
+    | {"batch": 24, "rate": 1e-4, "rates": {"network.classifier": 1e-3}, "dropout": 0.0},
     "biencoder": MARGINS | {"batch": 12, "count": 3, "rate": 2e-5},
 }
 """Family -> settings that differ from its paper's."""
