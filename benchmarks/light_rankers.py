@@ -6,6 +6,7 @@
     python benchmarks/light_rankers.py table ../shared/data WORK [--name NAME]
     python benchmarks/light_rankers.py train ../shared/data WORK --teacher MINILM --set loss=listwise-kl
         --set judged=0.5 --name with-teacher [--models tk] ...
+    python benchmarks/light_rankers.py train ../shared/data WORK --init WORK/taught --name begun [--models tk] ...
     python benchmarks/light_rankers.py against ../shared/data WORK --name with-teacher --other final
 
 ``prepare`` writes queries, judgements, BM25 runs and an index for each collection. NFCorpus: 50 BM25
@@ -17,7 +18,8 @@ questions that have both right and wrong candidates.
 pieces that are there are not computed again, none is begun after ``--minutes``, and a training that was
 killed goes on from its last checkpoint. Epoch and weight of interpolation are chosen on validation; the
 test's judgements are read when the test run is final. With ``--teacher`` (a folder of all-MiniLM) a loss on
-its scores of all candidates is learned besides. ``against`` compares two names, collection by collection
+its scores of all candidates is learned besides. With ``--init`` models are begun as ``taught.py adapt`` left
+them in that folder, DATA by DATA. ``against`` compares two names, collection by collection
 and pooled: a permutation test of the differences of queries, each the mean over seeds.
 """
 
@@ -49,6 +51,7 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.models.families import DESIGNS
+from rankhouse.models.loading import load
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.fuse import linear, tune
@@ -202,10 +205,12 @@ def train_piece(
     design: dict[str, object],
     changes: dict[str, object],
     teacher: Ranker | None = None,
+    taught: Path | None = None,
 ) -> Piece:
     """Train, choose on validation, and measure on the test once."""
     documents = data.documents
-    model = DESIGNS[family](**design).fresh((d.full_text for d in documents.values()), seed=seed)
+    texts = (d.full_text for d in documents.values())
+    model = load(taught) if taught else DESIGNS[family](**design).fresh(texts, seed=seed)
     rates = dict(SMALL["rates"])
     wanted = {
         **SMALL,
@@ -281,7 +286,8 @@ def train(options: argparse.Namespace, given: Path, work: Path) -> None:
         folder = path.with_suffix("")
         if (folder / "outcome.json").exists():  # killed between the end of training and the result
             shutil.rmtree(folder)
-        piece = train_piece(data, family, seed, folder, design, changes, teacher)
+        taught = options.init / name / "ranker" if options.init else None
+        piece = train_piece(data, family, seed, folder, design, changes, teacher, taught)
         path.write_bytes(msgspec.json.encode(piece))
         shutil.rmtree(folder)
         alone, joined = (np.mean(values["AP"]) for values in (piece.alone, piece.joined))
@@ -406,6 +412,9 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting")
     parser.add_argument("--design", action="append", default=[], metavar="NAME=VALUE", help="of the model")
     parser.add_argument("--teacher", help="a folder of all-MiniLM, whose scores are learned as well")
+    parser.add_argument(
+        "--init", type=Path, help="a folder of rankers taught without judgements, to begin from"
+    )
     parser.add_argument("--name", default="final", help="a folder for these results")
     parser.add_argument("--other", default="final", help="what the results are compared with")
     options = parser.parse_args()
