@@ -8,10 +8,10 @@
 
 What is learned from are questions, sentences and judgements of TrecQA's and WikiQA's training parts; their
 development parts are validation; tests are collections of which nothing was learned: TREC DL 2020 passages
-(the given BM25 run), SciFact's and NFCorpus's first 100 development queries, BM25's first 50 each. ``train`` runs the
-commands a person would type and prints them; what is finished is not computed again. MINILM is a folder
-of sentence-transformers/all-MiniLM-L6-v2. ``table`` has the mean over seeds of every measure, question by
-question, compared with BM25 and with the untaught encoder (randomization, Holm).
+(the given BM25 run), SciFact's and NFCorpus's first 100 development queries, BM25's first 50 each.
+``train`` runs the commands a person would type and prints them; what is finished is not computed again.
+MINILM is a folder of sentence-transformers/all-MiniLM-L6-v2. ``table`` has the mean over seeds of every
+measure, question by question, compared with BM25 and with the untaught encoder (randomization, Holm).
 """
 
 from __future__ import annotations

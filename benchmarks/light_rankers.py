@@ -6,7 +6,7 @@
     python benchmarks/light_rankers.py table ../shared/data WORK [--name NAME]
     python benchmarks/light_rankers.py train ../shared/data WORK --teacher MINILM --set loss=listwise-kl
         --set judged=0.5 --name with-teacher [--models tk] ...
-    python benchmarks/light_rankers.py train ../shared/data WORK --init WORK/taught --name begun [--models tk] ...
+    python benchmarks/light_rankers.py train ../shared/data WORK --init WORK/taught --name begun ...
     python benchmarks/light_rankers.py against ../shared/data WORK --name with-teacher --other final
 
 ``prepare`` writes queries, judgements, BM25 runs and an index for each collection. NFCorpus: 50 BM25
@@ -34,6 +34,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -50,6 +51,7 @@ from rankhouse.evaluation.measures import Scores, evaluate, scorer
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.models.contract import Model
 from rankhouse.models.families import DESIGNS
 from rankhouse.models.loading import load
 from rankhouse.models.ranker import NeuralRanker
@@ -199,18 +201,15 @@ def _ordered(index: Index, queries: Sequence[Query], candidates: Run) -> Run:
 
 def train_piece(
     data: Collection,
-    family: str,
+    model: Model[Any],
     seed: int,
     folder: Path,
     design: dict[str, object],
     changes: dict[str, object],
     teacher: Ranker | None = None,
-    taught: Path | None = None,
 ) -> Piece:
     """Train, choose on validation, and measure on the test once."""
     documents = data.documents
-    texts = (d.full_text for d in documents.values())
-    model = load(taught) if taught else DESIGNS[family](**design).fresh(texts, seed=seed)
     rates = dict(SMALL["rates"])
     wanted = {
         **SMALL,
@@ -223,7 +222,7 @@ def train_piece(
     }
     parts = {name.split(".")[0] for name, _ in model.named_parameters()}
     wanted["rates"] = {name: rate for name, rate in dict(wanted.get("rates", rates)).items() if name in parts}
-    settings = defaults(family).but(**wanted)
+    settings = defaults(model.family).but(**wanted)
     run = data.run("train")
     relevant = _retrieved(data.qrels("train"), run) if data.name in HELD_OUT else data.qrels("train")
     examples = from_judgements(data.queries("train"), relevant, documents, run, unjudged=teacher is not None)
@@ -237,11 +236,11 @@ def train_piece(
     tuned = tune([valid, validation.run], scorer(validation.qrels, "AP"), fusion)
     test = rerank(ranker, data.run("test"), data.queries("test"), documents, plan)
     joined = fusion([test, data.run("test")], tuned.weights)
-    write_run(test, folder.with_suffix(".run"), family)
+    write_run(test, folder.with_suffix(".run"), model.family)
     alone, both = (evaluate(run, data.qrels("test"), MEASURES) for run in (test, joined))
     return Piece(
         data.name,
-        family,
+        model.family,
         seed,
         outcome.steps,
         outcome.best_step,
@@ -286,8 +285,13 @@ def train(options: argparse.Namespace, given: Path, work: Path) -> None:
         folder = path.with_suffix("")
         if (folder / "outcome.json").exists():  # killed between the end of training and the result
             shutil.rmtree(folder)
-        taught = options.init / name / "ranker" if options.init else None
-        piece = train_piece(data, family, seed, folder, design, changes, teacher, taught)
+        texts = (document.full_text for document in data.documents.values())
+        model = (
+            load(options.init / name / "ranker")
+            if options.init
+            else DESIGNS[family](**design).fresh(texts, seed=seed)
+        )
+        piece = train_piece(data, model, seed, folder, design, changes, teacher)
         path.write_bytes(msgspec.json.encode(piece))
         shutil.rmtree(folder)
         alone, joined = (np.mean(values["AP"]) for values in (piece.alone, piece.joined))
