@@ -12,11 +12,9 @@ from rankhouse.app.checkpoints import minilm
 from rankhouse.app.demo import show
 from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import neural_runs
-from rankhouse.app.demo.trained import Lesson, pseudo_queries, taught_runs
 from rankhouse.app.demo.why import explain_demo, most_raised
-from rankhouse.app.rankers import ComputeOptions
 from rankhouse.core.errors import OutputFailed
-from rankhouse.core.nouns import Document, Query
+from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluation.measures import evaluate
@@ -80,9 +78,9 @@ def test_it_says_what_to_type_next(ran):
 def test_a_command_that_is_not_on_the_path_is_named_as_it_was_called(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sys.argv", [".venv/bin/rankhouse", "demo"])
-    show._what_next(tmp_path, has_page=False)
+    show._what_next(tmp_path, has_page=False, has_teacher=True)
     said = "".join(capsys.readouterr())
-    assert said.count("\n  .venv/bin/rankhouse ") == 5
+    assert said.count("\n  .venv/bin/rankhouse ") == 6
     assert "\n  rankhouse " not in said
 
 
@@ -143,63 +141,14 @@ def test_neural_rows_come_from_a_real_encoder(tmp_path):
     index = Index.open(tmp_path / "index")
     questions = [Query("q", "delete a directory with everything in it")]
     first = retrieve(index, questions)
-    runs = neural_runs(index, questions, folder, first, ComputeOptions("fp32", "cpu", 1))
+    runs = neural_runs(index, questions, folder, first)
     assert "shutil.rmtree" in runs["dense"]["q"].doc_ids[:5]
     assert len(runs["dense"]["q"].doc_ids) == len(index)
     assert set(runs["hybrid"]["q"].doc_ids) == set(runs["dense"]["q"].doc_ids)
-
-
-def test_a_first_sentence_asks_for_the_rest_of_its_document():
-    tree = "Recursively delete a directory tree.\n\nIf dir_fd is given, it is a descriptor of a folder."
-    more = " Then other words follow here." * 3
-    documents = [
-        Document("shutil.rmtree", f"{tree}\n\nFunction rmtree, module shutil.", "shutil.rmtree(path)"),
-        Document("a.same", f"Do the thing at once.{more}\n\nFunction same."),
-        Document("b.same", f"Do the thing at once!{more}\n\nFunction same."),
-        Document("short", "Says little here. Too short.\n\nFunction short."),
-        Document("one", f"Name.{more}\n\nFunction one."),
-    ]
-    asked = pseudo_queries(documents)
-    assert [(q.id, q.text) for q in asked.queries] == [
-        ("shutil.rmtree", "Recursively delete a directory tree"),
-        ("a.same", "Do the thing at once"),
-        ("b.same", "Do the thing at once!"),
-    ]
-    answer = asked.documents["shutil.rmtree"]
-    assert answer.title == "shutil.rmtree(path)"
-    assert answer.text.startswith("If dir_fd is given")
-    assert answer.text.endswith("Function rmtree, module shutil.")
-    assert asked.qrels["a.same"] == {"a.same": 1}
-    twice = pseudo_queries([*documents[:2], documents[1]._replace(id="c.same")])
-    assert [q.id for q in twice.queries] == ["shutil.rmtree"]  # what two documents say asks for neither
-
-
-@pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")  # so few steps teach little
-def test_a_tk_is_taught_by_the_collection_and_reranks_it(tmp_path):
-    """On a stretch of the collection and a few steps: the same path, not the same quality."""
-    pytest.importorskip("torch")
-    pytest.importorskip("blingfire")
-    wanted = ("shutil.", "tempfile.", "os.", "pathlib.", "json.")
-    build((d for d in collect() if d.id.startswith(wanted)), tmp_path / "index", BuildOptions(workers=1))
-    index = Index.open(tmp_path / "index")
-    questions = [Query("q", "delete a directory with everything in it"), Query("r", "parse a json file")]
-    first = retrieve(index, questions)
-    lesson = Lesson(steps=8, batch=8, held_out=10, depth=20)
-    runs = taught_runs(
-        index, questions, first, tmp_path / "tk", None, lesson, ComputeOptions("fp32", "cpu", 1)
+    first = Run.of(
+        {"q": {doc_id: -float(rank) for rank, doc_id in enumerate(reversed(runs["dense"]["q"].doc_ids))}}
     )
-    assert list(runs) == ["tk", "tk+bm25"]
-    for run in runs.values():
-        assert {q: set(run[q].doc_ids) for q in run} == {q: set(first[q].doc_ids) for q in first}
-        assert all(run[q].doc_ids[20:] == first[q].doc_ids[20:] for q in run)
-    assert runs["tk"]["q"].doc_ids[:20] != first["q"].doc_ids[:20]
-    best = next(d for d in runs["tk"]["q"].doc_ids[:3] if d != first["q"].doc_ids[0])
-    told = explain_demo(
-        index, questions, {"q": {best: 2}}, runs | {"bm25": first}, "bm25", tmp_path / "tk" / "training"
-    )
-    assert (told.doc_id, told.after.rank) == (best, runs["tk"]["q"].doc_ids.index(best) + 1)
-    assert abs(told.now.gap) <= 1e-4
-    again = taught_runs(
-        index, questions, first, tmp_path / "tk", None, lesson, ComputeOptions("fp32", "cpu", 1)
-    )
-    assert again == runs
+    best = runs["dense"]["q"].doc_ids[0]
+    told = explain_demo(index, questions, {"q": {best: 2}}, runs | {"bm25": first}, "bm25")
+    assert (told.doc_id, told.after.rank, told.before.rank) == (best, 1, len(index))
+    assert "dense.run" in told.sentence()

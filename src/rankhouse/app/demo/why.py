@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple
 
 from rich.padding import Padding
 from rich.text import Text
@@ -12,9 +12,7 @@ from rich.text import Text
 from rankhouse.app import console
 from rankhouse.app.explaining.answers import why_above, why_moved
 from rankhouse.app.explaining.build import SystemOptions, build_system
-from rankhouse.app.explaining.systems import LexicalSystem, RunOnRecord, System
-from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.app.reranking import RerankOptions
+from rankhouse.app.explaining.systems import LexicalSystem, RunOnRecord
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
@@ -23,11 +21,6 @@ from rankhouse.explanation import report
 from rankhouse.explanation.contrast import Contrast
 from rankhouse.explanation.rankings import Movement
 from rankhouse.index.index import Index
-from rankhouse.text.vocabulary import UNKNOWN
-
-if TYPE_CHECKING:
-    from rankhouse.models.ranker import NeuralRanker
-    from rankhouse.models.word_models import WordModel
 
 ANSWER = 2  # the grade of a document that answers a question
 HIGH = 3  # ranks that a person sees at once
@@ -47,38 +40,26 @@ def explain_demo(
     qrels: Qrels,
     runs: Mapping[str, Run],
     model: str,
-    tk: Path | None,
 ) -> Movement | Contrast:
-    """Say why the trained ranker raised an answer, or, without one, why the first stage's first is the first.
+    """Say why MiniLM's vectors raised an answer, or, without them, why the first stage's first is the first.
 
     Args:
         index: The demo's index.
         questions: What is asked.
         qrels: What the judge says.
-        runs: "bm25", and "tk" where there is one.
+        runs: "bm25", and "dense" where there is one.
         model: Notation of the first stage.
-        tk: The folder of the training; None where nothing was trained.
     """
     first = LexicalSystem(index, model).recorded(RunOnRecord(runs["bm25"], "bm25.run"))
-    if tk is not None:
-        ranker = open_ranker(str(tk), ComputeOptions("fp32", "cpu"))
-        raised = most_raised(_understood(ranker, questions), qrels, runs["bm25"], runs["tk"])
+    if "dense" in runs:
+        raised = most_raised(questions, qrels, runs["bm25"], runs["dense"])
         if raised is not None:
-            return why_moved(_trained(index, runs["tk"], ranker), first, raised.query, raised.doc_id)
+            dense = build_system(index, SystemOptions(models=("dense(default)",)))
+            recorded = dense.recorded(RunOnRecord(runs["dense"], "dense.run"))
+            return why_moved(recorded, first, raised.query, raised.doc_id)
     query = questions[0]
     best, second, *_ = runs["bm25"][query.id].doc_ids
     return why_above(first, query, best, second)
-
-
-def _understood(ranker: NeuralRanker, questions: Sequence[Query]) -> list[Query]:
-    """Return the questions all of whose words the ranker knows; to others every unknown word is the same."""
-    reader = cast("WordModel", ranker.model).reader
-    return [query for query in questions if UNKNOWN not in reader.ids(reader.split(query.text))]
-
-
-def _trained(index: Index, run: Run, ranker: NeuralRanker) -> System:
-    given = SystemOptions(ranker=ranker, ranker_name="tk", rerank=RerankOptions(split="whole", pool="max"))
-    return build_system(index, given).recorded(RunOnRecord(run, "tk.run"))
 
 
 def most_raised(questions: Sequence[Query], qrels: Qrels, before: Run, after: Run) -> Rise | None:

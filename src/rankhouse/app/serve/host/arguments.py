@@ -88,8 +88,8 @@ def demo_options(folder: Path) -> ServeOptions:
     if encoder is not None:
         if (folder / "index" / "vectors" / "default").is_dir():
             rankers[ENCODER] = f"biencoder({str(encoder)!r})"
-        if (folder / "tk" / "training").is_dir():
-            rankers["tk"] = str(folder / "tk" / "training")
+        if (folder / "tk" / "ranker").is_dir():
+            rankers["tk"] = str(folder / "tk")
     return ServeOptions(
         {"demo": folder / "index"},
         rankers,
