@@ -180,7 +180,7 @@ def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeyp
         adapt(index, tmp_path / "killed", again)
     monkeypatch.undo()
     assert adapt(index, tmp_path / "killed", again).test == whole.test
-    with pytest.raises(rh.RankhouseError, match="holds another adaptation \\(options differ\\)"):
+    with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was: seed \\(was 0\\);"):
         adapt(index, tmp_path / "killed", seed=1)
 
 
@@ -234,7 +234,7 @@ def test_a_trained_tk_goes_on_from_its_own_mixture(index, tmp_path):
 def test_minutes_bound_the_work(index, tmp_path, capsys):
     result = adapt(index, tmp_path / "a", steps=0, minutes=0.05, test=None)
     assert result.steps < 4000
-    assert "minutes from now" in capsys.readouterr().err
+    assert " from now" in capsys.readouterr().err
     assert result.test == {}
     result = adapt(index, tmp_path / "b", steps=0, minutes=0.0001, test=None)
     assert result.steps == 50
@@ -420,7 +420,7 @@ def test_several_teachers_with_vectors_teach_as_one(index, tmp_path):
     again = pair()
     assert adapt(index, tmp_path / "a", again, ranker="tk").test == result.test
     assert again.teachers[0].encoded < first.teachers[0].encoded / 2  # the test's pairs only
-    with pytest.raises(rh.RankhouseError, match="holds another adaptation \\(teacher differ\\)"):
+    with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was: teacher;"):
         adapt(index, tmp_path / "a", JoinedTeachers(pair().teachers, "ranks"), ranker="tk")
 
 

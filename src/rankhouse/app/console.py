@@ -265,17 +265,22 @@ class Lines:
         counted = "" if self._unit == "bytes" else f"{self.done:,}"
         if not self.total:
             so_far = f"{counted} so far" if counted and self.done else "at work"
-            return f"{self.label}: {so_far}, {_clock(seconds)}"
+            return f"{self.label}: {so_far}, {clock(seconds)}"
         share = f"{min(1.0, self.done / self.total):.0%}"
         where = f"{counted} of {self.total:,} ({share})" if counted else share
         before, began = self._begin or (0.0, 0.0)
         new = self.done - before
         left = (seconds - began) * max(0, self.total - self.done) / new if new > 0 else None
-        ahead = "" if left is None else f", about {_clock(left)} left"
-        return f"{self.label}: {where} in {_clock(seconds)}{ahead}"
+        ahead = "" if left is None else f", about {clock(left)} left"
+        return f"{self.label}: {where} in {clock(seconds)}{ahead}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Write a length of time down: ``41 s``, ``2 min 05 s``, ``1 h 30 min``.
+
+    Args:
+        seconds: How long it is.
+    """
     whole = round(seconds)
     hours, minutes = whole // 3600, whole % 3600 // 60
     if hours:

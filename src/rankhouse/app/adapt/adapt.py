@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -116,14 +117,23 @@ def _check_plan(
     if path.exists():
         before = msgspec.json.decode(path.read_bytes())
         now = msgspec.json.decode(msgspec.json.encode(plan))
-        changed = [name for name in now if before.get(name) != now[name]]
+        changed = _differences(before, now)
         if changed:
             raise WrongUse(
-                f"{out}: holds another adaptation ({', '.join(changed)} differ); give the same ones to go on "
-                "with it, or adapt into another folder"
+                f"{out}: holds another adaptation; not as it was: {', '.join(changed)}; give the same to go "
+                "on with it, or adapt into another folder"
             )
         return
     write_json(path, plan)
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what is not the same, options one by one with their value then."""
+    then, options = before.get("options", {}), now["options"]
+    changed = [name for name in now if name != "options" and before.get(name) != now[name]]
+    return changed + [
+        f"{name} (was {then.get(name)!r})" for name, value in options.items() if then.get(name) != value
+    ]
 
 
 def _finish(
@@ -136,7 +146,7 @@ def _finish(
 ) -> AdaptResult:
     """Weigh the pupil against the first stage, and report."""
     options, show = how
-    pupil = open_ranker(str(out), ComputeOptions("fp32"))
+    pupil = open_ranker(str(out), ComputeOptions(work.settings.precision))
     apart = work.apart.few(settled.weighing)
     weights = weigh(pupil, apart, index, options.depth, show("weighing the pupil"))
     result = AdaptResult(

@@ -251,7 +251,7 @@ def _affordable(
     most = min(most, len(asked))
     console.say(
         f"the teacher has no vectors and reads {Round().first} candidates of {most:,} of {len(asked):,} "
-        f"pseudo-queries: about {most * each / 60:.0f} minutes"
+        f"pseudo-queries: about {console.clock(most * each)}"
     )
     return most
 

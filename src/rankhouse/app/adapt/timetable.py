@@ -97,7 +97,7 @@ def timetable(work: Work, index: Index, path: Path, options: AdaptOptions, began
     seconds = settled.steps * settled.step + settled.afterwards
     console.say(
         f"{len(work.examples.queries):,} questions to learn from; {settled.steps:,} steps of "
-        f"{settled.step:.2f} s, about {seconds / 60:.0f} minutes from now"
+        f"{settled.step:.2f} s, about {console.clock(seconds)} from now"
     )
     write_json(path, msgspec.to_builtins(settled))
     return settled
@@ -133,8 +133,9 @@ def _settle(work: Work, index: Index, options: AdaptOptions, began: float) -> Ti
 
 
 def ranker_of(work: Work) -> Ranker:
-    """Return the pupil as it is now, put to work."""
-    return FAMILIES[work.model.family].ranker(work.model, choose("fp32", work.settings.device))
+    """Return the pupil as it is now, put to work in the precision that it is taught in."""
+    compute = choose(work.settings.precision, work.settings.device)
+    return FAMILIES[work.model.family].ranker(work.model, compute)
 
 
 def seconds_a_step(work: Work, most: float) -> float:

@@ -105,6 +105,6 @@ def _affordable(write: Callable[[Document], Sequence[str]], index: Index, option
     most = min(most, _asking(index, options))
     console.say(
         f"questions are written about {most:,} of {len(index.documents):,} documents: about "
-        f"{most * each / 60:.0f} minutes"
+        f"{console.clock(most * each)}"
     )
     return most
