@@ -78,10 +78,10 @@ def table(work: Path, teacher: str, chosen: argparse.Namespace) -> None:
         index, qrels = rh.Index.open(own / "index"), read_qrels(own / "test.qrels")
         first = first.restrict([query.id for query in queries if query.id in qrels])
         alone = rh.rerank(str(out), first, queries, index, depth=DEPTH)
-        runs = {"BM25": first, "TK": alone}
+        runs = {"BM25": first, "pupil": alone}
         for share in sorted({0.3, 0.5, 0.7, weight}):
             joined = rh.fuse([alone, first], 'linear("z-score")', weights=[share, 1 - share])
-            runs[f"TK {share:g} + BM25" + (" (chosen)" if share == weight else "")] = joined
+            runs[f"pupil {share:g} + BM25" + (" (chosen)" if share == weight else "")] = joined
         runs["teacher"] = rh.rerank(teacher, first, queries, index, depth=DEPTH)
         measures = "nDCG@10 AP(rel=2) RR@10" if data == "dl20" else "nDCG@10 AP RR@10"
         comparison = rh.compare(
