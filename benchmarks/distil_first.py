@@ -11,7 +11,7 @@ development parts are validation; tests are collections of which nothing was lea
 (the given BM25 run), SciFact's and NFCorpus's first 100 development queries, BM25's first 50 each.
 ``train`` runs the commands a person would type and prints them; what is finished is not computed again.
 MINILM is a folder of sentence-transformers/all-MiniLM-L6-v2. ``table`` has the mean over seeds of every
-measure, question by question, compared with BM25 and with the untaught encoder (randomization, Holm).
+measure, question by question, compared with BM25, with the untaught encoder and with judgements alone (randomization, Holm).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def table(work: Path, minilm: str, chosen: argparse.Namespace) -> None:
                 runs.setdefault(way, []).append(run)
                 runs.setdefault(f"{way} + BM25", []).append(joined)
         systems = {label: _mean(some, qrels, measures) for label, some in runs.items()}
-        for baseline in ("BM25", "all-MiniLM, untaught"):
+        for baseline in ("BM25", "all-MiniLM, untaught", *(["judged"] if "judged" in systems else [])):
             comparison = compare_scores(systems, baseline, "randomization", "holm")
             print(f"\n{name}, {len(comparison.query_ids)} questions, against {baseline}")
             print(comparison.to_markdown(), flush=True)
