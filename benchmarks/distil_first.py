@@ -11,7 +11,8 @@ development parts are validation; tests are collections of which nothing was lea
 (the given BM25 run), SciFact's and NFCorpus's first 100 development queries, BM25's first 50 each.
 ``train`` runs the commands a person would type and prints them; what is finished is not computed again.
 MINILM is a folder of sentence-transformers/all-MiniLM-L6-v2. ``table`` has the mean over seeds of every
-measure, question by question, compared with BM25, with the untaught encoder and with judgements alone (randomization, Holm).
+measure, question by question, compared with BM25, with the untaught encoder and with judgements alone
+(randomization, Holm).
 """
 
 from __future__ import annotations

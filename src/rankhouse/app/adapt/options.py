@@ -31,9 +31,10 @@ RECIPES: Final[dict[str, dict[str, Any]]] = {
     "tk": _KERNELS | {"rates": {"embedding": 3e-3, "encoder": 1e-3, "mix": 1e-3}},
     "knrm": _KERNELS | {"rates": {"embedding": 3e-3}},
     "conv_knrm": _KERNELS | {"rates": {"embedding": 3e-3}},
-    # Twelve questions of two passages a step; the head is new, the encoder is not.
+    # Three questions of eight passages a step; the head is new, the encoder is not.
     "crossencoder": MARGINS
-    | {"batch": 24, "rate": 1e-4, "rates": {"network.classifier": 1e-3}, "dropout": 0.0},
+    | {"loss": "listwise-kl", "batch": 24, "count": 7, "rate": 1e-4, "rates": {"network.classifier": 1e-3}}
+    | {"dropout": 0.0},
     "biencoder": MARGINS | {"batch": 12, "count": 3, "rate": 2e-5},
 }
 """Family -> settings that differ from its paper's."""
