@@ -53,7 +53,7 @@ SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob")
 
 _NEXT_SENTENCE = "AutoModelForNextSentencePrediction"
 _CLASSES = "AutoModelForSequenceClassification"
-_ROWS_TOGETHER, _ROWS_BF16 = 4, 8  # on a processor, while training; calls weigh more where sums are quick
+_ROWS_TOGETHER = 4  # on a processor, while training
 _BEGIN = "; to begin a training with a fresh head, say  --ranker 'crossencoder(\"{path}\", new_head=1)'"
 _HEADS = ("classifier", "pooler", "pre_classifier", "score.")  # beginnings of heads' names in transformers
 
@@ -112,9 +112,7 @@ class CrossEncoder(nn.Module):
         net: Any = self.network
         batch = batch.to(net.device)
         order = batch.lengths.argsort(stable=True)
-        size = _ROWS_BF16 if torch.is_autocast_enabled("cpu") else _ROWS_TOGETHER
-        if net.device.type == "cuda":
-            size = len(order)
+        size = len(order) if net.device.type == "cuda" else _ROWS_TOGETHER
         some = [order[start : start + size] for start in range(0, len(order), size)]
         pad_id = net.config.pad_token_id or 0
         logits = torch.cat([net(**padded(batch.take(rows), pad_id)).logits for rows in some])
