@@ -25,6 +25,7 @@ from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Query, Ranker, fingerprint_of
 from rankhouse.core.outputs import check_own_folder, replacing_folder, write_json
 from rankhouse.index.index import Index
+from rankhouse.training.settings import DEFAULTS
 from rankhouse.training.validation import Validation
 
 PLAN, QUESTIONS, TRAINING, RANKER, RESULT = "plan.json", "questions", "training", "ranker", "adapted.json"
@@ -56,6 +57,9 @@ def adapt_with(
         BadData: The documents ask no question that comes back.
     """
     began = time.monotonic()
+    family = options.ranker.partition("(")[0].strip()
+    if family in DEFAULTS:  # a setting that is refused is refused before anything is written
+        settings_of(family, teacher, options)
     with only_writer(out):
         check_own_folder(out, (PLAN,))
         out.mkdir(parents=True, exist_ok=True)
@@ -131,9 +135,10 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     """Return what is not the same, options one by one with their value then."""
     then, options = before.get("options", {}), now["options"]
     changed = [name for name in now if name != "options" and before.get(name) != now[name]]
-    return changed + [
-        f"{name} (was {then.get(name)!r})" for name, value in options.items() if then.get(name) != value
-    ]
+    for name, value in options.items():
+        if (was := then.get(name)) != value:
+            changed.append(name if isinstance(was, dict) else f"{name} (was {was!r})")
+    return changed
 
 
 def _finish(

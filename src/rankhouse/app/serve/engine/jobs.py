@@ -152,7 +152,7 @@ class Job:
         return Portion(batch, rows[readable], int(self._sizes[rows].sum()), len(rows) - len(readable))
 
     def skip(self, items: int) -> None:
-        """Give up items that the model cannot read."""
+        """Stop waiting for items that the model cannot read."""
         self._missing -= items
 
     def add(self, portion: Portion, values: FloatArray | None, seconds: float) -> None:
