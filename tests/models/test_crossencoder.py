@@ -8,7 +8,7 @@ from rankhouse.core.errors import BadModel, MissingInput, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.models.transformer_encoders import is_packable
+from rankhouse.models.transformer_encoders import by_length, is_packable
 from rankhouse.nn.layers.ragged import Packed, Ragged
 
 KINDS = ["bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert", "deberta", "modernbert"]
@@ -48,6 +48,27 @@ def test_fp32_scores_equal_plain_transformers(kind, checkpoint, pairs, fp32):
     with torch.inference_mode():
         np.testing.assert_allclose(model(model.encode(pairs)), expected, atol=2e-5)
     assert np.ptp(expected) > 0.1, "scores that hardly differ would prove nothing"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_in_pieces_with_its_words_looked_up_once_has_the_gradients_of_row_by_row(
+    kind, checkpoint, pairs
+):
+    model = open_crossencoder(checkpoint(kind))
+    batch, weights = model.encode(pairs), torch.arange(1.0, len(pairs) + 1)
+
+    def gradients(logits):
+        model.zero_grad()
+        (logits[:, -1] * weights).sum().backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    found = gradients(model.logits(batch))
+    rows = [model.network(**given).logits for n in range(len(pairs)) for given in by_length(batch.take([n]))]
+    expected = gradients(torch.cat(rows))
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():  # a key's bias has none but rounding
+        slack = 1e-4 * max(float(gradient.abs().max()), 1.0)
+        torch.testing.assert_close(found[name], gradient, rtol=0, atol=slack, msg=name)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -38,7 +38,7 @@ from rankhouse.models.pair_encoding import TextReader, text_layout
 from rankhouse.models.sentence_transformers import Pooling, Settings, read_dense, read_settings
 from rankhouse.models.text_ids import TextIds, plain
 from rankhouse.models.text_vectors import Finish, VectorScorer
-from rankhouse.models.transformer_encoders import encoder_of, length_limit, padded
+from rankhouse.models.transformer_encoders import by_rows, encoder_of, length_limit
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Packed
@@ -152,13 +152,7 @@ class BiEncoder(nn.Module):
 
     def vectors(self, batch: Packed) -> Tensor:
         """Return vectors (n, d), with gradients where they are on."""
-        net: Any = self.network
-        batch = batch.to(net.device)
-        states = net(**padded(batch, net.config.pad_token_id or 0)).last_hidden_state
-        if self.policy["pooling"] == "cls":
-            return self._finish(states[:, 0])
-        mask = batch.ids.mask()[:, :, None]
-        return self._finish((states * mask).sum(1) / mask.sum(1))
+        return self._finish(by_rows(self.network, batch, self._pooled))
 
     def forward(self, batch: DualBatch) -> Tensor:
         """Score a batch: (n,), higher is better, with gradients where they are on."""
@@ -212,6 +206,12 @@ class BiEncoder(nn.Module):
     def assets(self) -> dict[str, bytes]:
         """Return tokenizer.json and config.json."""
         return checkpoint_assets(self._tokenizer, self._config)
+
+    def _pooled(self, answer: Any, mask: Tensor) -> Tensor:  # noqa: ANN401  # transformers has no common type
+        states: Tensor = answer.last_hidden_state
+        if self.policy["pooling"] == "cls":
+            return states[:, 0]
+        return (states * mask[:, :, None]).sum(1) / mask.sum(1)[:, None]
 
     def _finish(self, pooled: Tensor) -> Tensor:
         return Finish(self.dense, self.policy["normalised"])(pooled)

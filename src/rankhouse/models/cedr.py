@@ -30,14 +30,13 @@ from rankhouse.models.checkpoint import checkpoint_assets, network_of, read_asse
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import pair_layout
 from rankhouse.models.text_ids import TextIds, plain
-from rankhouse.models.transformer_encoders import first_position
+from rankhouse.models.transformer_encoders import first_position, rows_together, words_once
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
 
 _NORM_EPS = 1e-9  # added to a vector's length before dividing, as in the authors' code
-_ROWS_TOGETHER = 4  # on a processor, while training
 
 
 class Row(NamedTuple):
@@ -131,9 +130,11 @@ class CEDR(nn.Module):
         """
         device = next(self.head.parameters()).device
         rows = sorted(self._rows(batch), key=lambda row: len(row.ids))
-        size = len(rows) if device.type == "cuda" else _ROWS_TOGETHER
+        size = rows_together(device, len(rows))
         groups = (rows[start : start + size] for start in range(0, len(rows), size))
-        return self._scores(batch, _by_pair(self.network, groups, device), self.head)
+        with words_once(self.network, torch.cat([row.ids for row in rows])):
+            states = _by_pair(self.network, groups, device)
+        return self._scores(batch, states, self.head)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
         """Return the authors' loss of contrasts (g, s): one minus the relevant pair's softmax in its group.

@@ -37,10 +37,10 @@ from rankhouse.models.sentence_transformers import own_ranker
 from rankhouse.models.text_ids import TextIds, plain
 from rankhouse.models.transformer_encoders import (
     by_length,
+    by_rows,
     encoder_of,
     is_packable,
     length_limit,
-    padded,
     reads_segments,
 )
 from rankhouse.nn.compute import Compute
@@ -53,7 +53,6 @@ SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob")
 
 _NEXT_SENTENCE = "AutoModelForNextSentencePrediction"
 _CLASSES = "AutoModelForSequenceClassification"
-_ROWS_TOGETHER = 4  # on a processor, while training
 _BEGIN = "; to begin a training with a fresh head, say  --ranker 'crossencoder(\"{path}\", new_head=1)'"
 _HEADS = ("classifier", "pooler", "pre_classifier", "score.")  # beginnings of heads' names in transformers
 
@@ -104,19 +103,8 @@ class CrossEncoder(nn.Module):
         return self._read(pairs)
 
     def logits(self, batch: Packed) -> Tensor:
-        """Return the head's numbers (n, c), with gradients where they are on.
-
-        Rows of about one length go through the network together, since padding costs as much as text. On CUDA
-        a batch stays whole: there, many small calls cost more.
-        """
-        net: Any = self.network
-        batch = batch.to(net.device)
-        order = batch.lengths.argsort(stable=True)
-        size = len(order) if net.device.type == "cuda" else _ROWS_TOGETHER
-        some = [order[start : start + size] for start in range(0, len(order), size)]
-        pad_id = net.config.pad_token_id or 0
-        logits = torch.cat([net(**padded(batch.take(rows), pad_id)).logits for rows in some])
-        return logits[order.argsort()]
+        """Return the head's numbers (n, c), with gradients where they are on."""
+        return by_rows(self.network, batch, lambda answer, _: answer.logits)
 
     def forward(self, batch: Packed) -> Tensor:
         """Score a batch: (n,), higher is better, with gradients where they are on."""

@@ -1,17 +1,19 @@
 """The two ways an encoder checkpoint is computed: BERT's kin packed, all others by rows of equal length.
 
 Both are ``Packed`` rows in, states out, which is all the models above know: a compiled encoder would take the
-place of one of them.
+place of one of them. Training has a third, transformers' own code, which has gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Activation, Compute
@@ -22,6 +24,7 @@ from rankhouse.nn.layers.ragged import Packed, Ragged
 
 POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
 _LIKE_BERT = POSITIONS_FROM_PADDING | {"bert", "electra"}
+_ROWS, _ROWS_BF16 = 4, 8  # of a call while training, on a processor; calls weigh more where sums are quick
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu",
     "gelu": "gelu",
@@ -146,13 +149,71 @@ def by_length(batch: Packed) -> Iterator[dict[str, Tensor]]:
         start = span.stop
 
 
-def padded(batch: Packed, pad_id: int) -> dict[str, Tensor]:
-    """Lay a batch out as transformers takes it: the way of training, and the yardstick of the others.
+def by_rows(network: nn.Module, batch: Packed, read: Callable[[Any, Tensor], Tensor]) -> Tensor:
+    """Compute a batch as training does, with gradients: (n, ...).
+
+    Rows of about one length go through the network together, since padding costs as much as text. On CUDA a
+    batch stays whole: there, many small calls cost more.
 
     Args:
-        batch: n rows.
-        pad_id: What fills a row up; masked out.
+        network: transformers' own; it learns.
+        batch: n rows of its ids.
+        read: Takes the network's answer for some rows and their mask (rows, length) of true tokens, and
+            returns what is wanted of each of these rows.
     """
+    net: Any = network
+    batch = batch.to(net.device)
+    order = batch.lengths.argsort(stable=True)
+    pad_id = net.config.pad_token_id or 0
+    found = []
+    with words_once(network, batch.ids.values):
+        for rows in torch.split(order, rows_together(net.device, len(order))):
+            some = batch.take(rows)
+            found.append(read(net(**_padded(some, pad_id)), some.ids.mask()))
+    return torch.cat(found)[order.argsort()]
+
+
+def rows_together(device: torch.device, rows: int) -> int:
+    """Return how many rows of a training batch one call of a network gets.
+
+    Args:
+        device: Where it computes.
+        rows: Of the batch.
+    """
+    if device.type != "cpu":
+        return rows
+    return _ROWS_BF16 if torch.is_autocast_enabled("cpu") else _ROWS
+
+
+@contextmanager
+def words_once(network: nn.Module, ids: Tensor) -> Iterator[None]:
+    """Look a batch's word vectors up once, however many calls of the network use them.
+
+    Each look-up makes a gradient as large as the whole vocabulary: six calls with 80 tokens a row spend a
+    quarter of a training step on filling and adding these.
+
+    Args:
+        network: transformers' own; its calls within the block may know these ids and the padding only.
+        ids: Of all tokens of the batch.
+    """
+    words = cast(Any, network).get_input_embeddings()
+    simple = type(words) is nn.Embedding and not (words.sparse or words.scale_grad_by_freq or words.max_norm)
+    if not (simple and ids.device.type == "cpu" and torch.is_grad_enabled() and words.weight.requires_grad):
+        yield
+        return
+    pad = torch.tensor([cast(Any, network).config.pad_token_id or 0])
+    known = torch.unique(torch.cat([ids, pad]))
+    vectors = F.embedding(known, words.weight, words.padding_idx)
+    place = torch.empty(words.num_embeddings, dtype=torch.int64)
+    place[known] = torch.arange(len(known))
+    words.forward = lambda some: F.embedding(place[some], vectors)
+    try:
+        yield
+    finally:
+        del words.forward
+
+
+def _padded(batch: Packed, pad_id: int) -> dict[str, Tensor]:
     given = {"input_ids": batch.ids.pad(pad_id), "attention_mask": batch.ids.mask().long()}
     if batch.segments is not None:
         given["token_type_ids"] = Ragged(batch.segments, batch.lengths).pad()
