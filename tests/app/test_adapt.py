@@ -607,3 +607,15 @@ def test_a_setting_that_is_refused_leaves_nothing_behind(index, tmp_path):
     with pytest.raises(rh.RankhouseError, match="below 1"):
         adapt(index, tmp_path / "a", settings={"dropout": 1.5})
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(("quick", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_a_cross_encoder_learns_in_bf16_where_the_processor_is_quick_at_it(monkeypatch, quick, precision):
+    monkeypatch.setattr("rankhouse.nn.cpu.machine.has_bf16", lambda: quick)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+
+    def chosen(**changes):
+        return settings_of("crossencoder", Meaning(), AdaptOptions(settings=changes)).precision
+
+    assert chosen() == precision
+    assert chosen(precision="fp32") == "fp32"

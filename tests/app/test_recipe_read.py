@@ -187,3 +187,25 @@ def test_a_loops_row_stands_for_its_name_and_its_entries_for_themselves():
     assert fill("{row}", {"row": row}) == "fine"
     assert fill("{row.set}", {"row": row}) == {"rate": 0.1}
     assert fill({"runs": "{row.runs}"}, {"row": row}) == {"runs": ["a", "b"]}
+
+
+NESTED = GOOD.replace(
+    "seed = [1, 2]",
+    """seed = [1, 2]
+searcher = [{ name = "by seed", depth = "{seed}" }, { name = "fixed", depth = 9 }]""",
+).replace('index = "@index"', 'index = "@index"\nk = "{searcher.depth}"')
+
+
+def test_an_entry_of_a_loops_row_may_name_another_variable(recipe):
+    done = recipe(NESTED, "--json")
+    assert done.returncode == 0, done.stderr
+    for depth in (1, 2, 9):
+        assert f"-k {depth} " in done.stdout
+
+
+@pytest.mark.parametrize("depth", ["{searcher.depth}", "{sed}"])
+def test_an_entry_that_names_itself_or_nothing_is_refused(recipe, depth):
+    done = recipe(NESTED.replace('depth = "{seed}"', f'depth = "{depth}"'))
+    assert done.returncode == 2
+    assert ("in a circle" if "searcher" in depth else '"{sed}" is no loop variable') in done.stderr
+    assert "line " in done.stderr

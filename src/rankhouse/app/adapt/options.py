@@ -34,10 +34,10 @@ RECIPES: Final[dict[str, dict[str, Any]]] = {
     # Three questions of eight passages a step; the head is new, the encoder is not.
     "crossencoder": MARGINS
     | {"loss": "listwise-kl", "batch": 24, "count": 7, "rate": 1e-4, "rates": {"network.classifier": 1e-3}}
-    | {"dropout": 0.0},
+    | {"dropout": 0.0, "precision": "auto"},
     "biencoder": MARGINS | {"batch": 12, "count": 3, "rate": 2e-5},
 }
-"""Family -> settings that differ from its paper's."""
+"""Family -> settings that differ from its paper's; precision "auto" is what the machine is quick at."""
 
 CROSSED: Final[dict[str, Any]] = {"crossed": True, "batch": 2, "count": 25}
 """Batches of a family in :data:`DESIGNS` whose teacher has vectors: some 50 questions, 50 documents."""

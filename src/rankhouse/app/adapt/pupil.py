@@ -24,6 +24,7 @@ from rankhouse.index.index import Index
 from rankhouse.labels.joined_teachers import members_of
 from rankhouse.models.contract import Model
 from rankhouse.models.tk import TK
+from rankhouse.nn.compute import choose
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.text.vocabulary import Vocabulary
 from rankhouse.text.words import splitter
@@ -161,7 +162,10 @@ def settings_of(family: str, teacher: Ranker, options: AdaptOptions) -> Settings
         | {"seed": options.seed, "overlap": "allow", "validate_every": "steps"}
         | dict(options.settings)
     )
-    return defaults(family).but(**changes)
+    own = defaults(family)
+    if changes.get("precision") == "auto":
+        changes["precision"] = choose(device=str(changes.get("device", own.device))).precision
+    return own.but(**changes)
 
 
 def teach(

@@ -71,21 +71,27 @@ class Loops:
                     names |= of_step - {name for name, _ in reference.fixed}
         return names
 
-    def own(self, value: object, place: Key) -> tuple[str, ...]:
-        """Name the variables a value writes in braces, those of tables among their values too.
+    def own(self, value: object, place: Key, inside: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Name the variables a value writes in braces, and those that their values write in turn.
 
         Args:
             value: What was given.
             place: Path of the key, for messages.
+            inside: Variables whose values are being looked at, to find circles.
         """
-        names: list[str] = []
-        for name in variables(value):
+        names: set[str] = set()
+        for name, path in variables(value):
             if name not in self._recipe.loop:
                 there = ", ".join(self._recipe.loop) or "none"
                 raise self._lines.fault(
                     place, f'"{{{name}}}" is no loop variable; there are: {there} (declare it under [loop])'
                 )
-            names.append(name)
+            if name in inside:
+                circle = " uses ".join(f'"{one}"' for one in (*inside, name))
+                raise self._lines.fault(("loop", inside[0]), f"loop variables in a circle: {circle}")
+            names.add(name)
+            for one in self._recipe.loop[name]:
+                names.update(self.own(_entry(one, path), place, (*inside, name)))
         return tuple(name for name in self._recipe.loop if name in names)
 
     def passes(self, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -160,6 +166,15 @@ class Loops:
                 choices.append([value if value is not None else label(bindings[name])])
         names = self.members(reference.name)
         return [(reference.name, tuple(zip(names, one, strict=True))) for one in product(*choices)]
+
+
+def _entry(value: object, path: tuple[str, ...]) -> object:
+    """Return what a variable stands for; "" where its value has no such entry, which is a fault later."""
+    if isinstance(value, Mapping) and not path:
+        return value.get("name", "")
+    for name in path:
+        value = value.get(name, "") if isinstance(value, Mapping) else ""
+    return value
 
 
 def labels_of(bindings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

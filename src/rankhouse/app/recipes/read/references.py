@@ -53,9 +53,14 @@ def texts(value: object) -> Iterator[str]:
             yield from texts(one)
 
 
-def variables(value: object) -> list[str]:
-    """Name the loop variables that stand in a value, each once."""
-    return list(dict.fromkeys(match[1] for text in texts(value) for match in _VARIABLE.finditer(text)))
+def variables(value: object) -> list[tuple[str, tuple[str, ...]]]:
+    """List the loop variables that stand in a value, each once, with the path to the entry they ask for."""
+    found = (match for text in texts(value) for match in _VARIABLE.finditer(text))
+    return list(dict.fromkeys((match[1], _path(match)) for match in found))
+
+
+def _path(match: re.Match[str]) -> tuple[str, ...]:
+    return tuple(filter(None, match[2].split(".")))
 
 
 def references(value: object) -> list[Reference]:
@@ -81,6 +86,8 @@ def _reference(match: re.Match[str]) -> Reference:
 
 def fill(value: Any, bindings: Bindings) -> Any:  # noqa: ANN401 - whatever TOML holds goes in and out
     """Put the values of loop variables in; a text that is one variable becomes its value, number or text.
+
+    An entry of a value may name other variables: ``{ name = "BERT", ranker = 'bert(seed={seed})' }``.
 
     Args:
         value: A value of the recipe: text, number, list or table.
@@ -117,13 +124,14 @@ def _value(match: re.Match[str], bindings: Bindings) -> object:
             "(declare it under [loop])"
         )
     value = bindings[match[1]]
-    for name in filter(None, match[2].split(".")):
+    for name in _path(match):
         if not isinstance(value, Mapping) or name not in value:
             has = ", ".join(value) if isinstance(value, Mapping) else "none"
             raise WrongUse(f'"{match[0]}": this value has no entry "{name}"; its entries are: {has}')
         value = value[name]
-    whole_row = isinstance(value, Mapping) and not match[2]
-    return value["name"] if whole_row else value
+    if isinstance(value, Mapping) and not match[2]:
+        return value["name"]
+    return fill(value, {name: one for name, one in bindings.items() if name != match[1]})
 
 
 def resolve(value: Any, look_up: Callable[[Reference], list[str]]) -> Any:  # noqa: ANN401 - as in fill
