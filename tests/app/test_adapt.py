@@ -607,6 +607,11 @@ def test_a_setting_that_is_refused_leaves_nothing_behind(index, tmp_path):
     with pytest.raises(rh.RankhouseError, match="below 1"):
         adapt(index, tmp_path / "a", settings={"dropout": 1.5})
     assert not (tmp_path / "a").exists()
+    made = adapt(index, tmp_path / "made", steps=20)
+    with pytest.raises(rh.RankhouseError, match="below 1"):
+        adapt(index, tmp_path / "a", ranker=str(tmp_path / "made" / "ranker"), settings={"dropout": 1.5})
+    assert made.steps == 20
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize(("quick", "precision"), [(True, "bf16"), (False, "fp32")])

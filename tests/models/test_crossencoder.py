@@ -10,6 +10,7 @@ from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.transformer_encoders import by_length, is_packable
 from rankhouse.nn.layers.ragged import Packed, Ragged
+from rankhouse.training.soft_losses import comparable
 
 KINDS = ["bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert", "deberta", "modernbert"]
 PACKED = {"bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert"}
@@ -69,6 +70,19 @@ def test_a_batch_in_pieces_with_its_words_looked_up_once_has_the_gradients_of_ro
     for name, gradient in expected.items():  # a key's bias has none but rounding
         slack = 1e-4 * max(float(gradient.abs().max()), 1.0)
         torch.testing.assert_close(found[name], gradient, rtol=0, atol=slack, msg=name)
+
+
+def test_near_certainty_pairs_still_differ_and_are_still_learned(checkpoint, pairs, fp32):
+    """Losses on differences leave the level of the odds free; where it went up, digits must not be lost."""
+    model = open_crossencoder(checkpoint("bert"))
+    level = comparable(model, model.encode(pairs)).detach()
+    with torch.no_grad():
+        model.network.classifier.bias += torch.tensor([-15.0, 15.0])
+    high = comparable(model, model.encode(pairs))
+    torch.testing.assert_close(high.detach() - 30, level, rtol=0, atol=1e-4)
+    assert torch.equal(torch.from_numpy(NeuralRanker(model, fp32).score(pairs)).argsort(), level.argsort())
+    high.view(1, -1).log_softmax(1)[0, 0].neg().backward()
+    assert model.network.classifier.weight.grad.norm() > 0.1
 
 
 @pytest.mark.parametrize("kind", KINDS)

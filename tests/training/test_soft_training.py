@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
-from rankhouse.core.nouns import Pair
+from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.pairs import LabelledPair, write_pairs
 from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
 from rankhouse.labels.soft_scores import z_scores
@@ -124,13 +124,20 @@ def test_a_calibrated_teacher_needs_no_judgements():
 
 
 def test_scores_are_compared_as_log_odds(fresh):
-    model = fresh("samcnn")
+    pairs = [
+        Pair(Query("q", "word1 word2"), Passage(f"d{n}", 0, text))
+        for n, text in enumerate(("word1 answer", "fill3"))
+    ]
+    model = fresh("samcnn").eval()
     assert model.scale == "logprob"  # what its forward gives
-    x = torch.tensor([-3.0, 0.0, 4.0])
-    np.testing.assert_allclose(comparable(model, torch.nn.functional.logsigmoid(x)), x, atol=1e-3)
-    kernels = fresh("knrm")
+    with torch.no_grad():
+        odds, scores = (torch.tensor(f(model.encode(pairs)).tolist()) for f in (model.log_odds, model))
+        assert torch.equal(comparable(model, model.encode(pairs)), odds)
+    assert odds[0] != odds[1]
+    torch.testing.assert_close(torch.nn.functional.logsigmoid(odds), scores)
+    kernels = fresh("knrm").eval()
     assert kernels.scale == "score"
-    assert comparable(kernels, x).tolist() == x.tolist()
+    assert comparable(kernels, kernels.encode(pairs)).tolist() == kernels(kernels.encode(pairs)).tolist()
 
 
 def lists(examples, **changes):
@@ -266,11 +273,7 @@ def test_a_mixed_step_is_the_weighted_sum_of_both_gradients(toy, fresh):
     for part in stepper.encode(tasks):
         losses.append(float(stepper._loss(part).detach()))
     alone = [
-        float(
-            soft_loss("margin-mse")(
-                comparable(model, model(p.batch)).view(p.targets.shape), p.targets
-            ).detach()
-        )
+        float(soft_loss("margin-mse")(comparable(model, p.batch).view(p.targets.shape), p.targets).detach())
         if p.targets is not None
         else float(model.loss(p.batch, p.labels).detach())
         for p in stepper.encode(tasks)

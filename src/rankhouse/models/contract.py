@@ -105,6 +105,23 @@ class TemperedModel(Protocol):
 
 
 @runtime_checkable
+class OddsModel(Protocol):
+    """A model whose scores are functions of log-odds, which it can give without the detour of a probability.
+
+    Scores themselves will not do for learning: losses on differences leave the odds' level free, and where it
+    has drifted to log P = -1e-6, no digit of a difference is left.
+    """
+
+    def log_odds(self, batch: Any) -> Tensor:  # noqa: ANN401  # the model's own kind of batch
+        """Return n pairs' log P(relevant) / P(not relevant), (n,), with gradients where they are on.
+
+        Args:
+            batch: n pairs.
+        """
+        ...
+
+
+@runtime_checkable
 class HeadedModel(Protocol):
     """A model with a head over an encoder, begun by drawing the head's weights (cross-encoder, CEDR).
 

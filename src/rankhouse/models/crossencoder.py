@@ -110,6 +110,11 @@ class CrossEncoder(nn.Module):
         """Score a batch: (n,), higher is better, with gradients where they are on."""
         return scaled(self.logits(batch), self.policy["scale"])
 
+    def log_odds(self, batch: Packed) -> Tensor:
+        """Return log P(relevant) / P(not), (n,); the bare last number where that is the score."""
+        logits = self.logits(batch)
+        return logits[:, -1] if self.policy["scale"] == "logit" else log_odds(logits)
+
     def loss(self, batch: Packed, labels: Tensor) -> Tensor:
         """Cross-entropy of relevant against not; binary cross-entropy for one number.
 
@@ -159,9 +164,19 @@ def scaled(logits: Tensor, scale: Scale) -> Tensor:
     """
     if scale == "logit":
         return logits[:, -1]
-    if logits.shape[1] == 1:
-        return logits[:, 0].sigmoid() if scale == "probability" else F.logsigmoid(logits[:, 0])
-    return (logits.softmax(-1) if scale == "probability" else logits.log_softmax(-1))[:, -1]
+    return log_odds(logits).sigmoid() if scale == "probability" else F.logsigmoid(log_odds(logits))
+
+
+def log_odds(logits: Tensor) -> Tensor:
+    """Return log P(last class) / P(the other), (n,) float32.
+
+    log softmax is logsigmoid of it; by way of the odds, probabilities near 1 keep their digits.
+
+    Args:
+        logits: (n, 1) or (n, 2).
+    """
+    logits = logits.float()
+    return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
 
 
 def open_crossencoder(

@@ -99,9 +99,12 @@ class MonoT5(nn.Module):
 
     def forward(self, batch: Packed) -> Tensor:
         """Score a batch: (n,) log P(first target word), with gradients where they are on."""
+        return F.logsigmoid(self.log_odds(batch))
+
+    def log_odds(self, batch: Packed) -> Tensor:
+        """Return log P(first target word) / P(second), (n,)."""
         states = self._decode(batch, self._start(len(batch)))[:, 0]
-        logits = F.linear(states, self._head().weight[self._words])
-        return torch.log_softmax(logits.float(), -1)[:, 0]
+        return _difference(F.linear(states, self._head().weight[self._words]))
 
     def loss(self, batch: Packed, labels: Tensor) -> Tensor:
         """Cross-entropy over the whole vocabulary of saying the right word (and then </s>).
@@ -127,7 +130,7 @@ class MonoT5(nn.Module):
         )
 
         def score(batch: Packed) -> Tensor:
-            return torch.log_softmax(first_step(batch.to(compute.device)), -1)[:, 0]
+            return F.logsigmoid(_difference(first_step(batch.to(compute.device))))
 
         return score
 
@@ -168,6 +171,12 @@ class MonoT5(nn.Module):
     @property
     def _device(self) -> torch.device:
         return self._head().weight.device
+
+
+def _difference(logits: Tensor) -> Tensor:
+    """Return how far the first word's logit is above the second's: log softmax is logsigmoid of it."""
+    logits = logits.float()
+    return logits[:, 0] - logits[:, 1]
 
 
 def open_monot5(

@@ -302,6 +302,11 @@ class MPHCNN(nn.Module):
         """Score n pairs: (n,), the logarithm of P(relevant)."""
         return self.log_probabilities(batch)[:, 1]
 
+    def log_odds(self, batch: ThreeInputs) -> Tensor:
+        """Return log P(relevant) / P(not relevant), (n,)."""
+        no, yes = self.log_probabilities(batch).unbind(1)
+        return yes - no
+
     def loss(self, batch: ThreeInputs, labels: Tensor) -> Tensor:
         """Return the negative log likelihood of points (g, 1) labelled 0 or 1.
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.models.contract import Model, TemperedModel
-
-_SMALLEST: Final = 1e-6  # of a distance to certainty
+from rankhouse.models.contract import Model, OddsModel, TemperedModel
+from rankhouse.models.engine import Batch
 
 
 @dataclass(frozen=True)
@@ -118,16 +116,14 @@ def soft_loss(text: str) -> SoftLoss:
     return notation.make(name.replace("-", "_") + bracket + rest, LOSSES, "loss on a teacher's scores")
 
 
-def comparable(model: Model[Any], scores: Tensor) -> Tensor:
-    """Return a model's scores (n,) as the losses compare them, with gradients.
+def comparable(model: Model[Any], batch: Batch) -> Tensor:
+    """Return a model's scores (n,) as the losses compare them, with gradients: log-odds where it has them.
 
     Args:
         model: Whose scores.
-        scores: As its ``forward`` gave them.
+        batch: n pairs of it.
     """
-    scores = scores.float()
-    if model.scale == "logprob":
-        return scores - torch.log((-torch.expm1(scores)).clamp_min(_SMALLEST))
-    if model.scale == "probability":
-        return torch.logit(scores, _SMALLEST)
+    if isinstance(model, OddsModel):
+        return model.log_odds(batch).float()
+    scores: Tensor = cast(Any, model)(batch).float()
     return scores / model.temperature if isinstance(model, TemperedModel) else scores

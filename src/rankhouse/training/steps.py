@@ -95,7 +95,7 @@ class _LossModule(nn.Module):
             zeros = [parameter.sum() * 0 for parameter in self.model.parameters()]
             return torch.stack(zeros).sum()
         if self._soft is not None and targets is not None:
-            scores = comparable(cast(Model[Any], self.model), self.model(batch))
+            scores = comparable(cast(Model[Any], self.model), batch)
             return self._soft(scores.view(targets.shape), targets)
         loss: Tensor = self.model.loss(batch, labels)  # type: ignore[operator]  # a Model has one
         return loss

@@ -25,6 +25,7 @@ from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Query, Ranker, fingerprint_of
 from rankhouse.core.outputs import check_own_folder, replacing_folder, write_json
 from rankhouse.index.index import Index
+from rankhouse.models.bundle import read_manifest
 from rankhouse.training.settings import DEFAULTS
 from rankhouse.training.validation import Validation
 
@@ -57,7 +58,8 @@ def adapt_with(
         BadData: The documents ask no question that comes back.
     """
     began = time.monotonic()
-    family = options.ranker.partition("(")[0].strip()
+    bundled = Path(options.ranker).is_dir()
+    family = read_manifest(options.ranker).family if bundled else options.ranker.partition("(")[0].strip()
     if family in DEFAULTS:  # a setting that is refused is refused before anything is written
         settings_of(family, teacher, options)
     with only_writer(out):
