@@ -115,11 +115,13 @@ def test_the_next_sentence_head_gives_its_raw_second_logit(checkpoint, pairs, fp
 def test_scales_are_functions_of_the_same_numbers(kind, checkpoint, pairs, fp32):
     scores = {
         scale: NeuralRanker(open_crossencoder(checkpoint(kind), scale=scale), fp32).score(pairs)
-        for scale in ("logit", "probability", "logprob")
+        for scale in ("logit", "probability", "logprob", "log-odds")
     }
     np.testing.assert_allclose(np.exp(scores["logprob"]), scores["probability"], rtol=1e-5)
+    np.testing.assert_allclose(1 / (1 + np.exp(-scores["log-odds"])), scores["probability"], rtol=1e-5)
     if kind == "bert_one":
-        np.testing.assert_allclose(1 / (1 + np.exp(-scores["logit"])), scores["probability"], rtol=1e-5)
+        np.testing.assert_array_equal(scores["logit"], scores["log-odds"])
+    assert open_crossencoder(checkpoint(kind), scale="log-odds").scale == "logit", "pools can convert it"
 
 
 def test_only_the_passage_is_shortened_and_the_end_survives(checkpoint, fp32):
@@ -220,6 +222,7 @@ def test_an_encoder_gets_a_new_head_to_begin_with_where_that_is_asked_for(checkp
     scores = [NeuralRanker(model, fp32).score(pairs) for model in begun]
     np.testing.assert_array_equal(scores[0], scores[1])
     assert np.abs(scores[0] - scores[2]).max() > 1e-3, "another seed draws another head"
+    assert begun[0].policy["scale"] == "log-odds"
     trained = checkpoint("bert")
     np.testing.assert_array_equal(
         NeuralRanker(open_crossencoder(trained, new_head=1), fp32).score(pairs),

@@ -48,8 +48,8 @@ from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Packed
 
-Scale = Literal["logit", "probability", "logprob"]
-SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob")
+Scale = Literal["logit", "probability", "logprob", "log-odds"]
+SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob", "log-odds")
 
 _NEXT_SENTENCE = "AutoModelForNextSentencePrediction"
 _CLASSES = "AutoModelForSequenceClassification"
@@ -94,9 +94,11 @@ class CrossEncoder(nn.Module):
 
     @property
     def scale(self) -> str:
-        """What a score is; the raw logit of one of two classes is no log-odds, so just a "score"."""
-        raw = self.policy["scale"] == "logit" and self.policy["classes"] == 2
-        return "score" if raw else str(self.policy["scale"])
+        """What a score is; the raw number of one of two classes is no logit of a probability: a "score"."""
+        own = str(self.policy["scale"])
+        if own == "logit" and self.policy["classes"] == 2:
+            return "score"
+        return "logit" if own == "log-odds" else own
 
     def encode(self, pairs: Sequence[Pair]) -> Packed:
         """Turn the text of n pairs into ids."""
@@ -155,16 +157,17 @@ class CrossEncoder(nn.Module):
 def scaled(logits: Tensor, scale: Scale) -> Tensor:
     """Make scores of a head's numbers: (n, 1) or (n, 2) -> (n,).
 
-    "logit": the last class's raw number. "probability" and "logprob": of the last class, by softmax over two
-    classes, by sigmoid for one.
+    "logit": the last class's raw number. "probability", "logprob", "log-odds": of the last class, by softmax
+    over two classes, by sigmoid for one.
 
     Args:
         logits: (n, 1) or (n, 2).
-        scale: "logit", "probability" or "logprob".
+        scale: One of :data:`SCALES`.
     """
     if scale == "logit":
         return logits[:, -1]
-    return log_odds(logits).sigmoid() if scale == "probability" else F.logsigmoid(log_odds(logits))
+    odds = log_odds(logits)
+    return odds.sigmoid() if scale == "probability" else odds if scale == "log-odds" else F.logsigmoid(odds)
 
 
 def log_odds(logits: Tensor) -> Tensor:
@@ -191,8 +194,8 @@ def open_crossencoder(
 
     Args:
         path: A folder or hub name.
-        scale: "logit", "probability" or "logprob"; None: "logprob" for two classes, "logit" for one number
-            and for the next-sentence head.
+        scale: "logit", "probability", "logprob" or "log-odds"; None: "logprob" for two classes, "log-odds"
+            where their head is drawn, "logit" for one number and for the next-sentence head.
         max_length: Most tokens of a pair; None: what tokenizer and network were made for.
         tokenizer: Folder of another tokenizer than the checkpoint's own.
         allow_pickle: Whether weights may be read from pytorch_model.bin.
@@ -217,9 +220,12 @@ def open_crossencoder(
     classes = 2 if kind == _NEXT_SENTENCE else int(config.num_labels)
     if classes not in {1, 2}:
         raise BadModel(f'"{folder}" tells {classes} classes apart; a ranker has one number or two classes')
+    named = " ".join(raw.get("architectures") or ())
+    drawn = new_head is not None and "SequenceClassification" not in named
+    two = "log-odds" if drawn else "logprob"  # the level of what a drawn head learns may be free
     policy = {
         "max_length": length_limit(config, meant_length, max_length),
-        "scale": scale or ("logprob" if classes == 2 and kind == _CLASSES else "logit"),
+        "scale": scale or (two if classes == 2 and kind == _CLASSES else "logit"),
         "head": kind,
         "classes": classes,
         "segments": reads_segments(config, asks_segments),
