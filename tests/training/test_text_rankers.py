@@ -239,3 +239,18 @@ def test_text_rankers_learn_a_teachers_scores(toy, checkpoint, tmp_path, case, l
 def test_a_temperature_is_for_losses_that_have_one(toy, fresh, tmp_path):
     with pytest.raises(WrongUse, match="the loss of a knrm has none"):
         fit(fresh("knrm"), toy.examples, defaults("knrm").but(temperature=0.1), tmp_path)
+
+
+def test_in_bf16_attention_alone_is_computed_in_fp32_on_a_processor(checkpoint):
+    model = begun("crossencoder", checkpoint("biencoder"))
+    stepper = Stepper(model, defaults("crossencoder").but(precision="bf16", device="cpu"))
+    heads = torch.randn(1, 2, 5, 8, dtype=torch.bfloat16)
+    mask = torch.ones(1, 1, 5, 5, dtype=torch.bool).tril()
+    attend = torch.nn.functional.scaled_dot_product_attention
+    with stepper._autocast():
+        found = attend(heads, heads, heads, attn_mask=mask)
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
+    exact = attend(*(3 * [heads.float()]), attn_mask=mask)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, exact)
+    assert attend(heads, heads, heads, attn_mask=mask).dtype == torch.bfloat16
