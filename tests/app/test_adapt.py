@@ -603,6 +603,14 @@ def test_the_command_adapts_and_says_how_to_go_on(run, tmp_path, index):
         assert said in wrong.stderr
 
 
+def test_a_folder_of_a_designs_name_is_not_mistaken_for_a_ranker(index, tmp_path, monkeypatch):
+    (tmp_path / "tk").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert adapt(index, tmp_path / "a", ranker="tk", steps=20).steps == 20
+    with pytest.raises(rh.RankhouseError, match="no ranker saved by rankhouse"):
+        adapt(index, tmp_path / "b", ranker=str(tmp_path / "tk" / ".." / "tk"))
+
+
 def test_a_setting_that_is_refused_leaves_nothing_behind(index, tmp_path):
     with pytest.raises(rh.RankhouseError, match="below 1"):
         adapt(index, tmp_path / "a", settings={"dropout": 1.5})

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from rankhouse.app.adapt.mining import Mined, mine
-from rankhouse.app.adapt.options import AdaptOptions, JudgedQuestions, Show
+from rankhouse.app.adapt.options import DESIGNS, AdaptOptions, JudgedQuestions, Show
 from rankhouse.app.adapt.pupil import begin_pupil, examples_of, held_out, settings_of, teach
 from rankhouse.app.adapt.questions import Questions, questions
 from rankhouse.app.adapt.report import AdaptResult, weigh, write_report
@@ -25,7 +25,7 @@ from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Query, Ranker, fingerprint_of
 from rankhouse.core.outputs import check_own_folder, replacing_folder, write_json
 from rankhouse.index.index import Index
-from rankhouse.models.bundle import read_manifest
+from rankhouse.models.bundle import MANIFEST, read_manifest
 from rankhouse.training.settings import DEFAULTS
 from rankhouse.training.validation import Validation
 
@@ -58,8 +58,7 @@ def adapt_with(
         BadData: The documents ask no question that comes back.
     """
     began = time.monotonic()
-    bundled = Path(options.ranker).is_dir()
-    family = read_manifest(options.ranker).family if bundled else options.ranker.partition("(")[0].strip()
+    family = _family_of(options.ranker)
     if family in DEFAULTS:  # a setting that is refused is refused before anything is written
         settings_of(family, teacher, options)
     with only_writer(out):
@@ -77,6 +76,13 @@ def adapt_with(
         validation = apart.few(settled.validation).validation(index)
         taught = _teach(work, found, settled, (validation, index), out, (options, show))
         return _finish(work, settled, taught, index, out, (options, show))
+
+
+def _family_of(ranker: str) -> str:
+    """Return the family of a design, a notation or a bundle, as :func:`begin_pupil` reads it."""
+    if ranker not in DESIGNS and (Path(ranker) / MANIFEST).is_file():
+        return read_manifest(ranker).family
+    return ranker.partition("(")[0].strip()
 
 
 def _teach(

@@ -9,7 +9,7 @@ from typing import Any
 
 from rankhouse.app.recipes.read.lines import Key
 from rankhouse.app.recipes.read.parse import RecipeFile, label
-from rankhouse.app.recipes.read.references import ALL, Bindings, Reference, fill, references, variables
+from rankhouse.app.recipes.read.references import ALL, Bindings, Reference, entry, fill, references, variables
 from rankhouse.app.recipes.read.schema import Recipe
 from rankhouse.core.errors import WrongUse
 
@@ -91,7 +91,11 @@ class Loops:
                 raise self._lines.fault(("loop", inside[0]), f"loop variables in a circle: {circle}")
             names.add(name)
             for one in self._recipe.loop[name]:
-                names.update(self.own(_entry(one, path), place, (*inside, name)))
+                try:
+                    written = entry(one, name, path)
+                except WrongUse as error:
+                    raise self._lines.fault(place, str(error)) from error
+                names.update(self.own(written, place, (*inside, name)))
         return tuple(name for name in self._recipe.loop if name in names)
 
     def passes(self, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -166,15 +170,6 @@ class Loops:
                 choices.append([value if value is not None else label(bindings[name])])
         names = self.members(reference.name)
         return [(reference.name, tuple(zip(names, one, strict=True))) for one in product(*choices)]
-
-
-def _entry(value: object, path: tuple[str, ...]) -> object:
-    """Return what a variable stands for; "" where its value has no such entry, which is a fault later."""
-    if isinstance(value, Mapping) and not path:
-        return value.get("name", "")
-    for name in path:
-        value = value.get(name, "") if isinstance(value, Mapping) else ""
-    return value
 
 
 def labels_of(bindings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -123,15 +123,30 @@ def _value(match: re.Match[str], bindings: Bindings) -> object:
             f'"{match[0]}" is no loop variable here; there are: {", ".join(bindings) or "none"} '
             "(declare it under [loop])"
         )
-    value = bindings[match[1]]
-    for name in _path(match):
-        if not isinstance(value, Mapping) or name not in value:
-            has = ", ".join(value) if isinstance(value, Mapping) else "none"
-            raise WrongUse(f'"{match[0]}": this value has no entry "{name}"; its entries are: {has}')
-        value = value[name]
-    if isinstance(value, Mapping) and not match[2]:
-        return value["name"]
+    value = entry(bindings[match[1]], match[1], _path(match))
     return fill(value, {name: one for name, one in bindings.items() if name != match[1]})
+
+
+def entry(value: Any, variable: str, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - as in fill
+    """Return what a variable stands for: its value, a row's name, or an entry of a row.
+
+    Args:
+        value: The variable's.
+        variable: Its name, for messages.
+        path: To the entry; empty for the value.
+
+    Raises:
+        WrongUse: There is no such entry.
+    """
+    if isinstance(value, Mapping) and not path:
+        return value["name"]
+    for name in path:
+        if not isinstance(value, Mapping) or name not in value:
+            written = ".".join((variable, *path))
+            has = ", ".join(value) if isinstance(value, Mapping) else "none"
+            raise WrongUse(f'"{{{written}}}": this value has no entry "{name}"; its entries are: {has}')
+        value = value[name]
+    return value
 
 
 def resolve(value: Any, look_up: Callable[[Reference], list[str]]) -> Any:  # noqa: ANN401 - as in fill
