@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from rankhouse.app.api.explain import explain as explain
     from rankhouse.app.api.index import Index as Index
     from rankhouse.app.api.rankers import open_ranker as open_ranker
+    from rankhouse.app.api.train import train as train
     from rankhouse.app.api.verbs import compare as compare
     from rankhouse.app.api.verbs import evaluate as evaluate
     from rankhouse.app.api.verbs import fuse as fuse
     from rankhouse.app.api.verbs import label as label
     from rankhouse.app.api.verbs import rerank as rerank
-    from rankhouse.app.api.verbs import train as train
     from rankhouse.core.corpora import read_documents as read_documents
     from rankhouse.core.corpora import read_queries as read_queries
     from rankhouse.core.errors import RankhouseError as RankhouseError
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Index": "app.api.index",
     "open_ranker": "app.api.rankers",
-    **dict.fromkeys(("rerank", "fuse", "label", "train", "evaluate", "compare"), "app.api.verbs"),
+    **dict.fromkeys(("rerank", "fuse", "label", "evaluate", "compare"), "app.api.verbs"),
+    "train": "app.api.train",
     "adapt": "app.api.adapt",
     "explain": "app.api.explain",
     **dict.fromkeys(("read_documents", "read_queries"), "core.corpora"),

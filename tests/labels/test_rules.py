@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.core.errors import BadModel, MissingInput, RankhouseWarning, WrongUse
+from rankhouse.core.errors import BadData, BadModel, MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.core.scores import probabilities
@@ -104,6 +104,13 @@ def test_judgements_of_passages_are_looked_up_by_document_and_number():
         if y
     ]
     assert yes == [("q0", "d0", 1), ("q0", "d2", 0), ("q2", "d1", 1)]
+
+
+def test_judgements_of_documents_are_no_judgements_of_passages():
+    with pytest.raises(BadData, match=r"none of its ids names a passage.*d#3.*the first is \"d1\""):
+        judged({"q1": {"d1": 1, "d#x": 1}}, by="passage", name="qrels.txt")
+    judged({"q1": {"d1": 1, "d1#0": 1}}, by="passage")  # some do
+    judged({}, by="passage")
 
 
 def test_a_run_says_yes_to_all_passages_of_its_first_k_documents():
@@ -236,7 +243,8 @@ def test_contents_tell_rules_apart_and_names_do_not():
     same = {query_id: dict(reversed(found.items())) for query_id, found in reversed(QRELS.items())}
     assert judged(QRELS, name="a").identity == judged(same, name="b").identity
     assert judged(QRELS).identity != judged(QRELS | {"q9": {"d": 1}}).identity
-    assert judged(QRELS).identity != judged(QRELS, 2).identity != judged(QRELS, 2, "passage").identity
+    assert judged(QRELS).identity != judged(QRELS, 2).identity
+    assert judged(BY_PASSAGE).identity != judged(BY_PASSAGE, by="passage").identity
     assert ranked(RUN, 2).identity != ranked(RUN, 3).identity
     assert taught(Noted(1)).identity != taught(Noted(2)).identity
     assert taught(Noted(1)).identity != taught(Noted(1), 0.6).identity

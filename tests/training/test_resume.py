@@ -172,8 +172,9 @@ def test_another_training_in_the_folder_is_refused(toy, fresh, tmp_path):
             fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path, toy.validation,
             progress=killing(6),
         )  # fmt: skip
-    for model, examples, settings in ways.values():
-        with pytest.raises(WrongUse, match="holds another training, at step 5"):
+    for what, (model, examples, settings) in ways.items():
+        named = "rate \\(was 0.0" if what == "settings" else "the model, the examples or the validation"
+        with pytest.raises(WrongUse, match=f"holds another training, at step 5; not as it was: {named}"):
             fit(model, examples, settings, tmp_path, toy.validation)
 
 

@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
 from rankhouse.core.arguments import check_whole
-from rankhouse.core.errors import RankhouseWarning, WrongUse
+from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.notation import write
 from rankhouse.core.nouns import FloatArray, Ranker, fingerprint_of
 from rankhouse.core.qrels import Qrels
@@ -27,6 +28,7 @@ from rankhouse.labels.teacher_scores import BoolArray, ChunkScores, Places, fore
 
 PASSAGE_MARK = "#"
 """Passage judgements name passage 3 of document d as d#3."""
+_IS_PASSAGE: Final = re.compile(rf".*{PASSAGE_MARK}\d+", re.DOTALL).fullmatch
 
 
 @dataclass(frozen=True, repr=False)
@@ -187,10 +189,18 @@ def judged(qrels: Qrels, at_least: int = 1, by: str = "document", name: str = ""
 
     Raises:
         WrongUse: ``at_least`` is no whole number, or ``by`` another word.
+        BadData: Passages shall be judged, and no id names one.
     """
     check_whole("judged", at_least=at_least)
     if by not in ("document", "passage"):
         raise WrongUse(f'judged: by={by!r}; choose "document" or "passage"')
+    first = next((key for grades in qrels.values() for key in grades), None)
+    if by == "passage" and first and not any(_IS_PASSAGE(key) for grades in qrels.values() for key in grades):
+        raise BadData(
+            f'judged({name or "..."}, by="passage"): none of its ids names a passage, as passage 3 of '
+            f'document d is judged as "d{PASSAGE_MARK}3"; the first is "{first}"; leave by="passage" out if '
+            "documents are judged"
+        )
     level: Literal["document", "passage"] = "document" if by == "document" else "passage"
     return JudgeRule(qrels, at_least, level, name or f"qrels-{qrels_digest(qrels)[:8]}")
 

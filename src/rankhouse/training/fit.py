@@ -68,10 +68,10 @@ def fit(
             stack.enter_context(only_writer(out))
             check_own_folder(out, folder.MARKS)
             tidy(out)
-        if (done := folder.finished(out, name)) is not None:
+        if (done := folder.finished(out, name, settings)) is not None:
             folder.load_best(model, out)
             return done
-        point = folder.resume_point(out, name)
+        point = folder.resume_point(out, name, settings)
         stack.enter_context(checkpoint.seeded(settings.seed + stepper.rank))
         if point.tensors:
             folder.restore(point, model, stepper)

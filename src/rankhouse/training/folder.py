@@ -81,12 +81,13 @@ class ResumePoint(NamedTuple):
     random: dict[str, Any]
 
 
-def finished(out: Path, training: str) -> Outcome | None:
+def finished(out: Path, training: str, settings: Settings) -> Outcome | None:
     """Return what came out of a finished training, cleared of what is left of its work; else None.
 
     Args:
         out: The training's folder.
         training: Name of all that the training started from.
+        settings: Its settings, to say which of them differ.
 
     Raises:
         WrongUse: The folder holds another finished training.
@@ -100,19 +101,20 @@ def finished(out: Path, training: str) -> Outcome | None:
         outcome = None
     if outcome is None or outcome.training != training:
         raise WrongUse(
-            f"{out}: holds another training, which is finished; model, examples, settings or validation "
-            f"differ: rank with {out / RANKER}, or train into another folder"
+            f"{out}: holds another training, which is finished; not as it was: {_changed(out, settings)}; "
+            f"rank with {out / RANKER}, or train into another folder"
         )
     (out / CHECKPOINT).unlink(missing_ok=True)
     return outcome
 
 
-def resume_point(out: Path, training: str) -> ResumePoint:
+def resume_point(out: Path, training: str, settings: Settings) -> ResumePoint:
     """Return where a folder's training stands; a fresh start, without tensors, where there is none.
 
     Args:
         out: The training's folder.
         training: Name of all that the training started from.
+        settings: Its settings, to say which of them differ.
 
     Raises:
         WrongUse: The folder holds another training, or something else.
@@ -131,11 +133,22 @@ def resume_point(out: Path, training: str) -> ResumePoint:
         raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
     if point.state.training != training:
         raise WrongUse(
-            f"{out}: holds another training, at step {point.state.step:,}: model, examples, settings or "
-            "validation differ; give the same ones to go on with it, train into another folder, or remove "
-            "this one"
+            f"{out}: holds another training, at step {point.state.step:,}; not as it was: "
+            f"{_changed(out, settings)}; give the same to go on with it, train into another folder, or "
+            "remove this one"
         )
     return point
+
+
+def _changed(out: Path, settings: Settings) -> str:
+    """Return which settings a folder's training has otherwise, with their values there."""
+    try:
+        before = msgspec.to_builtins(Settings.from_json((out / SETTINGS).read_bytes()))
+    except (OSError, WrongUse):  # gone, or of an earlier version
+        before = {}
+    now = msgspec.to_builtins(settings)
+    changed = [f"{name} (was {was!r})" for name, was in before.items() if was != now[name]]
+    return ", ".join(changed) or "the model, the examples or the validation"
 
 
 def remove_pages(out: Path) -> None:

@@ -66,6 +66,8 @@ class Milvus(FieldStore):
         else:
             folder_or_file("milvus", where, "write  http://HOST:19530  or the server's https:// address")
             library("milvus_lite", "milvus", "milvus")
+            # The client pings every 10 s; on a slow machine milvus-lite took that for an attack and hung up.
+            options = {"grpc_options": {"grpc.keepalive_time_ms": 2**31 - 1}}
         with self._explained():
             self._client: Any = self._milvus.MilvusClient(where, **options)
 

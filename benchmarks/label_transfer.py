@@ -1,0 +1,126 @@
+"""Label transfer (recipes/qa-docrank.toml) at a size for one machine: one student, one budget, the pool Max.
+
+    python benchmarks/label_transfer.py DATA MINILM OUT [--student "MiniLM, distilled first"] [--seeds 1 2 3]
+        [--labels "DOC-LABELLED" "best 5"] [--budget "equal steps"] [--steps 200] [--every 100] [--patience 3]
+        [--valid 20] [--test 120]
+
+DATA holds the collections that the recipe names, MINILM is a folder of all-MiniLM-L6-v2. OUT is the result's
+folder: the same command goes on there, and more seeds join those that are finished.
+``--test`` and ``--valid`` sample that many questions; without them the recipe's own are taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "qa-docrank.toml"
+RANKHOUSE = [sys.executable, "-m", "rankhouse.app.cli"]
+
+
+def toml(value: object) -> str:
+    """Write a value as TOML in one line; of what recipes hold, only tables differ from JSON."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{toml(name)} = {toml(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return msgspec.json.encode(value).decode()
+
+
+def among(rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    """Return the entries of a loop that have these names."""
+    absent = set(names) - {row["name"] for row in rows}
+    if absent:
+        raise SystemExit(
+            f"{RECIPE.name} has no {', '.join(sorted(absent))}; it has: {[row['name'] for row in rows]}"
+        )
+    return [row for row in rows if row["name"] in names]
+
+
+def changes(recipe: dict[str, Any], chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return what to lay over the recipe: what is left of its loops, and the tables of that."""
+    loop = recipe["loop"]
+    budgets = among(loop["budget"], [chosen.budget])
+    for budget in budgets:
+        if budget["patience"]:
+            budget["patience"] = chosen.patience
+        else:
+            budget["steps"] = chosen.steps
+    laid: dict[str, Any] = {
+        "loop.labels": among(loop["labels"], chosen.labels),
+        "loop.student": among(loop["student"], [chosen.student]),
+        "loop.budget": budgets,
+        "loop.pool": among(loop["pool"], ["Max"]),
+        "loop.seed": chosen.seeds,
+        "steps.taught.set.validate_every": chosen.every,
+    }
+    if chosen.valid:
+        laid["steps.valid.sample"] = chosen.valid
+    transferred = [name for name in chosen.labels if name != "DOC-LABELLED"]
+    for step in ("transferred", "transferred_valid"):
+        laid[f"steps.{step}.runs"] = [f"@chosen_valid[labels={name}]" for name in transferred]
+    laid["steps.transferred.apply"] = [f"@chosen[labels={name}]" for name in transferred]
+    gone = [f"={row['name']}" for row in (*loop["labels"], *recipe["loop"]["budget"])]
+    gone = [name for name in gone if name[1:] not in (*chosen.labels, chosen.budget)]
+    tables = []
+    for table in recipe["table"]:
+        rows = {name: row for name, row in table["rows"].items() if not any(word in row for word in gone)}
+        if rows and table.get("baseline", next(iter(rows))) in rows:
+            tables.append(table | {"rows": rows})
+    laid["table"] = tables
+    laid["steps.timed.ranker"] = f"@taught[budget={chosen.budget},seed={chosen.seeds[0]}]"
+    return laid
+
+
+def subset(*words: object) -> None:
+    """Run rankhouse subset."""
+    subprocess.run([*RANKHOUSE, "subset", *map(str, words)], check=True)
+
+
+def main() -> None:
+    """Read the command line and run the recipe."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("minilm")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--student", default="MiniLM, distilled first")
+    parser.add_argument("--labels", nargs="+", default=["DOC-LABELLED", "best 5"])
+    parser.add_argument("--budget", default="equal steps")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--steps", type=int, default=200, help="Of equal steps.")
+    parser.add_argument("--every", type=int, default=100, help="Steps between validations.")
+    parser.add_argument("--patience", type=int, default=3, help="Validations without gain, of all pairs.")
+    parser.add_argument("--valid", type=int, help="Validation questions.")
+    parser.add_argument("--test", type=int, help="Test questions.")
+    chosen = parser.parse_args()
+    laid = changes(tomllib.loads(RECIPE.read_text(encoding="utf-8")), chosen)
+    laid |= {"data.root": str(chosen.data.resolve()), "data.encoder": chosen.minilm}
+    if chosen.test:
+        asked, judged = (
+            chosen.out.resolve().with_name(f"{chosen.out.name}.{end}") for end in ("jsonl", "qrels")
+        )
+        if not judged.exists():
+            given = [
+                "--queries",
+                chosen.data / "qmsum" / "queries.dev.jsonl",
+                "--sample",
+                chosen.test,
+                "--seed",
+                1,
+            ]
+            subset(*given, "--out", asked)
+            subset("--qrels", chosen.data / "qmsum" / "qrels.dev.txt", "--ids", asked, "--out", judged)
+        laid |= {"data.test_queries": str(asked), "data.test_qrels": str(judged)}
+    sets = [f"--set={key}={toml(value)}" for key, value in laid.items()]
+    words = [*RANKHOUSE, "run", str(RECIPE), "--out", str(chosen.out), *sets]
+    raise SystemExit(subprocess.run(words, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()
