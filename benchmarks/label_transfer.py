@@ -1,6 +1,6 @@
 """Label transfer (recipes/qa-docrank.toml) at a size for one machine: one student, one budget, the pool Max.
 
-    python benchmarks/label_transfer.py DATA MINILM OUT [--student "MiniLM, distilled first"] [--seeds 1 2 3]
+    python benchmarks/label_transfer.py DATA MINILM OUT [--student "bi-encoder"] [--seeds 1 2 3]
         [--labels "DOC-LABELLED" "best 5"] [--budget "equal steps"] [--steps 200] [--every 100] [--patience 3]
         [--valid 20] [--test 120]
 
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("minilm")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--student", default="MiniLM, distilled first")
+    parser.add_argument("--student", default="bi-encoder")
     parser.add_argument("--labels", nargs="+", default=["DOC-LABELLED", "best 5"])
     parser.add_argument("--budget", default="equal steps")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])

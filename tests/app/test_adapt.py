@@ -622,6 +622,16 @@ def test_a_setting_that_is_refused_leaves_nothing_behind(index, tmp_path):
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize("name", ["steps", "epochs", "seed"])
+def test_what_all_parts_share_is_no_setting_of_the_pupil(index, tmp_path, name):
+    option = "seed" if name == "seed" else "steps"
+    with pytest.raises(
+        rh.RankhouseError, match=rf"{name}=7 is no setting of the pupil here: give {option} \(--{option}"
+    ):
+        rh.adapt(index, Meaning(), out=tmp_path / "a", settings={name: 7})
+    assert not (tmp_path / "a").exists()
+
+
 @pytest.mark.parametrize(("quick", "precision"), [(True, "bf16"), (False, "fp32")])
 def test_a_cross_encoder_learns_in_bf16_where_the_processor_is_quick_at_it(monkeypatch, quick, precision):
     monkeypatch.setattr("rankhouse.nn.cpu.machine.has_bf16", lambda: quick)

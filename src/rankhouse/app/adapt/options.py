@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rankhouse.core.arguments import check_least
-from rankhouse.core.errors import BadData, name_few
+from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
@@ -58,6 +58,13 @@ _LIMITS: Final = Round(first=60, best=20)
 STEPS: Final = 4000
 """Steps where neither steps nor minutes are given."""
 
+_OWN: Final = {
+    "steps": "give steps (--steps), or minutes (--minutes)",
+    "epochs": "give steps (--steps), or minutes (--minutes); epochs follow from them",
+    "seed": "give seed (--seed), of all that is drawn",
+}
+"""Settings of a training that an adaptation decides for all its parts."""
+
 
 @dataclass(frozen=True)
 class AdaptOptions:
@@ -104,6 +111,8 @@ class AdaptOptions:
     def __post_init__(self) -> None:
         check_least(self, 1, "questions", "candidates", "depth", "held_out", "width")
         check_least(self, 0, "minutes", "steps", "neighbours", "mine")
+        for name in _OWN.keys() & self.settings.keys():
+            raise WrongUse(f"{name}={self.settings[name]} is no setting of the pupil here: {_OWN[name]}")
 
 
 @dataclass(frozen=True)
