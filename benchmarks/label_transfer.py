@@ -6,7 +6,8 @@
 
 DATA holds the collections that the recipe names, MINILM is a folder of all-MiniLM-L6-v2. OUT is the result's
 folder: the same command goes on there, and more seeds join those that are finished.
-``--test`` and ``--valid`` sample that many questions; without them the recipe's own are taken.
+``--test`` and ``--valid`` sample that many questions; without them the recipe's own are taken. ``--students``
+leaves out what is the same for every student: the teacher itself, BERT-3S, PACRR-DRMM, and the time of a query.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ from typing import Any
 import msgspec
 
 RECIPE = Path(__file__).resolve().parent.parent / "recipes" / "qa-docrank.toml"
+OTHERS = {
+    "teacher": ("teacher_alone",),
+    "BERT-3S": ("sentences_valid", "sentences_test", "bert_3s", "sentences_timed"),
+    "PACRR-DRMM": ("pacrr_drmm_ranker", "pacrr_drmm"),
+    "time": ("timed",),
+}
+"""Row of a table -> the steps that make it."""
 RANKHOUSE = [sys.executable, "-m", "rankhouse.app.cli"]
 
 
@@ -68,13 +76,18 @@ def changes(recipe: dict[str, Any], chosen: argparse.Namespace) -> dict[str, Any
     laid["steps.transferred.apply"] = [f"@chosen[labels={name}]" for name in transferred]
     gone = [f"={row['name']}" for row in (*loop["labels"], *recipe["loop"]["budget"])]
     gone = [name for name in gone if name[1:] not in (*chosen.labels, chosen.budget)]
+    if chosen.students:
+        for step in (step for steps in OTHERS.values() for step in steps):
+            laid[f"steps.{step}"] = {"command": "subset", "run": "@test_found"}  # in no table
+        gone += [f"@{step}" for steps in OTHERS.values() for step in steps]
+    else:
+        laid["steps.timed.ranker"] = f"@taught[budget={chosen.budget},seed={chosen.seeds[0]}]"
     tables = []
     for table in recipe["table"]:
         rows = {name: row for name, row in table["rows"].items() if not any(word in row for word in gone)}
         if rows and table.get("baseline", next(iter(rows))) in rows:
             tables.append(table | {"rows": rows})
     laid["table"] = tables
-    laid["steps.timed.ranker"] = f"@taught[budget={chosen.budget},seed={chosen.seeds[0]}]"
     return laid
 
 
@@ -96,6 +109,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="Of equal steps.")
     parser.add_argument("--every", type=int, default=100, help="Steps between validations.")
     parser.add_argument("--patience", type=int, default=3, help="Validations without gain, of all pairs.")
+    parser.add_argument("--students", action="store_true", help="Leave out all other rows.")
     parser.add_argument("--valid", type=int, help="Validation questions.")
     parser.add_argument("--test", type=int, help="Test questions.")
     chosen = parser.parse_args()
