@@ -4,10 +4,10 @@
         [--labels "DOC-LABELLED" "best 5"] [--budget "equal steps"] [--steps 200] [--every 100] [--patience 3]
         [--valid 20] [--test 120]
 
-DATA holds the collections that the recipe names, MINILM is a folder of all-MiniLM-L6-v2. OUT is the result's
-folder: the same command goes on there, and more seeds join those that are finished.
-``--test`` and ``--valid`` sample that many questions; without them the recipe's own are taken. ``--students``
-leaves out what is the same for every student: the teacher itself, BERT-3S, PACRR-DRMM, and the time of a query.
+DATA holds the collections that the recipe names, MINILM is a folder of all-MiniLM-L6-v2. OUT is the
+result's folder: the same command goes on there, and more seeds join those that are finished. ``--test`` and
+``--valid`` sample that many questions; without them the recipe's own are taken. ``--students`` leaves
+out what is the same for every student: the teacher itself, BERT-3S, PACRR-DRMM, and the time of a query.
 """
 
 from __future__ import annotations
