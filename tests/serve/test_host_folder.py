@@ -80,7 +80,7 @@ def test_files_become_documents(place, capsys):
         ("c.txt", "\ufeffTitel\nKäse".encode(), "Titel", "Käse"),
         ("c.txt", "Titel\nKäse".encode("utf-16"), "Titel", "Käse"),
         ("c.txt", "Titel\nKäse – gut".encode("cp1252"), "Titel", "Käse – gut"),
-        ("d.txt.gz", gzip.compress(b"packed\ntext"), "packed", "text"),
+        ("d.txt.gz", gzip.compress(b"packed\ntext", mtime=0), "packed", "text"),
         ("e.html", PAGE, "Sea & land", "Tides\nThe moon\npulls <all>.\none\ntwo"),
         ("f.htm", b"<h1>A <i>big</i> one</h1><p>and text</p>", "A big one", "A big one\nand text"),
         ("g.html", b"no markup at all", "g", "no markup at all"),
