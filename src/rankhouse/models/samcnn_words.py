@@ -75,15 +75,17 @@ class ProductCache:
             filters: What words are multiplied with.
             factor: (d,) that every word is multiplied by first; None for none.
         """
-        if name not in self.tables:
+        table = self.tables.get(name)  # several threads score: another one may add tables, or clear them
+        if table is None:
             if filters not in self._laid_out:
                 self._laid_out[filters] = filters.laid_out()
             shared = self._laid_out[filters]
-            self.tables[name] = ProductTable(self.words.weight.detach(), filters, factor, shared)
-        return self.tables[name]
+            made = ProductTable(self.words.weight.detach(), filters, factor, shared)
+            table = self.tables.setdefault(name, made)
+        return table
 
     def shrink(self) -> None:
         """Forget everything once it takes more than the limit; it is computed again as needed."""
-        floats = sum(t.rows * t.filters.weight[:, :, 0].numel() for t in self.tables.values())
+        floats = sum(t.rows * t.filters.weight[:, :, 0].numel() for t in list(self.tables.values()))
         if floats > _MOST_CACHED:
             self.tables.clear()
