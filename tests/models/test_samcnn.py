@@ -1,11 +1,16 @@
 """What samCNN does of its own: unknown words, weights of query words, overlap."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.samcnn import SamCNNDesign
+from rankhouse.models.samcnn_words import ProductCache
+from rankhouse.nn.layers.convolve import WideFilters
 
 POSTS = ["harbour frozen again", "ships are leaving the harbour", "fresh bread again", "bread and ships"]
 SMALL = {"width": 12, "filters": 10, "hidden": 8, "final": 6}
@@ -79,3 +84,22 @@ def test_overlap_is_how_much_of_the_query_the_post_holds():
     soft = [best[0].mean(), (best[0] * [rare, common]).sum() / (rare + common)]
     expected = [[0.5, common / (rare + common), *soft], [0, 0, *best[1], *best[1]], [0] * 4, [0] * 4]
     np.testing.assert_allclose(overlap, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_tables_of_products_bear_threads_that_score_at_once(monkeypatch):
+    monkeypatch.setattr("rankhouse.models.samcnn_words._MOST_CACHED", 200)  # so that they are cleared often
+    words, filters = torch.nn.Embedding(5, 4), WideFilters(4, 2, 1)
+    cache, switch = ProductCache(words), sys.getswitchinterval()
+
+    def score(thread: int) -> None:
+        for number in range(3000):
+            table = cache.table((thread * 7 + number) % 40, filters)
+            assert table.filters is filters
+            cache.shrink()
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(score, range(4)))
+    finally:
+        sys.setswitchinterval(switch)

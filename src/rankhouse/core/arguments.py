@@ -82,6 +82,20 @@ def check_whole(owner: str, least: int | None = None, **numbers: object) -> None
             raise WrongUse(f"{owner}: {name}={number!r}, but it must be a whole number{bound}")
 
 
+def changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Return the names of options that are not as they were, with their value then: ``rate (was 0.001)``.
+
+    Args:
+        before: Name -> value then; a table's is left out of the answer.
+        now: Name -> value.
+    """
+    return [
+        name if isinstance(was, Mapping) else f"{name} (was {was!r})"
+        for name, value in now.items()
+        if (was := before.get(name)) != value
+    ]
+
+
 def fault(
     factory: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, written: bool = True
 ) -> str:

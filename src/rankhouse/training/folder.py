@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from torch import Tensor, nn
 
+from rankhouse.core.arguments import changed
 from rankhouse.core.errors import BadModel, WrongUse, name_few
 from rankhouse.core.outputs import others
 from rankhouse.models import loading
@@ -141,14 +142,13 @@ def resume_point(out: Path, training: str, settings: Settings) -> ResumePoint:
 
 
 def _changed(out: Path, settings: Settings) -> str:
-    """Return which settings a folder's training has otherwise, with their values there."""
+    """Return which settings a folder's training has otherwise, or what else it may be."""
+    unknown = "the model, the examples or the validation"
     try:
-        before = msgspec.to_builtins(Settings.from_json((out / SETTINGS).read_bytes()))
+        before = Settings.from_json((out / SETTINGS).read_bytes())
     except (OSError, WrongUse):  # gone, or of an earlier version
-        before = {}
-    now = msgspec.to_builtins(settings)
-    changed = [f"{name} (was {was!r})" for name, was in before.items() if was != now[name]]
-    return ", ".join(changed) or "the model, the examples or the validation"
+        return f"a setting, {unknown}"
+    return ", ".join(changed(before.to_dict(), settings.to_dict())) or unknown
 
 
 def remove_pages(out: Path) -> None:

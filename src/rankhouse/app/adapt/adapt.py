@@ -20,6 +20,7 @@ from rankhouse.app.adapt.questions import Questions, questions
 from rankhouse.app.adapt.report import AdaptResult, weigh, write_report
 from rankhouse.app.adapt.timetable import Timetable, Work, ranker_of, timetable
 from rankhouse.app.rankers import ComputeOptions, open_ranker
+from rankhouse.core.arguments import changed
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Query, Ranker, fingerprint_of
@@ -129,11 +130,11 @@ def _check_plan(
     if path.exists():
         before = msgspec.json.decode(path.read_bytes())
         now = msgspec.json.decode(msgspec.json.encode(plan))
-        changed = _differences(before, now)
-        if changed:
+        differences = _differences(before, now)
+        if differences:
             raise WrongUse(
-                f"{out}: holds another adaptation; not as it was: {', '.join(changed)}; give the same to go "
-                "on with it, or adapt into another folder"
+                f"{out}: holds another adaptation; not as it was: {', '.join(differences)}; give the same to "
+                "go on with it, or adapt into another folder"
             )
         return
     write_json(path, plan)
@@ -141,12 +142,8 @@ def _check_plan(
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return what is not the same, options one by one with their value then."""
-    then, options = before.get("options", {}), now["options"]
-    changed = [name for name in now if name != "options" and before.get(name) != now[name]]
-    for name, value in options.items():
-        if (was := then.get(name)) != value:
-            changed.append(name if isinstance(was, dict) else f"{name} (was {was!r})")
-    return changed
+    names = [name for name in now if name != "options" and before.get(name) != now[name]]
+    return names + changed(before.get("options", {}), now["options"])
 
 
 def _finish(

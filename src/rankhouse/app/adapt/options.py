@@ -111,8 +111,9 @@ class AdaptOptions:
     def __post_init__(self) -> None:
         check_least(self, 1, "questions", "candidates", "depth", "held_out", "width")
         check_least(self, 0, "minutes", "steps", "neighbours", "mine")
-        for name in _OWN.keys() & self.settings.keys():
-            raise WrongUse(f"{name}={self.settings[name]} is no setting of the pupil here: {_OWN[name]}")
+        for name, advice in _OWN.items():
+            if name in self.settings:
+                raise WrongUse(f"{name}={self.settings[name]} is no setting of the pupil here: {advice}")
 
 
 @dataclass(frozen=True)

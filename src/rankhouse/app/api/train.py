@@ -92,11 +92,7 @@ def train(
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
     design, folder = str(as_path(ranker, "ranker")), as_path(out, "out")
-    if settings is not None and not isinstance(settings, Mapping):
-        raise wrong_kind("settings", settings, 'a mapping, for example {"epochs": 3}')
-    check_texts("the settings' names", settings or ())
-    changes = dict(settings or {}) | ({"loss": loss} if loss else {})
-    options = TrainOptions(split, pool, depth, changes)
+    options = TrainOptions(split, pool, depth, _changes(settings) | ({"loss": loss} if loss else {}))
     stored = as_index(index)
     data = TrainingData(
         queries=None if queries is None else as_queries(queries),
@@ -108,6 +104,13 @@ def train(
     )
     train_with(begin(design, stored, options.seed), stored, data, folder, options)
     return open_ranker(folder)
+
+
+def _changes(settings: Mapping[str, object] | None) -> dict[str, object]:
+    if settings is not None and not isinstance(settings, Mapping):
+        raise wrong_kind("settings", settings, 'a mapping, for example {"epochs": 3}')
+    check_texts("the settings' names", settings or ())
+    return dict(settings or {})
 
 
 def _pair_files(pairs: Sequence[PathLike] | PathLike) -> tuple[Path, ...]:
