@@ -56,6 +56,14 @@ def test_the_same_log_gives_the_same_picture(tmp_path, kind):
         assert b"best 0.6000 at step 20; first stage 0.4000" in drawn
 
 
+def test_a_loss_that_was_logged_once_is_seen_at_its_whole_step(tmp_path):
+    for name, log in (("one", LOG[1:2]), ("two", LOG[1:3])):
+        write_curve(log, tmp_path / f"{name}.svg")
+    one, two = ((tmp_path / f"{name}.svg").read_text() for name in ("one", "two"))
+    assert (one.count("<use"), two.count("<use")) == (1, 0)  # a mark; a line
+    assert one.count("xtick_") == 1
+
+
 def test_a_picture_needs_a_log_and_a_known_kind(tmp_path):
     with pytest.raises(WrongUse, match="png or .svg"):
         write_curve(LOG, tmp_path / "curve.pdf")

@@ -40,7 +40,10 @@ def _figure(entries: list[Entry], palette: Palette) -> Figure:
     validations = [entry for entry in entries if "value" in entry]
     figure = Figure(figsize=(7.5, 4.2), facecolor="none", layout="constrained")
     axes = figure.subplots()
-    axes.plot([e["step"] for e in losses], [e["loss"] for e in losses], color=palette.muted, linewidth=1.0)
+    alone = "o" if len(losses) == 1 else None  # a line through one point shows nothing
+    steps, values = [e["step"] for e in losses], [e["loss"] for e in losses]
+    axes.plot(steps, values, color=palette.muted, marker=alone, markersize=3, linewidth=1.0)
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.set_xlabel("step")
     axes.set_ylabel("training loss")
     plain_axes(axes, palette)
@@ -57,9 +60,9 @@ def _figure(entries: list[Entry], palette: Palette) -> Figure:
         if steps[0] == 0:
             beside.axhline(values[0], color=palette.gain, linewidth=0.8, linestyle=(0, (1, 2)))
         untaught = f"untaught {values[0]:.4f} (dotted); " if steps[0] == 0 else ""
-        for alone in (entry["encoder"] for entry in entries if "encoder" in entry):
-            beside.axhline(alone, color=palette.ink, linewidth=0.8, linestyle=(0, (4, 2, 1, 2)))
-            untaught += f"encoder alone {alone:.4f} (dash-dotted); "
+        for encoder in (entry["encoder"] for entry in entries if "encoder" in entry):
+            beside.axhline(encoder, color=palette.ink, linewidth=0.8, linestyle=(0, (4, 2, 1, 2)))
+            untaught += f"encoder alone {encoder:.4f} (dash-dotted); "
         axes.set_title(
             f"{untaught}best {values[best]:.4f} at step {steps[best]:,}; "
             f"first stage {first_stage:.4f} (dashed)",
