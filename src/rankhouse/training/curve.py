@@ -35,6 +35,7 @@ def write_curve(log: Iterable[Entry], path: Path | str) -> None:
 
 def _figure(entries: list[Entry], palette: Palette) -> Figure:
     from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - as above
 
     losses = [entry for entry in entries if "loss" in entry]
     validations = [entry for entry in entries if "value" in entry]
@@ -43,7 +44,7 @@ def _figure(entries: list[Entry], palette: Palette) -> Figure:
     alone = "o" if len(losses) == 1 else None  # a line through one point shows nothing
     steps, values = [e["step"] for e in losses], [e["loss"] for e in losses]
     axes.plot(steps, values, color=palette.muted, marker=alone, markersize=3, linewidth=1.0)
-    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
     axes.set_xlabel("step")
     axes.set_ylabel("training loss")
     plain_axes(axes, palette)
