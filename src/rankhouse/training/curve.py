@@ -44,7 +44,7 @@ def _figure(entries: list[Entry], palette: Palette) -> Figure:
     alone = "o" if len(losses) == 1 else None  # a line through one point shows nothing
     steps, values = [e["step"] for e in losses], [e["loss"] for e in losses]
     axes.plot(steps, values, color=palette.muted, marker=alone, markersize=3, linewidth=1.0)
-    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     axes.set_xlabel("step")
     axes.set_ylabel("training loss")
     plain_axes(axes, palette)
