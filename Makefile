@@ -8,7 +8,7 @@ CLIENTS := .venv-clients/.installed
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt src/rankhouse/core/_crc32.c src/rankhouse/index/lexical/_kernel.c src/rankhouse/nn/cpu/_infer.c src/rankhouse/nn/cpu/_train.c src/rankhouse/nn/cpu/_vector.h
+$(STAMP): pyproject.toml constraints.txt src/rankhouse/io/_crc32.c src/rankhouse/index/lexical/_kernel.c src/rankhouse/nn/cpu/_infer.c src/rankhouse/nn/cpu/_train.c src/rankhouse/nn/cpu/_vector.h
 	test "$$($(BIN)/python -V 2>&1)" = "$$($(PYTHON) -V)" || $(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev,docs]"
 	touch $@

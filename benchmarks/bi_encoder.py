@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.nouns import Document, FloatArray, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluation.measures import evaluate
+from rankhouse.io.corpora import read_documents, read_queries
+from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.models import loading
 from rankhouse.nn.compute import choose
 from rankhouse.nn.cpu.machine import INFER_LOOPS

@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import rankhouse as rh
-from rankhouse.app.cli import cli
+from rankhouse.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
 VICTIMS = ("worker", "node", "command")

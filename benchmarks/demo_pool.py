@@ -19,15 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-from rankhouse.app.demo import collection
-from rankhouse.core.corpora import read_queries
 from rankhouse.core.nouns import Document, FloatArray, Query
 from rankhouse.core.run import Run
-from rankhouse.core.trec import read_qrels
+from rankhouse.demo import collection
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.io.corpora import read_queries
+from rankhouse.io.trec import read_qrels
 
 DEPTH = 15
 DEMO = Path(collection.__file__).parent

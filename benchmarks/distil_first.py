@@ -30,13 +30,13 @@ import msgspec
 import numpy as np
 
 import rankhouse as rh
-from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.nouns import Document
 from rankhouse.core.run import Ranking, Run
-from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.evaluation.compare import compare_scores
 from rankhouse.evaluation.measures import Scores, evaluate
 from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.io.corpora import read_documents, read_queries
+from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 
 SOURCES = ("trecqa", "wikiqa")
 TESTS = ("dl20", "scifact", "nfcorpus")
@@ -101,7 +101,7 @@ def command(*words: object) -> None:
     said = ["rankhouse", *map(str, words)]
     print("$", shlex.join(said), flush=True)
     alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-m", "rankhouse.app.cli", *said[1:]], check=True, env=os.environ | alone)
+    subprocess.run([sys.executable, "-m", "rankhouse", *said[1:]], check=True, env=os.environ | alone)
 
 
 def train(work: Path, minilm: str, chosen: argparse.Namespace) -> None:

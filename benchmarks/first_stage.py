@@ -98,8 +98,8 @@ def bytes_under(folder: Path) -> int:
 
 def build_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
     """Build our index, documents stored as users get it."""
-    from rankhouse.core.corpora import read_documents
     from rankhouse.index.lexical.build import BuildOptions, build
+    from rankhouse.io.corpora import read_documents
 
     started = time.process_time()
     options = BuildOptions("english" if english else "whitespace", workers=1)
@@ -112,9 +112,9 @@ def build_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any]
 def search_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
     """Search our index with every model."""
     del english
-    from rankhouse.core.corpora import read_queries
     from rankhouse.index.index import Index
     from rankhouse.index.lexical.search import LexicalOptions, retrieve
+    from rankhouse.io.corpora import read_queries
 
     started = time.process_time()
     index = Index.open(out)

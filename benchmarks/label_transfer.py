@@ -29,7 +29,7 @@ OTHERS = {
     "time": ("timed",),
 }
 """Row of a table -> the steps that make it."""
-RANKHOUSE = [sys.executable, "-m", "rankhouse.app.cli"]
+RANKHOUSE = [sys.executable, "-m", "rankhouse.cli.main"]
 
 
 def toml(value: object) -> str:

@@ -40,17 +40,16 @@ import msgspec
 import numpy as np
 import torch
 
-from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.nouns import Document, Query, Ranker
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Ranking, Run
-from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.evaluation.compare import compare_scores
 from rankhouse.evaluation.measures import Scores, evaluate, scorer
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.io.corpora import read_documents, read_queries
+from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.models.contract import Model
 from rankhouse.models.families import DESIGNS
 from rankhouse.models.loading import load
@@ -59,6 +58,7 @@ from rankhouse.nn.compute import choose
 from rankhouse.ranking.fuse import linear, tune
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit
 from rankhouse.training.settings import defaults

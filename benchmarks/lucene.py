@@ -12,12 +12,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rankhouse.core.corpora import read_documents, read_queries
-from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.io.corpora import read_documents, read_queries
+from rankhouse.io.trec import read_qrels, read_run
 
 MODELS = {"bm25": ("bm25", ""), "bm25_rm3": ("bm25", "rm3"), "ql": ("ql", ""), "ql_rm3": ("ql", "rm3")}
 

@@ -26,13 +26,13 @@ import numpy as np
 import torch
 
 from rankhouse.core import notation
-from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.core.trec import read_qrels, read_run, write_run
 from rankhouse.evaluation.compare import compare_scores
 from rankhouse.evaluation.measures import Scores, evaluate, scorer
+from rankhouse.io.corpora import read_documents, read_queries
+from rankhouse.io.trec import read_qrels, read_run, write_run
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.nn.compute import choose

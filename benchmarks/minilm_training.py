@@ -28,9 +28,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluation.compare import compare_scores
 from rankhouse.evaluation.measures import Scores, evaluate
+from rankhouse.io.trec import read_qrels, read_run
 
 DATA = ("wikiqa", "nfcorpus", "scifact")
 MODELS = ("crossencoder", "biencoder")
@@ -70,7 +70,7 @@ def command(*words: object) -> None:
     said = ["rankhouse", *map(str, words)]
     print("$", shlex.join(said), flush=True)
     alone = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-m", "rankhouse.app.cli", *said[1:]], check=True, env=os.environ | alone)
+    subprocess.run([sys.executable, "-m", "rankhouse", *said[1:]], check=True, env=os.environ | alone)
 
 
 def train(options: argparse.Namespace) -> None:

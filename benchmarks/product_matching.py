@@ -18,8 +18,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from rankhouse.core.files import numbered_lines
 from rankhouse.evaluation.group_split import products
+from rankhouse.io.files import numbered_lines
 
 
 def read(files: list[Path]) -> Iterator[tuple[str, str, int]]:

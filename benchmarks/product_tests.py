@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import ttest_1samp
 
-from rankhouse.core.trec import read_qrels, read_run
+from rankhouse.io.trec import read_qrels, read_run
 
 DRAWS = 20_000
 Outcomes = dict[tuple[str, str], float]

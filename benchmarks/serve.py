@@ -32,8 +32,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankhouse.app.checkpoints import minilm
-from rankhouse.app.demo import collection
+from rankhouse.demo import collection
+from rankhouse.systems.checkpoints import minilm
 
 HERE = Path(__file__).parent
 SHORT_WORDS, SHORT_DOCUMENTS, LONG_WORDS, LONG_DOCUMENTS, REQUESTS = 120, 20, 2000, 5, 400

@@ -23,9 +23,9 @@ from pathlib import Path
 import msgspec
 
 import rankhouse as rh
-from rankhouse.core.corpora import read_documents, read_queries
-from rankhouse.core.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.io.corpora import read_documents, read_queries
+from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 
 DATA = ("dl20", "nfcorpus", "scifact", "wikiqa", "trecqa")
 DEPTH = 100

@@ -25,8 +25,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.models.families import open_model
 from rankhouse.training.learning_rate import Moment
 from rankhouse.training.settings import defaults

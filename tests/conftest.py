@@ -100,7 +100,7 @@ def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "110")
 
-    from rankhouse.app.cli import main
+    from rankhouse.cli.main import main
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["rankhouse", *map(str, arguments)])

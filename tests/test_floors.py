@@ -1,41 +1,84 @@
-"""Each room opens doors only to floors below it; the picture in the README is this list."""
+"""Each package imports only packages of lower layers; the picture in the README is this list."""
 
 import ast
 from pathlib import Path
 
 FLOORS = (
     {"core"},
+    {"io"},
     {"text", "nn", "page"},
     {"index", "models", "ranking", "labels", "evaluation"},
-    {"training", "explanation"},
-    {"app"},
+    {"training", "explanation", "stores"},
+    {"systems"},
+    {"jobs", "adapt"},
+    {"api", "serve", "recipes", "demo"},
+    {"cluster"},
+    {"cli"},
 )
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 HOUSE = Path(__file__).parents[1] / "src" / "rankhouse"
 
+# Imports that still point upwards or sideways since the command's package was divided; the list only shrinks.
+KNOWN = frozenset(
+    line.strip()
+    for line in """
+    adapt/mining.py -> cli
+    adapt/questions.py -> cli
+    adapt/timetable.py -> cli
+    adapt/writing.py -> cli
+    cluster/ray_execute.py -> cli
+    cluster/ray_options.py -> cli
+    cluster/ray_pool.py -> cli
+    cluster/ray_recipes.py -> cli
+    demo/neural.py -> cli
+    demo/show.py -> cli
+    demo/why.py -> cli
+    io/remote_outputs.py -> jobs
+    jobs/command.py -> cli
+    jobs/identity.py -> cli
+    jobs/jobs.py -> cli
+    recipes/read/commands.py -> cli
+    recipes/read/sources.py -> cli
+    serve/folder/prepare.py -> cli
+    serve/folder/prepare.py -> demo
+    serve/host/cluster.py -> cluster
+    serve/host/journal.py -> cli
+    serve/host/serving.py -> cli
+    serve/judging/process.py -> cli
+    training/pages.py -> cli
+    training/pages.py -> systems
+    training/teaching.py -> systems
+    """.strip().splitlines()
+)
 
-def rooms_entered(path: Path) -> set[str]:
+
+def packages_entered(path: Path) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            names.add(node.module or "")
+            names.update({node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names})
         elif isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
-    return {name.split(".")[1] for name in names if name.startswith("rankhouse.")}
+    return {name.split(".")[1] for name in names if name.startswith("rankhouse.")} & set(LEVEL)
 
 
-def test_every_room_has_a_floor():
-    rooms = {p.name for p in HOUSE.iterdir() if p.is_dir() and p.name != "__pycache__"}
-    assert rooms <= set(LEVEL)
-    assert {"core", "text", "index", "evaluation", "ranking", "app"} <= rooms
-
-
-def test_doors_open_downwards():
-    wrong = []
+def upward_imports() -> set[str]:
+    wrong = set()
     for path in HOUSE.rglob("*.py"):
         room = path.relative_to(HOUSE).parts[0]
-        for entered in rooms_entered(path) if room in LEVEL else ():
+        for entered in packages_entered(path) if room in LEVEL else ():
             if entered != room and LEVEL[entered] >= LEVEL[room]:
-                wrong.append(f"{path.relative_to(HOUSE)} -> {entered}")
-    assert not wrong, f"upward or sideways doors: {wrong}"
+                wrong.add(f"{path.relative_to(HOUSE)} -> {entered}")
+    return wrong
+
+
+def test_every_package_has_a_floor():
+    rooms = {p.name for p in HOUSE.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert rooms == set(LEVEL)
+
+
+def test_imports_point_downwards():
+    wrong = upward_imports()
+    assert not wrong - KNOWN, f"upward or sideways imports: {sorted(wrong - KNOWN)}"
+    assert not KNOWN - wrong, f"mended; take them off the list: {sorted(KNOWN - wrong)}"

@@ -9,10 +9,10 @@ import tracemalloc
 
 import pytest
 
-from rankhouse.app.serve.folder.texts import text_document
-from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
+from rankhouse.io.corpora import read_documents, read_queries
+from rankhouse.serve.folder.texts import text_document
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.snippets import snippet
 from rankhouse.text.split import SPLITTERS

@@ -73,7 +73,7 @@ def _all_trials(rng: random.Random) -> Iterator[Trial]:
     """Return wrong values for each option, wrong combinations, and options that do not exist."""
     for name in COMMANDS:
         base = command(name, "out.svg" if name == "paired-wins" else "out")
-        module = importlib.import_module(f"rankhouse.app.commands.{name.replace('-', '_')}")
+        module = importlib.import_module(f"rankhouse.cli.commands.{name.replace('-', '_')}")
         yield _trial([*base, "--no-such-option"], sure=True)
         yield _trial([name], sure=name != "doctor")
         yield _trial([*base, "--json=5"], sure=True)

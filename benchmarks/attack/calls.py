@@ -110,7 +110,7 @@ def _become(
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        from rankhouse.app.cli import main
+        from rankhouse.cli.main import main
 
         sys.argv = ["rankhouse", *arguments]
         if before is not None:

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-_SMALL = ("ir_measures", "jinja2", "matplotlib.backends.backend_svg", "rankhouse.app.cli")
+_SMALL = ("ir_measures", "jinja2", "matplotlib.backends.backend_svg", "rankhouse.cli.main")
 _LARGE = (
     *("torch", "torch._dynamo", "rankhouse.models.loading", "rankhouse.models.crossencoder"),
     *("rankhouse.models.biencoder", "rankhouse.training.fit", "rankhouse.training.pretrain"),

@@ -26,8 +26,8 @@ from pathlib import Path
 
 import torch
 
-from rankhouse.core.outputs import write_json
 from rankhouse.explanation.explain import ExplainOptions
+from rankhouse.io.outputs import write_json
 from rankhouse.models.ranker import NeuralRanker
 
 from . import bound, complete, faithful, speed, tables

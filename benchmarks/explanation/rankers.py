@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import rankhouse as rh
-from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.core.trec import read_qrels, read_run, write_run
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.io.corpora import read_documents, read_queries
+from rankhouse.io.trec import read_qrels, read_run, write_run
 from rankhouse.models.ranker import NeuralRanker
 
 DATA = ("wikiqa", "nfcorpus")

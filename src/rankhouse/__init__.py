@@ -15,18 +15,16 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing would be most of the import's time
 if TYPE_CHECKING:
-    from rankhouse.app.api.adapt import adapt as adapt
-    from rankhouse.app.api.explain import explain as explain
-    from rankhouse.app.api.index import Index as Index
-    from rankhouse.app.api.rankers import open_ranker as open_ranker
-    from rankhouse.app.api.train import train as train
-    from rankhouse.app.api.verbs import compare as compare
-    from rankhouse.app.api.verbs import evaluate as evaluate
-    from rankhouse.app.api.verbs import fuse as fuse
-    from rankhouse.app.api.verbs import label as label
-    from rankhouse.app.api.verbs import rerank as rerank
-    from rankhouse.core.corpora import read_documents as read_documents
-    from rankhouse.core.corpora import read_queries as read_queries
+    from rankhouse.api.adapt import adapt as adapt
+    from rankhouse.api.explain import explain as explain
+    from rankhouse.api.index import Index as Index
+    from rankhouse.api.rankers import open_ranker as open_ranker
+    from rankhouse.api.train import train as train
+    from rankhouse.api.verbs import compare as compare
+    from rankhouse.api.verbs import evaluate as evaluate
+    from rankhouse.api.verbs import fuse as fuse
+    from rankhouse.api.verbs import label as label
+    from rankhouse.api.verbs import rerank as rerank
     from rankhouse.core.errors import RankhouseError as RankhouseError
     from rankhouse.core.errors import RankhouseWarning as RankhouseWarning
     from rankhouse.core.nouns import Document as Document
@@ -37,20 +35,22 @@ if TYPE_CHECKING:
     from rankhouse.core.qrels import Qrels as Qrels
     from rankhouse.core.run import Ranking as Ranking
     from rankhouse.core.run import Run as Run
-    from rankhouse.core.trec import read_qrels as read_qrels
-    from rankhouse.core.trec import read_run as read_run
-    from rankhouse.core.trec import write_qrels as write_qrels
-    from rankhouse.core.trec import write_run as write_run
+    from rankhouse.io.corpora import read_documents as read_documents
+    from rankhouse.io.corpora import read_queries as read_queries
+    from rankhouse.io.trec import read_qrels as read_qrels
+    from rankhouse.io.trec import read_run as read_run
+    from rankhouse.io.trec import write_qrels as write_qrels
+    from rankhouse.io.trec import write_run as write_run
 
 _HOMES = {
-    "Index": "app.api.index",
-    "open_ranker": "app.api.rankers",
-    **dict.fromkeys(("rerank", "fuse", "label", "evaluate", "compare"), "app.api.verbs"),
-    "train": "app.api.train",
-    "adapt": "app.api.adapt",
-    "explain": "app.api.explain",
-    **dict.fromkeys(("read_documents", "read_queries"), "core.corpora"),
-    **dict.fromkeys(("read_qrels", "read_run", "write_qrels", "write_run"), "core.trec"),
+    "Index": "api.index",
+    "open_ranker": "api.rankers",
+    **dict.fromkeys(("rerank", "fuse", "label", "evaluate", "compare"), "api.verbs"),
+    "train": "api.train",
+    "adapt": "api.adapt",
+    "explain": "api.explain",
+    **dict.fromkeys(("read_documents", "read_queries"), "io.corpora"),
+    **dict.fromkeys(("read_qrels", "read_run", "write_qrels", "write_run"), "io.trec"),
     **dict.fromkeys(("Query", "Document", "Passage", "Pair", "Ranker"), "core.nouns"),
     **dict.fromkeys(("Run", "Ranking"), "core.run"),
     "Qrels": "core.qrels",

@@ -159,7 +159,7 @@ class World:
 
     def command(self, *arguments, at="", **environment):
         """Start the program on this cluster, or at another address; what it says is in log.txt."""
-        words = [sys.executable, "-m", "rankhouse.app.cli", *map(str, arguments)]
+        words = [sys.executable, "-m", "rankhouse.cli.main", *map(str, arguments)]
         words += ["--cluster", at or self.address]
         with Path("log.txt").open("w") as log:
             return subprocess.Popen(words, stdout=log, stderr=log, env=self.environment | environment)

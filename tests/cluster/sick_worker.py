@@ -41,7 +41,7 @@ def package(module):
 
 class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        after = {"rankhouse": package, "rankhouse.app.cluster.ray_worker": worker}.get(name)
+        after = {"rankhouse": package, "rankhouse.cluster.ray_worker": worker}.get(name)
         if after is None:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)

@@ -12,15 +12,15 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("starlette")
 
-from rankhouse.app.cluster.parted_protocol import Refusal
-from rankhouse.app.cluster.parted_rankers import HeldRanker, RankerSetup, ReplicaWorker
-from rankhouse.app.cluster.parted_replicas import ReplicaFailed
-from rankhouse.app.rankers import ComputeOptions
-from rankhouse.app.serve.contracts.errors import DeadlinePassed, Overloaded, Unready
-from rankhouse.app.serve.engine.deadline import Deadline
-from rankhouse.app.serve.engine.rankers import open_served
+from rankhouse.cluster.parted_protocol import Refusal
+from rankhouse.cluster.parted_rankers import HeldRanker, RankerSetup, ReplicaWorker
+from rankhouse.cluster.parted_replicas import ReplicaFailed
 from rankhouse.core.errors import BadModel, MissingExtra, MissingInput
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.serve.contracts.errors import DeadlinePassed, Overloaded, Unready
+from rankhouse.serve.engine.deadline import Deadline
+from rankhouse.serve.engine.rankers import open_served
+from rankhouse.systems.rankers import ComputeOptions
 
 tools = runpy.run_path(str(Path(__file__).parents[1] / "serve" / "tiny_models.py"))
 COMPUTE = ComputeOptions("fp32", "cpu", 1)

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from rankhouse.app.searching import SearchOptions, search_with, with_snippets
 from rankhouse.core.nouns import Document, Pair, Passage, Query
-from rankhouse.core.trec import write_run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.io.trec import write_run
+from rankhouse.systems.searching import SearchOptions, search_with, with_snippets
 
 NEEDED = ("ray", "starlette", "uvicorn", "httptools", "prometheus_client", "jinja2")
 if not all(map(importlib.util.find_spec, NEEDED)):
@@ -50,7 +50,7 @@ class Service:
 
     def __init__(self, cluster, folder, *arguments):
         self.log = folder / "serve.log"
-        words = [sys.executable, "-m", "rankhouse.app.cli", "serve", "--port", "0"]
+        words = [sys.executable, "-m", "rankhouse.cli.main", "serve", "--port", "0"]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [*words, "--cluster", cluster.address, *arguments],
@@ -148,7 +148,7 @@ def search(cluster, folder, name, *arguments):
     """Call ``rankhouse search`` for all queries."""
     words = ["search", "--index", name, "--queries", "queries.tsv", "--out", f"{name}.run", *arguments]
     return subprocess.run(
-        [sys.executable, "-m", "rankhouse.app.cli", *words],
+        [sys.executable, "-m", "rankhouse.cli.main", *words],
         cwd=folder, env=cluster.environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 

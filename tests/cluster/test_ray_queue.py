@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankhouse.app.cluster import ray_session as sessions
-from rankhouse.app.cluster.ray_options import ClusterOptions, read_address
-from rankhouse.app.cluster.ray_queue import TRIES, SliceQueue, gaps
-from rankhouse.app.cluster.ray_session import Capacity
-from rankhouse.app.cluster.slices import Slice
+from rankhouse.cluster import ray_session as sessions
+from rankhouse.cluster.ray_options import ClusterOptions, read_address
+from rankhouse.cluster.ray_queue import TRIES, SliceQueue, gaps
+from rankhouse.cluster.ray_session import Capacity
 from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.jobs.slices import Slice
 
 
 @given(total=st.integers(1, 300), most=st.integers(1, 40), data=st.data())

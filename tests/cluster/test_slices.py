@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankhouse.app.cluster import rerank_job
-from rankhouse.app.cluster.slices import Shard, Slice, shard
 from rankhouse.core.errors import WrongUse
+from rankhouse.jobs import rerank_job
+from rankhouse.jobs.slices import Shard, Slice, shard
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]

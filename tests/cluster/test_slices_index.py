@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import rankhouse as rh
 from rankhouse.core.errors import BadData, DuplicateId
-from rankhouse.core.files import Skips
-from rankhouse.core.repeats import Repeats, Source, read_sources
-from rankhouse.core.stretches import Stretches
+from rankhouse.io.files import Skips
+from rankhouse.io.repeats import Repeats, Source, read_sources
+from rankhouse.io.stretches import Stretches
 
 SMALL = ["--segment-tokens", "400", "--workers", "1"]
 

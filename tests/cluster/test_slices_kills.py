@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rankhouse.app.cluster.parts import load_part
-from rankhouse.core.locks import lock_of
-from rankhouse.core.scratch import try_lock
+from rankhouse.io.locks import lock_of
+from rankhouse.io.scratch import try_lock
+from rankhouse.jobs.parts import load_part
 
-KILLING = Path(__file__).parents[1] / "app" / "killing.py"
+KILLING = Path(__file__).parents[1] / "cli" / "killing.py"
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 SMALL = ["--segment-tokens", "400", "--workers", "1"]
 MOST = 200
@@ -26,8 +26,8 @@ def start():
     if not hasattr(os, "fork"):
         pytest.skip("needs fork")
     context = multiprocessing.get_context("forkserver")
-    commands = [f"rankhouse.app.commands.{name}" for name in ("index", "encode", "rerank", "label", "merge")]
-    jobs = [f"rankhouse.app.cluster.{name}_job" for name in ("index", "encode", "rerank", "label")]
+    commands = [f"rankhouse.cli.commands.{name}" for name in ("index", "encode", "rerank", "label", "merge")]
+    jobs = [f"rankhouse.cluster.{name}_job" for name in ("index", "encode", "rerank", "label")]
     context.set_forkserver_preload([*commands, *jobs, "rankhouse.models.loading"])
 
     def run(arguments, after="", kill=0):

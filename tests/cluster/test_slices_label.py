@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from rankhouse.app import labelling
+from rankhouse.jobs import labelling
 
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 RULES = {

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import pytest
 
-from rankhouse.core import corpora
-from rankhouse.core.corpora import read_documents
-from rankhouse.core.duplicate_ids import SeenIds
 from rankhouse.core.errors import BadData, DuplicateId
-from rankhouse.core.files import Skips
+from rankhouse.io import corpora
+from rankhouse.io.corpora import read_documents
+from rankhouse.io.duplicate_ids import SeenIds
+from rankhouse.io.files import Skips
 
 HERE = Path("corpus.jsonl")
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.qrels import restrict
 from rankhouse.core.run import Run
-from rankhouse.core.trec import read_qrels, read_run
 from rankhouse.evaluation.measure_notation import known, parse, provider_of
 from rankhouse.evaluation.measures import evaluate, scorer
+from rankhouse.io.trec import read_qrels, read_run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 QRELS = read_qrels(GOLDEN / "trec_eval_qrels.txt")

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from rankhouse.app.cli import cli
-from rankhouse.app.commands import axioms as axioms_command
+from rankhouse.cli.commands import axioms as axioms_command
+from rankhouse.cli.main import cli
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.core.trec import write_run
 from rankhouse.explanation.axiom_page import write
 from rankhouse.explanation.axioms import AXIOMS
 from rankhouse.explanation.diagnosis import DiagnosisOptions, diagnose
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.io.trec import write_run
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,16 @@ from click.testing import CliRunner
 
 torch = pytest.importorskip("torch")
 
-from rankhouse.app.cli import cli  # noqa: E402 - torch first
+from rankhouse.cli.main import cli  # noqa: E402 - torch first
 from rankhouse.core.errors import BadData, WrongUse  # noqa: E402
 from rankhouse.core.nouns import Document, Pair, Passage, Query  # noqa: E402
 from rankhouse.core.run import Run  # noqa: E402
-from rankhouse.core.trec import write_qrels, write_run  # noqa: E402
 from rankhouse.evaluation.compare import compare  # noqa: E402
 from rankhouse.evaluation.difficulty_chart import write_difficulty_chart  # noqa: E402
 from rankhouse.explanation.attention import attention_over, filter_places  # noqa: E402
 from rankhouse.explanation.pair_map import map_pairs, pair_vectors, project  # noqa: E402
 from rankhouse.index.lexical.build import BuildOptions, build  # noqa: E402
+from rankhouse.io.trec import write_qrels, write_run  # noqa: E402
 from rankhouse.models.knrm import KNRMDesign  # noqa: E402
 from rankhouse.models.ranker import NeuralRanker  # noqa: E402
 from rankhouse.models.samcnn import SamCNNDesign  # noqa: E402

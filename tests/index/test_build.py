@@ -233,7 +233,7 @@ def test_a_killed_build_leaves_no_half_index_and_can_be_started_again(tmp_path, 
 
 KILLED_AFTER_ITS_END = """
 import os, signal, sys
-import rankhouse.core.scratch as scratch
+import rankhouse.io.scratch as scratch
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.build import BuildOptions, build
 tree = scratch.shutil.rmtree

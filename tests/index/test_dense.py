@@ -26,7 +26,6 @@ from rankhouse.core.errors import (
     RankhouseWarning,
     WrongUse,
 )
-from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.index import append_log as growing
@@ -35,6 +34,7 @@ from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.vectors import Vectors, load_vectors_state, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.io.locks import only_writer
 from rankhouse.text.split import Words
 
 

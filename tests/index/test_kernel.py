@@ -152,8 +152,8 @@ def test_the_kernel_can_be_switched_off():
 @settings(max_examples=100)
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=20))
 def test_heads_of_strings_are_ordered_as_the_strings(strings):
-    from rankhouse.core.checksums import CheckedArray
     from rankhouse.index.lexical.store import Strings
+    from rankhouse.io.checksums import CheckedArray
 
     packed = Strings(*map(CheckedArray, Strings.pack(strings)))
     rows = np.arange(len(strings), dtype=np.int64)

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankhouse.core.corpora import read_documents, read_queries
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import build as building
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.lengths import DECODED, codes_of
 from rankhouse.index.lexical.search import LexicalOptions, Retriever
+from rankhouse.io.corpora import read_documents, read_queries
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lucene"
 LUCENE = json.loads((GOLDEN / "lucene_golden.json").read_text())

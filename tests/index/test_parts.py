@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.app.searching import SearchOptions, search_with, with_snippets
 from rankhouse.core.errors import BadIndex, DuplicateId, MissingInput, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.explanation.lexical import LexicalExplainer
@@ -24,6 +23,7 @@ from rankhouse.index.parts.part import IndexPart
 from rankhouse.index.parts.parted_index import PartedIndex
 from rankhouse.index.parts.transport import PartFailed
 from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
+from rankhouse.systems.searching import SearchOptions, search_with, with_snippets
 
 MODELS = [
     "bm25",

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.scores import strictly_falling
-from rankhouse.core.trec import read_run, write_run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.io.trec import read_run, write_run
 
 SEARCHES = [
     LexicalOptions("bm25"),

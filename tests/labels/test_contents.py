@@ -1,6 +1,6 @@
 """What a PAIRS file holds."""
 
-from rankhouse.core.pairs import LabelledPair
+from rankhouse.io.pairs import LabelledPair
 from rankhouse.labels.pairs_summary import summarise_pairs
 
 

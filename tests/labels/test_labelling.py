@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from rankhouse.core.errors import BadData, BadModel, DuplicateId, OutputFailed, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
-from rankhouse.core.pairs import read_pairs
 from rankhouse.core.run import Run
+from rankhouse.io.pairs import read_pairs
 from rankhouse.labels.label import Plan, label
 from rankhouse.labels.leaf_rules import judged, ranked, taught
 from rankhouse.labels.negative_sampling import NEGATIVES, every, none, random

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import BadData, DuplicateId, MissingInput, RankhouseWarning
-from rankhouse.core.files import Skips
 from rankhouse.core.nouns import Document, Pair, Passage, Query
-from rankhouse.core.pairs import LabelledPair, read_pairs, write_pairs
 from rankhouse.core.run import Run
+from rankhouse.io.files import Skips
+from rankhouse.io.pairs import LabelledPair, read_pairs, write_pairs
 from rankhouse.labels.passage_files import check_passages, gather, read_passages
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -130,7 +130,7 @@ def test_without_the_extra_the_page_says_what_to_install(done, tmp_path, monkeyp
 
 def test_the_room_imports_neither_torch_nor_pictures():
     code = (
-        "import sys, rankhouse.app.commands.label, rankhouse.labels.report, rankhouse.labels.rule_notation\n"
+        "import sys, rankhouse.cli.commands.label, rankhouse.labels.report, rankhouse.labels.rule_notation\n"
         "heavy = {'torch', 'transformers', 'matplotlib', 'jinja2', 'sklearn', 'scipy'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )

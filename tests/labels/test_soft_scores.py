@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
-from rankhouse.core.pairs import read_pairs
+from rankhouse.io.pairs import read_pairs
 from rankhouse.labels.label import Plan, label
 from rankhouse.labels.leaf_rules import judged, ranked, taught
 from rankhouse.labels.negative_sampling import none, random

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.pairs import LabelledPair
+from rankhouse.io.pairs import LabelledPair
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.thresholds import ScoredPairs, choose_threshold, kept_at, read_threshold, scored_pairs
 

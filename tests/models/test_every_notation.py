@@ -5,19 +5,19 @@ from contextlib import suppress
 
 import pytest
 
-from rankhouse.app import fusion as joining
-from rankhouse.app import rankers
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.notation import Spec, make
 from rankhouse.index.dense.structures import STRUCTURES
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
+from rankhouse.jobs import fusion as joining
 from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, rules
 from rankhouse.models.families import DESIGNS, PUBLISHED
 from rankhouse.nn.layers.tk_encoder import SelfAttention
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
+from rankhouse.systems import rankers
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.split import SPLITTERS
 from rankhouse.text.words import WORDS

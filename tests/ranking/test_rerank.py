@@ -14,7 +14,7 @@ from rankhouse.core.errors import BadData, BadModel, DuplicateId, RankhouseWarni
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.core.scores import with_room_below
-from rankhouse.core.trec import read_run, write_run
+from rankhouse.io.trec import read_run, write_run
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import best, first, mean, top, total, weighted
 from rankhouse.ranking.rerank import rerank

@@ -6,7 +6,7 @@ import warnings
 
 import torch
 
-from rankhouse.app.cli import main
+from rankhouse.cli.main import main
 
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)

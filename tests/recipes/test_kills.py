@@ -30,7 +30,7 @@ def starting():
     stations = ("index", "search", "folds", "select", "train", "rerank", "concat", "label", "evaluate", "run")
     context.set_forkserver_preload(
         [
-            *(f"rankhouse.app.commands.{name}" for name in stations),
+            *(f"rankhouse.cli.commands.{name}" for name in stations),
             "rankhouse.training.fit",
             "rankhouse.models.loading",
             "torch._dynamo",  # the optimiser would load it at its first step

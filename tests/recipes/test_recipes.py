@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankhouse.app.cli import main
+from rankhouse.cli.main import main
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 RECIPES = sorted(FOLDER.glob("*.toml"))

@@ -66,7 +66,7 @@ class Client:
 
 @contextmanager
 def _running(service):
-    from rankhouse.app.serve.host import serving
+    from rankhouse.serve.host import serving
 
     listener = serving.bind(service.options.host, service.options.port)
     server = serving.make_server(service)

@@ -4,18 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from rankhouse.app.serve.host import arguments
-from rankhouse.app.serve.host.arguments import (
-    demo_options,
-    named_indexes,
-    named_rankers,
-    named_runs,
-    short_name,
-)
-from rankhouse.app.serve.host.service import open_service
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.build import build
+from rankhouse.serve.host import arguments
+from rankhouse.serve.host.arguments import demo_options, named_indexes, named_rankers, named_runs, short_name
+from rankhouse.serve.host.service import open_service
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from rankhouse.app.serve.host import application, connection
-from rankhouse.app.serve.host.service import open_service
-from rankhouse.app.serve.host.settings import Limits, ServeOptions
+from rankhouse.serve.host import application, connection
+from rankhouse.serve.host.service import open_service
+from rankhouse.serve.host.settings import Limits, ServeOptions
 
 LIMITS = Limits(body=100_000, patience=0.6, slowest=20_000, request=1.5, grace=3.0)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rankhouse.app.serve.folder.files import FolderState
-from rankhouse.app.serve.folder.prepare import EncoderAtHand, Place, claimed, encode_folder, index_folder
-from rankhouse.app.serve.folder.texts import text_document
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
+from rankhouse.serve.folder.files import FolderState
+from rankhouse.serve.folder.prepare import EncoderAtHand, Place, claimed, encode_folder, index_folder
+from rankhouse.serve.folder.texts import text_document
 
 _spec = importlib.util.spec_from_file_location("tiny_models", Path(__file__).with_name("tiny_models.py"))
 tiny_models = importlib.util.module_from_spec(_spec)
@@ -188,7 +188,7 @@ def test_two_at_once_are_refused(place, tmp_path):
     import subprocess
 
     program = (
-        "import sys; from pathlib import Path; from rankhouse.app.serve.folder.prepare import claimed\n"
+        "import sys; from pathlib import Path; from rankhouse.serve.folder.prepare import claimed\n"
         f"with claimed(Path({str(place.folder)!r})): pass"
     )
     done = subprocess.run(
@@ -265,7 +265,7 @@ def test_from_a_folder_to_the_open_page_and_again(tmp_path, load):
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "locks.md").write_text("# Locks\nA lock lifts ships.")
-    program = "import sys; from rankhouse.app import cli; cli.main()"
+    program = "import sys; from rankhouse.cli import main as cli; cli.main()"
     for round_ in range(2):
         process = life.Process(tmp_path, "up", "notes", "--port", 0, "--lexical", program=program)
         try:

@@ -5,15 +5,15 @@ import stat
 import pytest
 from starlette.routing import Route
 
-from rankhouse.app.serve.contracts.embeddings import EMBEDDING_PATHS
-from rankhouse.app.serve.contracts.rerank import RERANK_PATHS
-from rankhouse.app.serve.contracts.score import SCORE_PATHS
-from rankhouse.app.serve.host.gates import CONTENT_POLICY, READING_POSTS
-from rankhouse.app.serve.host.keys import Keys
-from rankhouse.app.serve.host.service import open_service
-from rankhouse.app.serve.host.serving import check_exposure
-from rankhouse.app.serve.host.settings import ServeOptions
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
+from rankhouse.serve.contracts.embeddings import EMBEDDING_PATHS
+from rankhouse.serve.contracts.rerank import RERANK_PATHS
+from rankhouse.serve.contracts.score import SCORE_PATHS
+from rankhouse.serve.host.gates import CONTENT_POLICY, READING_POSTS
+from rankhouse.serve.host.keys import Keys
+from rankhouse.serve.host.service import open_service
+from rankhouse.serve.host.serving import check_exposure
+from rankhouse.serve.host.settings import ServeOptions
 
 KEY, READER = "correct-horse-battery-staple", "only-reading-1234567"
 
@@ -201,7 +201,7 @@ def test_sessions_end_with_time_and_with_their_key(key_file, monkeypatch):
     import time
 
     now = time.time()
-    monkeypatch.setattr("rankhouse.app.serve.host.keys.time.time", lambda: now + 8 * 24 * 3600)
+    monkeypatch.setattr("rankhouse.serve.host.keys.time.time", lambda: now + 8 * 24 * 3600)
     assert keys.of_session(session) is None
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rankhouse.app.serve.host.journal import Audit
 from rankhouse.core.errors import OutputFailed
+from rankhouse.serve.host.journal import Audit
 
 
 def test_a_deed_that_is_kept_elsewhere_outlives_its_audit_line(tmp_path, capsys):

@@ -22,9 +22,9 @@ import sys, time, asyncio, threading
 from anyio import to_thread
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from rankhouse.app import cli
-from rankhouse.app.serve.host import application
-from rankhouse.app.serve.host.service import Service
+from rankhouse.cli import main as cli
+from rankhouse.serve.host import application
+from rankhouse.serve.host.service import Service
 
 async def slow(request):
     await asyncio.sleep(float(request.query_params["seconds"]))
@@ -333,7 +333,7 @@ def test_the_access_log_is_json_without_questions(ready, tmp_path):
 def test_without_the_extra_the_command_says_what_to_install(tmp_path):
     program = (
         "import sys; sys.modules['uvicorn'] = None\n"
-        "from rankhouse.app import cli\n"
+        "from rankhouse.cli import main as cli\n"
         "sys.argv = ['rankhouse', 'serve']; cli.main()"
     )
     process = Process(tmp_path, program=program)
@@ -348,9 +348,9 @@ for name in ("torch", "transformers", "tokenizers", "faiss"):
     sys.modules[name] = None
 from pathlib import Path
 from starlette.testclient import TestClient
-from rankhouse.app.serve.host.application import build_app
-from rankhouse.app.serve.host.service import open_service
-from rankhouse.app.serve.host.settings import ServeOptions
+from rankhouse.serve.host.application import build_app
+from rankhouse.serve.host.service import open_service
+from rankhouse.serve.host.settings import ServeOptions
 service = open_service(ServeOptions({{"demo": Path({str(index)!r})}}))
 service.warm()
 client = TestClient(build_app(service), base_url="http://localhost")
@@ -378,7 +378,7 @@ except Exception as error:
     [("localhost", socket.AF_INET), ("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)],
 )
 def test_what_is_listened_on(host, family):
-    from rankhouse.app.serve.host.serving import address_of, bind
+    from rankhouse.serve.host.serving import address_of, bind
 
     try:
         listener = bind(host, 0)

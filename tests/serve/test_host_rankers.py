@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rankhouse.app.rankers import ComputeOptions
-from rankhouse.app.serve.host.service import Phase, open_service
-from rankhouse.app.serve.host.settings import ServeOptions
 from rankhouse.core.errors import RankhouseError
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.serve.host.service import Phase, open_service
+from rankhouse.serve.host.settings import ServeOptions
+from rankhouse.systems.rankers import ComputeOptions
 
 pytest.importorskip("torch")
 

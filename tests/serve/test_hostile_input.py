@@ -7,8 +7,8 @@ from urllib.parse import quote, urlencode
 import pytest
 
 import rankhouse as rh
-from rankhouse.app.serve.host.service import open_service
-from rankhouse.app.serve.host.settings import ServeOptions
+from rankhouse.serve.host.service import open_service
+from rankhouse.serve.host.settings import ServeOptions
 
 FORMULAS = ("=cmd|'/C_calc'!A0", "+1+1", "-2+3", "@SUM(1)")
 

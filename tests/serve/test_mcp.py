@@ -13,8 +13,8 @@ pytest.importorskip("mcp")
 
 from mcp import Client, StdioServerParameters
 
-from rankhouse.app.api.index import Index
-from rankhouse.app.serve.mcp import LENGTH
+from rankhouse.api.index import Index
+from rankhouse.serve.mcp import LENGTH
 
 LONG = " ".join(f"Sentence {number} tells of tides." for number in range(2_000))
 DOCUMENTS = [

@@ -11,12 +11,12 @@ import zlib
 import numpy as np
 import pytest
 
-from rankhouse.app.adapters.stores.names import open_store
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.stores.names import open_store
 from rankhouse.text.split import Words
 
 from .engine_stub import EngineStub

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from rankhouse.core.corpora import read_documents
-from rankhouse.core.trec import read_run
+from rankhouse.io.corpora import read_documents
+from rankhouse.io.trec import read_run
 
 from .conftest import _need
 

@@ -6,17 +6,17 @@ import sys
 import numpy as np
 import pytest
 
-from rankhouse.app.adapters.stores.clients import masked
-from rankhouse.app.adapters.stores.names import open_store
-from rankhouse.app.adapters.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
-from rankhouse.app.adapters.stores.push import PushOptions, count_collisions, push
-from rankhouse.app.adapters.stores.records import batches, dimension_of, sparse, uuid_of
-from rankhouse.app.adapters.stores.store import Record
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.stores.clients import masked
+from rankhouse.stores.names import open_store
+from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
+from rankhouse.stores.push import PushOptions, count_collisions, push
+from rankhouse.stores.records import batches, dimension_of, sparse, uuid_of
+from rankhouse.stores.store import Record
 
 from .conftest import NEEDED, QUERIES, WordEncoder, _need
 
@@ -124,7 +124,7 @@ def test_a_missing_library_is_named(kind, monkeypatch):
 def test_the_base_install_imports_no_client():
     clients = {name for names in NEEDED.values() for name in names}
     code = (
-        "import sys, rankhouse.app.commands.push, rankhouse.app.commands.pull\n"
+        "import sys, rankhouse.cli.commands.push, rankhouse.cli.commands.pull\n"
         f"heavy = {clients!r} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )
@@ -154,7 +154,7 @@ def test_names_and_dimensions_never_change():
 
 def test_terms_that_coincide_are_counted(index, monkeypatch):
     assert count_collisions(index) == 0
-    monkeypatch.setattr("rankhouse.app.adapters.stores.push.DIMENSIONS", 7)
+    monkeypatch.setattr("rankhouse.stores.push.DIMENSIONS", 7)
     assert count_collisions(index) == index.distinct_terms() - 7
 
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from rankhouse.app.adapters.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
-from rankhouse.app.adapters.stores.push import PushOptions, push
-from rankhouse.app.adapters.stores.records import uuid_of
-from rankhouse.app.adapters.stores.store import Record
 from rankhouse.core.errors import MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
+from rankhouse.stores.push import PushOptions, push
+from rankhouse.stores.records import uuid_of
+from rankhouse.stores.store import Record
 
 from .conftest import AWKWARD, ENGINES, NEEDED, QUERIES, SPARSE, TEXTS, WordEncoder
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rankhouse.core.errors import BadData, BadModel, MissingInput, RankhouseWarning, WrongUse
-from rankhouse.core.files import numbered_lines
+from rankhouse.io.files import numbered_lines
 from rankhouse.text.fasttext import FastText, subwords
 from rankhouse.text.vectors import random_table, read_text_vectors, start_table, uniform
 from rankhouse.text.vocabulary import Vocabulary

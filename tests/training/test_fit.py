@@ -13,7 +13,7 @@ import torch
 from rankhouse.core.errors import BadData, BadModel, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.core.trec import read_run
+from rankhouse.io.trec import read_run
 from rankhouse.models import bundle
 from rankhouse.models.loading import load
 from rankhouse.models.ranker import NeuralRanker

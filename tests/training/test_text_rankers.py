@@ -21,7 +21,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Pair, Passage
 from rankhouse.core.run import Run
-from rankhouse.core.trec import read_run
+from rankhouse.io.trec import read_run
 from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.families import DESIGNS, open_model
 from rankhouse.models.loading import load

@@ -52,11 +52,6 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 def check_least(options: object, least: float, *names: str) -> None:
     """Refuse options whose numbers are too small.
 
-    Args:
-        options: What has them as attributes.
-        least: The lowest that is accepted.
-        names: Which of them.
-
     Raises:
         WrongUse: One is lower.
     """
@@ -69,9 +64,7 @@ def check_whole(owner: str, least: int | None = None, **numbers: object) -> None
     """Refuse what is no whole number, or too small a one, where Python hands numbers in.
 
     Args:
-        owner: What takes them, for the message.
         least: The lowest that is accepted; None for any.
-        numbers: Name -> value.
 
     Raises:
         WrongUse: One is none, or lower.
@@ -87,7 +80,6 @@ def changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str
 
     Args:
         before: Name -> value then; a table's is left out of the answer.
-        now: Name -> value.
     """
     return [
         name if isinstance(was, Mapping) else f"{name} (was {was!r})"
@@ -103,8 +95,6 @@ def fault(
 
     Args:
         factory: A function, a class, or a ``functools.partial`` of one.
-        args: Values by place.
-        kwargs: Values by name.
         written: Whether all of them stood in a notation: literals, and texts that may become names of files.
 
     Returns:

@@ -22,10 +22,7 @@ def html_table(
     """Return an HTML table.
 
     Args:
-        columns: The heads, as text.
-        rows: Cells that are HTML already.
         is_text: For each column, whether it is set to the left (class "name").
-        styled: Say so in a style attribute too: a notebook has no style sheet of ours.
     """
     left = ' class="name" style="text-align:left"' if styled else ' class="name"'
     kinds = [left if name else "" for name in is_text] or [""] * len(columns)

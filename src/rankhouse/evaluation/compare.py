@@ -19,7 +19,6 @@ import numpy as np
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.frames import frame
 from rankhouse.core.notation import choose
-from rankhouse.core.outputs import write_json, writing
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation import charts, report, tables
@@ -33,6 +32,7 @@ from rankhouse.evaluation.comparison_data import (
 )
 from rankhouse.evaluation.measures import Evaluator, Scores
 from rankhouse.evaluation.significance import CORRECTIONS, TESTS, Floats, Interval, t_interval
+from rankhouse.io.outputs import write_json, writing
 from rankhouse.page.endings import ending_of
 
 if TYPE_CHECKING:
@@ -245,13 +245,7 @@ def _interval(scores: Scores, measure: str) -> Interval:
 
 
 def _paired_test(gains: Floats, p: float, corrected: float) -> PairedTest:
-    """Sum up one test.
-
-    Args:
-        gains: (queries,) differences to the baseline.
-        p: Of the test.
-        corrected: The same after the correction.
-    """
+    """Sum up one test."""
     wins, losses = int(np.count_nonzero(gains > 0)), int(np.count_nonzero(gains < 0))
     return PairedTest(
         *t_interval(gains),

@@ -26,12 +26,6 @@ _LEAST = 5  # queries in a group whose mean is drawn
 def write_difficulty_chart(comparison: ComparisonData, system: str, measure: str, path: Path | str) -> None:
     """Draw a system's gain on each query over the baseline's value of it into a PNG or SVG file.
 
-    Args:
-        comparison: With a baseline.
-        system: The system.
-        measure: One of the comparison's measures.
-        path: A .png or .svg file.
-
     Raises:
         WrongUse: Another suffix, no baseline, or no such system or measure.
         MissingExtra: matplotlib is not installed.
@@ -42,11 +36,6 @@ def write_difficulty_chart(comparison: ComparisonData, system: str, measure: str
 
 def inline_difficulty_chart(comparison: ComparisonData, system: str, measure: str) -> str:
     """Draw the same chart as SVG for a page.
-
-    Args:
-        comparison: With a baseline.
-        system: The system.
-        measure: One of the comparison's measures.
 
     Raises:
         WrongUse: No baseline, or no such system or measure.

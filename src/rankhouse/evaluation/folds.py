@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankhouse.core.decoding import from_json
 from rankhouse.core.errors import BadData, WrongUse, name_few
-from rankhouse.core.files import read_whole
-from rankhouse.core.outputs import writing
 from rankhouse.core.sampling import order
+from rankhouse.io.decoding import from_json
+from rankhouse.io.files import read_whole
+from rankhouse.io.outputs import writing
 
 
 class Split(NamedTuple):

@@ -87,10 +87,6 @@ def graded(measures: str | Iterable[str], least: int) -> tuple[Measure, ...]:
 
     Measures that count no relevant documents, like nDCG, stay as they are.
 
-    Args:
-        measures: In ir_measures' notation.
-        least: The lowest relevant grade.
-
     Raises:
         WrongUse: As :func:`parse` does.
     """

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from rankhouse.core.outputs import writing
 from rankhouse.evaluation.comparison_data import ComparisonData, MeanScore
 from rankhouse.evaluation.measures import Scores
+from rankhouse.io.outputs import writing
 from rankhouse.page.tables import BETTER, WORSE, Table
 
 _NOTHING: Mapping[str, str] = {}

@@ -165,7 +165,6 @@ def _of_two_words(pairs: DocumentPairs, wanted: _TwoWords) -> Preferences:
     """Ask about the two query words in which about equally long documents differ.
 
     Args:
-        pairs: p of them.
         wanted: From (n, 2) counts in D, counts in E, idf and counts in the query to (n,) preferences.
     """
     chosen = pairs.as_long & (pairs.differing == 2)

@@ -83,13 +83,9 @@ def flip(
     says whether all smaller choices were tried, and None only that none was found.
 
     Args:
-        ranker: Anything that scores.
-        query: The question.
         document: The document above; its title is one unit.
-        rival: Id and score of the document below.
         split: What cuts documents into passages; None leaves them whole.
         pool: What makes one score of a document's passages; None is the best.
-        options: The unit, and the most pairs scored.
 
     Raises:
         BadModel: A score is not a finite number.
@@ -118,13 +114,7 @@ def flip(
 
 
 class _Search:
-    """The choices of a document's units, and the score without each.
-
-    Args:
-        path: How documents are scored.
-        document: The document.
-        options: The unit, and the most pairs scored.
-    """
+    """The choices of a document's units, and the score without each."""
 
     def __init__(self, path: Path, document: Document, options: ExplainOptions | None) -> None:
         options = options or ExplainOptions()
@@ -179,12 +169,7 @@ class _Search:
         return choice, True
 
     def _greedy(self, bound: float, singly: Sequence[float]) -> tuple[int, ...]:
-        """Leave out what holds the document up most, then put back what need not go.
-
-        Args:
-            bound: The score to get below.
-            singly: The score without each unit.
-        """
+        """Leave out what holds the document up most, then put back what need not go."""
         order = sorted(range(len(singly)), key=lambda at: (singly[at], at))
         ways: list[tuple[int, ...]] = [tuple(sorted(order[:size])) for size in range(2, len(order))]
         choice = self._first_below(bound, ways)

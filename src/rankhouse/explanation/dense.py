@@ -42,12 +42,7 @@ def explain_dense(
     """Explain the score of a document in a search by vectors: which passage it is of, and why that one.
 
     Args:
-        index: Where the document's text is.
-        vectors: What was searched.
         encoder: What encoded them; where it scores pairs as well, it explains the passage.
-        query: The question.
-        doc_id: The document.
-        options: How the passage is explained.
 
     Raises:
         WrongUse: The index has no such document, or the document has no vector.

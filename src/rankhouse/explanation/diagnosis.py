@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankhouse.core.duplicate_ids import by_id, require_texts
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.frames import frame
 from rankhouse.core.nouns import Query
@@ -28,6 +27,7 @@ from rankhouse.evaluation.significance import LEVEL, Interval
 from rankhouse.explanation.axioms import AXIOMS, DocumentPairs
 from rankhouse.explanation.term_features import Floats, TermFeatures, TermReader
 from rankhouse.index.index import Index
+from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.page.tables import BETTER, WORSE, Table
 
 if TYPE_CHECKING:

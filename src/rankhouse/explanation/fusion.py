@@ -31,12 +31,8 @@ def explain_fused(
 
     Args:
         method: In notation: ``linear("min-max")``, ``rrf``, ``combsum``, ``combmnz``, ``mean``.
-        runs: Name -> run, in the order of the weights.
-        query: The question.
-        doc_id: The document.
         weights: One a run, as it was fused with; equal if not given.
         whys: Run's name -> why the document has the score it has there, for those that are known.
-        fused: The fusion, if it is at hand: its number is explained.
 
     Raises:
         WrongUse: No such method, fewer than two runs, weights that do not fit, or the fusion lacks the

@@ -43,11 +43,6 @@ _ONE_BY_ONE = (
 def explain_drmm(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
     """Explain DRMM: a part for each query word; passage words are left out of the histograms in turn.
 
-    Args:
-        ranker: At work on a DRMM.
-        pair: What is explained.
-        options: Most pairs scored.
-
     Raises:
         WrongUse: Another ranker.
     """
@@ -59,11 +54,6 @@ def explain_drmm(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explana
 
 def explain_pacrr_drmm(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
     """Explain PACRR-DRMM: a part for each query word; passage words are left out in turn.
-
-    Args:
-        ranker: At work on a PACRR-DRMM.
-        pair: What is explained.
-        options: Most pairs scored.
 
     Raises:
         WrongUse: Another ranker.
@@ -80,11 +70,8 @@ def _explained(
     """Explain a pair.
 
     Args:
-        of: What was scored.
         stand_ins: (p,) the place whose leaving out tells what each word adds: DRMM does not see order, and
             the same word adds the same wherever it stands.
-        table: What the votes come from, to be shown.
-        options: Most pairs scored.
     """
     seen, names = of.evidence, tuple(numbered(of.evidence.query_words))
     gated = seen.gathered["gates and votes"].astype(np.float64)

@@ -63,7 +63,6 @@ def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
 
     Args:
         ranker: A cross-encoder or monoT5.
-        pair: Query and passage.
         options: Steps; the unit is the word.
 
     Raises:
@@ -109,8 +108,6 @@ def integrated_gradients(ranker: NeuralRanker, pair: Pair, steps: int) -> Attrib
 
     Args:
         ranker: A cross-encoder or monoT5.
-        pair: Query and passage.
-        steps: m.
 
     Raises:
         WrongUse: Another kind of ranker, or a tokenizer that reads a pair only as one text.
@@ -141,9 +138,7 @@ class _Path:
     """The line from the baseline to a passage's token vectors: a hook behind the table of word vectors.
 
     Args:
-        places: Where the passage's tokens stand in the row.
         length: t; calls of other lengths (a decoder's) are let through.
-        model: The model.
     """
 
     def __init__(self, places: slice, length: int, model: nn.Module) -> None:
@@ -170,8 +165,6 @@ class _Path:
         """Return scores (n,) and gradients (n, p, d) at n points of the line.
 
         Args:
-            model: What scores.
-            batch: The one pair.
             shares: (n,) how far along the line, from 0 to 1.
         """
         self._shares = shares
@@ -199,9 +192,7 @@ def _by_unit(units: Sequence[Unit], spans: Sequence[tuple[int, int]], values: Do
     """Add up tokens' values (p,) by the units in which they end: (n,).
 
     Args:
-        units: n of them, in order.
         spans: (start, end) characters of each token.
-        values: (p,).
     """
     sums = np.zeros(len(units))
     if not units:  # tokens of nothing but white space

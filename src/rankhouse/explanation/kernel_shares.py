@@ -20,33 +20,18 @@ _EXACT = 0.01  # a kernel of at most this width counts nothing but the word itse
 
 
 def above_floor(counts: FloatArray | Doubles, weights: Doubles) -> Doubles:
-    """Return w ln(K / e) of counts K (..., k), e their floor: 0 where nothing was counted.
-
-    Args:
-        counts: (..., k).
-        weights: (k,), whatever the logarithm is multiplied by.
-    """
+    """Return w ln(K / e) of counts K (..., k), e their floor: 0 where nothing was counted."""
     gains: Doubles = weights * np.log(np.maximum(counts.astype(np.float64), COUNT_FLOOR) / COUNT_FLOOR)
     return gains
 
 
 def at_floor(query_words: int, weights: Doubles) -> Doubles:
-    """Return what the floors of all query words give, (k,): the log path of a passage without words.
-
-    Args:
-        query_words: q.
-        weights: (k,).
-    """
+    """Return what the floors of all query words give, (k,): the log path of a passage without words."""
     return query_words * math.log(COUNT_FLOOR) * weights
 
 
 def responses(match: FloatArray, kernels: Kernels) -> Doubles:
-    """Return every kernel of every match: (k, q, p).
-
-    Args:
-        match: (q, p) similarities.
-        kernels: The k kernels.
-    """
+    """Return every kernel of every match: (k, q, p)."""
     values = np.empty((len(kernels), *match.shape))
     for out, centre, width in zip(values, *kernels, strict=True):
         np.subtract(match, centre, out=out)
@@ -59,7 +44,6 @@ def spread(gains: Doubles, values: Doubles) -> Doubles:
 
     Args:
         gains: (q, k); 0 where nothing was counted.
-        values: (k, q, p), of :func:`responses`.
     """
     totals = values.sum(2)
     rates = np.divide(gains.T, totals, out=np.zeros_like(totals), where=totals > 0)
@@ -68,14 +52,7 @@ def spread(gains: Doubles, values: Doubles) -> Doubles:
 
 
 def kernel_parts(kernels: Kernels, gains: Doubles, counts: FloatArray, weights: Doubles) -> tuple[Part, ...]:
-    """Return a part for each kernel that adds something to a query word.
-
-    Args:
-        kernels: The k kernels.
-        gains: (k,).
-        counts: (k,).
-        weights: (k,).
-    """
+    """Return a part for each kernel that adds something to a query word."""
     rows = zip(*kernels, gains.tolist(), counts.tolist(), weights.tolist(), strict=True)
     return tuple(
         Part(
@@ -89,15 +66,7 @@ def kernel_parts(kernels: Kernels, gains: Doubles, counts: FloatArray, weights: 
 
 
 def share_grid(name: str, rows: Sequence[str], kernels: Kernels, gains: Doubles, floors: Doubles) -> Grid:
-    """Return what each query word and kernel adds, and what the floors give: it sums to the score.
-
-    Args:
-        name: The grid's.
-        rows: The r names of query words or n-grams.
-        kernels: The k kernels.
-        gains: (r, k).
-        floors: (k,).
-    """
+    """Return what each query word and kernel adds, and what the floors give: it sums to the score."""
     columns = tuple(f"{centre:g}" for centre in kernels.centres)
     values = np.concatenate([gains, floors[None]]).astype(np.float32)
     return Grid(name, (*rows, NO_WORDS), columns, values)

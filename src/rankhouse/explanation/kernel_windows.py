@@ -61,12 +61,7 @@ class _Windows(NamedTuple):
 
 
 def account(head: WindowHead, seen: Evidence) -> Account:
-    """Explain a pair's score: a part for each window size, below it the windows, below them query words.
-
-    Args:
-        head: Of the model.
-        seen: What the model saw.
-    """
+    """Explain a pair's score: a part for each window size, below it the windows, below them query words."""
     match = seen.matches["cosine"]
     sizes = _all_windows(head, match) if match.size else []
     tame = all(each.tame for each in sizes)
@@ -104,15 +99,7 @@ def _all_windows(head: WindowHead, match: FloatArray) -> list[_Windows]:
 def _windows(
     size: int, counts: Doubles, values: FloatArray, kernel_weights: Doubles, place_weights: Doubles
 ) -> _Windows:
-    """Weigh windows of one size.
-
-    Args:
-        size: In words.
-        counts: (q, w, k).
-        values: (w,).
-        kernel_weights: (k,), the scale of the size multiplied in.
-        place_weights: One for each place, the weight of the size multiplied in.
-    """
+    """Weigh windows of one size."""
     places = np.empty(len(values), np.int64)
     places[np.argsort(-values, kind="stable")] = np.arange(len(values))
     weights = place_weights[places]
@@ -156,12 +143,7 @@ def _query_parts(each: _Windows, window: int, names: tuple[str, ...]) -> tuple[P
 
 
 def _word_shares(each: _Windows, values: Doubles) -> Doubles:
-    """Return what each passage word adds in its window of this size: (p,).
-
-    Args:
-        each: The windows.
-        values: (k, q, p) kernels of all matches.
-    """
+    """Return what each passage word adds in its window of this size: (p,)."""
     starts = np.arange(0, values.shape[2], each.size)
     totals = np.add.reduceat(values, starts, axis=2)  # (k, q, w)
     gains = np.moveaxis(each.shares * each.rates[:, None], 2, 0).swapaxes(1, 2)  # (k, w, q)

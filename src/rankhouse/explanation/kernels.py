@@ -53,10 +53,6 @@ _GRAMS = "What an n-gram adds is spread evenly over its words."
 def explain_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
     """Explain KNRM: a part for each query word, with its kernels below.
 
-    Args:
-        ranker: At work on a KNRM.
-        pair: What is explained.
-
     Raises:
         WrongUse: Another ranker.
     """
@@ -99,10 +95,6 @@ class _Gram(NamedTuple):
 
 def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
     """Explain Conv-KNRM: a part for each query n-gram, below it passage n-gram lengths and their kernels.
-
-    Args:
-        ranker: At work on a Conv-KNRM.
-        pair: What is explained.
 
     Raises:
         WrongUse: Another ranker.
@@ -170,10 +162,6 @@ def explain_tk(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
     """Explain TK: a part for each query word, below it the log path and the length path and their kernels.
 
     A TK that pools in windows is explained window by window.
-
-    Args:
-        ranker: At work on a TK.
-        pair: What is explained.
 
     Raises:
         WrongUse: Another ranker.

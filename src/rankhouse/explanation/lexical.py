@@ -258,12 +258,6 @@ def _read(
 
     A word of the answer holds one term at most; what stands beside it without white space (a comma, a
     bracket) goes with it.
-
-    Args:
-        text: The document's text.
-        analyzer: What turns words into terms.
-        values: Term of the query -> what it adds.
-        tfs: Term of the query -> its occurrences.
     """
     words: list[Word] = []
     terms = [*analyzer.spans(text), (len(text), len(text), "")]

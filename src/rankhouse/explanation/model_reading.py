@@ -18,12 +18,7 @@ def knows_words(model: Model[Any]) -> bool:
 
 
 def characters_of(model: Model[Any], pair: Pair) -> int | None:
-    """Return the characters of a passage that fit a model; None: no limit cuts anything off.
-
-    Args:
-        model: What reads.
-        pair: Query and passage.
-    """
+    """Return the characters of a passage that fit a model; None: no limit cuts anything off."""
     text = pair.passage.text
     if isinstance(model, TokenModel):
         return model.pair_reader.passage_tokens(pair).characters_read

@@ -30,14 +30,6 @@ def placeholder(
     numbers after it are next to each other. More is known with the first stage and the depth, or with the
     document.
 
-    Args:
-        run: The reranked run.
-        query_id: The query.
-        doc_id: The document.
-        first: What was reranked.
-        depth: How many documents a query were read.
-        document: The document, to see whether it has text.
-
     Raises:
         WrongUse: The run does not have the document for this query.
     """

@@ -39,12 +39,7 @@ class Proximity(NamedTuple):
 
 
 def measure(text: IntArray, query: IntArray) -> Proximity:
-    """Measure how close together the words of a query stand in a text.
-
-    Args:
-        text: (n,) numbers of its terms, in order.
-        query: (q,) numbers of the query's terms, in order, repeats included.
-    """
+    """Measure how close together the words of a query stand in a text."""
     words = np.unique(query)
     places = [np.flatnonzero(text == word) for word in words.tolist()]
     held = [place for place in places if len(place)]

@@ -40,10 +40,6 @@ def characters_read(ranker: Ranker, pair: Pair) -> int:
     """Return how many characters of a passage, from its beginning, a ranker looks at.
 
     A word that is read in part counts as read. What a black box reads is not known: all is taken as read.
-
-    Args:
-        ranker: Anything that scores.
-        pair: Query and passage.
     """
     text = pair.passage.text
     if (known := _of_this_house(ranker)) is None:

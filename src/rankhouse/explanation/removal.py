@@ -56,11 +56,6 @@ class Removal:
     def of(cls, ranker: Ranker, pair: Pair, options: ExplainOptions) -> Removal:
         """Cut what a ranker reads of a passage into units.
 
-        Args:
-            ranker: Anything that scores.
-            pair: Query and passage.
-            options: The unit, and the most pairs scored.
-
         Raises:
             MissingExtra: The package that finds sentences is not installed.
         """
@@ -72,13 +67,7 @@ class Removal:
         return cls(unit, tuple(units), tuple(unread), tuple(variants))
 
     def read_text(self, index: int, score: float, effects: Doubles) -> ReadText:
-        """Return the passage, each unit with what it adds; of what is not read only the beginning.
-
-        Args:
-            index: The passage's place in its document.
-            score: The passage's score.
-            effects: (n,) what each unit adds.
-        """
+        """Return the passage, each unit with what it adds; of what is not read only the beginning."""
         words = [Word(unit.text, float(v)) for unit, v in zip(self.units, effects, strict=True)]
         words += [Word(unit.text, read=False) for unit in self.unread[:UNREAD_LISTED]]
         return ReadText(index, tuple(words), self.unit, value=score)
@@ -107,11 +96,6 @@ def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
 
     Each part is one unit's effect; the part "rest" is what all effects leave of the score. n units take
     n + 1 scores, the passage's own included, in one call.
-
-    Args:
-        ranker: Anything that scores.
-        pair: Query and passage.
-        options: The unit, and the most pairs scored.
 
     Raises:
         BadModel: A score is not a finite number.
@@ -142,10 +126,6 @@ def unit_for(ranker: Ranker, text: str) -> str:
 
     "word" for rankers that know words apart, for single sentences, and for short texts before a black box;
     else "sentence".
-
-    Args:
-        ranker: What reads the text.
-        text: The text.
     """
     is_short = not family_of(ranker) and len(text.split()) <= _SHORT
     return "word" if reads_words(ranker) or is_short or len(sentences_of(text)) < 2 else "sentence"
@@ -155,8 +135,6 @@ def limit_notes(read: int, unread: int, unit: str) -> list[str]:
     """Say how much of a text its ranker does not read; nothing, where it reads all.
 
     Args:
-        read: Units that are read.
-        unread: Units that are not.
         unit: "sentence" or "word".
     """
     said = (
@@ -170,19 +148,13 @@ def units_of(text: str, unit: str) -> list[Unit]:
     """Cut a text into its units.
 
     Args:
-        text: The text.
         unit: "sentence" or "word".
     """
     return sentences_of(text) if unit == "sentence" else words_of(text)
 
 
 def most_units(text: str, passes: int) -> int:
-    """Return into how many units a text may be cut, so that scoring it without each takes bounded time.
-
-    Args:
-        text: The text, as far as it is read.
-        passes: Most pairs scored, the text itself included.
-    """
+    """Return into how many units a text may be cut, so that scoring it without each takes bounded time."""
     words = max(len(text.split()), 1)
     return max(1, min(passes - 1, max(_LEAST_BLOCKS, _MOST_WORDS // words)))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rankhouse.core.outputs import writing
 from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.contrast import Contrast
 from rankhouse.explanation.numbers import brief, number
@@ -12,6 +11,7 @@ from rankhouse.explanation.rankings import Answer, Movement, RankingExplanation
 from rankhouse.explanation.show import to_markdown
 from rankhouse.explanation.tables import ranking_table
 from rankhouse.explanation.views import View, view_of
+from rankhouse.io.outputs import writing
 from rankhouse.page.endings import ending_of
 from rankhouse.page.html import write_page
 

@@ -30,11 +30,6 @@ def explain_shapley(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
     The parts sum to the score: the empty query's own score is the part "no words". Of more than 10 words,
     or more than the passes allow, neighbours are joined.
 
-    Args:
-        ranker: Anything that scores.
-        pair: Query and passage.
-        options: The most queries scored and, apart from them, the most variants of the passage.
-
     Raises:
         BadModel: A score is not a finite number.
         MissingExtra: The package that finds sentences is not installed.
@@ -66,12 +61,7 @@ def explain_shapley(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
 
 
 def subsets(query: str, players: list[Unit]) -> list[str]:
-    """Return the queries of all 2^n subsets of n players; bit i of a query's place says that player i is in.
-
-    Args:
-        query: The whole query, which stands last.
-        players: Its words or blocks of them.
-    """
+    """Return the queries of all 2^n subsets of n players; bit i of an index says that player i is in."""
     every = range(len(players))
     out = [{i for i in every if not subset >> i & 1} for subset in range(1 << len(players))]
     return [without(query, players, places) for places in out]

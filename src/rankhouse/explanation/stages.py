@@ -78,12 +78,6 @@ def explain_reranked(
     documents can be compared. With documents that are not split, the answer is that of the one passage.
 
     Args:
-        ranker: What scores passages.
-        query: The question.
-        document: The document.
-        split: What cuts it into passages.
-        pool: What makes one score of theirs.
-        options: How each passage is explained.
         most: How many passages are explained in full, the best of those that count; at least 1.
 
     Raises:

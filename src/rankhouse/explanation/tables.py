@@ -23,12 +23,7 @@ def _least(parts: Sequence[Part]) -> float:
 
 
 def parts_table(answer: Explanation, most: int = MOST_PARTS) -> Table:
-    """Return the tree of parts, the largest first, finer parts indented below theirs.
-
-    Args:
-        answer: What is shown.
-        most: How many parts of the first level.
-    """
+    """Return the tree of parts, the largest first, finer parts indented below theirs."""
     rows = tuple(_tree(answer.parts, most, _least(answer.parts)))
     notes = any(row[2] for row in rows)
     columns = ("part", answer.unit or "value", "")
@@ -52,12 +47,7 @@ def _tree(parts: Sequence[Part], most: int, least: float, depth: int = 0) -> Ite
 
 
 def contrast_table(answer: Contrast, most: int = MOST_PARTS) -> Table:
-    """Return one row a part: what it gives either document, and the difference.
-
-    Args:
-        answer: What is shown.
-        most: How many parts of the first level.
-    """
+    """Return one row a part: what it gives either document, and the difference."""
     first, second = answer.first, answer.second
     parts = [part for part in answer.parts if part.value or any(part.facts.values())]
     rows = [*_difference_tree(parts, most, _least(parts))]
@@ -94,12 +84,7 @@ def ranking_table(answer: RankingExplanation) -> Table:
 
 
 def because(step: Contrast, most: int = 3) -> str:
-    """Name the parts that separate two documents.
-
-    Args:
-        step: The two.
-        most: How many parts.
-    """
+    """Name the parts that separate two documents."""
     counted = [part for part in step.parts if part.value][:most]
     if step.score == 0:
         return "a tie: ids decide"
@@ -119,11 +104,6 @@ def _indented(name: str, depth: int) -> str:
 
 
 def short(text: str, most: int) -> str:
-    """Return a text on one line, cut at its end.
-
-    Args:
-        text: The text.
-        most: Its longest length, the ellipsis included.
-    """
+    """Return a text on one line, cut at its end."""
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -88,9 +88,6 @@ class TermReader:
     """Reads documents of an index as numbers, each once, and tells what a query's words do in them.
 
     Args:
-        index: Where texts and statistics are.
-        doc_ids: All documents that will be asked for.
-        queries: All queries.
         source: Word vectors for the axioms of meaning; "" for none.
 
     Raises:
@@ -125,12 +122,7 @@ class TermReader:
         return numbers[kept], forms
 
     def features(self, query: Query, doc_ids: Sequence[str]) -> TermFeatures:
-        """Return what a query's words do in some documents, (m,) of them.
-
-        Args:
-            query: One of the queries.
-            doc_ids: Among the documents.
-        """
+        """Return what a query's words do in some documents, (m,) of them."""
         asked = self._asked[query.id]
         words, times = np.unique(asked, return_counts=True)
         texts = [self._texts[doc_id] for doc_id in doc_ids]

@@ -65,11 +65,6 @@ def words_of(text: str) -> list[Unit]:
 def cut(text: str, units: Sequence[Unit], end: int) -> tuple[list[Unit], list[Unit]]:
     """Part the units of a text where its reader stops; a unit that goes across is cut in two.
 
-    Args:
-        text: The text.
-        units: All of its units, in order.
-        end: Characters that are read.
-
     Returns:
         What is read and what is not.
     """
@@ -80,13 +75,7 @@ def cut(text: str, units: Sequence[Unit], end: int) -> tuple[list[Unit], list[Un
 
 
 def joined(text: str, units: Sequence[Unit], most: int) -> list[Unit]:
-    """Join neighbours evenly until there are at most so many units.
-
-    Args:
-        text: The text they are of.
-        units: n of them, in order.
-        most: How many there may be.
-    """
+    """Join neighbours evenly until there are at most so many units."""
     size = -(-len(units) // most)
     groups = [units[at : at + size] for at in range(0, len(units), size)] if size > 1 else []
     blocks = [(group[0].start, group[-1].end, sum(u.size for u in group)) for group in groups]
@@ -97,8 +86,6 @@ def without(text: str, units: Sequence[Unit], places: Collection[int]) -> str:
     """Return a text without some of its units; what stays is as it stands.
 
     Args:
-        text: The text.
-        units: All of its units, in order.
         places: Which of them go, from 0.
     """
     if not places:
@@ -108,12 +95,7 @@ def without(text: str, units: Sequence[Unit], places: Collection[int]) -> str:
 
 
 def numbered(names: Iterable[str], taken: Iterable[str] = ()) -> Iterator[str]:
-    """Yield names, each different from all before it: a name's second appearance becomes "name (2nd)".
-
-    Args:
-        names: What things are called.
-        taken: Names that other things have.
-    """
+    """Yield names, each different from all before it: a name's second appearance becomes "name (2nd)"."""
     seen = dict.fromkeys(taken, 1)
     for name in names:
         new = name

@@ -14,10 +14,6 @@ from rankhouse.core.scores import Doubles, numbers_only, one_each
 def finite_scores(ranker: Ranker, pairs: Sequence[Pair]) -> Doubles:
     """Score n pairs in one call: (n,) float64.
 
-    Args:
-        ranker: Anything that scores.
-        pairs: What it is asked.
-
     Raises:
         BadModel: A score is not a number, or infinite, so that nothing can be taken from it.
     """
@@ -35,10 +31,5 @@ def finite_scores(ranker: Ranker, pairs: Sequence[Pair]) -> Doubles:
 
 
 def with_text(pair: Pair, text: str) -> Pair:
-    """Return a pair whose passage says something else.
-
-    Args:
-        pair: The pair.
-        text: What its passage says.
-    """
+    """Return a pair whose passage says something else."""
     return pair._replace(passage=pair.passage._replace(text=text))

@@ -55,13 +55,7 @@ class _Side(NamedTuple):
 
 
 def explain_biencoder(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
-    """Explain a bi-encoder's score: a part for each distinct word of the passage; else by removal.
-
-    Args:
-        ranker: At work on a bi-encoder.
-        pair: What is explained.
-        options: What removal may do, where it is needed.
-    """
+    """Explain a bi-encoder's score: a part for each distinct word of the passage; else by removal."""
     if not isinstance(ranker, DenseRanker) or not _is_mean(ranker.model):
         return explain_removal(ranker, pair, options).noting(_NO_SUM)
     score = float(ranker.score([pair])[0])
@@ -113,8 +107,6 @@ def _read(ranker: DenseRanker, text: str, side: str) -> _Side:
     """Read a text: its states, and which token is whose.
 
     Args:
-        ranker: What reads.
-        text: Query or passage.
         side: "query" or "passage".
     """
     model = ranker.model
@@ -138,7 +130,6 @@ def _words(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, str]]
     """Return the word that each token belongs to (-1: none, -2: the prompt), and what it spells of it.
 
     Args:
-        text: The text.
         spans: Of its tokens; those of the prompt before it end at 0 or earlier.
     """
     owners: list[tuple[int, str]] = []
@@ -163,13 +154,7 @@ def _joins(before: str, after: str) -> bool:
 
 
 def _addends(ranker: DenseRanker, pair: Pair, read: _Side) -> tuple[Doubles, list[Part]]:
-    """Return what each token adds, (t,), and the parts that are no words.
-
-    Args:
-        ranker: What scored.
-        pair: What was scored.
-        read: Its passage.
-    """
+    """Return what each token adds, (t,), and the parts that are no words."""
     model, n = ranker.model, len(read.states)
     query = ranker.encode_queries([pair.query.text])[0].astype(np.float64)
     mean = read.states.mean(0) + read.bias
@@ -192,8 +177,6 @@ def _word_parts(words: list[str], values: Doubles, others: Sequence[Part]) -> li
     """Sum the values of equal words, whatever their case: a part for each, in the order they appear.
 
     Args:
-        words: n of them.
-        values: (n,).
         others: Parts that are no words: the word "prompt" is not the prompt.
     """
     sums: dict[str, list[float]] = {}

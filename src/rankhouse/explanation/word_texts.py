@@ -77,9 +77,6 @@ def scored(
     """Score a pair with a ranker whose model is of a kind that the caller knows.
 
     Args:
-        ranker: What scores.
-        pair: What is scored.
-        kind: The model's class.
         look: What shows what the model saw; None: the model's own account.
 
     Raises:
@@ -98,12 +95,7 @@ def scored(
 
 
 def explanation_of(of: Scored[Any], account: Account) -> Explanation:
-    """Put an exact explanation together.
-
-    Args:
-        of: What was scored.
-        account: What was found out.
-    """
+    """Put an exact explanation together."""
     seen, pair = of.evidence, of.pair
     cosines = next(iter(seen.matches.values()))
     words = words_read(seen.passage_words, account.words, cosines, seen.query_words)
@@ -155,10 +147,7 @@ def words_read(
     """Return the p words that were read, each with the query word it matches best.
 
     Args:
-        words: The p words.
         values: What each adds; None where nothing can be said.
-        cosines: (q, p).
-        query_words: The q query words.
     """
     if not len(query_words):
         return [Word(word, value) for word, value in zip(words, values, strict=True)]
@@ -171,25 +160,14 @@ def words_read(
 
 
 def word_text(model: WordModel, pair: Pair, words: Sequence[Word]) -> ReadText:
-    """Return the passage: the words read, and those beyond the limit.
-
-    Args:
-        model: What read it.
-        pair: Its passage.
-        words: Those that were read.
-    """
+    """Return the passage: the words read, and those beyond the limit."""
     everything = model.reader.split(pair.passage.text)
     unread = everything[len(words) : len(words) + UNREAD_LISTED]
     return ReadText(pair.passage.index, (*words, *(Word(word, read=False) for word in unread)))
 
 
 def reading_notes(model: WordModel, pair: Pair) -> tuple[str, ...]:
-    """Say what of a pair was not read or not known, a sentence each.
-
-    Args:
-        model: What read it.
-        pair: What was read.
-    """
+    """Say what of a pair was not read or not known, a sentence each."""
     notes = []
     unknown: dict[str, None] = {}
     limits = (model.design.query_length, model.design.passage_length)
@@ -215,9 +193,6 @@ def unread_note(side: str, total: int, limit: int, unit: str = "words") -> list[
 
     Args:
         side: "query" or "passage".
-        total: How many there are.
-        limit: How many the ranker reads.
-        unit: What is counted.
     """
     if total <= limit:
         return []

@@ -23,11 +23,11 @@ from typing import Any, BinaryIO, Final, Generic, NamedTuple
 import msgspec
 import numpy as np
 
-from rankhouse.core.checksums import BlockSums, differs, file_sum
 from rankhouse.core.errors import BadIndex, OutputFailed, WrongUse
 from rankhouse.core.nouns import Document, Passage
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.append_state import MANIFEST, PROGRESS, LogState, S, save_state, sum_of
+from rankhouse.io.checksums import BlockSums, differs, file_sum
 from rankhouse.text.split import Split
 
 CHUNK_CHARACTERS: Final = 4_000_000
@@ -70,12 +70,7 @@ class Chunk:
         self._characters = 0
 
     def add(self, doc_id: str, passages: Sequence[Passage]) -> None:
-        """Take a document; passages without text are left out.
-
-        Args:
-            doc_id: Its id.
-            passages: Its passages, in order.
-        """
+        """Take a document; passages without text are left out."""
         with_text = [passage for passage in passages if passage.text.strip()]
         self.ids.append(doc_id)
         self.texts += [passage.text for passage in with_text]
@@ -102,8 +97,6 @@ class AppendLog(Generic[S]):
     ``state`` runs ahead of the file ``progress.json``, which :meth:`note` brings up to date.
 
     Args:
-        folder: Where the files are.
-        state: How much of them counts.
         zeros: Files that begin with an offset of 0 (8 bytes).
     """
 
@@ -148,12 +141,7 @@ class AppendLog(Generic[S]):
         return BlockSums(size, self.state.blocks.get(name, b"") if size else b"")
 
     def append(self, files: dict[str, bytes], counts: dict[str, Any]) -> None:
-        """Add a chunk to the files; afterwards the state has these counts.
-
-        Args:
-            files: Name of each file -> what is added to it.
-            counts: Attributes of the state -> their values afterwards.
-        """
+        """Add a chunk to the files; afterwards the state has these counts."""
         with writing_to(self.folder, DONE_STAYS):
             for name, data in files.items():
                 self._append(name, data)
@@ -168,12 +156,7 @@ class AppendLog(Generic[S]):
         self.state = _changed(self.state, sums=sums)
 
     def note(self, texts: str, *, now: bool = False) -> None:
-        """Say in ``progress.json`` that all of ``state`` counts; every few seconds, unless it must be now.
-
-        Args:
-            texts: Hash of the documents so far.
-            now: Write even if it was written a moment ago.
-        """
+        """Say in ``progress.json`` that all of ``state`` counts; every few seconds, unless it must be now."""
         self.state = _changed(self.state, texts=texts)
         if not now and time.monotonic() - self._noted < JOURNAL_SECONDS:
             return
@@ -196,11 +179,7 @@ def begin(
     """Return where to go on: the start, interrupted work, or complete work on fewer documents.
 
     Args:
-        folder: Where the files are.
-        asked: The state of a fresh start.
-        load: Reads a manifest.
         same: Attributes in which what is there must be what is asked for.
-        overwrite: Throw away what is there.
 
     Raises:
         WrongUse: It is not.
@@ -234,11 +213,7 @@ def append_documents(
     """Encode what is missing; give the complete state.
 
     Args:
-        files: What grows.
-        documents: All documents of the collection, in index order, streamed once.
-        source: How many there are and how they are cut.
         write: Encodes a chunk and appends it to the files; may tell how many of its passages are encoded.
-        progress: Told how far the work is, documents done earlier included.
 
     Raises:
         BadIndex: The documents done earlier are not those that come now, or their number is not as announced.
@@ -279,24 +254,14 @@ def append_documents(
 
 
 def finish(folder: Path, final: LogState) -> None:
-    """Say that all is done.
-
-    Args:
-        folder: The folder.
-        final: Its complete state.
-    """
+    """Say that all is done."""
     with writing_to(folder, DONE_STAYS):
         save_state(final, folder / MANIFEST)
         (folder / PROGRESS).unlink(missing_ok=True)
 
 
 def hash_document(hashed: blake2b, document: Document) -> None:
-    """Take a document into the hash that a state keeps of all texts.
-
-    Args:
-        hashed: What hashes.
-        document: The next document.
-    """
+    """Take a document into the hash that a state keeps of all texts."""
     for part in (document.id, document.title, document.text):
         raw = part.encode("utf-8", "surrogatepass")
         hashed.update(len(raw).to_bytes(8, "big") + raw)
@@ -312,12 +277,7 @@ def _refuse_others(files: AppendLog[S], texts: str) -> None:
 
 @contextmanager
 def writing_to(folder: Path, consolation: str) -> Iterator[None]:
-    """Turn a refusal to write into an error that says what is left.
-
-    Args:
-        folder: What is written to.
-        consolation: What is left, for the message.
-    """
+    """Turn a refusal to write into an error that says what is left."""
     try:
         yield
     except OSError as error:

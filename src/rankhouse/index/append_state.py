@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse import __version__
-from rankhouse.core.checksums import (
+from rankhouse.core.errors import BadIndex, WrongUse
+from rankhouse.core.notation import choose
+from rankhouse.io.checksums import (
     BLOCK,
     BadEnvelope,
     CheckedArray,
@@ -25,9 +27,7 @@ from rankhouse.core.checksums import (
     sealed,
     unsealed,
 )
-from rankhouse.core.errors import BadIndex, WrongUse
-from rankhouse.core.notation import choose
-from rankhouse.core.outputs import replacing
+from rankhouse.io.outputs import replacing
 
 MANIFEST: Final = "manifest.json"
 PROGRESS: Final = "progress.json"
@@ -69,9 +69,7 @@ def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, objec
     """Read a manifest or progress file.
 
     Args:
-        path: Its place.
         like: The structure it holds; the defaults of its ``format`` and ``version`` are what can be read.
-        named: Field -> the names it may hold.
 
     Raises:
         BadIndex: It is damaged, or of another format or version.
@@ -96,35 +94,18 @@ def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, objec
 
 
 def save_state(state: LogState, path: Path) -> None:
-    """Write a state into a file, whole or not at all.
-
-    Args:
-        state: What is written.
-        path: The file.
-    """
+    """Write a state into a file, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_bytes(sealed(msgspec.json.encode(state)))
 
 
 def sum_of(state: LogState, name: str) -> FileSum:
-    """Return what a file must be, as far as it counts.
-
-    Args:
-        state: How much of the folder counts.
-        name: The file.
-    """
+    """Return what a file must be, as far as it counts."""
     return FileSum(state.sizes()[name], state.sums.get(name, 0), state.blocks.get(name, b""))
 
 
 def mapped(folder: Path, state: LogState, name: str, dtype: str, shape: tuple[int, ...]) -> CheckedArray[Any]:
     """Map an array of a folder into memory; small files are compared now, blocks of large ones when read.
-
-    Args:
-        folder: The folder.
-        state: How much of its files counts.
-        name: The file.
-        dtype: numpy's name of the type of its numbers.
-        shape: (n,) or (n, d).
 
     Raises:
         BadIndex: The file is missing, too short, or not what was written; also when a block is read.
@@ -157,10 +138,6 @@ def mapped(folder: Path, state: LogState, name: str, dtype: str, shape: tuple[in
 def complete_state(folder: Path, load: Callable[[Path], S]) -> S | None:
     """Return the state of a folder that is complete; None where nothing was ever written.
 
-    Args:
-        folder: The folder.
-        load: Reads its manifest.
-
     Raises:
         BadIndex: The work was never finished, or the folder is damaged.
     """
@@ -186,13 +163,7 @@ class DataFolder(Generic[S]):
         self.folder, self.state = folder, state
 
     def mapped(self, name: str, dtype: str, shape: tuple[int, ...]) -> CheckedArray[Any]:
-        """Map one of its arrays into memory; raises as :func:`mapped` does.
-
-        Args:
-            name: The file.
-            dtype: numpy's name of the type of its numbers.
-            shape: (n,) or (n, d).
-        """
+        """Map one of its arrays into memory; raises as :func:`mapped` does."""
         return mapped(self.folder, self.state, name, dtype, shape)
 
     def verify(self) -> None:

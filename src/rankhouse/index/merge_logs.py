@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadIndex
-from rankhouse.core.locks import only_writer
 from rankhouse.core.nouns import Document
-from rankhouse.core.outputs import others, real_path, replacing_folder
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.core.scratch import tidy_beside
 from rankhouse.index.append_log import AppendLog, begin, finish, hash_document
 from rankhouse.index.append_state import MANIFEST, PROGRESS, LogState, S
+from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import others, real_path, replacing_folder
+from rankhouse.io.scratch import tidy_beside
 
 _BLOCK: Final = 1 << 23  # bytes copied at once
 _TOLD: Final = 1_000
@@ -84,14 +84,6 @@ def merge_logs(
     progress: Progress | None = None,
 ) -> None:
     """Join the folders of all slices into one; what is there already, complete and the same, stays.
-
-    Args:
-        parts: In the order of their documents.
-        target: The folder to make.
-        kind: What they are made of.
-        collection: All documents.
-        overwrite: Replace what another encoder made.
-        progress: Told how many documents' texts were read.
 
     Raises:
         WrongUse: What is there was made otherwise, or is being written.

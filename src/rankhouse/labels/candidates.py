@@ -13,11 +13,11 @@ from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from rankhouse.core.duplicate_ids import by_id, require_texts
 from rankhouse.core.errors import BadData
 from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.run import Run
+from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.labels.fingerprints import run_digest
 from rankhouse.text.split_cache import SplitCache
 
@@ -103,13 +103,6 @@ def candidates(
     run: Run, queries: Iterable[Query], documents: Documents, split: Split, depth: int
 ) -> Candidates:
     """Check that every query of a run has a text, and cut the run at the depth.
-
-    Args:
-        run: The first stage.
-        queries: Texts of its queries.
-        documents: The documents by id.
-        split: What cuts them into passages.
-        depth: Documents a query.
 
     Raises:
         BadData: A query of the run has no text among ``queries``, or the run is empty.

@@ -117,12 +117,7 @@ def _whole_numbers(axes: Axes) -> None:
 
 
 def _inline(name: str, draw: Callable[[Axes, Palette], None]) -> str:
-    """Draw one chart as SVG for a page.
-
-    Args:
-        name: Keeps its ids apart from those of the page's other charts.
-        draw: Draws the data.
-    """
+    """Draw one chart as SVG for a page."""
 
     def figure_in(palette: Palette) -> Figure:
         from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load

@@ -19,12 +19,7 @@ def qrels_digest(qrels: Qrels) -> str:
 
 
 def run_digest(run: Run, depth: int) -> str:
-    """Hash the first ``depth`` documents of every query, in order, to 32 hexadecimal digits.
-
-    Args:
-        run: What to name.
-        depth: How many documents a query count.
-    """
+    """Hash the first ``depth`` documents of every query, in order, to 32 hexadecimal digits."""
     digest = blake2b(digest_size=16)
     for query_id in run:
         digest.update(f"\n{query_id}\t".encode())

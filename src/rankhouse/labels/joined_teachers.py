@@ -28,11 +28,7 @@ _JOINED: Final = "score"
 
 
 class RunTeacher:
-    """A run as a teacher of its own questions; what it lacks gets its lowest score of the question.
-
-    Args:
-        run: With scores.
-    """
+    """A run as a teacher of its own questions; what it lacks gets its lowest score of the question."""
 
     scale = "score"
 
@@ -70,8 +66,6 @@ class JoinedTeachers:
     """Several teachers as one: each question's scores are joined over those teachers that know it.
 
     Args:
-        teachers: Two or more.
-        join: Name of what joins their scores (:data:`~rankhouse.labels.soft_scores.JOINS`).
         reference: Passages that a question's scores are compared with, so that a pair's joined score does
             not depend on the pairs beside it; without one they are compared with each other.
     """
@@ -149,12 +143,7 @@ class JoinedTeachers:
 
 
 def knows(teacher: Ranker, query_id: str) -> bool:
-    """Return whether a teacher can score pairs of a question: all can but runs that lack it.
-
-    Args:
-        teacher: Any.
-        query_id: The question.
-    """
+    """Return whether a teacher can score pairs of a question: all can but runs that lack it."""
     return not isinstance(teacher, RunTeacher | JoinedTeachers) or teacher.knows(query_id)
 
 

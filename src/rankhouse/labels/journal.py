@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import FloatArray
-from rankhouse.core.outputs import writing_failures
+from rankhouse.io.outputs import writing_failures
 from rankhouse.labels.votes import Votes
 
 VERSION: Final = "1"
@@ -67,8 +67,6 @@ class Journal:
 
     Args:
         folder: Where; made if it is not there.
-        plan: What the answers depend on, part by part.
-        sources: Sources of soft labels, t.
 
     Attributes:
         rows: Rows answered so far.
@@ -150,7 +148,6 @@ class Journal:
 
         Args:
             rows: Pairs of each row; -1 where its document is not there.
-            votes: What was said of them.
 
         Raises:
             OutputFailed: The disk is full, or the like.
@@ -181,12 +178,7 @@ class Journal:
 
 
 def columns_in(folder: Path, sources: int = 0) -> Columns:
-    """Map everything that a folder holds into memory.
-
-    Args:
-        folder: Of a labelling.
-        sources: Sources of soft labels, t.
-    """
+    """Map everything that a folder holds into memory."""
     rows, marks, scores, soft = (_mapped(folder / name, kind) for name, kind in _COLUMNS.items())
     return Columns(rows, marks, scores, soft.reshape(len(marks), sources))
 

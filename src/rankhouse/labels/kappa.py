@@ -17,12 +17,7 @@ from collections.abc import Mapping
 
 
 def cohens_kappa(counts: Mapping[tuple[int, int], int], power: int = 0) -> float:
-    """Return kappa of counted pairs of grades; NaN where chance leaves no disagreement.
-
-    Args:
-        counts: (the first's grade, the second's) -> how many pairs.
-        power: Disagreement counts its distance to this power.
-    """
+    """Return kappa of counted pairs of grades; NaN where chance leaves no disagreement."""
     n = sum(counts.values())
     rows, columns = Counter[int](), Counter[int]()
     for (a, b), count in counts.items():

@@ -19,13 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
-from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, Pair, Query
-from rankhouse.core.pairs import LabelledPair, write_pairs
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.qrels import relevant
 from rankhouse.core.run import Run
+from rankhouse.io.locks import only_writer
+from rankhouse.io.pairs import LabelledPair, write_pairs
 from rankhouse.labels.agreement import Agreement, summarise
 from rankhouse.labels.candidates import Candidates, Documents, Split, candidates
 from rankhouse.labels.journal import Columns, Journal, columns_in

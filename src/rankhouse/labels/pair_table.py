@@ -20,7 +20,6 @@ class PairTable:
     """Pairs, rows and queries of a finished pass 1, by number.
 
     Args:
-        candidates: The candidates the pass went through.
         columns: What it left; r rows, n pairs.
     """
 
@@ -36,12 +35,7 @@ class PairTable:
         return map(self._part, range(len(self._queries)))
 
     def pairs(self, query: QueryPairs, document: int) -> list[Pair]:
-        """Fetch and cut one of a query's documents, by its number from 0.
-
-        Args:
-            query: Whose document.
-            document: Its number among the query's.
-        """
+        """Fetch and cut one of a query's documents, by its number from 0."""
         row = Row(self.candidates.queries[query.query_id], query.doc_ids[document], document + 1)
         return self.candidates.pairs(row)
 
@@ -93,10 +87,6 @@ class QueryPairs:
 
 class NegativeSample:
     """The negatives: chosen query by query.
-
-    Args:
-        table: The pairs.
-        how: The rule of choice.
 
     Attributes:
         count: How many there are so far.

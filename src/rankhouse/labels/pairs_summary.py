@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rankhouse.core.pairs import LabelledPair
 from rankhouse.core.qrels import Qrels, relevant
+from rankhouse.io.pairs import LabelledPair
 
 
 class PairsSummary(NamedTuple):
@@ -49,12 +49,7 @@ class PairsSummary(NamedTuple):
 
 
 def summarise_pairs(pairs: Iterable[LabelledPair], qrels: Qrels | None = None) -> PairsSummary:
-    """Count the pairs of a file; a document counts once as found, however many of its passages do.
-
-    Args:
-        pairs: Streamed once.
-        qrels: What is true, for the queries that were annotated: judgements of a document, not of passages.
-    """
+    """Count the pairs of a file; a document counts once as found, however many of its passages do."""
     every: Counter[str] = Counter()
     yes: Counter[str] = Counter()
     positives: set[tuple[str, str]] = set()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from rankhouse.core.decoding import from_json
 from rankhouse.core.errors import BadData, DuplicateId, RankhouseWarning, name_few
-from rankhouse.core.files import numbered_lines
 from rankhouse.core.nouns import Document, Passage
 from rankhouse.core.run import Run
+from rankhouse.io.decoding import from_json
+from rankhouse.io.files import numbered_lines
 
 
 class _Line(msgspec.Struct):
@@ -28,12 +28,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 @dataclass(frozen=True, repr=False)
 class PassageFile:
-    """A splitter that looks up what was cut already; a document without passages is its own passage.
-
-    Args:
-        passages: Document id -> its passages, in order.
-        name: What stands for them in the notation, usually the file.
-    """
+    """A splitter that looks up what was cut already; a document without passages is its own passage."""
 
     passages: Mapping[str, tuple[Passage, ...]] = field(hash=False)
     name: str
@@ -56,10 +51,6 @@ class PassageFile:
 
 def gather(passages: Iterable[Passage], name: str) -> PassageFile:
     """Gather passages by their document; they are all kept in memory.
-
-    Args:
-        passages: In any order.
-        name: What stands for them in the notation.
 
     Raises:
         DuplicateId: One number of one document is given twice.
@@ -96,11 +87,6 @@ def _passage(raw: bytes, path: Path, line: int) -> Passage:
 
 def check_passages(passages: PassageFile, run: Run, depth: int) -> None:
     """Make sure that passages are those of the candidates.
-
-    Args:
-        passages: What was cut already.
-        run: The candidates.
-        depth: How many of each query are labelled.
 
     Raises:
         BadData: No candidate has passages.

@@ -34,12 +34,7 @@ class PseudoReport(NamedTuple):
 
     @classmethod
     def of(cls, asked: PseudoQueries, trip: RoundTrip) -> PseudoReport:
-        """Put asking and round trip together.
-
-        Args:
-            asked: What documents asked.
-            trip: What came back.
-        """
+        """Put asking and round trip together."""
         kept = list(trip.kept.values())
         return cls(kept, asked.dropped | trip.dropped, asked.counts + trip.counts, asked.silent)
 
@@ -69,11 +64,6 @@ def _table(some: Sequence[PseudoQuery], seed: int) -> Table:
 
 def write_pseudo_report(report: PseudoReport, path: Path | str, title: str) -> None:
     """Write the page.
-
-    Args:
-        report: What is shown.
-        path: The HTML file.
-        title: Of the page.
 
     Raises:
         MissingExtra: jinja2 is not installed.

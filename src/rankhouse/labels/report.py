@@ -85,7 +85,6 @@ def changes_table(agreement: Agreement, kind: str) -> Table:
     """Return one row a pair that was "removed" or "added", clearest first, with its texts.
 
     Args:
-        agreement: What is compared.
         kind: "removed" or "added".
     """
     with_truth = bool(agreement.truth)
@@ -153,11 +152,6 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 def write_report(result: LabelResult | Agreement, path: Path | str, title: str = "Labels") -> None:
     """Write a page that stands alone: tables, pictures, changed pairs; no link and no script.
-
-    Args:
-        result: A labelling, or only an agreement.
-        path: The HTML file.
-        title: Its heading.
 
     Raises:
         MissingExtra: jinja2 or matplotlib is not installed.

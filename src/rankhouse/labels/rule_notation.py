@@ -18,7 +18,7 @@ from rankhouse.core.notation import choose, make, parse
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.core.trec import read_qrels, read_run
+from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.labels.leaf_rules import judged, ranked, taught
 from rankhouse.labels.rules import And, Not, Or, Rule
 from rankhouse.labels.thresholds import read_threshold

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from rankhouse.core.nouns import FloatArray
-from rankhouse.core.pairs import UNDECIDED
 from rankhouse.core.scores import Doubles
+from rankhouse.io.pairs import UNDECIDED
 from rankhouse.labels.journal import Columns
 from rankhouse.labels.leaf_rules import ScoreSource
 from rankhouse.labels.pair_table import QueryPairs

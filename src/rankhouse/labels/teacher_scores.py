@@ -15,11 +15,7 @@ Places = NDArray[np.int64]
 
 
 class ChunkScores:
-    """One chunk of n pairs, and the scores that rankers gave for some of them.
-
-    Args:
-        pairs: The chunk.
-    """
+    """One chunk of n pairs, and the scores that rankers gave for some of them."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self.pairs = pairs
@@ -27,10 +23,6 @@ class ChunkScores:
 
     def scores(self, ranker: Ranker, places: Places) -> FloatArray:
         """Return a ranker's scores (m,) of the pairs at these m places; it reads only what it has not read.
-
-        Args:
-            ranker: Whom to ask.
-            places: (m,) which pairs.
 
         Raises:
             BadModel: It gave another number of scores, or one that is not a number.
@@ -55,11 +47,6 @@ def foremost(pairs: Sequence[Pair], values: Doubles, k: int) -> BoolArray:
     """Return which of n pairs are among the k best passages of their document for their query: (n,).
 
     Of equally good passages the earlier ones are taken.
-
-    Args:
-        pairs: n pairs.
-        values: (n,) how good they are.
-        k: How many of a document count.
     """
     documents: dict[tuple[str, str], list[int]] = {}
     for place, (query, passage) in enumerate(pairs):

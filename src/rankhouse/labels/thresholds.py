@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.pairs import LabelledPair
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.scores import Doubles, probabilities
+from rankhouse.io.pairs import LabelledPair
 
 Flags = NDArray[np.bool_]
 

@@ -21,8 +21,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rankhouse.core.errors import BadModel, MissingInput
-from rankhouse.core.outputs import others, replacing_folder
-from rankhouse.core.scratch import recover
+from rankhouse.io.outputs import others, replacing_folder
+from rankhouse.io.scratch import recover
 from rankhouse.models.contract import Model, fingerprint
 
 MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"

@@ -120,11 +120,7 @@ class _Start(NamedTuple):
 
 
 def _of_bundle(folder: Path) -> _Start:
-    """Take the encoder out of a cross-encoder that was trained here: the paper's own start.
-
-    Raises:
-        BadModel: It is of another family, or damaged.
-    """
+    """Take the encoder out of a cross-encoder that was trained here: the paper's own start."""
     manifest = bundle.read_manifest(folder)
     if manifest.family != "crossencoder":
         raise BadModel(

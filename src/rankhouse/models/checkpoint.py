@@ -26,7 +26,6 @@ def find(name: str, allow_pickle: bool = False) -> Path:
 
     Args:
         name: A folder, or a hub name "owner/model", optionally "owner/model@revision".
-        allow_pickle: Whether pytorch_model.bin may be fetched as well.
 
     Raises:
         MissingInput: Neither a folder nor on the hub (or the hub cannot be reached).
@@ -70,11 +69,7 @@ def load_network(
     """Load a transformers class in fp32.
 
     Args:
-        folder: A checkpoint's folder.
         kind: The transformers class that knows what to make of it, like "AutoModel".
-        allow_pickle: Whether pytorch_model.bin may be read (with weights_only, which runs no code).
-        needless: Parts of weights' names that may be missing from the file.
-        hint: What to do where weights are missing, said at the end of the error.
 
     Raises:
         BadModel: No readable weights, weights missing, a damaged file.
@@ -105,12 +100,7 @@ def load_network(
 
 
 def network_of(config: Mapping[str, Any], kind: str) -> nn.Module:
-    """Make a network from a config.json as read; its weights are put in afterwards.
-
-    Args:
-        config: The content of config.json.
-        kind: The transformers class that knows what to make of it.
-    """
+    """Make a network from a config.json as read; its weights are put in afterwards."""
     import transformers  # noqa: PLC0415  # slow to import
 
     with quiet():
@@ -120,12 +110,7 @@ def network_of(config: Mapping[str, Any], kind: str) -> nn.Module:
 
 
 def checkpoint_assets(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return a bundle's files for a tokenizer and a config.json as read.
-
-    Args:
-        tokenizer: The checkpoint's.
-        config: Its config.json as read.
-    """
+    """Return a bundle's files for a tokenizer and a config.json as read."""
     return {
         "tokenizer.json": tokenizer.to_str().encode(),
         "config.json": json.dumps(config, sort_keys=True).encode(),
@@ -138,13 +123,7 @@ def read_assets(assets: Mapping[str, bytes]) -> tuple[Tokenizer, dict[str, Any]]
 
 
 def read_tensor(folder: Path, name: str, allow_pickle: bool) -> Tensor | None:
-    """Read one tensor as the file has it; None if the file does not.
-
-    Args:
-        folder: A checkpoint's folder.
-        name: The tensor's.
-        allow_pickle: Whether pytorch_model.bin may be read (with weights_only, which runs no code).
-    """
+    """Read one tensor as the file has it; None if the file does not."""
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             if name in file.keys():  # noqa: SIM118  # a safetensors file is no mapping

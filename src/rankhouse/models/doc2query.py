@@ -31,9 +31,6 @@ class Doc2Query:
         checkpoint: The T5.
         count: Questions drawn a document; those that are equal are one.
         top: Tokens that each next one is drawn from; 1 takes the likeliest.
-        longest: Most tokens of a question.
-        max_length: Most tokens of a document that are read.
-        prompt: What stands before the document.
         compute: Device and threads; None: chosen for this machine. It computes in fp32.
     """
 
@@ -55,12 +52,7 @@ class Doc2Query:
         self._texts = TextIds(checkpoint.tokenizer, max_length)
 
     def __call__(self, document: Document, seed: int = 0) -> list[str]:
-        """Write questions: at most ``count`` that differ.
-
-        Args:
-            document: What they are about.
-            seed: Of the draws, with the document's id.
-        """
+        """Write questions: at most ``count`` that differ."""
         draws = torch.Generator().manual_seed(short_lot(seed, "doc2query", document.id) >> 1)
         with self._compute.active():
             said = self._sample(self._encode(document), draws).tolist()
@@ -106,15 +98,6 @@ def open_doc2query(
     allow_pickle: bool = False,
 ) -> Doc2Query:
     """Open a published checkpoint: ``doc2query("castorini/doc2query-t5-base-msmarco", count=5)``.
-
-    Args:
-        path: A folder or hub name.
-        count: Questions drawn a document.
-        top: Tokens that each next one is drawn from.
-        longest: Most tokens of a question.
-        max_length: Most tokens of a document that are read.
-        prompt: What stands before the document.
-        allow_pickle: Whether weights may be read from pytorch_model.bin.
 
     Raises:
         BadModel: Not a T5 or mT5 checkpoint, or damaged, or without tokenizer.

@@ -31,12 +31,7 @@ class TextVectors(NamedTuple):
 
 
 class EncodingCache:
-    """Keeps the vectors of the texts last asked for, within so many bytes.
-
-    Args:
-        encode: Returns vectors of texts, each independent of the others.
-        size: Bytes they may take.
-    """
+    """Keeps the vectors of the texts last asked for, within so many bytes."""
 
     def __init__(self, encode: Callable[[Sequence[str]], TextVectors], size: int) -> None:
         self._encode, self._size = encode, size

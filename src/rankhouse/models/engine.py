@@ -87,7 +87,6 @@ class Engine:
     """Runs one function over many items.
 
     Args:
-        compute: Device, precision and threads.
         budget: Tokens of one batch; 0: what suits the device. Halved when memory does not suffice.
         window: Items encoded at once; rows of like length are looked for within one.
 
@@ -111,10 +110,7 @@ class Engine:
         """Fill ``out`` (n, ...) with what ``each`` gives for the encoded items, in their order.
 
         Args:
-            items: n of them.
             encode: Turns a window of items into a batch; called in a thread of its own.
-            each: Computes a batch: (m, ...).
-            out: (n, ...), filled in place.
         """
         waiting: deque[Future[None]] = deque()
         with self._workers() as submit:
@@ -137,8 +133,6 @@ class Engine:
 
         Args:
             batch: The items; all of them are looked through for rows of like length.
-            each: Computes a batch: (m, ...).
-            out: (n, ...), filled in place.
         """
         self.report.add(batch.lost)
         with self._workers() as submit:

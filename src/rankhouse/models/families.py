@@ -31,12 +31,7 @@ class Design(Protocol):
     """A model still to be trained: what ``tk(...)`` says."""
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> Model[Any]:
-        """Count a vocabulary over texts and draw the weights.
-
-        Args:
-            texts: The collection.
-            seed: Of vectors and weights.
-        """
+        """Count a vocabulary over texts and draw the weights."""
         ...
 
 

@@ -125,7 +125,6 @@ def _pool(values: Tensor, lengths: Tensor, cells: int) -> Tensor:
     """Take the maximum of ``cells`` even stretches of every row's true length: (..., t) -> (..., cells).
 
     Args:
-        values: (n, f, s, t), not negative.
         lengths: (n,) int64 true lengths along t.
         cells: Stretches; cell i spans from floor(i l / cells) to ceil((i + 1) l / cells).
     """

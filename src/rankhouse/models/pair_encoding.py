@@ -65,9 +65,6 @@ class PairReader:
     """Puts pairs together.
 
     Args:
-        texts: Ids of the pieces.
-        layout: What stands around them.
-        max_length: Most ids a row may have.
         whole: For tokenizers whose pieces do not join: gives the ids of a finished pair; used where it fits.
     """
 
@@ -110,12 +107,7 @@ class PairReader:
         return PassageTokens(start, tuple(spans[:p]), len(spans))
 
     def join(self, queries: Sequence[str], passages: Sequence[Ids]) -> Packed:
-        """Encode n pairs whose passages' ids are known; only for tokenizers whose pieces join.
-
-        Args:
-            queries: Their texts.
-            passages: Ids of the passages.
-        """
+        """Encode n pairs whose passages' ids are known; only for tokenizers whose pieces join."""
         return self._joined(self.texts(queries), passages, ())
 
     def _joined(
@@ -155,9 +147,7 @@ class TextReader:
     """Puts single texts between the model's own tokens; what does not fit is cut off at the end.
 
     Args:
-        texts: Ids of the texts.
         layout: What stands around them; its passage is the text.
-        max_length: Most ids a row may have.
     """
 
     def __init__(self, texts: TextIds, layout: Layout, max_length: int) -> None:
@@ -189,11 +179,6 @@ def fit(query: int, passage: int, room: int) -> tuple[int, int]:
     """Return how many tokens of query and passage are kept.
 
     The passage is shortened first, but never below a quarter of the room for the query's sake.
-
-    Args:
-        query: Of the query.
-        passage: Of the passage.
-        room: Tokens that both may have together.
     """
     if query + passage <= room:
         return query, passage
@@ -203,10 +188,6 @@ def fit(query: int, passage: int, room: int) -> tuple[int, int]:
 
 def pair_layout(tokenizer: Tokenizer, segments: bool) -> Layout:
     """Find out what a tokenizer puts around a pair.
-
-    Args:
-        tokenizer: With the model's own post-processor.
-        segments: Whether the model asks for segment ids.
 
     Raises:
         BadModel: The tokenizer puts nothing around a pair, so that its ends cannot be told.

@@ -38,12 +38,7 @@ class DistinctWords:
         return unit(self.vectors)
 
     def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
-        """Return the match matrix (n, q, p) of word numbers.
-
-        Args:
-            query: Of the query.
-            passage: Of the passage.
-        """
+        """Return the match matrix (n, q, p) of word numbers."""
         if train.fits(self.vectors):
             return row_dots(self._units, self.places(query), self.places(passage))
         query_vectors, passage_vectors = (
@@ -71,8 +66,6 @@ class ProductCache:
         """Return the table of this name, made if it is new.
 
         Args:
-            name: Of the filters, or the number of the query word they are multiplied by.
-            filters: What words are multiplied with.
             factor: (d,) that every word is multiplied by first; None for none.
         """
         table = self.tables.get(name)  # several threads score: another one may add tables, or clear them

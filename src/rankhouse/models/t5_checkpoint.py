@@ -56,12 +56,6 @@ def open_t5(
 ) -> T5Checkpoint:
     """Open a published T5 or mT5.
 
-    Args:
-        path: A folder or hub name.
-        family: What it is opened as, for the message.
-        tokenizer: Folder of another tokenizer than the checkpoint's own.
-        allow_pickle: Whether weights may be read from pytorch_model.bin.
-
     Raises:
         BadModel: Not a T5 or mT5 checkpoint, or damaged, or without tokenizer.
     """

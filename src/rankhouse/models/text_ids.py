@@ -54,10 +54,6 @@ class TextIds:
     Text that spells a special token ("</s>", "[SEP]") is read as ordinary characters: a passage cannot end
     its own sequence.
 
-    Args:
-        tokenizer: Its truncation and padding are switched off.
-        keep: Most ids of one text that can be of use.
-
     Attributes:
         room: Bytes of texts and ids that are remembered.
     """
@@ -92,12 +88,7 @@ class TextIds:
         return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
 
     def tokens(self, text: str, special: bool) -> list[Token]:
-        """Return a text's tokens one by one.
-
-        Args:
-            text: The text.
-            special: Whether the model's own tokens stand around it.
-        """
+        """Return a text's tokens one by one."""
         encoding = self._tokenizer.encode(text, add_special_tokens=special)
         rows = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
         return [Token(number, token, bool(own), None if own else span) for number, token, own, span in rows]

@@ -17,7 +17,6 @@ class Finish:
     """Linear layers and length 1, behind the pooling.
 
     Args:
-        dense: The layers.
         normalised: Whether vectors are given length 1.
     """
 
@@ -34,10 +33,7 @@ class VectorScorer:
     """The quickest way from ids to vectors.
 
     Args:
-        encoder: Gives states.
-        finish: What stands behind the pooling.
         first: Whether the first token's state is the text's; else the mean of all.
-        device: Where it is computed.
     """
 
     def __init__(self, encoder: Encoder, finish: Finish, first: bool, device: torch.device) -> None:

@@ -31,25 +31,13 @@ class KernelHead(nn.Module):
             nn.init.uniform_(layer.weight, -_FIRST_SPREAD, _FIRST_SPREAD)
 
     def paths(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log path (eq. 7) and the length path (eq. 8), (n, k) each.
-
-        Args:
-            counts: (n, q, k) soft counts.
-            query_mask: (n, q) bool.
-            lengths: (n,) passage tokens.
-        """
+        """Return the log path (eq. 7) and the length path (eq. 8), (n, k) each."""
         logs = log_counts(counts, query_mask, base=2) * self.scale
         sums = query_sums(counts * query_mask.unsqueeze(2))
         return logs, sums * self.scale / (lengths[:, None] + 1)
 
     def score(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> Tensor:
-        """Score counts: (n,), eq. 9 and 10.
-
-        Args:
-            counts: (n, q, k) soft counts.
-            query_mask: (n, q) bool.
-            lengths: (n,) passage tokens.
-        """
+        """Score counts: (n,), eq. 9 and 10."""
         logs, means = self.paths(counts, query_mask, lengths)
         both = torch.cat([through(self.log_weight, logs), through(self.length_weight, means)], dim=1)
         return through(self.merge, both).squeeze(1)
@@ -58,9 +46,7 @@ class KernelHead(nn.Module):
         """(n, q, p), (n, q), (n, p) -> (n,).
 
         Args:
-            match: (n, q, p) similarities.
             query_mask: (n, q), 1 for words and 0 for padding.
-            passage_mask: (n, p) likewise.
         """
         counts = soft_counts(match, passage_mask, self.kernels)
         return self.score(counts, query_mask, passage_mask.sum(1))
@@ -103,13 +89,7 @@ class WindowHead(nn.Module):
             nn.init.constant_(cast(nn.Linear, layer).weight, 1 / most)
 
     def windows(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return the soft counts (n, q, w, k) and the scores (n, w) of the windows of each size.
-
-        Args:
-            match: (n, q, p) cosines.
-            query_mask: (n, q) bool.
-            passage_mask: (n, p) bool.
-        """
+        """Return the soft counts (n, q, w, k) and the scores (n, w) of the windows of each size."""
         all_counts = windowed_counts(match.tanh(), passage_mask, self.kernels, self.sizes)
         windows = []
         for i, (counts, size) in enumerate(zip(all_counts, self.sizes, strict=True)):
@@ -120,13 +100,7 @@ class WindowHead(nn.Module):
         return windows
 
     def by_size(self, match: Tensor, query_mask: Tensor, passage_mask: Tensor) -> Tensor:
-        """Score each window size: (n, number of sizes).
-
-        Args:
-            match: (n, q, p) cosines.
-            query_mask: (n, q) bool.
-            passage_mask: (n, p) bool.
-        """
+        """Score each window size: (n, number of sizes)."""
         scores = []
         for i, (_, values) in enumerate(self.windows(match, query_mask, passage_mask)):
             most, layer = self.most[i], cast(nn.Linear, self.window_weights[i])

@@ -61,8 +61,6 @@ def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> Encode
     """Make the quickest encoder there is for a transformers encoder.
 
     Args:
-        base: The network without its head.
-        compute: Device and precision.
         first_only: Whether only ``first`` will be asked for, else only ``hidden``.
     """
     config: Any = base.config
@@ -89,8 +87,6 @@ def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: AN
     """Settle the most tokens of a row.
 
     Args:
-        config: The network's configuration.
-        meant: What the tokenizer was made for.
         asked: What the user wants, or None.
 
     Raises:
@@ -104,12 +100,7 @@ def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: AN
 
 
 def reads_segments(config: Any, asked: bool) -> bool:  # noqa: ANN401  # as above
-    """Return whether a network wants segment ids: its tokenizer says so and it has more than one.
-
-    Args:
-        config: The network's configuration.
-        asked: What the tokenizer says.
-    """
+    """Return whether a network wants segment ids: its tokenizer says so and it has more than one."""
     return asked and getattr(config, "type_vocab_size", 0) > 1
 
 
@@ -118,7 +109,6 @@ class ByLength:
 
     Args:
         base: The network without its head; a copy of it is converted.
-        compute: Device and precision.
     """
 
     def __init__(self, base: nn.Module, compute: Compute) -> None:
@@ -157,7 +147,6 @@ def by_rows(network: nn.Module, batch: Packed, read: Callable[[Any, Tensor], Ten
 
     Args:
         network: transformers' own; it learns.
-        batch: n rows of its ids.
         read: Takes the network's answer for some rows and their mask (rows, length) of true tokens, and
             returns what is wanted of each of these rows.
     """
@@ -174,12 +163,7 @@ def by_rows(network: nn.Module, batch: Packed, read: Callable[[Any, Tensor], Ten
 
 
 def rows_together(device: torch.device, rows: int) -> int:
-    """Return how many rows of a training batch one call of a network gets.
-
-    Args:
-        device: Where it computes.
-        rows: Of the batch.
-    """
+    """Return how many rows of a training batch one call of a network gets."""
     if device.type != "cpu":
         return rows
     return _ROWS_BF16 if torch.is_autocast_enabled("cpu") else _ROWS
@@ -194,7 +178,6 @@ def words_once(network: nn.Module, ids: Tensor) -> Iterator[None]:
 
     Args:
         network: transformers' own; its calls within the block may know these ids and the padding only.
-        ids: Of all tokens of the batch.
     """
     words = cast(Any, network).get_input_embeddings()
     simple = type(words) is nn.Embedding and not (words.sparse or words.scale_grad_by_freq or words.max_norm)

@@ -35,12 +35,6 @@ def begin(
 ) -> tuple[WordReader, FloatArray]:
     """Count the vocabulary of a collection and start its vectors: (reader, table (v, d)).
 
-    Args:
-        reading: Splitter, lengths and the source of vectors.
-        texts: The collection.
-        seed: Of the vectors drawn.
-        missing: Draws the vectors of words that the source lacks.
-
     Raises:
         BadData: No word is frequent enough, or the vectors fit none of them.
     """
@@ -72,23 +66,12 @@ def embedding(table: FloatArray) -> nn.Embedding:
 
 
 def blank_table(reader: WordReader, width: int) -> FloatArray:
-    """Return a zero table of the right shape, to be filled with saved weights.
-
-    Args:
-        reader: Its vocabulary gives v.
-        width: d.
-    """
+    """Return a zero table of the right shape, to be filled with saved weights."""
     return np.zeros((len(reader.vocabulary), width), np.float32)
 
 
 class WordModel(nn.Module):
-    """What the word-level families have in common; a family adds its layers, ``forward`` and ``evidence``.
-
-    Args:
-        design: How text is read, and the family's sizes.
-        reader: Reads text as word numbers.
-        width: d, of the word vectors.
-    """
+    """What the word-level families have in common; a family adds its layers, ``forward`` and ``evidence``."""
 
     family: str
     objective: Objective = "contrasts"
@@ -104,11 +87,6 @@ class WordModel(nn.Module):
     @classmethod
     def fresh(cls, design: Reading, texts: Iterable[str], seed: int) -> Self:
         """Count a vocabulary over texts, start its vectors and draw the weights: a model to be trained.
-
-        Args:
-            design: What the model is like.
-            texts: The collection.
-            seed: Of vectors and weights.
 
         Raises:
             BadData: No word is frequent enough, or the vectors fit none of them.
@@ -133,12 +111,7 @@ class WordModel(nn.Module):
         return self.reader.encode(pairs)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Return the hinge loss with margin 1 of contrasts (g, s).
-
-        Args:
-            batch: n = g * s pairs.
-            labels: (g, s).
-        """
+        """Return the hinge loss with margin 1 of contrasts (g, s)."""
         return hinge(self(batch), labels)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
@@ -150,9 +123,7 @@ def hinge(scores: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
     """Return the mean of max(0, margin - relevant + other) over all contrasts of g groups.
 
     Args:
-        scores: (n,) of g * s pairs, the relevant pair of each group first.
         labels: (g, s); only its shape is used.
-        margin: The wanted lead.
 
     Raises:
         WrongUse: Groups of one pair: there is nothing to contrast.
@@ -200,7 +171,6 @@ def on_distinct(ids: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
 
     Args:
         ids: (n, t) int64.
-        compute: (m, t) -> (m, ...), row by row independent.
     """
     distinct, back = torch.unique(ids, dim=0, return_inverse=True)
     if len(distinct) == len(ids):

@@ -59,13 +59,7 @@ D = TypeVar("D", bound=Reading)
 
 
 def policy_of(family: str, design: Reading, width: int) -> Mapping[str, Any]:
-    """Return everything besides weights and vocabulary that changes a score, as JSON values.
-
-    Args:
-        family: Name in the table of families.
-        design: Reading and sizes.
-        width: d, of the word vectors.
-    """
+    """Return everything besides weights and vocabulary that changes a score, as JSON values."""
     held = {name: value for name, value in asdict(design).items() if name not in _START_ONLY}
     jsonable = {name: list(value) if isinstance(value, tuple) else value for name, value in held.items()}
     return jsonable | {
@@ -77,10 +71,6 @@ def policy_of(family: str, design: Reading, width: int) -> Mapping[str, Any]:
 
 def design_from(design: type[D], policy: Mapping[str, Any]) -> D:
     """Make a design again from its policy.
-
-    Args:
-        design: The family's design.
-        policy: As :func:`policy_of` made it.
 
     Raises:
         BadModel: The policy lacks a setting or has one that this version does not know.
@@ -102,12 +92,7 @@ def design_from(design: type[D], policy: Mapping[str, Any]) -> D:
 
 
 class WordReader:
-    """Reads pairs as word numbers; safe in a thread, as nothing in it changes.
-
-    Args:
-        reading: Splitter and lengths.
-        vocabulary: The words and their numbers.
-    """
+    """Reads pairs as word numbers; safe in a thread, as nothing in it changes."""
 
     def __init__(self, reading: Reading, vocabulary: Vocabulary) -> None:
         self.reading, self.vocabulary = reading, vocabulary
@@ -155,12 +140,7 @@ class WordReader:
         )
 
     def rows(self, texts: Sequence[str], limit: int) -> Ragged:
-        """Turn texts into word numbers, at most ``limit`` each.
-
-        Args:
-            texts: n texts.
-            limit: Most words of each.
-        """
+        """Turn texts into word numbers, at most ``limit`` each."""
         return Ragged.of([self.ids(self.split(text))[:limit] for text in texts])
 
     def assets(self) -> dict[str, bytes]:
@@ -170,10 +150,6 @@ class WordReader:
     @classmethod
     def rebuild(cls, reading: Reading, assets: Mapping[str, bytes]) -> WordReader:
         """Make a reader from its design and files.
-
-        Args:
-            reading: Splitter and lengths.
-            assets: The model's files: name -> content.
 
         Raises:
             BadModel: The vocabulary's file is missing.

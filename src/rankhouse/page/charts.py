@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rankhouse.core.errors import MissingExtra
-from rankhouse.core.outputs import replacing
+from rankhouse.io.outputs import replacing
 from rankhouse.page.endings import ending_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ def ending_of(path: Path, what: str, *endings: str) -> str:
     """Return a file's ending, one of those that something can be written as.
 
     Args:
-        path: The file.
         what: What is written, with its verb, for the message: "charts are".
         endings: Two or more of ".html", ".md" ..., in lower case.
 

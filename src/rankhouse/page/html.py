@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankhouse.core.errors import MissingExtra
-from rankhouse.core.outputs import writing
+from rankhouse.io.outputs import writing
 from rankhouse.page.tables import BETTER, WORSE, Table
 
 if TYPE_CHECKING:

@@ -34,8 +34,6 @@ def align(runs: Sequence[Run], value: Callable[[Ranking], Floats], missing: str)
     """Value every run's documents and bring the same ones under each other.
 
     Args:
-        runs: The runs.
-        value: Ranking -> what each of its documents is worth, (k,).
         missing: "min", and a document that a run lacks counts there as its lowest; else as 0.
 
     Raises:

@@ -331,12 +331,7 @@ def _simplex(runs: int, parts: int, near: Weights | None = None) -> list[Weights
     """List weights that are whole parts and sum to 1, later runs' smallest first; near a point if given."""
 
     def splits(number: int, left: int) -> Iterator[tuple[int, ...]]:
-        """Return what runs ``number`` to the last may get, in parts, leaving the rest to the first run.
-
-        Args:
-            number: How many weights.
-            left: What is left to share out.
-        """
+        """Return what runs ``number`` to the last may get, in parts, leaving the rest to the first run."""
         if number == runs:
             yield ()
             return

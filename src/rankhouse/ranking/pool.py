@@ -114,12 +114,7 @@ class Pool(NamedTuple):
         return factors, added
 
     def _counted(self, n: int, indexes: Sequence[int] | None) -> NDArray[np.int64]:
-        """Return the places of the passages that are looked at.
-
-        Args:
-            n: How many passages there are.
-            indexes: Passage.index of each.
-        """
+        """Return the places of the passages that are looked at."""
         places = np.arange(n)
         if self.first_only and indexes is not None:
             places = np.flatnonzero(np.asarray(indexes, np.int64) == 0)[:1]

@@ -19,12 +19,12 @@ from itertools import groupby
 
 import numpy as np
 
-from rankhouse.core.duplicate_ids import by_id, require_texts
 from rankhouse.core.errors import BadModel, RankhouseWarning, name_few
 from rankhouse.core.nouns import FloatArray, Query, Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.scores import base_of, with_room_below
+from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import Pool
 from rankhouse.ranking.rerank_plan import Documents, Plan, Report

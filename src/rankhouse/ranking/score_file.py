@@ -55,7 +55,6 @@ class ScoreFile:
 
     Args:
         path: The file; made if it is not there.
-        timeout: Seconds to wait for another process that is writing.
         upgrade: Bring a file of version 1 up to date, which had no checksums.
 
     Raises:
@@ -159,13 +158,7 @@ class ScoreFile:
         )
 
     def ranker(self, name: bytes, fingerprint: str, policy: str) -> int:
-        """Return the row of a ranker, new or old.
-
-        Args:
-            name: Hash of all that makes its scores.
-            fingerprint: The ranker's.
-            policy: What else changes its scores.
-        """
+        """Return the row of a ranker, new or old."""
         with self._turn:
             try:
                 if (entry := self._sql.execute(_WHOSE, (name,)).fetchone()) is None:
@@ -179,12 +172,7 @@ class ScoreFile:
         return int(entry[0])
 
     def find(self, ranker: int, keys: Sequence[bytes]) -> dict[bytes, float]:
-        """Look keys up; those not there are absent from the answer.
-
-        Args:
-            ranker: The ranker's row.
-            keys: Hashes of the pairs.
-        """
+        """Look keys up; those not there are absent from the answer."""
         known: dict[bytes, float] = {}
         unique = list(dict.fromkeys(keys))
         with self._turn:
@@ -203,11 +191,7 @@ class ScoreFile:
         return known
 
     def _sound(self, seed: int, rows: Sequence[tuple[Any, Any, Any]]) -> Iterator[tuple[bytes, float]]:
-        """Compare rows with their checksums.
-
-        Raises:
-            BadData: One differs.
-        """
+        """Compare rows with their checksums."""
         keys, scores, sums = zip(*rows, strict=True) if rows else ((), (), ())
         if set(map(type, scores)) - {float} or _checksums(seed, keys, scores) != list(sums):
             raise damaged(self.path, "a score is not the one that was kept")
@@ -245,12 +229,7 @@ class ScoreFile:
         return len(rankers), scores
 
     def keep(self, ranker: int, scored: Iterable[tuple[bytes, float]]) -> None:
-        """Write a portion of scores in one transaction; what is not a number is left out.
-
-        Args:
-            ranker: The ranker's row.
-            scored: (hash of the pair, score).
-        """
+        """Write a portion of scores in one transaction; what is not a number is left out."""
         rows = [(key, value) for key, value in scored if not isnan(value)]
         if not self._writable:
             return
@@ -283,12 +262,7 @@ def _code(error: _Fault) -> int:
 
 
 def damaged(path: Path, reason: str) -> BadData:
-    """Say that a cache cannot be trusted and what to do.
-
-    Args:
-        path: The file.
-        reason: What is wrong with it.
-    """
+    """Say that a cache cannot be trusted and what to do."""
     return BadData(
         f"the score cache is damaged or is no SQLite file ({reason}); delete it with its -wal and -shm "
         "files to score afresh, or name another path",

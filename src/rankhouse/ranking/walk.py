@@ -36,12 +36,7 @@ class Candidate(NamedTuple):
 
 
 class Counter:
-    """Counts documents for the progress display.
-
-    Args:
-        progress: Told at once, and after every chunk.
-        total: How many there are in all.
-    """
+    """Counts documents for the progress display."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
@@ -60,10 +55,6 @@ def candidates(
     """Fetch and cut document after document, no sooner than it is wanted.
 
     Args:
-        run: The first stage.
-        texts: Its queries by id.
-        documents: The documents by id.
-        plan: Split, depth, what is stored.
         report: Told what cannot be scored.
     """
     dropped = dropped_words(plan.split)
@@ -90,22 +81,12 @@ def candidates(
 
 
 def readable(document: Document, split: Split) -> list[Passage]:
-    """Return a document's passages that have text.
-
-    Args:
-        document: The document.
-        split: What cuts it.
-    """
+    """Return a document's passages that have text."""
     return [passage for passage in split(document) if passage.text.strip()]
 
 
 def pooled_ones(passages: Sequence[AnyPassage], pool: Pool) -> Sequence[AnyPassage]:
-    """Return the passages that a pool looks at; the others need no score.
-
-    Args:
-        passages: A document's passages that have text.
-        pool: What makes one score of theirs.
-    """
+    """Return the passages that a pool looks at; the others need no score."""
     return [p for p in passages if p.index == 0] if pool.first_only else passages
 
 
@@ -118,13 +99,6 @@ def scored(
     ranker: Ranker, candidates: Iterable[Candidate], plan: Plan, report: Report, counter: Counter
 ) -> Iterator[tuple[Candidate, FloatArray]]:
     """Score documents, several at once.
-
-    Args:
-        ranker: What scores texts.
-        candidates: The documents.
-        plan: Size of a chunk, what is stored.
-        report: Told what was scored.
-        counter: Told how far the work is.
 
     Yields:
         Each document with the scores (p,) of its p passages, in order.
@@ -184,11 +158,6 @@ def in_portions(
     score: Callable[[Sequence[AnyPair]], FloatArray], pairs: Sequence[AnyPair], size: int
 ) -> FloatArray:
     """Score n pairs, so many at once: (n,), none of them NaN.
-
-    Args:
-        score: What scores.
-        pairs: What is scored.
-        size: How many at once.
 
     Raises:
         BadModel: A score is not a number, or there are too few or too many.

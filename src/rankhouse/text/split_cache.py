@@ -26,7 +26,6 @@ class SplitCache:
 
     Args:
         split: What cuts: one of ``text.split``, or a function of your own.
-        size: Characters of documents to keep the passages of.
     """
 
     def __init__(self, split: Callable[[Document], Sequence[Passage]], size: int = CACHED_CHARACTERS) -> None:
@@ -51,10 +50,6 @@ class SplitCache:
 
     def by_id(self, doc_id: str, documents: _Documents) -> Sequence[Passage]:
         """Cut a document of a collection that stays as it is, or find its passages without reading it again.
-
-        Args:
-            doc_id: The document's id.
-            documents: Documents by id.
 
         Raises:
             KeyError: The collection does not have it.

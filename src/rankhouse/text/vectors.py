@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, BadModel, MissingExtra, MissingInput, RankhouseWarning, WrongUse
-from rankhouse.core.files import as_text, lines_of, numbered_lines, open_bytes
 from rankhouse.core.nouns import FloatArray
+from rankhouse.io.files import as_text, lines_of, numbered_lines, open_bytes
 from rankhouse.text.fasttext import MAGIC as FASTTEXT_MAGIC
 from rankhouse.text.fasttext import FastText
 from rankhouse.text.vocabulary import PADDING, Vocabulary

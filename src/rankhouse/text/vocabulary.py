@@ -11,11 +11,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from rankhouse.core.decoding import from_json
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.files import read_whole
 from rankhouse.core.nouns import FloatArray
-from rankhouse.core.outputs import replacing
+from rankhouse.io.decoding import from_json
+from rankhouse.io.files import read_whole
+from rankhouse.io.outputs import replacing
 
 PADDING = 0
 UNKNOWN = 1

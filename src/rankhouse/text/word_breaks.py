@@ -163,13 +163,7 @@ def _bounded(text: str, subject: str, pattern: re.Pattern[str]) -> Iterator[Span
 
 
 def end_within_units(text: str, start: int, end: int) -> int:
-    """Cut ``text[start:end]`` to at most 255 UTF-16 units: the new end.
-
-    Args:
-        text: The text.
-        start: First byte or entry.
-        end: Behind the last one.
-    """
+    """Cut ``text[start:end]`` to at most 255 UTF-16 units: the new end."""
     if 2 * (end - start) <= MAX_WORD_UNITS:
         return end
     most = min(end, start + MAX_WORD_UNITS)

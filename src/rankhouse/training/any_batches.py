@@ -22,7 +22,6 @@ class MixedBatches:
 
     Args:
         soft: Those on scores; an epoch is theirs.
-        judged: Those on judgements, begun again as often as needed.
         share: What the loss on judgements counts, between 0 and 1.
     """
 
@@ -51,11 +50,6 @@ AnyBatches = Batches | SoftBatches | CrossedBatches | MixedBatches
 
 def batches_for(examples: Examples, shape: Shape, settings: Settings) -> AnyBatches:
     """Return the batches that a training takes: on labels, on a teacher's scores, or on both.
-
-    Args:
-        examples: What to learn from.
-        shape: What batches on labels look like.
-        settings: With the loss, and the share of judgements.
 
     Raises:
         BadData: Nothing to learn from.

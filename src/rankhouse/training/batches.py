@@ -32,10 +32,6 @@ class Batches(BatchSource):
     classes. Positives in one batch never share a query, and none is of a document relevant to another's
     query, since each serves as the others' negative.
 
-    Args:
-        examples: What to learn from.
-        shape: What batches look like.
-
     Raises:
         BadData: Nothing to learn from: no relevant pair, or none that has a negative.
     """

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rankhouse.core.errors import BadModel, MissingInput, OutputFailed
-from rankhouse.core.outputs import replacing
+from rankhouse.io.outputs import replacing
 
 _SAID, _SUM = "rankhouse", "crc32"
 
@@ -29,11 +29,6 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, 
     """Write tensors and a JSON note into one file; whole, or what stood there before stays.
 
     Tensors that share memory are written once.
-
-    Args:
-        path: The file.
-        tensors: Name -> tensor.
-        notes: What else to write, as JSON.
 
     Raises:
         OutputFailed: Disk full, no permission, or the like.
@@ -99,11 +94,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _refuse_changed(metadata: Mapping[str, str], sums: object, tensors: Mapping[str, Tensor]) -> None:
-    """Compare note and tensors with their checksums.
-
-    Raises:
-        ValueError: Something was changed after it was written.
-    """
+    """Compare note and tensors with their checksums."""
     if metadata[_SUM] != str(zlib.crc32(metadata[_SAID].encode())):
         raise ValueError("its note was changed after it was written")
     if sums != {name: _checksum(tensor) for name, tensor in tensors.items()}:
@@ -129,13 +120,7 @@ def optimiser_state(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor]
 def restore_optimiser(
     optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], other: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Put an optimiser's state back together; groups stay as they are.
-
-    Args:
-        optimiser: Which one.
-        tensors: From :func:`optimiser_state`.
-        other: Likewise.
-    """
+    """Put an optimiser's state back together; groups stay as they are."""
     state: dict[int, dict[str, Any]] = {int(number): dict(values) for number, values in other.items()}
     for key, tensor in tensors.items():
         number, name = key.split(".", 1)
@@ -164,12 +149,7 @@ def random_states() -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def restore_random_states(tensors: Mapping[str, Tensor], other: Mapping[str, Any]) -> None:
-    """Put the random states of python, numpy and torch back.
-
-    Args:
-        tensors: From :func:`random_states`.
-        other: Likewise.
-    """
+    """Put the random states of python, numpy and torch back."""
     version, python, gauss = other["python"]
     random.setstate((version, tuple(python), gauss))
     kind, position, has_gauss, cached = other["numpy"]
@@ -195,10 +175,5 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors below a prefix, without it.
-
-    Args:
-        prefix: Beginning of their names.
-        tensors: Name -> tensor.
-    """
+    """Return the tensors below a prefix, without it."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -27,15 +27,7 @@ _WORTH = 20
 
 @dataclass
 class Snapshots:
-    """Keeps the best model of a training and where the training stands.
-
-    Args:
-        model: What is taught.
-        stepper: What takes its steps.
-        out: The training's folder.
-        use: How documents are meant to be passed to the ranker, for its bundle.
-        seconds: Least time between two checkpoints.
-    """
+    """Keeps the best model of a training and where the training stands."""
 
     model: Model[Any]
     stepper: Stepper

@@ -29,11 +29,6 @@ class CrossedBatches(BatchSource):
     A batch begins with some queries, each of which brings ``count`` of its candidates, and a relevant passage
     first if it has one. Of the queries to which one of these passages is relevant, one a passage joins them.
 
-    Args:
-        examples: What to learn from, with a teacher.
-        shape: Queries that begin a batch, candidates of each, seed.
-        loss: What compares scores.
-
     Raises:
         BadData: No query has two candidates that the teacher tells apart.
         WrongUse: There is no teacher, or the loss looks at one pair at a time.

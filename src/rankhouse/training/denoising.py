@@ -60,10 +60,6 @@ def denoise(examples: Examples, bound: Bound) -> Denoised:
     Of several relevant passages the one that the teacher likes least counts, since it is relevant too. Where
     no relevant passage has a score, the query keeps its negatives.
 
-    Args:
-        examples: With scores, or with a teacher that gives them now.
-        bound: The highest score that a negative may have.
-
     Raises:
         BadData: There are neither scores nor a teacher.
         BadModel: The teacher gave something that is no score.

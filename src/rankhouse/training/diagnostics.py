@@ -27,42 +27,24 @@ _LATE_GAIN = 0.1
 
 
 class Remarks:
-    """Keeps what was noticed; each kind of remark is made once, as a warning.
-
-    Args:
-        remarks: Kind -> what was said before, in a training that goes on.
-    """
+    """Keeps what was noticed; each kind of remark is made once, as a warning."""
 
     def __init__(self, remarks: dict[str, str] | None = None) -> None:
         self.texts = dict(remarks or {})
 
     def say(self, kind: str, text: str) -> None:
-        """Warn, unless this kind of thing was said already.
-
-        Args:
-            kind: What kind of remark it is.
-            text: The remark.
-        """
+        """Warn, unless this kind of thing was said already."""
         if kind not in self.texts:
             self.texts[kind] = text
             warnings.warn(text, RankhouseWarning, stacklevel=3)
 
     def note(self, kind: str, text: str) -> None:
-        """Write down what was asked for, without a warning.
-
-        Args:
-            kind: What kind of remark it is.
-            text: The remark.
-        """
+        """Write down what was asked for, without a warning."""
         self.texts.setdefault(kind, text)
 
 
 def check_batches(batches: AnyBatches, remarks: Remarks) -> None:
     """Say how much of the training data teaches nothing.
-
-    Args:
-        batches: What is learned from.
-        remarks: Told.
 
     Raises:
         BadData: All of it.
@@ -111,8 +93,6 @@ def check_overlap(training: Sequence[Query], validation: Iterable[Query], on: st
     """Find questions that are both learned from and validated on, whatever their ids, case or punctuation.
 
     Args:
-        training: Queries learned from.
-        validation: Queries validated on.
         on: "warn", "error" or "allow".
         remarks: Told with "warn".
 
@@ -140,12 +120,6 @@ def check_reach(family: str, settings: Settings, steps: int, remarks: Remarks) -
 
     Adam moves a weight by about its rate a step at most. Measured on WikiQA (docs/train.md): with a reach of
     0.1 kernel rankers stay where they were drawn, with 1 they have learned.
-
-    Args:
-        family: The model's.
-        settings: Optimiser and rate.
-        steps: How many will be taken.
-        remarks: Told.
     """
     reach = settings.rate * steps
     if settings.optimizer.partition("(")[0].strip() not in {"adam", "adamw"} or reach >= _LEAST_REACH:
@@ -159,12 +133,7 @@ def check_reach(family: str, settings: Settings, steps: int, remarks: Remarks) -
 
 
 def collapsed(run: Run, depth: int) -> bool:
-    """Return whether a ranker says nearly the same of every document it read.
-
-    Args:
-        run: What it re-ranked.
-        depth: How many documents a query it read.
-    """
+    """Return whether a ranker says nearly the same of every document it read."""
     spreads = [spread(run[query_id].scores[:depth]) for query_id in run if len(run[query_id].scores) > 1]
     return bool(spreads) and float(np.mean(np.array(spreads) < LEAST_SPREAD)) >= _COLLAPSED_SHARE
 
@@ -178,12 +147,7 @@ def spread(scores: FloatArray) -> float:
 
 
 def say_collapsed(step: int, remarks: Remarks) -> None:
-    """Say that scores have become one constant.
-
-    Args:
-        step: When it was noticed.
-        remarks: Told.
-    """
+    """Say that scores have become one constant."""
     remarks.say(
         "collapsed",
         f"at step {step:,} the model gives all documents of a query nearly the same score: it has collapsed "
@@ -192,15 +156,7 @@ def say_collapsed(step: int, remarks: Remarks) -> None:
 
 
 def check_outcome(best: float, start: float, first_stage: float, measure: str, remarks: Remarks) -> None:
-    """Say if training brought less than there was without it.
-
-    Args:
-        best: The best validation.
-        start: That before the first step.
-        first_stage: What the run is worth as it is.
-        measure: What was measured.
-        remarks: Told.
-    """
+    """Say if training brought less than there was without it."""
     if best < first_stage:
         remarks.say(
             "below the first stage",
@@ -217,15 +173,7 @@ def check_outcome(best: float, start: float, first_stage: float, measure: str, r
 
 
 def check_encoder(best: float, encoder: float, ranker: str, measure: str, remarks: Remarks) -> None:
-    """Say if training made less of an encoder than it was by itself.
-
-    Args:
-        best: The best validation.
-        encoder: What the encoder is worth by its checkpoint's own similarity.
-        ranker: What it is then, in notation.
-        measure: What was measured.
-        remarks: Told.
-    """
+    """Say if training made less of an encoder than it was by itself."""
     if best <= encoder:
         remarks.say(
             "below the encoder",
@@ -241,11 +189,6 @@ def check_rise(validations: Sequence[tuple[int, float]], settings: Settings, rem
 
     It was when the last validation is the best, and the last third of the steps brought more than a tenth of
     the whole gain: learning that levels off like 1 - exp(-t) has a fifteenth of its way before it then.
-
-    Args:
-        validations: (step, value) of all, the first before the first step.
-        settings: With measure, epochs and steps.
-        remarks: Told.
     """
     last, best = validations[-1]
     early = [(value, step) for step, value in validations if 3 * step <= 2 * last]
@@ -263,12 +206,7 @@ def check_rise(validations: Sequence[tuple[int, float]], settings: Settings, rem
 
 
 def trouble(loss: float, norm: float) -> str:
-    """Say what is wrong with a step's loss or gradients; empty if nothing is.
-
-    Args:
-        loss: The step's.
-        norm: Of all gradients.
-    """
+    """Say what is wrong with a step's loss or gradients; empty if nothing is."""
     if not math.isfinite(loss):
         return f"the loss is {loss}"
     if not math.isfinite(norm):

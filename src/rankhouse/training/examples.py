@@ -20,10 +20,10 @@ import numpy as np
 
 from rankhouse.core.errors import BadData, RankhouseWarning, name_few
 from rankhouse.core.nouns import Document, FloatArray, Passage, Query, Ranker, fingerprint_of
-from rankhouse.core.pairs import UNDECIDED, Contradictions, LabelledPair, PairFiles
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import RAW
+from rankhouse.io.pairs import UNDECIDED, Contradictions, LabelledPair, PairFiles
 from rankhouse.training.negatives import NOT_IN_RUN, NOT_RELEVANT, RELEVANT, UNJUDGED, IntArray
 
 Fetch = Callable[[Sequence[int]], list[Passage]]

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.locks import only_writer
-from rankhouse.core.outputs import check_own_folder
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.core.scratch import tidy
+from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import check_own_folder
+from rankhouse.io.scratch import tidy
 from rankhouse.models.contract import Model, TemperedModel
 from rankhouse.training import checkpoint, folder
 from rankhouse.training.any_batches import batches_for

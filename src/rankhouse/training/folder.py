@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.arguments import changed
 from rankhouse.core.errors import BadModel, WrongUse, name_few
-from rankhouse.core.outputs import others
+from rankhouse.io.outputs import others
 from rankhouse.models import loading
 from rankhouse.models.contract import Model, fingerprint
 from rankhouse.training.checkpoint import (
@@ -48,7 +48,6 @@ def load_best(model: Model[Any], out: Path) -> None:
 
     Args:
         model: What was trained; its weights are replaced.
-        out: The training's folder.
     """
     network = cast(nn.Module, model)
     network.load_state_dict(loading.load(out / RANKER).state_dict())
@@ -58,14 +57,7 @@ def load_best(model: Model[Any], out: Path) -> None:
 def training_name(
     model: Model[Any], examples: Examples, settings: Settings, validation: Validation | None
 ) -> str:
-    """Name a training by all that it starts from.
-
-    Args:
-        model: As it was given.
-        examples: What it learns from.
-        settings: How.
-        validation: What it is validated on.
-    """
+    """Name a training by all that it starts from."""
     held_out = validation.fingerprint if validation else ""
     parts = f"{fingerprint(model)} {examples.fingerprint} {held_out} {settings.to_json().decode()}"
     if settings.loss or settings.denoise:
@@ -84,11 +76,6 @@ class ResumePoint(NamedTuple):
 
 def finished(out: Path, training: str, settings: Settings) -> Outcome | None:
     """Return what came out of a finished training, cleared of what is left of its work; else None.
-
-    Args:
-        out: The training's folder.
-        training: Name of all that the training started from.
-        settings: Its settings, to say which of them differ.
 
     Raises:
         WrongUse: The folder holds another finished training.
@@ -111,11 +98,6 @@ def finished(out: Path, training: str, settings: Settings) -> Outcome | None:
 
 def resume_point(out: Path, training: str, settings: Settings) -> ResumePoint:
     """Return where a folder's training stands; a fresh start, without tensors, where there is none.
-
-    Args:
-        out: The training's folder.
-        training: Name of all that the training started from.
-        settings: Its settings, to say which of them differ.
 
     Raises:
         WrongUse: The folder holds another training, or something else.
@@ -175,13 +157,7 @@ def _refuse_foreign(out: Path) -> None:
 
 
 def restore(point: ResumePoint, model: Model[Any], stepper: Stepper) -> None:
-    """Put weights, optimiser and random states back.
-
-    Args:
-        point: Where to go on.
-        model: Its weights are replaced.
-        stepper: Its optimiser is.
-    """
+    """Put weights, optimiser and random states back."""
     cast(nn.Module, model).load_state_dict(under("model.", point.tensors))
     stepper.restore(under("optimiser.", point.tensors), point.optimiser)
     restore_random_states(under("random.", point.tensors), point.random)
@@ -189,12 +165,6 @@ def restore(point: ResumePoint, model: Model[Any], stepper: Stepper) -> None:
 
 def write_checkpoint(path: Path, state: TrainingState, model: nn.Module, stepper: Stepper) -> None:
     """Write a checkpoint.
-
-    Args:
-        path: The file.
-        state: Where the training stands.
-        model: Its weights are written.
-        stepper: Its optimiser's state is.
 
     Raises:
         OutputFailed: It cannot be written; the one before is still there.

@@ -87,12 +87,7 @@ class Shape:
 
 
 def shape_of(kind: Kind, settings: Settings) -> Shape:
-    """Return the shape of batches of a kind that settings ask for.
-
-    Args:
-        kind: What the family learns from.
-        settings: How to train.
-    """
+    """Return the shape of batches of a kind that settings ask for."""
     return Shape(
         kind=kind,
         negatives=notation.make(settings.negatives, NEGATIVES, "source of negatives"),
@@ -130,12 +125,7 @@ class BatchSource(ABC):
 
 
 def read_texts(examples: Examples, groups: Groups) -> tuple[list[Pair], list[int]]:
-    """Read the pairs of groups (g, s), row after row, and which rows they are; blank ones are left out.
-
-    Args:
-        examples: Where the texts are.
-        groups: What to read.
-    """
+    """Read the pairs of groups (g, s), row after row, and which rows they are; blank ones are left out."""
     items, at = np.unique(groups.item, return_inverse=True)
     passages = examples.fetch(items.tolist())
     at = at.reshape(groups.item.shape)

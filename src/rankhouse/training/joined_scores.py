@@ -25,11 +25,6 @@ def with_scores(
 
     Pairs of queries that no teacher knows, and pairs with a blank text, have none.
 
-    Args:
-        examples: Without scores.
-        teacher: A run, or several teachers.
-        progress: Told how many pairs are scored.
-
     Raises:
         WrongUse: The pairs have scores already.
         BadModel: A teacher gave something that is no score.

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from rankhouse.core.errors import BadData
-from rankhouse.core.files import numbered_lines
-from rankhouse.core.outputs import writing, writing_failures
+from rankhouse.io.files import numbered_lines
+from rankhouse.io.outputs import writing, writing_failures
 
 Entry = dict[str, Any]
 """A line: {"step", "epoch", "loss", "rate", "norm", "seconds"} or

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rankhouse.core.errors import BadModel, RankhouseWarning
-from rankhouse.core.outputs import write_json
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
-from rankhouse.core.trec import write_run
+from rankhouse.io.outputs import write_json
+from rankhouse.io.trec import write_run
 from rankhouse.models.contract import HeadedModel, Model
 from rankhouse.models.families import FAMILIES, open_model
 from rankhouse.models.ranker import NeuralRanker
@@ -274,11 +274,7 @@ class TrainingLoop:
             self.snapshots.save(state)
 
     def _break_off(self, trouble: str) -> None:
-        """Stop with the last good model, if there is one.
-
-        Raises:
-            BadModel: Nothing was learned yet.
-        """
+        """Stop with the last good model, if there is one."""
         hint = "try a lower rate, clip=1.0, a warm-up, or precision fp32"
         if self.state.best_step < 1:
             raise BadModel(f"{trouble}, before anything was learned; {hint}")

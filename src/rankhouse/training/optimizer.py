@@ -77,7 +77,6 @@ def parameter_groups(
     """Sort the parameters that learn into groups of one learning rate.
 
     Args:
-        model: Whose parameters.
         rate: For all that ``rates`` does not name.
         rates: Beginning of a parameter's name, whole parts of it ("encoder" or "encoder.layers.0"), to its
             rate; the longest that fits counts. Rate 0 freezes.
@@ -111,11 +110,7 @@ def parameter_groups(
 
 
 def _depths(names: Sequence[str]) -> dict[str, int]:
-    """Count for every parameter of a layer, or of embeddings, the layers from the top down to its own.
-
-    Raises:
-        WrongUse: There are no numbered layers.
-    """
+    """Count for every parameter of a layer, or of embeddings, the layers from the top down to its own."""
     layers = {
         name: (name[: found.start(1)], int(found[1])) for name in names if (found := _LAYER.search(name))
     }
@@ -132,12 +127,7 @@ def _depths(names: Sequence[str]) -> dict[str, int]:
 
 
 def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> float:
-    """Set every group's rate to its start times a factor; gives the highest.
-
-    Args:
-        optimiser: Whose groups.
-        factor: From the schedule.
-    """
+    """Set every group's rate to its start times a factor; gives the highest."""
     for group in optimiser.param_groups:
         group["lr"] = group["start"] * factor
     return max(float(group["lr"]) for group in optimiser.param_groups)

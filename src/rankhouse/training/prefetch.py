@@ -17,24 +17,14 @@ _AHEAD = 2
 
 
 class Prefetch:
-    """Reads and encodes the batches of a training while earlier ones are computed.
-
-    Args:
-        batches: What to encode.
-        stepper: What encodes this process's share.
-    """
+    """Reads and encodes the batches of a training while earlier ones are computed."""
 
     def __init__(self, batches: AnyBatches, stepper: Stepper) -> None:
         self._batches, self._stepper = batches, stepper
         self._waiting: deque[tuple[int, list[Task], futures.Future[list[Part | None]]]] = deque()
 
     def batches(self, epoch: int, first: int) -> Generator[EncodedBatch, None, None]:
-        """Stream the encoded batches of an epoch; close it to cancel what was not yet begun.
-
-        Args:
-            epoch: Which epoch.
-            first: Number of its first batch that is wanted.
-        """
+        """Stream the encoded batches of an epoch; close it to cancel what was not yet begun."""
         with futures.ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
             try:
                 for number, tasks in enumerate(self._batches.plan(epoch)):

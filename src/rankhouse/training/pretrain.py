@@ -29,11 +29,11 @@ from torch.nn import functional as F
 from rankhouse.core import notation
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.locks import only_writer
-from rankhouse.core.outputs import check_own_folder, write_json
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.sampling import generator
-from rankhouse.core.scratch import tidy
+from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import check_own_folder, write_json
+from rankhouse.io.scratch import tidy
 from rankhouse.models.contract import fingerprint
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose
@@ -112,7 +112,7 @@ def pretrain(
     """Pre-train a T5 on a collection and write it as a checkpoint, which ``monot5("OUT")`` opens.
 
     Args:
-        sources: As ``core.corpora.read_documents`` takes them.
+        sources: As ``io.corpora.read_documents`` takes them.
         start: A T5 to go on with, or sizes and vocabulary of a fresh one.
         settings: How.
         out: The folder; if it holds this pre-training already, it goes on from there.
@@ -189,12 +189,7 @@ class _Work:
         self.log_file = TrainingLog(self.out / LOG)
 
     def restore(self, tensors: dict[str, Tensor], optimiser: dict[str, Any]) -> None:
-        """Put weights and optimiser back.
-
-        Args:
-            tensors: Of a checkpoint.
-            optimiser: What of its state is no tensor.
-        """
+        """Put weights and optimiser back."""
         self.network.load_state_dict(under("model.", tensors))
         restore_optimiser(self.optimiser, under("optimiser.", tensors), optimiser)
 
@@ -263,12 +258,7 @@ class _Work:
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
     def rng(self, purpose: int, number: int) -> np.random.Generator:
-        """Return what a corruption is drawn with; the same whenever asked.
-
-        Args:
-            purpose: Training or measuring.
-            number: Of the batch.
-        """
+        """Return what a corruption is drawn with; the same whenever asked."""
         return generator(self.settings.seed, purpose, number)
 
     def measure(self) -> float:

@@ -53,12 +53,7 @@ class PretrainingState(msgspec.Struct):
 
 
 def finished(out: Path, name: str) -> PretrainingOutcome | None:
-    """Return what came out of a finished pre-training, and clear away what is left of its work.
-
-    Args:
-        out: The pre-training's folder.
-        name: Name of all that the pre-training started from.
-    """
+    """Return what came out of a finished pre-training, and clear away what is left of its work."""
     if not (out / OUTCOME).exists():
         return None
     try:
@@ -81,12 +76,7 @@ def clear(out: Path) -> None:
 
 
 def find(out: Path, name: str) -> tuple[PretrainingState, dict[str, Tensor], dict[str, Any]]:
-    """Return where a folder's pre-training stands.
-
-    Args:
-        out: The pre-training's folder.
-        name: Name of all that the pre-training started from.
-    """
+    """Return where a folder's pre-training stands."""
     path = out / CHECKPOINT
     if not path.exists():
         (out / TOKENS).unlink(missing_ok=True)  # of whatever collection

@@ -10,8 +10,8 @@ import msgspec
 from rankhouse.core import notation
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.outputs import write_json
 from rankhouse.evaluation.measure_notation import parse as parse_measures
+from rankhouse.io.outputs import write_json
 from rankhouse.training.denoising import DENOISERS
 from rankhouse.training.learning_rate import SCHEDULES
 from rankhouse.training.negatives import NEGATIVES

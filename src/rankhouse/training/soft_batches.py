@@ -33,9 +33,7 @@ class SoftBatches(BatchSource):
     list is long has some of them twice. Queries with one pair are left out unless the loss is pointwise.
 
     Args:
-        examples: What to learn from.
         shape: Its batch, count and seed; a list is 1 + count pairs long, for pointwise losses 1.
-        loss: What compares scores.
 
     Attributes:
         targets: How scores become targets.

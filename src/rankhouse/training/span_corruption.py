@@ -92,12 +92,7 @@ class Corruption:
         return sum(self._of(self.tokens)) + 1
 
     def masks(self, rows: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Draw which tokens are cut: (n, t), every way of cutting s spans as likely as any other.
-
-        Args:
-            rows: n.
-            rng: What draws.
-        """
+        """Draw which tokens are cut: (n, t), every way of cutting s spans as likely as any other."""
         noise, spans = self._of(self.tokens)
         intact = _parts(rows, self.tokens - noise, spans, rng)
         cut = _parts(rows, noise, spans, rng)
@@ -106,13 +101,7 @@ class Corruption:
         return np.repeat(is_cut, lengths).reshape(rows, self.tokens)
 
     def apply(self, tokens: IntArray, specials: Specials, rng: np.random.Generator) -> SpanBatch:
-        """Cut spans out of rows (n, t).
-
-        Args:
-            tokens: (n, t).
-            specials: Ids of the end and of the sentinels.
-            rng: What draws.
-        """
+        """Cut spans out of rows (n, t)."""
         cut = self.masks(len(tokens), rng)
         end = np.full((len(tokens), 1), specials.end)
         inputs = _replace(tokens, cut, specials.sentinels)

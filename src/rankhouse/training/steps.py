@@ -106,7 +106,6 @@ class Stepper:
 
     Args:
         model: A :class:`~rankhouse.models.contract.Model`, which is a ``torch.nn.Module``.
-        settings: How to train.
 
     Attributes:
         rates: The schedule.
@@ -150,9 +149,6 @@ class Stepper:
     def encode(self, tasks: Sequence[Task]) -> list[Part | None]:
         """Read and encode this process's share of a batch, in parts; safe in a thread.
 
-        Args:
-            tasks: What the step learns from.
-
         Returns:
             As many parts as on every other process; None where all of a part's texts were blank.
         """
@@ -174,12 +170,7 @@ class Stepper:
             yield Part(self._model.encode(texts.pairs), labels, share, targets)
 
     def step(self, parts: list[Part | None], moment: schedule.Moment) -> StepResult:
-        """Take a step; where loss or gradients are not finite, the weights stay as they are.
-
-        Args:
-            parts: Of a batch, encoded.
-            moment: Where training stands.
-        """
+        """Take a step; where loss or gradients are not finite, the weights stay as they are."""
         self._taught.train()
         self._optimiser.zero_grad()
         total = torch.zeros((), device=self.device)
@@ -222,12 +213,7 @@ class Stepper:
         return optimiser_state(self._optimiser)
 
     def restore(self, tensors: dict[str, Tensor], other: dict[str, Any]) -> None:
-        """Put the optimiser's state back.
-
-        Args:
-            tensors: From :meth:`state`.
-            other: Likewise.
-        """
+        """Put the optimiser's state back."""
         restore_optimiser(self._optimiser, tensors, other)
 
 

@@ -21,7 +21,7 @@ from torch import nn
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, MissingInput, WrongUse
-from rankhouse.core.outputs import replacing
+from rankhouse.io.outputs import replacing
 from rankhouse.models.checkpoint import load_tokenizer
 from rankhouse.models.monot5 import MAX_LENGTH, PROMPT, MonoT5
 from rankhouse.training.checkpoint import saving
@@ -112,12 +112,7 @@ def specials(tokenizer: Tokenizer) -> Specials:
 
 
 def config_of(shape: T5Shape, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Write a config.json as the published checkpoints of this style have it.
-
-    Args:
-        shape: Sizes.
-        tokenizer: With the vocabulary.
-    """
+    """Write a config.json as the published checkpoints of this style have it."""
     rows = -(-tokenizer.get_vocab_size() // _VOCABULARY_UNIT) * _VOCABULARY_UNIT
     tied = shape.style == "1.0"
     return {
@@ -148,10 +143,6 @@ def config_of(shape: T5Shape, tokenizer: Tokenizer) -> dict[str, Any]:
 def begin(shape: T5Shape, tokenizer: Tokenizer) -> MonoT5:
     """Make a T5 with weights drawn from torch's random state.
 
-    Args:
-        shape: Sizes.
-        tokenizer: With the vocabulary.
-
     Raises:
         WrongUse: The vocabulary lacks the words "true" and "false".
     """
@@ -176,10 +167,6 @@ def begin(shape: T5Shape, tokenizer: Tokenizer) -> MonoT5:
 
 def write_checkpoint(model: MonoT5, folder: Path) -> None:
     """Write config.json, model.safetensors and tokenizer.json; config.json last, and so whole or absent.
-
-    Args:
-        model: What to write.
-        folder: Where.
 
     Raises:
         OutputFailed: Disk full or the like.

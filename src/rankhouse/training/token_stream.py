@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from rankhouse.core.corpora import corpus_files, read_documents
 from rankhouse.core.errors import BadData, MissingInput
 from rankhouse.core.nouns import Document
-from rankhouse.core.outputs import replacing
 from rankhouse.core.progress import Progress
 from rankhouse.core.sampling import generator
+from rankhouse.io.corpora import corpus_files, read_documents
+from rankhouse.io.outputs import replacing
 
 _AT_ONCE = 256
 _MOST_HELD_OUT = 64
@@ -59,11 +59,7 @@ def write_tokens(
     """Tokenise a collection into a file of uint16 or, for large vocabularies, uint32; whole or absent.
 
     Args:
-        sources: As ``core.corpora.read_documents`` takes them.
-        tokenizer: Without padding and truncation.
-        end: Id of the end token.
-        path: The file to write.
-        progress: Told how many documents are done.
+        sources: As ``io.corpora.read_documents`` takes them.
 
     Raises:
         BadData: A malformed document.
@@ -113,12 +109,6 @@ class Stream:
     def open(cls, path: Path, tokenizer: Tokenizer, tokens: int, seed: int) -> Stream:
         """Map a file of :func:`write_tokens` into memory.
 
-        Args:
-            path: The file.
-            tokenizer: That it was written with.
-            tokens: Tokens of a row.
-            seed: Of the order of rows.
-
         Raises:
             BadData: Fewer than four rows of text.
         """
@@ -146,7 +136,6 @@ class Stream:
 
         Args:
             number: Which batch, from 0.
-            size: Rows in it.
         """
         starts = [self._start(at) for at in range(number * size, (number + 1) * size)]
         return self._read(np.array(starts))

@@ -6,9 +6,9 @@ import pytest
 @pytest.fixture(scope="session")
 def service(tiny):
     """A service of tiny models, opened once."""
-    from rankhouse.app.rankers import ComputeOptions
-    from rankhouse.app.serve.host.service import open_service
-    from rankhouse.app.serve.host.settings import ServeOptions
+    from rankhouse.serve.host.service import open_service
+    from rankhouse.serve.host.settings import ServeOptions
+    from rankhouse.systems.rankers import ComputeOptions
 
     specs = {
         kind: tiny.tiny_model(kind, tiny.folder) for kind in ("crossencoder", "biencoder", "monot5", "tk")
@@ -24,7 +24,7 @@ def client(service):
     """Ask the service, through its application."""
     from starlette.testclient import TestClient
 
-    from rankhouse.app.serve.host.application import build_app
+    from rankhouse.serve.host.application import build_app
 
     with TestClient(build_app(service), base_url="http://127.0.0.1", raise_server_exceptions=False) as asked:
         yield asked

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from rankhouse.app.serve.contracts.bodies import decode
-from rankhouse.app.serve.contracts.errors import Empty, Invalid, Malformed
+from rankhouse.serve.contracts.bodies import decode
+from rankhouse.serve.contracts.errors import Empty, Invalid, Malformed
 
 
 class Body(msgspec.Struct):

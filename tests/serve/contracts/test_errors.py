@@ -7,8 +7,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from rankhouse.app.serve.contracts import errors
 from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.serve.contracts import errors
 
 
 def answer_to(error, path="/v2/rerank", tei=False):

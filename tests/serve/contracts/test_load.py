@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rankhouse.app.rankers import ComputeOptions
-from rankhouse.app.serve.host.service import open_service
-from rankhouse.app.serve.host.settings import Limits, ServeOptions
+from rankhouse.serve.host.service import open_service
+from rankhouse.serve.host.settings import Limits, ServeOptions
+from rankhouse.systems.rankers import ComputeOptions
 
 
 @pytest.fixture

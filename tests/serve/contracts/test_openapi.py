@@ -7,14 +7,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
-from rankhouse.app.serve.contracts.bodies import answer, read_body
-from rankhouse.app.serve.contracts.openapi import (
-    EITHER_REFUSAL,
-    Operation,
-    Parameter,
-    describe,
-    openapi_route,
-)
+from rankhouse.serve.contracts.bodies import answer, read_body
+from rankhouse.serve.contracts.openapi import EITHER_REFUSAL, Operation, Parameter, describe, openapi_route
 
 
 class Question(msgspec.Struct):

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from rankhouse.app.rankers import ComputeOptions, open_ranker
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.core.scores import probabilities
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.text.split import Sentences
 
 TEXTS = ["storm harbour week", "grain prices", "harbour storm bread storm", "milk"]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from starlette.requests import Request
 
-from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.app.serve.contracts import tei
-from rankhouse.app.serve.engine.jobs import Outcome, Times
+from rankhouse.serve.contracts import tei
+from rankhouse.serve.engine.jobs import Outcome, Times
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
 TEXTS = ["storm harbour", "grain prices this week", "milk"]
 

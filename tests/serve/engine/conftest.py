@@ -2,8 +2,8 @@
 
 import pytest
 
-from rankhouse.app.rankers import ComputeOptions
-from rankhouse.app.serve.engine.rankers import open_served
+from rankhouse.serve.engine.rankers import open_served
+from rankhouse.systems.rankers import ComputeOptions
 
 
 @pytest.fixture(scope="session")

@@ -7,18 +7,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.app.serve.contracts.errors import Invalid, TooLarge
-from rankhouse.app.serve.engine import documents
-from rankhouse.app.serve.engine.documents import DocumentRequest, ReadingPlan
-from rankhouse.app.serve.engine.options import asked_split
-from rankhouse.app.serve.engine.rankers import open_served
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.serve.contracts.errors import Invalid, TooLarge
+from rankhouse.serve.engine import documents
+from rankhouse.serve.engine.documents import DocumentRequest, ReadingPlan
+from rankhouse.serve.engine.options import asked_split
+from rankhouse.serve.engine.rankers import open_served
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.text.split import SPLITTERS
 
 KINDS = ("crossencoder", "biencoder", "monot5", "tk")

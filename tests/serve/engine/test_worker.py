@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from rankhouse.app.serve.contracts.errors import Overloaded
-from rankhouse.app.serve.engine.jobs import Work
-from rankhouse.app.serve.engine.worker import ModelWorker
 from rankhouse.nn.layers.ragged import Packed, Ragged
+from rankhouse.serve.contracts.errors import Overloaded
+from rankhouse.serve.engine.jobs import Work
+from rankhouse.serve.engine.worker import ModelWorker
 
 
 def encode(items):

@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rankhouse.app.api.index import Index
-from rankhouse.app.serve.contracts.errors import UnknownName
-from rankhouse.app.serve.judging.compare import CompareRequest, comparable, compare_runs
-from rankhouse.app.serve.judging.known import known_qrels, known_queries
-from rankhouse.app.serve.judging.runs import MOST_QUERIES, SystemRuns
-from rankhouse.app.serve.judging.store import JudgementStore
-from rankhouse.app.serve.judging.training import TrainingJobs
-from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.api.index import Index
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import compare
+from rankhouse.serve.contracts.errors import UnknownName
+from rankhouse.serve.judging.compare import CompareRequest, comparable, compare_runs
+from rankhouse.serve.judging.known import known_qrels, known_queries
+from rankhouse.serve.judging.runs import MOST_QUERIES, SystemRuns
+from rankhouse.serve.judging.store import JudgementStore
+from rankhouse.serve.judging.training import TrainingJobs
+from rankhouse.serve.search.catalogue import Catalogue
 
 DOCUMENTS = [
     {"id": "d1", "title": "Pilots", "text": "Pilots board ships and steer them into the harbour."},
@@ -119,7 +119,7 @@ def test_a_grown_index_makes_its_runs_anew(service, tmp_path):
 
 
 def test_what_fails_is_told_and_tried_again_when_asked_again(service, monkeypatch):
-    from rankhouse.app.serve.judging import runs
+    from rankhouse.serve.judging import runs
 
     rank = runs.rank
     monkeypatch.setattr(runs, "rank", lambda *_: 1 / 0)

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.app.serve.judging.agreement import agreement, agreements
-from rankhouse.app.serve.judging.log import IMPORTED
-from rankhouse.app.serve.judging.store import JudgementStore, merged
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
-from rankhouse.core.trec import read_qrels
 from rankhouse.evaluation.measures import evaluate
+from rankhouse.io.trec import read_qrels
+from rankhouse.serve.judging.agreement import agreement, agreements
+from rankhouse.serve.judging.log import IMPORTED
+from rankhouse.serve.judging.store import JudgementStore, merged
 
 QUERIES = [Query("q1", "Who steers ships?"), Query("q2", "high water")]
 
@@ -238,7 +238,7 @@ def test_many_threads_at_once_lose_nothing(store):
     opened.close()
 
 
-OPEN = "from pathlib import Path; from rankhouse.app.serve.judging.store import JudgementStore\n"
+OPEN = "from pathlib import Path; from rankhouse.serve.judging.store import JudgementStore\n"
 
 
 def test_a_second_process_is_refused_until_the_first_lets_go_in_whatever_thread(store):

@@ -14,19 +14,19 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("blingfire")
 
-from rankhouse.app.api.index import Index
-from rankhouse.app.rankers import ComputeOptions
-from rankhouse.app.serve.contracts.errors import UnknownName
-from rankhouse.app.serve.engine.rankers import open_served
-from rankhouse.app.serve.judging.compare import CompareRequest, compare_runs
-from rankhouse.app.serve.judging.runs import SystemRuns
-from rankhouse.app.serve.judging.store import JudgementStore
-from rankhouse.app.serve.judging.training import Busy, TrainingJobs, TrainingRequest
-from rankhouse.app.serve.search.answer import SearchRequest, search
-from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.api.index import Index
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.core.trec import read_qrels, read_run
+from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.serve.contracts.errors import UnknownName
+from rankhouse.serve.engine.rankers import open_served
+from rankhouse.serve.judging.compare import CompareRequest, compare_runs
+from rankhouse.serve.judging.runs import SystemRuns
+from rankhouse.serve.judging.store import JudgementStore
+from rankhouse.serve.judging.training import Busy, TrainingJobs, TrainingRequest
+from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.systems.rankers import ComputeOptions
 
 
 @dataclass
@@ -170,7 +170,7 @@ def test_a_training_does_not_outlive_a_service_that_is_killed(index, tmp_path):
     script.write_text(
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from rankhouse.app.serve.judging.process import started\n"
+        "from rankhouse.serve.judging.process import started\n"
         "print(started(sys.argv[2:], Path(sys.argv[1])).pid, flush=True)\n"
         "time.sleep(600)\n"
     )

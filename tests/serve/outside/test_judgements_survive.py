@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from rankhouse.core.corpora import read_queries
-from rankhouse.core.trec import read_qrels
+from rankhouse.io.corpora import read_queries
+from rankhouse.io.trec import read_qrels
 
 JUDGES = 6
 

@@ -92,7 +92,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def options_for(folder):
     """From a folder for judgements to what a service of the index is told."""
-    from rankhouse.app.serve.host.settings import ServeOptions
+    from rankhouse.serve.host.settings import ServeOptions
 
     def options(place):
         return ServeOptions(
@@ -115,7 +115,7 @@ def options(options_for, tmp_path):
 @pytest.fixture
 def served(options, running):
     """The service itself and the address it answers under."""
-    from rankhouse.app.serve.host.service import open_service
+    from rankhouse.serve.host.service import open_service
 
     service = open_service(options)
     with running(service) as client:

@@ -1,7 +1,7 @@
 """Columns beside each other, without a browser: movement, what is gone, and what a reader should know."""
 
-from rankhouse.app.serve.page.ask import columns
-from rankhouse.app.serve.search.answer import AnswerHit, SearchAnswer
+from rankhouse.serve.page.ask import columns
+from rankhouse.serve.search.answer import AnswerHit, SearchAnswer
 
 
 def answer(system, *doc_ids, **more):

@@ -1,6 +1,6 @@
 """Judging in a real browser: by keys, by forms, after a reload, in two tabs, by two judges."""
 
-from rankhouse.core.trec import read_qrels
+from rankhouse.io.trec import read_qrels
 
 ASK = "/judge?query=who+steers+ships%3F&judge=anna&depth=10&system=bm25&system=ql"
 
@@ -99,8 +99,8 @@ def test_what_cannot_be_kept_is_said(tab, at, served):
 
 
 def test_a_service_that_only_reads_says_so(folder, running, browser):
-    from rankhouse.app.serve.host.service import open_service
-    from rankhouse.app.serve.host.settings import ServeOptions
+    from rankhouse.serve.host.service import open_service
+    from rankhouse.serve.host.settings import ServeOptions
 
     service = open_service(ServeOptions(indexes={"ships": folder / "index"}, port=0))
     with running(service) as client:

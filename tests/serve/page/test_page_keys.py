@@ -8,7 +8,7 @@ KEY, READER = "correct-horse-battery-staple", "reader-of-everything-else"
 @pytest.fixture
 def options(folder, tmp_path):
     """A service with two keys, one of them for reading."""
-    from rankhouse.app.serve.host.settings import ServeOptions
+    from rankhouse.serve.host.settings import ServeOptions
 
     keys = tmp_path / "keys.txt"
     keys.write_text(f"anna {KEY}\nrobot {READER} read\n")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from rankhouse.app.serve.host.service import Service
-from rankhouse.app.serve.host.settings import ServeOptions
-from rankhouse.app.serve.judging.known import known_grades
-from rankhouse.app.serve.judging.store import JudgementStore
-from rankhouse.app.serve.page.questions import question_of
 from rankhouse.core.nouns import Query
+from rankhouse.serve.host.service import Service
+from rankhouse.serve.host.settings import ServeOptions
+from rankhouse.serve.judging.known import known_grades
+from rankhouse.serve.judging.store import JudgementStore
+from rankhouse.serve.page.questions import question_of
 
 GIVEN = (
     Query("q1", "Who steers ships?"),

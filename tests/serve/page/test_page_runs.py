@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rankhouse.core.trec import read_run
+from rankhouse.io.trec import read_run
 
 
 def test_systems_are_compared_and_lead_to_the_questions(tab, at, tmp_path, follow):
@@ -43,8 +43,8 @@ def test_another_baseline_and_three_systems(tab, at, follow):
 
 
 def test_a_run_is_told_from_a_system_and_a_cut_table_has_a_shadow(folder, tmp_path, running, browser):
-    from rankhouse.app.serve.host.service import open_service
-    from rankhouse.app.serve.host.settings import ServeOptions
+    from rankhouse.serve.host.service import open_service
+    from rankhouse.serve.host.settings import ServeOptions
 
     (tmp_path / "mine.run").write_text("q1 Q0 pilots 1 2.0 mine\nq2 Q0 tides 1 1.0 mine\n")
     service = open_service(

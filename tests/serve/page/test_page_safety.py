@@ -4,7 +4,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from rankhouse.app.serve.search.systems import SystemSpec
+from rankhouse.serve.search.systems import SystemSpec
 
 HERE = {"index": "ships"}
 BOTH = [("system", "bm25"), ("system", "ql")]
@@ -48,7 +48,7 @@ FOCUS = """() => {
 @pytest.fixture(scope="module")
 def served(options_for, running, tmp_path_factory):
     """One service for all that only looks; two judges have been there."""
-    from rankhouse.app.serve.host.service import open_service
+    from rankhouse.serve.host.service import open_service
 
     service = open_service(options_for(tmp_path_factory.mktemp("judged")))
     service.judgements.judge("anna", "who steers ships?", "pilots", 1)

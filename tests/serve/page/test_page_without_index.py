@@ -4,9 +4,9 @@ from starlette.testclient import TestClient
 
 
 def test_a_service_without_an_index_says_what_it_does():
-    from rankhouse.app.serve.host.application import build_app
-    from rankhouse.app.serve.host.service import Phase, Service
-    from rankhouse.app.serve.host.settings import ServeOptions
+    from rankhouse.serve.host.application import build_app
+    from rankhouse.serve.host.service import Phase, Service
+    from rankhouse.serve.host.settings import ServeOptions
 
     service = Service(ServeOptions(), phase=Phase.READY)
     with TestClient(build_app(service), base_url="http://127.0.0.1") as client:

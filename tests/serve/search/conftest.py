@@ -16,15 +16,15 @@ pytest.importorskip("transformers")
 
 import torch
 
-from rankhouse.app.api.index import Index
-from rankhouse.app.cli import main
-from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.app.serve.engine.rankers import Rankers, open_served
-from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.api.index import Index
+from rankhouse.cli.main import main
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import Query
 from rankhouse.models import bundle
 from rankhouse.models.tk import TKDesign
+from rankhouse.serve.engine.rankers import Rankers, open_served
+from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
 COMPUTE = ComputeOptions("fp32", "cpu", 1)
 WORDS = (

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from rankhouse.app.serve.contracts.errors import DeadlinePassed
-from rankhouse.app.serve.search.answer import SearchRequest, search
+from rankhouse.serve.contracts.errors import DeadlinePassed
+from rankhouse.serve.search.answer import SearchRequest, search
 
 
 def ids(answer):

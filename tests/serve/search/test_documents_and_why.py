@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rankhouse.app.explaining.ask import Question, ask
-from rankhouse.app.explaining.build import SystemOptions
-from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.app.reranking import RerankOptions
-from rankhouse.app.serve.contracts.errors import DeadlinePassed, UnknownName
-from rankhouse.app.serve.engine.deadline import Deadline
-from rankhouse.app.serve.search.answer import SearchRequest, search
-from rankhouse.app.serve.search.documents import passages_with_scores, read_document
-from rankhouse.app.serve.search.systems import SystemSpec
-from rankhouse.app.serve.search.why import ExplainRequest, explain
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.explanation.options import ExplainOptions
+from rankhouse.serve.contracts.errors import DeadlinePassed, UnknownName
+from rankhouse.serve.engine.deadline import Deadline
+from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.documents import passages_with_scores, read_document
+from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.serve.search.why import ExplainRequest, explain
+from rankhouse.systems.explaining.ask import Question, ask
+from rankhouse.systems.explaining.build import SystemOptions
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.systems.reranking import RerankOptions
 
 ASKED = "pilots steer ships"
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rankhouse.app.api.index import Index
-from rankhouse.app.precomputed import PrecomputedScorer
-from rankhouse.app.serve.contracts.errors import UnknownName
-from rankhouse.app.serve.search import catalogue
-from rankhouse.app.serve.search.answer import SearchRequest, search
-from rankhouse.app.serve.search.catalogue import Catalogue
-from rankhouse.app.serve.search.stages import reading_plan
-from rankhouse.core.trec import read_run
+from rankhouse.api.index import Index
+from rankhouse.io.trec import read_run
+from rankhouse.serve.contracts.errors import UnknownName
+from rankhouse.serve.search import catalogue
+from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.stages import reading_plan
+from rankhouse.systems.precomputed import PrecomputedScorer
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from rankhouse.app.serve.host.service import Service
-from rankhouse.app.serve.host.settings import ServeOptions
-from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.serve.host.service import Service
+from rankhouse.serve.host.settings import ServeOptions
+from rankhouse.serve.search.catalogue import Catalogue
 
 
 def asking(client, body):

@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from rankhouse.app.serve.search.answer import SearchRequest, search
-from rankhouse.app.serve.search.systems import SystemSpec
-from rankhouse.app.serve.search.why import ExplainRequest, explain
 from rankhouse.core.errors import RankhouseError
+from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.serve.search.why import ExplainRequest, explain
 
 MODELS = [
     "",

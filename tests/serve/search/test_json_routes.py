@@ -9,16 +9,16 @@ from dataclasses import asdict
 
 from starlette.testclient import TestClient
 
-from rankhouse.app.serve.host.application import build_app
-from rankhouse.app.serve.host.journal import Audit
-from rankhouse.app.serve.host.service import Service
-from rankhouse.app.serve.host.settings import ServeOptions
-from rankhouse.app.serve.judging.store import JudgementStore
-from rankhouse.app.serve.search.answer import SearchRequest, search
-from rankhouse.app.serve.search.catalogue import Catalogue
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
-from rankhouse.core.trec import read_qrels, read_run
+from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.serve.host.application import build_app
+from rankhouse.serve.host.journal import Audit
+from rankhouse.serve.host.service import Service
+from rankhouse.serve.host.settings import ServeOptions
+from rankhouse.serve.judging.store import JudgementStore
+from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.catalogue import Catalogue
 
 ASKED = "pilots steer ships"
 

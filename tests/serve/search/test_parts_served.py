@@ -5,17 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankhouse.app.api.index import Index
-from rankhouse.app.rankers import ComputeOptions, open_ranker
-from rankhouse.app.serve.contracts.errors import UnknownName
-from rankhouse.app.serve.search.answer import SearchRequest, search
-from rankhouse.app.serve.search.catalogue import Catalogue
-from rankhouse.app.serve.search.documents import passages_with_scores, read_document
-from rankhouse.app.serve.search.view import IndexView
-from rankhouse.app.serve.search.why import ExplainRequest, explain
+from rankhouse.api.index import Index
 from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.index.parts.parted_index import PartedIndex
 from rankhouse.index.parts.transport import LocalParts, PartFailed
+from rankhouse.serve.contracts.errors import UnknownName
+from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.documents import passages_with_scores, read_document
+from rankhouse.serve.search.view import IndexView
+from rankhouse.serve.search.why import ExplainRequest, explain
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
 ASKED = "pilots steer ships"
 SYSTEMS = ["bm25", "bm25+rm3", "ql", "dense", "hybrid", "cross", "tk", "cross+bm25"]

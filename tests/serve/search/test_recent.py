@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from rankhouse.app.serve.search.answer import SearchRequest, search
-from rankhouse.app.serve.search.recent import KEPT, ReadBy, RecentRankings
-from rankhouse.app.serve.search.systems import SystemSpec
-from rankhouse.app.serve.search.why import ExplainRequest, explain
 from rankhouse.core.run import Ranking
+from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.recent import KEPT, ReadBy, RecentRankings
+from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.serve.search.why import ExplainRequest, explain
 
 ASKED = "pilots steer ships"
 

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rankhouse.app.serve.search.answer import SearchRequest, search
-from rankhouse.app.serve.search.systems import SystemSpec
-from rankhouse.core.trec import read_run
+from rankhouse.io.trec import read_run
+from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.systems import SystemSpec
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from rankhouse.app.api.index import Index
-from rankhouse.app.searching import LOOKED_AT
-from rankhouse.app.serve.contracts.errors import UnknownName
-from rankhouse.app.serve.search.answer import SearchRequest, search
-from rankhouse.app.serve.search.catalogue import Catalogue
+from rankhouse.api.index import Index
 from rankhouse.core.errors import WrongUse
+from rankhouse.serve.contracts.errors import UnknownName
+from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.systems.searching import LOOKED_AT
 
 DOCUMENTS = [
     {"id": "d1", "title": "Pilots", "text": "Pilots board ships and steer them into the harbour."},

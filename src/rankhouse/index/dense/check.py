@@ -44,9 +44,6 @@ def measured_recall(vectors: Vectors, structure: str, k: int = 10, sample: int =
     kinder than queries would be.
 
     Args:
-        vectors: The vectors.
-        structure: Notation of a structure that was built.
-        k: Documents compared.
         sample: Rows asked for, drawn by a fixed seed; all of them where there are fewer.
 
     Raises:

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from rankhouse.core.errors import BadModel, RankhouseWarning, WrongUse
-from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, Encoder, FloatArray
 from rankhouse.core.progress import Progress
@@ -27,6 +26,7 @@ from rankhouse.index.dense.vectors import (
     load_vectors_state,
     unit_length,
 )
+from rankhouse.io.locks import only_writer
 from rankhouse.text.split import Split, Whole
 
 

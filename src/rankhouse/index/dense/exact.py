@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.duplicate_ids import by_id
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Encoder, FloatArray, Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.dense.vectors import Vectors, VectorsState, unit_length
+from rankhouse.io.duplicate_ids import by_id
 
 Rows = NDArray[np.int64]
 Doubles = NDArray[np.float64]
@@ -194,13 +194,7 @@ class _Best:
         self._kept = 0
 
     def offer(self, start: int, owners: NDArray[np.uint32], scores: FloatArray) -> None:
-        """Take what may matter of a block that begins at a row: owners (n,), rough scores (n,).
-
-        Args:
-            start: The block's first row.
-            owners: (n,) documents of its rows.
-            scores: (n,) their rough scores.
-        """
+        """Take what may matter of a block that begins at a row: owners (n,), rough scores (n,)."""
         places = np.flatnonzero(scores >= self._cut - self._slack)
         if len(places) > self._k:
             self._raise_cut(owners[places], scores[places])

@@ -15,17 +15,17 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 
-from rankhouse.core.checksums import BadEnvelope, file_sum, sealed, unsealed
 from rankhouse.core.errors import BadIndex, MissingExtra, OutputFailed, WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import FloatArray
-from rankhouse.core.outputs import others, replacing_folder
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.append_state import AGAIN
 from rankhouse.index.dense.exact import ExactSearcher, Neighbours, Rows, Searcher, rescore, settle, with_ids
 from rankhouse.index.dense.structures import STRUCTURES, Structure, filled_in
 from rankhouse.index.dense.vectors import Vectors
+from rankhouse.io.checksums import BadEnvelope, file_sum, sealed, unsealed
+from rankhouse.io.outputs import others, replacing_folder
 
 _SEED: Final = 1234
 _ADDED_AT_ONCE: Final = 16_384

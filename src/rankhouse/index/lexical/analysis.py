@@ -45,13 +45,7 @@ class AnalysedTexts(NamedTuple):
 
 
 def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> AnalysedTexts:
-    """Turn texts into term numbers, going on from those given already.
-
-    Args:
-        texts: The texts.
-        analyzer: What makes terms of them.
-        numbers: Numbers the terms.
-    """
+    """Turn texts into term numbers, going on from those given already."""
     first = len(numbers.terms)
     words, ends = list[str](), [0]
     for text in texts:
@@ -69,10 +63,6 @@ class Analysts:
 
     Processes number the terms of every chunk afresh. This process goes on numbering until :meth:`forget`,
     which saves looking every term of every chunk up again.
-
-    Args:
-        analyzer: The analyzer's notation.
-        workers: How many processes, at most one a processor.
     """
 
     def __init__(self, analyzer: str, workers: int) -> None:

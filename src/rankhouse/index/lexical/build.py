@@ -19,16 +19,16 @@ from typing import Final
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, DuplicateId, RankhouseError, WrongUse
-from rankhouse.core.locks import only_writer, refuse_if_written
 from rankhouse.core.nouns import Document
-from rankhouse.core.outputs import others, real_path, replacing_folder, writing_failures
 from rankhouse.core.progress import Progress
-from rankhouse.core.scratch import tidy_beside
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.analysis import AnalysedTexts, Analysts
 from rankhouse.index.lexical.growing import AnalysedSegment, GrowingSegments, is_blank
 from rankhouse.index.lexical.manifest import Manifest, SegmentEntry
+from rankhouse.io.locks import only_writer, refuse_if_written
+from rankhouse.io.outputs import others, real_path, replacing_folder, writing_failures
+from rankhouse.io.scratch import tidy_beside
 from rankhouse.text.analyze import ANALYZERS
 
 NO_DOCUMENTS: Final = "there are no documents to index; is the corpus empty, or was every record passed over?"

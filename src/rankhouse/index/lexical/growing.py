@@ -46,12 +46,6 @@ S = TypeVar("S", bound=OpenSegment)
 class GrowingSegments(Generic[S]):
     """The segments of one build: those closed, and the one being filled, if any.
 
-    Args:
-        folder: Of all segments.
-        first: Number of the first one.
-        capacity: Tokens before which a segment is closed.
-        begin: From a segment's folder and its most tokens to the segment.
-
     Attributes:
         entries: Of those closed.
     """
@@ -87,9 +81,6 @@ class GrowingSegments(Generic[S]):
 class SegmentFolder:
     """The folder of a segment being filled.
 
-    Args:
-        path: The folder to make.
-
     Attributes:
         store: Takes the texts.
     """
@@ -108,12 +99,7 @@ class SegmentFolder:
             np.save(self.path / f"{name}.npy", array)
 
     def entry(self, lengths: NDArray[np.int32], with_text: int) -> SegmentEntry:
-        """Return what the manifest says of the segment, once everything is written.
-
-        Args:
-            lengths: Tokens of each document.
-            with_text: Documents that are not blank.
-        """
+        """Return what the manifest says of the segment, once everything is written."""
         tokens, with_terms = int(lengths.sum(dtype=np.int64)), int(np.count_nonzero(lengths))
         return SegmentEntry(self.path.name, len(lengths), with_text, with_terms, tokens, sums_of(self.path))
 
@@ -124,10 +110,6 @@ class SegmentFolder:
 
 class AnalysedSegment:
     """A segment being filled with analysed documents.
-
-    Args:
-        folder: The folder to make.
-        capacity: The most tokens it will have.
 
     Attributes:
         filled: Tokens it has.
@@ -142,12 +124,7 @@ class AnalysedSegment:
         self._with_text = 0
 
     def add(self, documents: list[Document], analysed: AnalysedTexts) -> None:
-        """Add documents.
-
-        Args:
-            documents: The documents.
-            analysed: Their terms.
-        """
+        """Add documents."""
         end = self.filled + len(analysed.tokens)
         if analysed.first == len(self._terms):
             # Numbered from where this segment stands: nothing to translate.

@@ -45,9 +45,6 @@ class Stretch(NamedTuple):
 class JointSegment:
     """A segment being filled with documents of others.
 
-    Args:
-        folder: The folder to make.
-
     Attributes:
         filled: Tokens it has.
     """
@@ -58,13 +55,7 @@ class JointSegment:
         self._blank = 0
 
     def add(self, chunk: Sequence[Stretch], tokens: int, blank: int) -> None:
-        """Add documents.
-
-        Args:
-            chunk: The documents.
-            tokens: How many they have.
-            blank: How many of them have neither title nor text.
-        """
+        """Add documents."""
         for stretch in chunk:
             self._rows.append((stretch.segment, stretch.rows))
             self._folder.store.copy(stretch.texts, stretch.packed)
@@ -95,9 +86,6 @@ class JointSegment:
 
 def _joined(bags: Sequence[tuple[Segment, Forward]]) -> tuple[list[str], Forward]:
     """Number the terms of documents of several segments alike.
-
-    Args:
-        bags: The documents' terms by their numbers in each segment.
 
     Returns:
         The distinct terms, sorted, and the terms of all documents by their places among these.

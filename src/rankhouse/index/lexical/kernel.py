@@ -80,8 +80,6 @@ def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
 
     Args:
         tokens: Term numbers of all documents, one after the other, (tokens,); overwritten.
-        lengths: How many belong to each document, (rows,).
-        terms: How many distinct terms there are.
 
     Returns:
         The forward index; the order of a document's terms is that of their first occurrence.
@@ -104,27 +102,12 @@ def invert(tokens: Int32s, lengths: Int32s, terms: int) -> Forward:
 
 
 def find(words: list[str], hashes: Int64s, numbers: Int32s, out: Int32s, unknown: Int64s) -> int:
-    """Look words up in a table of hashes; compiled only (``numbers`` has the plain way).
-
-    Args:
-        words: Words to look up, in order.
-        hashes: Open-addressing table of hashes.
-        numbers: Numbers of terms.
-        out: Filled with a number for each word.
-        unknown: Filled with the places of words that are not there.
-    """
+    """Look words up in a table of hashes; compiled only (``numbers`` has the plain way)."""
     return _kernel.find(words, hashes, numbers, out, unknown)
 
 
 def put(keys: Int64s, values: Int32s, hashes: Int64s, numbers: Int32s) -> None:
-    """Put hashes of new words into a table of hashes; compiled only.
-
-    Args:
-        keys: Hashes of the new words.
-        values: Their numbers.
-        hashes: Open-addressing table of hashes.
-        numbers: Numbers of terms.
-    """
+    """Put hashes of new words into a table of hashes; compiled only."""
     _kernel.put(keys, values, hashes, numbers)
 
 
@@ -132,8 +115,6 @@ def tally(numbers: Int32s, n: int, times: Counts | None = None) -> Int64s:
     """Count how often each number below n occurs, in stretches: numpy counts copies of 8 bytes each.
 
     Args:
-        numbers: Numbers of terms.
-        n: Numbers are below it.
         times: How often each entry counts; None for once.
     """
     counts = np.zeros(n, np.int64)
@@ -145,12 +126,7 @@ def tally(numbers: Int32s, n: int, times: Counts | None = None) -> Int64s:
 
 
 def scatter(forward: Forward, terms: int) -> Postings:
-    """Turn a forward index into postings, documents ascending within a term.
-
-    Args:
-        forward: Term numbers of all documents, end to end.
-        terms: How many terms there are.
-    """
+    """Turn a forward index into postings, documents ascending within a term."""
     starts = np.concatenate([[0], np.cumsum(tally(forward.terms, terms))]).astype(np.int64)
     if COMPILED:
         rows, tfs = np.empty(len(forward.terms), np.int32), np.empty_like(forward.tfs)
@@ -168,11 +144,8 @@ def rank(
     """Find the best k documents of a segment that hold any of the terms.
 
     Args:
-        columns: The segment's arrays.
-        parts: What each query term adds.
         prior: What every document that matched gets on top, (rows,) float64, or None.
         k: How many to keep, 1 or more.
-        floor: Scores below it are of no interest: other segments have k better ones.
 
     Returns:
         Rows and scores, best first; equal scores by document id, ascending.
@@ -240,7 +213,6 @@ def strings(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> list[str]
     Args:
         blob: All strings, end to end, UTF-8.
         offsets: Where each begins, and the end of the last, (rows + 1,).
-        rows: Which ones, (n,).
     """
     if COMPILED:
         return _kernel.strings(blob, offsets, rows)
@@ -255,7 +227,6 @@ def prefixes(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> NDArray[
     Args:
         blob: All strings, end to end, UTF-8.
         offsets: Where each begins, and the end of the last, (rows + 1,).
-        rows: Which ones, (n,).
     """
     pairs = np.empty((len(rows), 2), np.uint64)
     if COMPILED:

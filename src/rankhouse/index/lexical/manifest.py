@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from rankhouse import __version__
-from rankhouse.core.checksums import BadEnvelope, FileSum, sealed, unsealed
 from rankhouse.core.errors import BadIndex, MissingInput
-from rankhouse.core.outputs import replacing
-from rankhouse.core.scratch import recover
+from rankhouse.io.checksums import BadEnvelope, FileSum, sealed, unsealed
+from rankhouse.io.outputs import replacing
+from rankhouse.io.scratch import recover
 
 FILE = "manifest.json"
 FORMAT = "rankhouse-index"

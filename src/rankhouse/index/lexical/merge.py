@@ -34,12 +34,7 @@ class IdRule(Protocol):
     """What becomes of documents whose id was given before."""
 
     def takes(self, document: Document, index: Index) -> bool:
-        """Return whether a document is taken, or raise.
-
-        Args:
-            document: The document.
-            index: Where it is from.
-        """
+        """Return whether a document is taken, or raise."""
         ...
 
     def check(self) -> None:
@@ -57,11 +52,7 @@ def merge(
     """Build an index of the documents of others, which were analysed alike.
 
     Args:
-        indexes: In the order of their documents.
-        out: The folder to make.
-        options: As for the build of the whole collection.
         rule: What becomes of ids that come again; asked only about documents whose id does.
-        progress: Told how many documents are done, and of how many.
 
     Raises:
         WrongUse: The folder exists.

@@ -75,8 +75,6 @@ class Scorer:
     """One model over the documents of one index; safe to share between threads.
 
     Args:
-        index: The index.
-        model: The retrieval model.
         collection: Statistics of all documents that are ranked; the index may hold a part of them.
     """
 
@@ -85,12 +83,7 @@ class Scorer:
         self._scores = TermScores(index, model, collection)
 
     def hits(self, terms: Weighted, k: int) -> Hits:
-        """Find the best k documents for weighted terms; rows are those of the index.
-
-        Args:
-            terms: The terms, their weights and counts.
-            k: How many documents.
-        """
+        """Find the best k documents for weighted terms; rows are those of the index."""
         of_segments, scores, floor = list[Hits](), NO_HITS.scores, -math.inf
         for position, segment in enumerate(self._index.segments):
             parts = [
@@ -109,12 +102,7 @@ class Scorer:
         return self._merge(of_segments, k) if of_segments else NO_HITS
 
     def document_score(self, terms: Weighted, row: int) -> DocumentScore:
-        """Score one document, with the addends: the sum that :meth:`hits` computes.
-
-        Args:
-            terms: The terms, their weights and counts.
-            row: The document's row in the index.
-        """
+        """Score one document, with the addends: the sum that :meth:`hits` computes."""
         segment, there = self._index.place(row)
         position = self._index.segments.index(segment)
         addends, total = dict[str, Addend](), 0.0

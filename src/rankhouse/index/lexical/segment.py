@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.checksums import BLOCK, CheckedArray, FileSum, Guard, differs, file_sum
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.kernel import Columns, Forward, Postings, invert, scatter, tally
 from rankhouse.index.lexical.lengths import codes_of
 from rankhouse.index.lexical.store import Store, Strings, find_id, id_orders
+from rankhouse.io.checksums import BLOCK, CheckedArray, FileSum, Guard, differs, file_sum
 
 _COUNTS = ("|u1", "<u2", "<u4")
 # The types an array may have; a damaged header cannot make another array of a file's bytes.
@@ -51,11 +51,7 @@ def write_arrays(
     """Write everything of a segment but its store.
 
     Args:
-        folder: The segment's folder.
-        ids: Document ids, row by row.
-        terms: The distinct terms, in the order of their numbers.
         tokens: Term numbers of all documents, one after the other; overwritten.
-        lengths: How many tokens each document has.
     """
     # Strings sort by code point, which is the order of their UTF-8 bytes too.
     order = sorted(range(len(terms)), key=terms.__getitem__)
@@ -72,15 +68,7 @@ def write_arrays(
 def write_joint_arrays(
     folder: Path, ids: list[str], terms: list[str], forward: Forward, lengths: NDArray[np.int32]
 ) -> None:
-    """Write what :func:`write_arrays` writes, where the terms of all documents are counted already.
-
-    Args:
-        folder: The segment's folder.
-        ids: Document ids, row by row.
-        terms: The distinct terms, sorted.
-        forward: The terms of each document, by their places among these.
-        lengths: How many tokens each document has.
-    """
+    """Write what :func:`write_arrays` writes, where the terms of all documents are counted already."""
     _save(folder, term_occurrences=tally(forward.terms, len(terms), forward.tfs))
     _write_counted(folder, ids, terms, forward, lengths)
 
@@ -125,10 +113,6 @@ def sums_of(folder: Path) -> dict[str, FileSum]:
 
 class Segment:
     """A segment opened for reading; arrays stay on disk until touched.
-
-    Args:
-        folder: The segment's folder.
-        sums: Size and checksums of each file, from the manifest.
 
     Raises:
         BadIndex: A file is missing, has another size, or (small files) another checksum.
@@ -227,11 +211,7 @@ class Segment:
         return list(zip(names, self._arrays["forward_tfs"][span].tolist(), strict=True))
 
     def bags(self, rows: NDArray[np.int64]) -> Forward:
-        """Return the distinct terms of some documents, and how often each occurs.
-
-        Args:
-            rows: Their rows, ascending, one at least.
-        """
+        """Return the distinct terms of some documents, and how often each occurs."""
         first, end = int(rows[0]), int(rows[-1]) + 1
         ends = self._arrays["forward_at"][first : end + 1]
         span = slice(int(ends[0]), int(ends[-1]))
@@ -266,11 +246,7 @@ class Segment:
 
 
 def _array_in(name: str, content: NDArray[np.uint8]) -> tuple[NDArray[Any], int]:
-    """Find the array in a file's bytes, and where it begins.
-
-    Raises:
-        ValueError: The header is no longer the one it was written with.
-    """
+    """Find the array in a file's bytes, and where it begins."""
     if not name.endswith(".npy"):
         return content, 0
     head = io.BytesIO(bytes(content[:256]))
@@ -305,7 +281,6 @@ def verify(folder: Path, sums: dict[str, FileSum]) -> None:
     """Read every file of a segment whole and compare it with the manifest.
 
     Args:
-        folder: The segment.
         sums: File -> what it must be.
 
     Raises:

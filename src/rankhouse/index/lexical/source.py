@@ -46,23 +46,11 @@ class SearchSource(Protocol):
         ...
 
     def hits(self, model: Weighting, queries: Sequence[Weighted], k: int) -> list[Hits]:
-        """Find the best k documents for each of several queries.
-
-        Args:
-            model: The retrieval model.
-            queries: Their terms.
-            k: How many documents.
-        """
+        """Find the best k documents for each of several queries."""
         ...
 
     def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
-        """Score one document, with what its score is made of.
-
-        Args:
-            model: The retrieval model.
-            terms: The terms of the query.
-            row: The document's row among all.
-        """
+        """Score one document, with what its score is made of."""
         ...
 
     def terms_of(self, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
@@ -75,11 +63,7 @@ class SearchSource(Protocol):
 
 
 class IndexSource:
-    """The documents of one index.
-
-    Args:
-        index: The index.
-    """
+    """The documents of one index."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -127,12 +111,7 @@ class IndexSource:
 
 
 def terms_of(index: Index, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
-    """List the terms of documents of an index, with their counts.
-
-    Args:
-        index: The index.
-        rows: Which documents.
-    """
+    """List the terms of documents of an index, with their counts."""
     places = (index.place(row) for row in rows)
     return [segment.terms_of(there) for segment, there in places]
 

@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.checksums import CheckedArray
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical import kernel
+from rankhouse.io.checksums import CheckedArray
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -85,11 +85,7 @@ class Strings(Sequence[str]):
 
 
 class StoreWriter:
-    """Appends documents to an open file, block by block.
-
-    Args:
-        out: Where the compressed blocks go.
-    """
+    """Appends documents to an open file, block by block."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out, self._pending, self._bytes = out, list[Stored](), 0
@@ -104,7 +100,6 @@ class StoreWriter:
         """Append documents of another store.
 
         Args:
-            texts: The documents.
             packed: The block of which they are all, which is not packed again if it is one here too.
         """
         if packed is None or self._pending or not _is_one_block(texts):
@@ -167,11 +162,8 @@ class Store:
     """Reads the documents of one segment.
 
     Args:
-        path: The file of compressed blocks, for messages.
         blocks: Its bytes, memory-mapped.
-        block_rows: First row of every block, and the number of rows.
         block_starts: First byte of every block, and the number of bytes.
-        ids: The document ids, row by row.
         sealed: Whether every block must have a checksum of its own.
     """
 
@@ -199,12 +191,7 @@ class Store:
         return Document(self._ids[row], text, title)
 
     def stream(self, start: int, stop: int) -> Iterator[Document]:
-        """Read documents in order, each block once.
-
-        Args:
-            start: Row of the first one.
-            stop: Row behind the last one.
-        """
+        """Read documents in order, each block once."""
         rows = self._block_rows.whole()
         block = int(np.searchsorted(rows, start, side="right")) - 1
         while start < stop:
@@ -246,13 +233,7 @@ def id_orders(ids: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
 def find_id(doc_id: str, ids: Strings, order: CheckedArray[np.int32]) -> int:
-    """Find the row of an id by bisection; -1 when the segment does not have it.
-
-    Args:
-        doc_id: The id.
-        ids: All ids.
-        order: Their rows in order of id.
-    """
+    """Find the row of an id by bisection; -1 when the segment does not have it."""
     place = bisect_left(range(len(order)), doc_id, key=lambda rank: ids[order.item(rank)])
     if place < len(order) and ids[row := int(order.item(place))] == doc_id:
         return row

@@ -30,13 +30,7 @@ Weighted = Mapping[str, tuple[float, TermCounts]]
 
 
 class TermScores:
-    """One model's numbers for the terms of an index; safe to share between threads.
-
-    Args:
-        index: The index.
-        model: The retrieval model.
-        collection: Statistics of all documents that are ranked.
-    """
+    """One model's numbers for the terms of an index; safe to share between threads."""
 
     def __init__(self, index: Index, model: Weighting, collection: Collection) -> None:
         self._index, self._model, self._collection = index, model, collection
@@ -47,13 +41,7 @@ class TermScores:
         self._lengths = {id(part): part.lengths.astype(np.float64) for part in exact}
 
     def addend(self, position: int, row: int, part: Part | None) -> tuple[int, float]:
-        """Read off a term's count in one document and what it adds, from what a search would add.
-
-        Args:
-            position: The segment's place in the index.
-            row: The document's row in the segment.
-            part: What the term adds there, as :meth:`part` gives it.
-        """
+        """Read off a term's count in one document and what it adds, from what a search would add."""
         columns = self._index.segments[position].columns
         if part is None:
             return 0, 0.0
@@ -67,12 +55,7 @@ class TermScores:
         return tf, float(part.scores[place - part.first])
 
     def prior(self, segment: Segment, terms: Weighted) -> NDArray[np.float64] | None:
-        """Return what each document of a segment gets besides its terms; None where the model has no prior.
-
-        Args:
-            segment: The segment.
-            terms: All terms of the query.
-        """
+        """Return what each document of a segment gets besides its terms; None without a prior."""
         if self._model.prior is None:
             return None
         weights = list(terms.values())

@@ -38,11 +38,7 @@ class Holder(Protocol):
 
 
 class PartedDocuments(Mapping[str, Document]):
-    """The documents of all parts by id, fetched from their parts when asked for.
-
-    Args:
-        index: The parts.
-    """
+    """The documents of all parts by id, fetched from their parts when asked for."""
 
     def __init__(self, index: Holder) -> None:
         self._index = index

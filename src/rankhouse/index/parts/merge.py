@@ -13,14 +13,7 @@ from rankhouse.core.nouns import FloatArray
 def best(
     ids: Sequence[str], scores: FloatArray, k: int, *, descending_ids: bool = False
 ) -> NDArray[np.int64]:
-    """Return the places of the best k of n, best first; equal scores are ordered by id.
-
-    Args:
-        ids: n document ids.
-        scores: (n,) their scores.
-        k: How many.
-        descending_ids: Order equal scores by falling ids instead of rising ones.
-    """
+    """Return the places of the best k of n, best first; equal scores are ordered by id."""
     order = np.argsort(-scores, kind="stable")
     edges = np.flatnonzero(np.diff(scores[order], prepend=np.nan, append=np.nan) != 0)
     for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):

@@ -42,11 +42,7 @@ _SCORERS: Final = 16
 
 
 class IndexPart:
-    """An index as a part of a larger one; safe to share between threads.
-
-    Args:
-        index: The index.
-    """
+    """An index as a part of a larger one; safe to share between threads."""
 
     def __init__(self, index: Index) -> None:
         self.index = index

@@ -51,10 +51,6 @@ class PartedIndex:
 
     Open them with :meth:`open`, or with :meth:`reach` where they lie elsewhere.
 
-    Args:
-        parts: How they are reached.
-        infos: Number -> what each part that takes part is.
-
     Attributes:
         analyzer: What turned their texts, and will turn queries, into terms.
         collection: Statistics of all documents.
@@ -91,10 +87,6 @@ class PartedIndex:
     @classmethod
     def reach(cls, parts: Parts, *, partial: bool = False) -> Self:
         """Ask parts what they are and join them.
-
-        Args:
-            parts: How they are reached.
-            partial: Leave out those that do not answer, as long as one does.
 
         Raises:
             PartFailed: A part does not answer.
@@ -139,11 +131,7 @@ class PartedIndex:
         return PartedIndex(self.parts.hurried(), self._infos)
 
     def without(self, number: int) -> PartedIndex:
-        """Return what is left when a part is left out: an index of the other parts' documents only.
-
-        Args:
-            number: The part's number.
-        """
+        """Return what is left when a part is left out: an index of the other parts' documents only."""
         if number not in self._fewer:
             infos = {other: info for other, info in self._infos.items() if other != number}
             self._fewer[number] = PartedIndex(self.parts, infos)
@@ -151,9 +139,6 @@ class PartedIndex:
 
     def partial(self, work: Callable[[PartedIndex], T]) -> tuple[T, PartedIndex]:
         """Do work with all parts, or, where some do not answer, the whole work with the others.
-
-        Args:
-            work: Gets the parts that are there.
 
         Returns:
             What it returned, and the index it did its work with; ``missing`` names what was left out.
@@ -286,9 +271,6 @@ class PartedIndex:
 
     def require(self, doc_ids: Iterable[str]) -> None:
         """Refuse a run of another collection.
-
-        Args:
-            doc_ids: Documents that the run ranks.
 
         Raises:
             BadData: No part has one of them.

@@ -17,8 +17,6 @@ class PartFailed(RankhouseError):
 
     Args:
         number: Its number, from 0.
-        name: What it is called.
-        reason: Why, as far as is known.
     """
 
     def __init__(self, number: int, name: str, reason: str) -> None:
@@ -40,9 +38,6 @@ class Parts(Protocol):
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
         """Ask several parts at the same time: number -> answer.
 
-        Args:
-            requests: Number -> what is asked of that part.
-
         Raises:
             PartFailed: A part does not answer.
             RankhouseError: A part refuses.
@@ -55,11 +50,7 @@ class Parts(Protocol):
 
 
 class LocalParts:
-    """Parts that lie in folders of this machine and are searched by this process.
-
-    Args:
-        parts: Names and parts.
-    """
+    """Parts that lie in folders of this machine and are searched by this process."""
 
     def __init__(self, parts: Sequence[tuple[str, IndexPart]]) -> None:
         self.names = tuple(name for name, _ in parts)

@@ -52,8 +52,6 @@ class PartedSearcher:
     """Finds the nearest documents among those of all parts.
 
     Args:
-        index: The parts.
-        vectors: What is searched.
         structure: "exact", or the notation of one that was built in every part.
     """
 
@@ -75,10 +73,6 @@ class PartedSearcher:
 
 def open_vectors(index: PartedIndex, name: str) -> PartedVectors:
     """Return the vectors of this name that all parts have.
-
-    Args:
-        index: The parts.
-        name: Under which they were encoded.
 
     Raises:
         MissingInput: A part has none that cover its documents.

@@ -25,11 +25,11 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.checksums import CheckedArray
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.nouns import FloatArray
 from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogState, complete_state, load_state
 from rankhouse.index.lexical.manifest import Manifest
+from rankhouse.io.checksums import CheckedArray
 
 FORMAT: Final = "rankhouse-kept"
 VERSION: Final = 2  # 1 had no checksums of blocks; its files are read whole when first touched

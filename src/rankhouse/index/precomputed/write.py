@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.locks import only_writer
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, FloatArray, Passage
 from rankhouse.core.progress import Progress
@@ -27,6 +26,7 @@ from rankhouse.index.precomputed.read import (
     PrecomputedState,
     load_precomputed_state,
 )
+from rankhouse.io.locks import only_writer
 from rankhouse.text.split import Split, Whole, dropped_words
 
 

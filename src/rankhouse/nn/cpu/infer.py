@@ -50,12 +50,7 @@ class Int8Rows(NamedTuple):
 
     @classmethod
     def empty(cls, count: int, width: int) -> Int8Rows:
-        """Return rows to be filled.
-
-        Args:
-            count: t.
-            width: k.
-        """
+        """Return rows to be filled."""
         return cls(
             torch.empty(count, width, dtype=torch.int8),
             torch.empty(count),
@@ -82,7 +77,6 @@ def require_int8(compute: Compute, what: str, *widths: int) -> None:
 
     Args:
         compute: Device and precision; only int8 is looked at.
-        what: The model, as the message calls it.
         widths: Of its rows; none for a model that the compiled loops do not serve at all.
 
     Raises:
@@ -145,7 +139,6 @@ class PackedLinear:
     """act(x Wᵀ + b) with packed weights; may add its result to the residual, or multiply a gate by it.
 
     Args:
-        weight: (m, k).
         bias: (m,), or None.
         compute: Its precision is that of the product: bf16 or int8.
         activation: What is applied to the result; not with ``add`` and ``multiply``.
@@ -225,9 +218,6 @@ class FusedNorm:
 
     Args:
         gain: (k,) of a layer norm, or None.
-        shift: (k,) likewise.
-        eps: Added to the mean square.
-        compute: Its precision is that of the rows given.
     """
 
     def __init__(self, gain: Tensor | None, shift: Tensor | None, eps: float, compute: Compute) -> None:

@@ -51,7 +51,6 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     Args:
         qkv: (t, 3 * heads * d) bf16, queries, keys, values side by side.
         ends: (n + 1,) int64, where rows begin and end in t.
-        heads: How many.
         bias: (heads, 2 * c + 1) float32, added to the score of key j for query i: column c + j - i; c is at
             least the longest row plus 16. None: nothing is added.
 
@@ -86,8 +85,6 @@ def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
     """Let h queries a row (n, h, w) read their row of x (t, w), all bf16; see ``attention.attend_once``.
 
     Args:
-        queries: (n, h, w).
-        x: (t, w).
         ends: (n + 1,) int64, where rows begin and end in t.
     """
     rows, heads, width = queries.shape

@@ -83,7 +83,6 @@ def call(loop: Callable[..., None], arguments: tuple[Tensor | float | None, ...]
 
     Args:
         loop: A function of ``_infer.c`` or ``_train.c``.
-        arguments: A named tuple whose fields are the loop's arguments, in its order.
     """
     loop(*(0 if x is None else x.data_ptr() if isinstance(x, Tensor) else x for x in arguments))
 
@@ -92,8 +91,6 @@ def checked(x: Tensor, dtype: torch.dtype, width: int, rows: int | None = None) 
     """Refuse what the compiled loops would misread: they see addresses only.
 
     Args:
-        x: (rows, width), contiguous, on the processor.
-        dtype: Its number type.
         width: Columns there must be.
         rows: Rows there must be; None for any number.
 

@@ -72,7 +72,6 @@ def attend(qkv: Tensor, head: Head) -> tuple[Tensor, Tensor]:
 
     Args:
         qkv: (t, 3 * h * d); tokens behind the last row hear nothing and give zeros.
-        head: How it is cut.
 
     Returns:
         (t, h * d), and (h, 2, t) what :func:`attend_back` needs.
@@ -93,11 +92,7 @@ def attend_back(gradient: Tensor, qkv: Tensor, head: Head, out: Tensor, stats: T
     """Turn the gradient of ``out`` (t, h * d) into that of ``qkv``.
 
     Args:
-        gradient: (t, h * d).
         qkv: (t, 3 * h * d), as :func:`attend` was given it.
-        head: Likewise.
-        out: What :func:`attend` returned.
-        stats: Likewise.
     """
     gradient = gradient.contiguous()
     checked(gradient, torch.float32, out.shape[1], len(out))
@@ -153,12 +148,6 @@ class _Norm(NamedTuple):
 def norm(x: Tensor, gain: Tensor, shift: Tensor, kind: NormKind) -> tuple[Tensor, Tensor]:
     """Layer norm without gradients.
 
-    Args:
-        x: (t, d).
-        gain: (d,).
-        shift: (d,).
-        kind: Its constant.
-
     Returns:
         (t, d), and (2, t) what :func:`norm_back` needs.
     """
@@ -174,15 +163,7 @@ def norm(x: Tensor, gain: Tensor, shift: Tensor, kind: NormKind) -> tuple[Tensor
 def norm_back(
     gradient: Tensor, x: Tensor, gain: Tensor, stats: Tensor, kind: NormKind
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of x, gain and shift; with eps outside the root, its part of x's is left out.
-
-    Args:
-        gradient: (t, d), of what :func:`norm` returned.
-        x: (t, d), as :func:`norm` was given it.
-        gain: (d,), likewise.
-        stats: What :func:`norm` returned.
-        kind: The norm's constant.
-    """
+    """Return the gradients of x, gain and shift; with eps outside the root, its part of x's is left out."""
     rows, width = x.shape
     gradient = gradient.contiguous()
     checked(gradient, torch.float32, width, rows)

@@ -40,9 +40,6 @@ def sweep(products: Tensor, texts: Texts, k: int, scales: Tensor | None = None) 
     """Sum k neighbouring products and take the maximum over a text's true places.
 
     Args:
-        products: (u, k * f), each word with every row of every filter.
-        texts: n texts.
-        k: Filter length.
         scales: (n, s, p) what each word is multiplied by in each of s sweeps; None for one sweep without.
 
     Returns:
@@ -117,8 +114,6 @@ def sweep_back(gradient: Tensor, maxima: Maxima, of_scales: bool) -> tuple[Tenso
     """Return the gradients of words, weight and scales.
 
     Args:
-        gradient: (n * s, f), of the maxima.
-        maxima: What they were made of.
         of_scales: Whether the gradient of the scales is wanted; None is returned for it otherwise.
     """
     weight = maxima.weight.contiguous()
@@ -171,9 +166,6 @@ def grams(products: Tensor, bias: Tensor, texts: Texts, eps: float) -> tuple[Ten
 
     Args:
         products: (u, m (m + 1) / 2, f): a word times each filter row, those of length 1, 2, ... m in turn.
-        bias: (m, f).
-        texts: n texts.
-        eps: Added to a vector's length before dividing.
 
     Returns:
         (n, m, p, f) the vectors, and (n, m, p) one over their lengths.
@@ -191,9 +183,6 @@ def grams_back(
     """Add the gradients of products and bias to what they are so far.
 
     Args:
-        gradient: (n, m, p, f), of the vectors.
-        texts: As :func:`grams` was given them.
-        vectors: What it returned.
         into: (u, m (m + 1) / 2, f) and (m, f), added to in place.
     """
     arguments = _grams_of(texts, *vectors)._replace(

@@ -44,9 +44,7 @@ def check_lengths(lengths: Tensor, n: int, most: int) -> None:
     """Refuse lengths that are not (n,) int64 of at most ``most``.
 
     Args:
-        lengths: What is checked.
         n: How many there must be.
-        most: Places of a row.
     """
     if lengths.dtype is not torch.int64 or lengths.shape != (n,) or not lengths.is_contiguous():
         raise ValueError(f"{n} lengths of int64 were expected, {tuple(lengths.shape)} {lengths.dtype} came")
@@ -73,13 +71,7 @@ class _Match(NamedTuple):
 
 
 def match(words: Tensor, query: Texts, passage: Texts) -> Tensor:
-    """Return all products (n, q, p) of the words of pairs, zeros beyond their ends.
-
-    Args:
-        words: (u, d).
-        query: n texts.
-        passage: Likewise.
-    """
+    """Return all products (n, q, p) of the words of pairs, zeros beyond their ends."""
     query.check(len(words))
     passage.check(len(words))
     out = words.new_empty(*query.at.shape, passage.at.shape[1])
@@ -88,14 +80,7 @@ def match(words: Tensor, query: Texts, passage: Texts) -> Tensor:
 
 
 def match_back(gradient: Tensor, words: Tensor, query: Texts, passage: Texts) -> Tensor:
-    """Turn the gradient of :func:`match`, (n, q, p), into that of its words, (u, d).
-
-    Args:
-        gradient: (n, q, p).
-        words: (u, d), as :func:`match` was given them.
-        query: Likewise.
-        passage: Likewise.
-    """
+    """Turn the gradient of :func:`match`, (n, q, p), into that of its words, (u, d)."""
     to_words = torch.zeros_like(words)
     arguments = _matching(words, query, passage)._replace(
         back=True, gradient=gradient.contiguous(), to_table=to_words
@@ -147,9 +132,7 @@ def pool(match: Tensor, lengths: Tensor, kernels: Gaussians) -> Tensor:
     """Sum kernels over the first ``lengths`` places of rows: (n, q, k).
 
     Args:
-        match: (n, q, p) similarities.
         lengths: (n,) int64.
-        kernels: k of them.
     """
     n, q, p = match.shape
     check_lengths(lengths, n, p)
@@ -159,14 +142,7 @@ def pool(match: Tensor, lengths: Tensor, kernels: Gaussians) -> Tensor:
 
 
 def pool_back(gradient: Tensor, match: Tensor, lengths: Tensor, kernels: Gaussians) -> Tensor:
-    """Turn the gradient of :func:`pool`, (n, q, k), into that of the similarities, (n, q, p).
-
-    Args:
-        gradient: (n, q, k).
-        match: (n, q, p), as :func:`pool` was given it.
-        lengths: Likewise.
-        kernels: Likewise.
-    """
+    """Turn the gradient of :func:`pool`, (n, q, k), into that of the similarities, (n, q, p)."""
     back = torch.empty_like(match)
     arguments = _pooling(match, lengths, kernels)._replace(
         back=True, gradient=gradient.contiguous(), to_match=back

@@ -62,12 +62,7 @@ class Group:
         return own.view(self.rows, self.longest, x.shape[1])
 
     def put(self, out: Tensor, heads: Tensor) -> None:
-        """Write (rows, h, longest, d) into this group's tokens of out (t, h * d).
-
-        Args:
-            out: (t, h * d).
-            heads: (rows, h, longest, d).
-        """
+        """Write (rows, h, longest, d) into this group's tokens of out (t, h * d)."""
         rows, h, longest, d = heads.shape
         own = out[self.start : self.start + self.tokens]
         if self.place is None:
@@ -84,7 +79,6 @@ def group(lengths: Tensor, compute: Compute) -> list[Group]:
 
     Args:
         lengths: (n,) int64.
-        compute: Device and precision.
     """
     sizes = lengths.tolist()
     groups, start = [], 0
@@ -136,7 +130,6 @@ class SelfAttention:
     """Softmax attention of every row over itself, in rectangles.
 
     Args:
-        heads: h.
         compute: Device and precision; they decide which of three ways is taken.
 
     Attributes:
@@ -195,9 +188,6 @@ class SelfAttention:
 class FusedAttention:
     """The same by the compiled loops; needs no rectangles.
 
-    Args:
-        heads: h.
-
     Attributes:
         fold: What query weights (and added biases) must be multiplied by, besides 1 / sqrt(d).
     """
@@ -221,13 +211,7 @@ class Attention(Protocol):
 
 
 def attention(heads: int, d: int, compute: Compute) -> Attention:
-    """Make the quickest attention of ``heads`` heads of width ``d`` there is.
-
-    Args:
-        heads: h.
-        d: Width of a head.
-        compute: Device and precision.
-    """
+    """Make the quickest attention of ``heads`` heads of width ``d`` there is."""
     return FusedAttention(heads) if infer.fits(compute, d) else SelfAttention(heads, compute)
 
 
@@ -236,11 +220,6 @@ def attend_once(queries: Tensor, x: Tensor, layout: RowLayout) -> Tensor:
 
     Keys and values are x itself: a single query can take the key projection on its own side, and a single
     result the value projection, which costs a row what otherwise each of its tokens costs.
-
-    Args:
-        queries: (n, h, w).
-        x: (t, w).
-        layout: How the n rows lie in x.
 
     Returns:
         (n, h, w).

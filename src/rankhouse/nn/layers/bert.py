@@ -171,10 +171,6 @@ class PostNormEncoder:
     """A whole BERT-like encoder.
 
     Args:
-        state: Its weights by transformers' names, without the model's own prefix.
-        names: How the layers' parts are called: BERT_NAMES or DISTILBERT_NAMES.
-        sizes: What the weights do not say.
-        compute: Device and precision.
         first_only: Ready for :meth:`first`; else for :meth:`hidden`.
     """
 

@@ -36,22 +36,13 @@ def feed(x: Tensor, weights: Weights, kind: NormKind) -> Tensor:
     """Return norm(x + W2 relu(W1 x + b1) + b2): (t, d) -> (t, d).
 
     Args:
-        x: (t, d).
         weights: W1 inward, W2 outward.
-        kind: Of the norm.
     """
     return cast(Tensor, _Feed.apply(x, *weights, kind))  # type: ignore[no-untyped-call]  # torch's
 
 
 def attend(x: Tensor, weights: Weights, kind: NormKind, head: Head) -> Tensor:
-    """Return norm(x + attention of every row of tokens over itself): (t, d) -> (t, d).
-
-    Args:
-        x: (t, d).
-        weights: Queries, keys and values inward.
-        kind: Of the norm.
-        head: How attention is cut.
-    """
+    """Return norm(x + attention of every row of tokens over itself): (t, d) -> (t, d)."""
     return cast(Tensor, _Attend.apply(x, *weights, kind, head))  # type: ignore[no-untyped-call]  # torch's
 
 

@@ -30,13 +30,7 @@ KernelPair = Sequence[tuple[float, ...]]
 
 
 def match(words: Tensor, query: Texts, passage: Texts) -> Tensor:
-    """Return all products (n, q, p) of the words of pairs, zeros beyond their ends, with gradients.
-
-    Args:
-        words: (u, d).
-        query: n texts.
-        passage: Likewise.
-    """
+    """Return all products (n, q, p) of the words of pairs, zeros beyond their ends, with gradients."""
     sides = (Texts(side.at.contiguous(), side.lengths) for side in (query, passage))
     return cast(Tensor, _Match.apply(words.contiguous(), *sides))  # type: ignore[no-untyped-call]  # torch's
 
@@ -60,9 +54,7 @@ def pool(match: Tensor, lengths: Tensor, kernels: KernelPair) -> Tensor:
     """Sum kernels over the first ``lengths`` places of rows: (n, q, p), (n,) -> (n, q, k), with gradients.
 
     Args:
-        match: (n, q, p) similarities.
         lengths: (n,) int64.
-        kernels: Centres and widths.
     """
     return cast(Tensor, _Pool.apply(match.contiguous(), lengths, kernels))  # type: ignore[no-untyped-call]  # torch's
 
@@ -97,9 +89,6 @@ def sweep(
     """Convolve texts and take the maximum over their true places, with gradients: (n, s, f).
 
     Args:
-        words: (u, d).
-        weight: (f, k, d).
-        texts: n texts.
         scales: (n, s, p) what each word is multiplied by in each of s sweeps; None for one sweep without.
         left: (n,) int64, the row of a word that every word of the text is multiplied by; not with scales.
     """
@@ -146,11 +135,7 @@ def _sweep_products(words: Tensor, flat: Tensor, texts: Texts, left: Tensor, k: 
     Texts of the same factor stand beside each other, and each distinct pair of words is multiplied once.
 
     Args:
-        words: (u, d).
-        flat: (k * f, d), the filters.
-        texts: n texts.
         left: (n,) int64, the row of each text's factor.
-        k: Filter length.
 
     Returns:
         (n, f) the maxima, and (n, f) int32 the places that won.
@@ -175,9 +160,6 @@ def grams(products: Tensor, bias: Tensor, sides: tuple[Texts, ...], eps: float) 
 
     Args:
         products: (u, m (m + 1) / 2, f): a word times each filter row, those of length 1, 2, ... m in turn.
-        bias: (m, f).
-        sides: Texts.
-        eps: Added to a vector's length before dividing.
     """
     sides = tuple(Texts(side.at.contiguous(), side.lengths) for side in sides)
     return cast("tuple[Tensor, ...]", _Grams.apply(products.contiguous(), bias.contiguous(), sides, eps))  # type: ignore[no-untyped-call]  # torch's

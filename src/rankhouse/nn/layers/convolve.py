@@ -117,9 +117,7 @@ def _sweep(
     """Sum neighbouring products and take the maximum over true places: (n, s, f), -inf without any.
 
     Args:
-        products: (u, k, f).
         index: (n, 1 or s, p).
-        lengths: (n,).
         scales: (n, s, p) or None.
         winners: (n, s, f) int64 to write the winning places into, or None.
     """
@@ -187,7 +185,6 @@ def following_sums(words: nn.Embedding, layer: nn.Conv1d, ids: Tensor) -> Tensor
 
     Args:
         words: Word vectors; row 0 (padding) is zero.
-        layer: Weight (f, d, k) and bias (f,).
         ids: (n, p) int64 word numbers, 0 beyond a text's length.
     """
     f, d, k = layer.weight.shape
@@ -202,10 +199,6 @@ def convolved(layer: nn.Conv1d, x: Tensor) -> Tensor:
     """Convolve each place with those that follow it, zeros after the end: (n, t, d) -> (n, t, f).
 
     Without gradients each place is a sum of k products in order, so that its bits depend on k places only.
-
-    Args:
-        layer: Weight (f, d, k) and bias (f,).
-        x: (n, t, d).
     """
     f, d, k = layer.weight.shape
     if torch.is_grad_enabled():
@@ -223,7 +216,6 @@ class ProductTable:
 
     Args:
         words: (v, d) word vectors; row 0 (padding) is zero.
-        filters: The filters.
         factor: (d,) that every word is multiplied by first, as QAtt does; None for none.
         multiply: The filters laid out, where several tables share them; None: done here.
 

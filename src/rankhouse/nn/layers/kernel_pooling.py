@@ -48,9 +48,7 @@ def soft_counts(match: Tensor, passage_mask: Tensor, kernels: Kernels) -> Tensor
     """Sum every kernel over the passage: (n, q, k); TK's eq. 5 and 6.
 
     Args:
-        match: (n, q, p) similarities.
         passage_mask: (n, p) bool, true for real tokens; the others count nothing.
-        kernels: The k kernels.
     """
     return windowed_counts(match, passage_mask, kernels, (max(1, match.shape[2]),))[0].squeeze(2)
 
@@ -61,9 +59,6 @@ def windowed_counts(
     """Sum every kernel over windows of the passage that do not overlap, for several window sizes at once.
 
     Args:
-        match: (n, q, p) similarities.
-        passage_mask: (n, p) bool.
-        kernels: The k kernels.
         sizes: Window sizes in tokens; the last window of each may be shorter.
 
     Returns:
@@ -157,11 +152,9 @@ def ragged_counts(
     """Sum every kernel over each of n passages stored end to end, for one query: (n, q, k).
 
     Args:
-        query: (q, d) unit vectors.
         vectors: (t, d) unit vectors of all passages' tokens: float32, float16, or int8 with ``scales``.
         scales: (t,) factor of each row of int8 vectors; empty for floats.
         offsets: (n + 1,) where each passage begins; an empty passage counts nothing.
-        kernels: The k kernels.
     """
     match = _stored_match(query, torch.from_numpy(vectors), torch.from_numpy(scales))  # (q, t)
     filled = np.flatnonzero(np.diff(offsets))
@@ -198,7 +191,6 @@ def log_counts(counts: Tensor, query_mask: Tensor, base: float | None = None) ->
 
     Args:
         counts: (n, q, k) soft counts; at least 1e-10 of each is taken.
-        query_mask: (n, q) bool.
         base: 2 for TK; None for the natural logarithm (KNRM).
     """
     floored = counts.clamp_min(COUNT_FLOOR)

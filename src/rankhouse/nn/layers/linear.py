@@ -44,9 +44,7 @@ class Linear:
     """act(x Wᵀ + b), without gradients.
 
     Args:
-        weight: (out, in).
         bias: (out,), or None.
-        compute: Device and precision.
         activation: What is applied to the result; "gelu" is the exact one (erf).
     """
 
@@ -106,7 +104,6 @@ class Product(Protocol):
         """Add the result to x (t, out) float32, in place; return x.
 
         Args:
-            rows: (t, in).
             x: (t, out) float32; changed.
         """
         ...
@@ -115,7 +112,6 @@ class Product(Protocol):
         """Multiply y (t, out) by the result, in place; return y.
 
         Args:
-            rows: (t, in).
             y: (t, out); changed.
         """
         ...
@@ -131,11 +127,7 @@ def linear(
     """Make the quickest layer there is. Where the compiled loops cannot use AMX, oneDNN's bf16 product may.
 
     Args:
-        weight: (out, in).
         bias: (out,), or None.
-        compute: Device and precision.
-        activation: What is applied to the result.
-        few: One row a pair and not one a token: too few to be worth a tile.
     """
     in_tiles = machine.TILES and weight.shape[1] % TILE == 0
     left_to_onednn = compute.precision == "bf16" and machine.has_amx() and not in_tiles and not few
@@ -145,12 +137,7 @@ def linear(
 
 
 class PerHead:
-    """One product a head, without gradients.
-
-    Args:
-        weight: (h, out, in).
-        compute: Device and precision.
-    """
+    """One product a head, without gradients."""
 
     def __init__(self, weight: Tensor, compute: Compute) -> None:
         self._on_cpu = compute.device.type == "cpu"
@@ -179,12 +166,7 @@ class _PackedLayer(nn.Module):
 
 
 def packed_linears(module: nn.Module, compute: Compute) -> nn.Module:
-    """Return a module without gradients whose linear layers are :class:`Linear`; it is changed.
-
-    Args:
-        module: Of another library.
-        compute: Device and precision.
-    """
+    """Return a module without gradients whose linear layers are :class:`Linear`; it is changed."""
     if isinstance(module, nn.Linear):
         return _PackedLayer(module, compute)
     for name, child in module.named_children():
@@ -198,8 +180,6 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     In other number types and off the processor, PyTorch's own layer computes it.
 
     Args:
-        x: (..., in).
-        weight: (out, in).
         bias: (out,), or None.
     """
     if not multiplies(x, weight):
@@ -218,10 +198,8 @@ def multiply(
     Each number depends on its own row of x and of the weight only, to the bit.
 
     Args:
-        x: (t, in).
         weight: (out, in); it and x may be transposed views.
         bias: (out,), or None.
-        activation: As in :class:`Linear`.
     """
     name, variant = _ONEDNN_NAMES[activation]
     t, out = len(x), len(weight)
@@ -237,8 +215,6 @@ def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Rows of zeros fill x up to a number that comes again: oneDNN compiles anew for each that it meets.
 
     Args:
-        x: (t, in).
-        weight: (out, in).
         bias: (out,), or None.
     """
     if not multiplies(x, weight):
@@ -252,12 +228,7 @@ def missing(rows: int) -> int:
 
 
 def through(layer: nn.Linear, x: Tensor) -> Tensor:
-    """Apply a module's layer: (..., in) -> (..., out); without gradients by :func:`products`.
-
-    Args:
-        layer: Weight (out, in) and bias.
-        x: (..., in).
-    """
+    """Apply a module's layer: (..., in) -> (..., out); without gradients by :func:`products`."""
     if torch.is_grad_enabled():
         return cast(Tensor, layer(x))
     flat = products(x.reshape(-1, x.shape[-1]), layer.weight, layer.bias)
@@ -295,12 +266,7 @@ def _two(rows: Tensor) -> Tensor:
 
 
 def to_weight(gradient: Tensor, x: Tensor) -> Tensor:
-    """Turn the gradient of a product (t, out) into that of its weight: (out, in), for x (t, in).
-
-    Args:
-        gradient: (t, out).
-        x: (t, in).
-    """
+    """Turn the gradient of a product (t, out) into that of its weight: (out, in), for x (t, in)."""
     if gradient.shape[1] > x.shape[1]:  # the narrower of the two is the cheaper one to turn
         return multiply(x.T, gradient.T).T.contiguous()
     return multiply(gradient.T, x.T)

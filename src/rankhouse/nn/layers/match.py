@@ -51,12 +51,7 @@ class _Unit(torch.autograd.Function):
 
 
 def dots(query: Tensor, passage: Tensor) -> Tensor:
-    """Return all products (n, q, p) of query (n, q, d) and passage (n, p, d).
-
-    Args:
-        query: (n, q, d).
-        passage: (n, p, d).
-    """
+    """Return all products (n, q, p) of query (n, q, d) and passage (n, p, d)."""
     if not torch.is_grad_enabled() and multiplies(query, passage):
         return _dots_by_query(query, passage)
     return cast(Tensor, _Dots.apply(query, passage))  # type: ignore[no-untyped-call]  # torch's
@@ -98,10 +93,6 @@ def cosines(query: Tensor, passage: Tensor) -> Tensor:
     """Return the match matrix (n, q, p) of cosines of query (n, q, d) and passage (n, p, d); TK's eq. 4.
 
     Products are divided by both lengths afterwards, which leaves the wide side (n, p, d) untouched.
-
-    Args:
-        query: (n, q, d).
-        passage: (n, p, d).
     """
     if torch.is_grad_enabled() and (query.requires_grad or passage.requires_grad):
         return cast(Tensor, _Cosines.apply(query, passage))  # type: ignore[no-untyped-call]  # torch's
@@ -155,7 +146,6 @@ def word_cosines(
         words: Word vectors (v, d); row 0 (padding) is zero.
         query: (n, q) int64 word numbers.
         passage: (n, p) int64 word numbers.
-        dtype: Number type to compute in.
     """
     if torch.is_grad_enabled():
         return _learned_cosines(words, query, passage, dtype)
@@ -198,7 +188,6 @@ def row_dots(table: Tensor, query: Tensor, passage: Tensor) -> Tensor:
     """Return all products (n, q, p) of rows (n, q) and (n, p) of a table (u, d); see ``train.fits``.
 
     Args:
-        table: (u, d).
         query: (n, q) int64.
         passage: (n, p) int64.
     """
@@ -207,12 +196,7 @@ def row_dots(table: Tensor, query: Tensor, passage: Tensor) -> Tensor:
 
 
 def shares(values: Tensor, mask: Tensor) -> Tensor:
-    """Spread 1 over each query's words by the softmax of values (n, q): (n, q), 0 where mask is false.
-
-    Args:
-        values: (n, q).
-        mask: (n, q) bool.
-    """
+    """Spread 1 over each query's words by the softmax of values (n, q): (n, q), 0 where mask is false."""
     values = values.masked_fill(~mask, -1e30)
     if torch.is_grad_enabled():
         return values.softmax(1) * mask

@@ -44,26 +44,13 @@ class PlainNorm:
 
 
 def layer_norm(gain: Tensor, shift: Tensor, eps: float, compute: Compute) -> Norm:
-    """Make a layer norm: gain and shift (w,).
-
-    Args:
-        gain: (w,).
-        shift: (w,).
-        eps: Added to the variance.
-        compute: Device and precision.
-    """
+    """Make a layer norm: gain and shift (w,)."""
     make = FusedNorm if fits(compute, len(gain)) else PlainNorm
     return make(gain, shift, eps, compute)
 
 
 def root_mean_square_norm(width: int, eps: float, compute: Compute) -> Norm:
-    """Make T5's norm, whose gain belongs to the product behind it.
-
-    Args:
-        width: w.
-        eps: Added to the mean square.
-        compute: Device and precision.
-    """
+    """Make T5's norm, whose gain belongs to the product behind it."""
     make = FusedNorm if fits(compute, width) else PlainNorm
     return make(None, None, eps, compute)
 
@@ -73,7 +60,6 @@ def root_mean_square(x: Tensor, eps: float) -> Tensor:
 
     Args:
         x: (t, w) float32.
-        eps: Added to the mean square.
     """
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x * torch.rsqrt(norm.square_().div_(x.shape[-1]).add_(eps))

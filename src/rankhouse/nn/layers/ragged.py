@@ -54,12 +54,7 @@ class Ragged:
         return Ragged(self.values[shift + torch.arange(len(shift), device=shift.device)], lengths)
 
     def pad(self, fill: int = 0, at_least: int = 0) -> Tensor:
-        """Return (n, longest) with ``fill`` on the right; never narrower than ``at_least``.
-
-        Args:
-            fill: What stands behind a row's end.
-            at_least: Least width.
-        """
+        """Return (n, longest) with ``fill`` on the right; never narrower than ``at_least``."""
         width = max(at_least, int(self.lengths.max()) if len(self) else 0)
         out = self.values.new_full((len(self), width), fill)
         out[self.mask(at_least)] = self.values

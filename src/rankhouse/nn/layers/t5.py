@@ -63,8 +63,6 @@ def bucket(distance: Tensor, buckets: int, furthest: int) -> Tensor:
 
     Args:
         distance: int64, key position minus query position.
-        buckets: How many there are.
-        furthest: Distance from which on the last bucket is used.
     """
     half = buckets // 2
     exact = half // 2
@@ -182,15 +180,7 @@ class FirstStepLayer:
 
 
 class T5FirstStep:
-    """Rows of ids -> what the decoder would say first.
-
-    Args:
-        state: Weights by transformers' names.
-        head: (c, w) rows of the output layer that are asked for.
-        start: Id the decoder starts from.
-        sizes: What the weights do not say.
-        compute: Device and precision.
-    """
+    """Rows of ids -> what the decoder would say first."""
 
     def __init__(self, state: State, head: Tensor, start: int, sizes: T5Sizes, compute: Compute) -> None:
         inside = len(state["encoder.block.0.layer.0.SelfAttention.q.weight"])

@@ -28,11 +28,6 @@ def sinusoids(length: int, width: int, device: torch.device | None = None) -> Te
     """Return the positions 0 .. length - 1 as (length, width): all sines, then all cosines.
 
     Frequencies fall geometrically from 1 to 1e-4, both included; an odd width ends in a column of zeros.
-
-    Args:
-        length: How many positions.
-        width: Columns.
-        device: Where the table is made.
     """
     half = width // 2
     step = math.log(1e4) / max(half - 1, 1)
@@ -85,9 +80,7 @@ class SelfAttention(nn.Module):
     Scores are divided by the root of d // h, not of the head's own size, as the published code does.
 
     Args:
-        width: d.
         heads: h; divides ``inner``.
-        inner: Columns of queries, keys and values, all heads together.
     """
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
@@ -108,7 +101,6 @@ class SelfAttention(nn.Module):
         """(n, t, d), additive key mask (n, 1, 1, t) -> (n, t, d).
 
         Args:
-            x: (n, t, d).
             bias: 0 for words and -inf for padding.
         """
         n, t, _ = x.shape
@@ -132,7 +124,6 @@ class EncoderLayer(nn.Module):
         """(n, t, d), additive key mask (n, 1, 1, t) -> (n, t, d).
 
         Args:
-            x: (n, t, d).
             bias: 0 for words and -inf for padding.
         """
         if self.order == "ff-first":
@@ -143,7 +134,6 @@ class EncoderLayer(nn.Module):
         """The same in training, over tokens end to end: (t, d), where rows end (n + 1,) -> (t, d).
 
         Args:
-            x: (t, d).
             ends: (n + 1,) int64.
         """
         attention = self.attention
@@ -174,12 +164,7 @@ class Encoder(nn.Module):
     """Positions added, then ``layers`` layers: the context() of eq. 1.
 
     Args:
-        width: d.
-        heads: h, in each layer.
         inner: Columns that a layer's heads share; the paper's 16 heads of 32 are 16 heads sharing 32.
-        feed_forward: Hidden size of the feed-forward part.
-        layers: How many layers.
-        order: Order of the parts in a layer.
 
     Raises:
         WrongUse: Sizes that do not fit, or an unknown order.
@@ -202,7 +187,6 @@ class Encoder(nn.Module):
         padding, so that no row is ever divided by zero.
 
         Args:
-            x: (n, t, d).
             mask: (n, t), 1 for words.
         """
         seen = mask.clone()
@@ -242,10 +226,7 @@ def bag_of_rows(
     The TK authors' way with fastText: the table counts ten times, mean for passages, sum for documents.
 
     Args:
-        table: (v, d) rows of words and subwords.
         rows: (r,) int64 row numbers of all words, one word after the other.
         offsets: (w,) int64 where each word's rows begin; a word without rows gives zeros.
-        mode: Mean or sum of a word's rows.
-        scale: Factor on the table.
     """
     return F.embedding_bag(rows, table, offsets, mode=mode) * scale

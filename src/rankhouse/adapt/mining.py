@@ -1,0 +1,107 @@
+"""Hard negatives from the pupil itself: between two parts of its training it says what it would put first.
+
+After Xiong et al., "Approximate Nearest Neighbor Negative Contrastive Learning" (2021), among a question's
+candidates. What the teacher likes as much as the question's own document is no negative, and left out.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from rankhouse.adapt.options import Show
+from rankhouse.adapt.questions import Questions
+from rankhouse.cli import console
+from rankhouse.core.nouns import Pair, Passage, Query, Ranker
+from rankhouse.core.run import Ranking, Run
+from rankhouse.core.sampling import order
+from rankhouse.index.index import Index
+from rankhouse.io.outputs import write_json
+from rankhouse.io.trec import read_run, write_run
+from rankhouse.labels.candidates import Documents
+from rankhouse.ranking.rerank import rerank
+from rankhouse.ranking.rerank_plan import Plan
+
+_BEST: Final = 20
+"""Candidates that the pupil puts first are kept of a question."""
+MINING_SHARE: Final = 0.1
+"""Of the training's time, for one mining."""
+_PORTION, _ALL = 32, 1_000_000
+
+
+class Mined(msgspec.Struct, frozen=True, kw_only=True):
+    """What was mined.
+
+    Attributes:
+        questions: Whose candidates were ordered by the pupil.
+        candidates: Of them, how many are learned from now.
+        false_negatives: How many were left out, since the teacher likes them as much as the own document.
+    """
+
+    questions: int
+    candidates: int
+    false_negatives: int
+
+
+def mine(
+    pupil: Ranker, found: Questions, index: Index, path: Path, how: tuple[float, int, Show]
+) -> tuple[Run, Mined]:
+    """Return the candidates of all questions, those of as many as there is time for ordered by the pupil.
+
+    Args:
+        path: Where what is mined is kept; what stands there is read.
+        how: Seconds of the whole training, the seed of the questions' order, what shows how far the work is.
+    """
+    if not path.with_suffix(".json").exists():
+        _write(pupil, found, index, path, how)
+    fresh, counts = read_run(path), msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=Mined)
+    console.say(
+        f"the pupil's own best: {counts.candidates:,} candidates of {counts.questions:,} questions; "
+        f"{counts.false_negatives:,} more, which the teacher likes as much as the question's own document, "
+        "were left out"
+    )
+    before = found.candidates
+    return Run.from_rankings({q: (fresh if q in fresh else before)[q] for q in before}), counts
+
+
+def _write(pupil: Ranker, found: Questions, index: Index, path: Path, how: tuple[float, int, Show]) -> None:
+    seconds, seed, show = how
+    progress, began = show("mining"), time.monotonic()
+    queries = sorted(found.queries, key=lambda query: order(seed, query.id))
+    queries = [query for query in queries if query.id in found.candidates and query.id not in found.first]
+    kept, removed, done = dict[str, Ranking](), 0, 0
+    while done < len(queries) and (not done or time.monotonic() - began < MINING_SHARE * seconds):
+        progress(done, len(queries))
+        some = queries[done : done + _PORTION]
+        first = found.candidates.restrict([query.id for query in some])
+        best = rerank(pupil, first, some, index.documents, Plan(depth=_ALL)).top(_BEST)
+        for query in some:
+            doc_ids = best[query.id].doc_ids
+            own = [doc_id for doc_id in found.own.get(query.id, {}) if doc_id in index.documents]
+            true = _true_negatives(query, doc_ids, own, found.teacher, index.documents)
+            removed += len(doc_ids) - len(true)
+            if len(true) > 1:
+                kept[query.id] = Ranking(tuple(true), -np.arange(len(true), dtype=np.float32))
+        done += len(some)
+    write_run(Run.from_rankings(kept), path, "mined")
+    candidates = sum(len(ranking.doc_ids) for ranking in kept.values())
+    counts = Mined(questions=done, candidates=candidates, false_negatives=removed)
+    write_json(path.with_suffix(".json"), msgspec.to_builtins(counts))
+
+
+def _true_negatives(
+    query: Query, doc_ids: tuple[str, ...], own: list[str], teacher: Ranker, documents: Documents
+) -> list[str]:
+    """Return the documents that the teacher puts below the question's own ones, and these."""
+    if not own:
+        return list(doc_ids)
+    others = [doc_id for doc_id in doc_ids if doc_id not in own]
+    pairs = [Pair(query, Passage(d, 0, documents[d].full_text)) for d in (*own, *others)]
+    scores = teacher.score(pairs)
+    least = scores[: len(own)].min()
+    below = {d for d, score in zip(others, scores[len(own) :], strict=True) if score < least}
+    return [d for d in doc_ids if d in own or d in below]

@@ -1,0 +1,281 @@
+"""First stage of adapting: what documents ask, what comes back, and the candidates of each question."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple, cast
+
+import msgspec
+import numpy as np
+
+from rankhouse.adapt.options import AdaptOptions, Show
+from rankhouse.adapt.teacher import VectorTeacher, needs_texts, vector_teacher
+from rankhouse.adapt.writing import writer_of
+from rankhouse.cli import console
+from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.nouns import Document, Encoder, Pair, Passage, Query, Ranker, TextEncoder
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Ranking, Run
+from rankhouse.core.sampling import order, short_lot
+from rankhouse.index.index import Index
+from rankhouse.io.corpora import read_queries
+from rankhouse.io.outputs import write_json, writing
+from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
+from rankhouse.labels.candidates import Documents
+from rankhouse.labels.joined_teachers import JoinedTeachers, Reference, RunTeacher, members_of
+from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery, ask
+from rankhouse.labels.pseudo_report import PseudoReport, write_pseudo_report
+from rankhouse.labels.pseudo_source import Words
+from rankhouse.labels.round_trip import Round, round_trip
+from rankhouse.systems.searching import SearchOptions, search_with
+
+QUERIES, OWN, CANDIDATES, FIRST = "queries.jsonl", "own.qrels", "candidates.run.zst", "held-out.run"
+PAGE, COUNTS, VECTORS, ASKED = "questions.html", "counts.json", "queries.npy", "asked.npy"
+WRITTEN_QUESTIONS = "written.jsonl"
+
+_READ: Final = 4_000
+"""Questions whose candidates a teacher without vectors reads on the round trip, unless there are minutes."""
+_SHARE: Final = 0.25
+"""Of the minutes, for that reading."""
+_FEWEST: Final = 5
+"""One question in so many is held out, up to the number wanted."""
+
+
+class Questions(NamedTuple):
+    """What is learned from.
+
+    Attributes:
+        queries: Pseudo-queries that came back, and people's own questions.
+        own: Each pseudo-query's own document.
+        first: What the first stage finds for those that are held out.
+        candidates: What it finds for all, with the neighbours that the teacher's vectors find.
+        teacher: What scores them.
+    """
+
+    queries: list[Query]
+    own: Qrels
+    first: Run
+    candidates: Run
+    teacher: Ranker
+
+
+def questions(
+    index: Index,
+    teacher: Ranker,
+    people: Sequence[Query],
+    avoid: Sequence[Query],
+    folder: Path,
+    how: tuple[AdaptOptions, Show],
+) -> Questions:
+    """Ask, retrieve and send round, or read what an earlier sitting made.
+
+    Args:
+        avoid: Questions that must not be learned.
+        folder: Where all is written; made if it is not there.
+    """
+    _, show = how
+    if all(isinstance(one, RunTeacher) for one in members_of(teacher)):
+        raise WrongUse(
+            "a run scores its own questions only, and the documents' questions are new: give a ranker as a "
+            "teacher besides, or learn from the run alone with  rankhouse train --teacher RUN"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / COUNTS).exists():
+        _make(index, teacher, people, avoid, folder, how)
+    show("reading the questions")
+    queries, candidates = read_queries(folder / QUERIES), read_run(folder / CANDIDATES)
+    ready = _at_work(index, teacher, (queries, candidates), folder / VECTORS, show)
+    return Questions(queries, read_qrels(folder / OWN), read_run(folder / FIRST), candidates, ready)
+
+
+def _at_work(
+    index: Index, teacher: Ranker, asked: tuple[Sequence[Query], Run], vectors: Path, show: Show
+) -> Ranker:
+    """Return the teacher with its vectors of documents and questions, where it is a bi-encoder.
+
+    What several teachers say of a pair is compared with what they say of the question's first candidates.
+    """
+    queries, run = asked
+    ready: list[Ranker] = []
+    for one, path in zip(members_of(teacher), _vectors(teacher, vectors), strict=True):
+        if isinstance(one, TextEncoder):  # one that ranks says how it compares
+            path.parent.mkdir(exist_ok=True)
+            ready.append(vector_teacher(cast(Encoder, one), index, queries, path, show))
+        else:
+            ready.append(one)
+    if not isinstance(teacher, JoinedTeachers):
+        return ready[0]
+    together = teacher.of(ready)
+    return together.against(first_passages(run, _texts(together, index)))
+
+
+def _vectors(teacher: Ranker, path: Path) -> list[Path]:
+    """Return the file of each teacher's vectors: this one, or one of its name in a folder of each."""
+    members = members_of(teacher)
+    if len(members) == 1:
+        return [path]
+    return [path.parent / f"teacher-{number}" / path.name for number in range(1, len(members) + 1)]
+
+
+def _texts(teacher: Ranker, index: Index) -> Documents:
+    """Return documents for a teacher: without texts if it does not read them."""
+    return index.documents if needs_texts(teacher) else _Unread()
+
+
+def first_passages(run: Run, documents: Documents) -> Reference:
+    """Return what joined scores of a question are compared with: its first 20 documents of a run."""
+    first = run.top(Round().first)
+
+    def passages(query: Query) -> list[Passage]:
+        doc_ids = first[query.id].doc_ids if query.id in first else ()
+        return [Passage(doc_id, 0, documents[doc_id].full_text) for doc_id in doc_ids]
+
+    return passages
+
+
+def _make(
+    index: Index,
+    teacher: Ranker,
+    people: Sequence[Query],
+    avoid: Sequence[Query],
+    folder: Path,
+    how: tuple[AdaptOptions, Show],
+) -> None:
+    options, show = how
+    depth = max(options.candidates, options.depth)
+    search = SearchOptions((options.first_stage,), k=depth)
+    search_with(index, [Query("trial", "a")], search)  # what is wrong with it is said before long work
+    words = Words(index.documents.stream())
+    asked = ask_documents(index, words, avoid, folder, how)
+    numbered = [(f"pq{number}", query) for number, query in enumerate(asked.queries)]
+    chosen = sorted(numbered, key=lambda entry: order(options.seed, entry[0]))[: 2 * options.questions]
+    texts = [Query(query_id, query.text) for query_id, query in chosen] + list(people)
+    first = search_with(index, texts, search, lambda _: show("retrieving candidates"))
+    reader = _at_work(index, teacher, (texts, first), folder / ASKED, show)
+    limits = options.limits
+    if needs_texts(reader):
+        limits = Round()
+        chosen = chosen[: _affordable(reader, chosen, first, index, options)]
+    trip = round_trip(chosen, first, _texts(reader, index), reader, limits, show("round trip"))
+    kept = dict(list(trip.kept.items())[: options.questions])
+    queries = [Query(query_id, query.text) for query_id, query in kept.items()] + list(people)
+    _write(folder, queries, kept, first.restrict([query.id for query in queries]), (reader, options, show))
+    report = PseudoReport.of(asked, trip._replace(kept=kept))
+    with suppress(MissingExtra):  # the page is for people; nothing depends on it
+        write_pseudo_report(report, folder.parent / PAGE, "Questions that the documents ask")
+    for path in _vectors(reader, folder / ASKED):
+        path.unlink(missing_ok=True)
+    write_json(
+        folder / COUNTS, {"kept": len(kept), "thrown away": dict(report.counts), "people": len(people)}
+    )
+
+
+def ask_documents(
+    index: Index, words: Words, avoid: Sequence[Query], folder: Path, how: tuple[AdaptOptions, Show]
+) -> PseudoQueries:
+    """Have documents ask, and a model write questions about some of them if one is given.
+
+    Args:
+        avoid: Questions that must not be asked.
+
+    Raises:
+        WrongUse: Questions shall be written, and no model is named.
+    """
+    options, show = how
+    pseudo, writer, apart = options.pseudo, None, [query.text for query in avoid]
+    if WRITTEN in pseudo.kinds and not options.doc2query:
+        raise WrongUse(f'questions of the kind "{WRITTEN}" need a model that writes them; name one')
+    if options.doc2query:
+        writer = writer_of(index, folder / WRITTEN_QUESTIONS, options, show)
+        if WRITTEN not in pseudo.kinds:
+            pseudo = replace(pseudo, kinds=(*pseudo.kinds, WRITTEN))
+    return ask(asking(index, options), words, pseudo, apart, writer)
+
+
+def asking(index: Index, options: AdaptOptions) -> Iterator[Document]:
+    """Stream the documents that ask: all, or of a large collection about as many as there are questions."""
+    share = options.questions / max(1, len(index.documents))
+    for document in index.documents.stream():
+        if share >= 1 or short_lot(options.seed, "asks", document.id) < share * 2**64:
+            yield document
+
+
+class _Unread:
+    """Documents whose texts nobody reads, since a teacher with vectors knows them by their ids."""
+
+    def __getitem__(self, doc_id: str) -> Document:
+        return Document(doc_id, "")
+
+
+def _affordable(
+    teacher: Ranker,
+    asked: Sequence[tuple[str, PseudoQuery]],
+    first: Run,
+    index: Index,
+    options: AdaptOptions,
+) -> int:
+    """Return for how many questions there is time to have the teacher read their candidates; say how long."""
+    query_id, question = next((entry for entry in asked if entry[0] in first), asked[0])
+    doc_ids = first.top(Round().first)[query_id].doc_ids if query_id in first else (question.doc_id,)
+    pairs = [
+        Pair(Query(query_id, question.text), Passage(doc_id, 0, index.documents[doc_id].full_text))
+        for doc_id in doc_ids
+    ]
+    teacher.score(pairs)  # the first call starts things
+    began = time.perf_counter()
+    teacher.score(pairs)
+    each = time.perf_counter() - began
+    most = max(options.held_out, int(60 * _SHARE * options.minutes / each)) if options.minutes else _READ
+    most = min(most, len(asked))
+    console.say(
+        f"the teacher has no vectors and reads {Round().first} candidates of {most:,} of {len(asked):,} "
+        f"pseudo-queries: about {console.clock(most * each)}"
+    )
+    return most
+
+
+def _write(
+    folder: Path,
+    queries: Sequence[Query],
+    kept: dict[str, PseudoQuery],
+    first: Run,
+    how: tuple[Ranker, AdaptOptions, Show],
+) -> None:
+    reader, options, show = how
+    candidates = first.top(options.candidates)
+    for one, path in zip(members_of(reader), _vectors(reader, folder / VECTORS), strict=True):
+        if isinstance(one, VectorTeacher):
+            one.write_queries(queries, path)
+            nearest = one.nearest(queries, options.neighbours, show("finding the teacher's neighbours"))
+            candidates = _joined(candidates, nearest)
+    with writing(folder / QUERIES) as out:
+        for query in queries:
+            out.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
+    write_qrels({query_id: {query.doc_id: 1} for query_id, query in kept.items()}, folder / OWN)
+    write_run(first.restrict(_held_out(kept, options)).top(options.depth), folder / FIRST, "first")
+    write_run(candidates, folder / CANDIDATES, "candidates")
+
+
+def _held_out(kept: Iterable[str], options: AdaptOptions) -> list[str]:
+    """Draw the questions that are not learned."""
+    drawn = sorted(kept, key=lambda query_id: order(options.seed + 1, query_id))
+    if len(drawn) < _FEWEST:
+        raise WrongUse(
+            f"only {len(drawn)} questions came back, too few to learn from and to hold some out; allow more "
+            "kinds of questions, or index more documents"
+        )
+    return drawn[: min(options.held_out, len(drawn) // _FEWEST)]
+
+
+def _joined(first: Run, more: Run) -> Run:
+    """Put what another run finds behind a run's documents; scores only keep the order."""
+    rankings: dict[str, Ranking] = {}
+    for query_id in dict.fromkeys([*first, *more]):
+        found = [run[query_id].doc_ids for run in (first, more) if query_id in run]
+        doc_ids = list(dict.fromkeys(doc_id for some in found for doc_id in some))
+        rankings[query_id] = Ranking(tuple(doc_ids), -np.arange(len(doc_ids), dtype=np.float32))
+    return Run.from_rankings(rankings)

@@ -1,0 +1,141 @@
+"""Third stage of adapting: the weight of the pupil beside the first stage, and what all of it is worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from rankhouse.adapt.mining import Mined
+from rankhouse.adapt.options import AdaptOptions, JudgedQuestions, Show
+from rankhouse.adapt.pupil import HeldOut
+from rankhouse.adapt.questions import first_passages
+from rankhouse.core.errors import MissingExtra
+from rankhouse.core.nouns import Ranker
+from rankhouse.core.progress import Progress
+from rankhouse.core.run import Run
+from rankhouse.core.scores import Doubles
+from rankhouse.evaluation.compare import compare
+from rankhouse.evaluation.measures import evaluate
+from rankhouse.index.index import Index
+from rankhouse.io.trec import write_run
+from rankhouse.labels.joined_teachers import JoinedTeachers
+from rankhouse.ranking.fuse import linear
+from rankhouse.ranking.rerank import rerank
+from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.systems.searching import SearchOptions, search_with
+
+MEASURE: Final = "nDCG@10"
+_WEIGHTS: Final = tuple(step / 10 for step in range(11))
+
+
+class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out; also in ``adapted.json``.
+
+    Attributes:
+        ranker: The folder, which ``--ranker`` takes.
+        steps: Steps of training.
+        questions: Questions learned from.
+        pupil_weight: The pupil's weight beside the first stage, whose own is the rest to 1, of z-scores.
+        first_stage: In notation.
+        held_out: System -> nDCG@10 on held-out pseudo-queries, the mean of both ideas of relevance.
+        test: System -> nDCG@10 on the test; empty without one.
+        mined: What the pupil itself chose between the parts of its training, one each.
+    """
+
+    ranker: str
+    steps: int
+    questions: int
+    pupil_weight: float
+    first_stage: str
+    held_out: dict[str, float]
+    test: dict[str, float]
+    mined: list[Mined] = []
+
+
+class Weight(NamedTuple):
+    """The pupil's weight, and what the systems are worth on the held-out questions."""
+
+    pupil: float
+    values: dict[str, float]
+
+
+def weigh(pupil: Ranker, apart: HeldOut, index: Index, depth: int, progress: Progress) -> Weight:
+    """Choose the pupil's weight on held-out pseudo-queries.
+
+    A question's own document flatters the first stage, since the words are the document's; the teacher's best
+    flatter the pupil; so the mean of both counts. Of all weights within a standard error of the best one (of
+    the differences, question by question) it is the nearest to equal shares.
+    """
+    plan = Plan(depth=depth)
+    reranked = rerank(pupil, apart.first, apart.queries, index.documents, plan, progress=progress)
+    values = {weight: _values(apart, joined(reranked, apart.first, weight)) for weight in _WEIGHTS}
+    means = {weight: float(each.mean()) for weight, each in values.items()}
+    best = max(_WEIGHTS, key=lambda weight: means[weight])
+
+    def is_near(weight: float) -> bool:
+        lost = values[best] - values[weight]
+        error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else 0.0
+        return float(lost.mean()) <= error
+
+    chosen = min(filter(is_near, _WEIGHTS), key=lambda weight: (abs(weight - 0.5), weight))
+    return Weight(chosen, {"first stage": means[0.0], "pupil": means[1.0], "joined": means[chosen]})
+
+
+def _values(apart: HeldOut, run: Run) -> Doubles:
+    """Return a run's value for every held-out question, the mean of both ideas of relevance."""
+    scores = [evaluate(run, qrels, (MEASURE,)).of(MEASURE) for qrels in (apart.own, apart.taught)]
+    return np.asarray(np.mean(scores, axis=0), np.float64)
+
+
+def joined(reranked: Run, first: Run, weight: float) -> Run:
+    """Interpolate a reranking with its first stage, by z-scores."""
+    return linear("z-score")([reranked, first], (weight, 1 - weight))
+
+
+def write_report(
+    out: Path,
+    index: Index,
+    systems: tuple[Ranker, Ranker, float],
+    how: tuple[AdaptOptions, JudgedQuestions | None, Show],
+) -> dict[str, float]:
+    """Compare first stage, pupil, both joined and teacher on the test; return their values.
+
+    Args:
+        how: Options; the test, without which there is nothing to compare; what shows how far the work is.
+    """
+    options, test, show = how
+    if test is None:
+        return {}
+    pupil, teacher, weight = systems
+    first = test.run
+    if first is None:
+        first = search_with(index, test.queries, SearchOptions((options.first_stage,), k=options.depth))
+    first = first.restrict([query.id for query in test.queries]).top(options.depth)
+    if isinstance(teacher, JoinedTeachers):
+        teacher = teacher.against(first_passages(first, index.documents))
+    plan = Plan(depth=options.depth)
+    progress = show("measuring the pupil")
+    by_pupil = rerank(pupil, first, test.queries, index.documents, plan, progress=progress)
+    progress = show("measuring the teacher")
+    by_teacher = rerank(teacher, first, test.queries, index.documents, plan, progress=progress)
+    runs = {
+        "first stage": first,
+        "pupil": by_pupil,
+        "pupil + first stage": joined(by_pupil, first, weight),
+        "teacher": by_teacher,
+    }
+    for name, run in runs.items():
+        write_run(run, out / f"test.{name.replace(' + ', '+').replace(' ', '-')}.run", "adapt")
+    comparison = compare(runs, test.qrels, f"{MEASURE} AP RR@10", "first stage", "randomization", "holm")
+    try:
+        comparison.save(
+            out / "report.html",
+            title="Adapted without judgements",
+            texts={q.id: q.text for q in test.queries},
+        )
+    except MissingExtra:
+        comparison.save(out / "report.md")
+    return {name: comparison.cell(name, MEASURE).mean for name in runs}

@@ -1,0 +1,128 @@
+"""The teacher at work on a collection: a bi-encoder's vectors are computed once and kept in the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.adapt.options import Show
+from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query, Ranker
+from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.run import Run
+from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.index.dense.exact import ExactSearcher
+from rankhouse.index.dense.vectors import Vectors, unit_length
+from rankhouse.index.index import Index
+from rankhouse.io.outputs import replacing
+from rankhouse.labels.joined_teachers import RunTeacher, members_of
+
+_PORTION: Final = 2048
+
+
+class VectorTeacher:
+    """A bi-encoder whose vectors of questions and documents are there already.
+
+    Args:
+        documents: The vectors of the documents, one each; they are held in memory.
+    """
+
+    scale = "similarity"
+
+    def __init__(self, queries: Mapping[str, FloatArray], documents: Vectors) -> None:
+        self.fingerprint = f"vectors-{documents.state.encoder}"
+        self._queries, self._documents = queries, documents
+        self._vectors, self._similarity = documents.rows[:], documents.state.similarity
+        self._rows = {documents.ids[int(owner)]: row for row, owner in enumerate(documents.owners[:])}
+
+    def score(self, pairs: Sequence[Pair]) -> FloatArray:
+        """Score n pairs of questions and whole documents, by their ids: (n,)."""
+        ids = {query_id: place for place, query_id in enumerate({pair.query.id: None for pair in pairs})}
+        asked = self._asked(ids)
+        which = np.fromiter((ids[pair.query.id] for pair in pairs), np.int64, len(pairs))
+        rows = np.fromiter((self._rows[pair.passage.doc_id] for pair in pairs), np.int64, len(pairs))
+        distinct, at = np.unique(rows, return_inverse=True)
+        vectors = self._vectors[distinct].astype(np.float32)
+        return similarities(asked, vectors, self._similarity)[which, at]
+
+    def write_queries(self, queries: Sequence[Query], path: Path) -> None:
+        """Write the vectors of some questions, in their order."""
+        _write(np.stack([self._queries[query.id] for query in queries]).astype(np.float16), path)
+
+    def nearest(self, queries: Sequence[Query], k: int, progress: Progress = ignore) -> Run:
+        """Return the documents nearest to each question."""
+        searcher, found = ExactSearcher(self._documents), list[tuple[Sequence[str], FloatArray]]()
+        for start in range(0, len(queries), _PORTION):
+            asked = self._asked(query.id for query in queries[start : start + _PORTION])
+            found += searcher.best(unit_length(asked) if self._similarity == "cosine" else asked, k)
+            progress(len(found), len(queries))
+        return Run.from_columns([query.id for query in queries], *map(list, zip(*found, strict=True)))
+
+    def _asked(self, query_ids: Iterable[str]) -> FloatArray:
+        return np.stack([self._queries[query_id] for query_id in query_ids]).astype(np.float32)
+
+
+def needs_texts(teacher: Ranker) -> bool:
+    """Return whether a teacher reads texts: all do but runs, and those whose vectors are there already."""
+    return any(not isinstance(one, VectorTeacher | RunTeacher) for one in members_of(teacher))
+
+
+def similarities(queries: FloatArray, documents: FloatArray, similarity: str) -> NDArray[np.float32]:
+    """Compare all queries with all documents: (q, d), (n, d) -> (q, n).
+
+    Args:
+        similarity: "dot", "cosine" or "l2" (minus the squared distance).
+    """
+    if similarity == "cosine":
+        queries, documents = unit_length(queries), unit_length(documents)
+    products = queries @ documents.T
+    if similarity != "l2":
+        return np.asarray(products)
+    return np.asarray(2 * products - (queries**2).sum(1)[:, None] - (documents**2).sum(1)[None])
+
+
+def vector_teacher(
+    encoder: Encoder, index: Index, queries: Sequence[Query], asked: Path, show: Show
+) -> VectorTeacher:
+    """Encode documents and questions, as far as the folder does not have their vectors yet.
+
+    Args:
+        asked: The file of the questions' vectors; those of the documents stand beside it.
+    """
+    job = EncodeOptions(len(index), index.fingerprint, dtype="float16")
+    progress = index.by_text(show("encoding documents"))
+    stored = encode(encoder, index.documents.stream(), asked.parent / "documents", job, progress)
+    if not asked.exists():
+        progress, parts = show("encoding questions"), list[FloatArray]()
+        for start in range(0, len(queries), _PORTION):
+            some = queries[start : start + _PORTION]
+            parts.append(encoder.encode_queries([query.text for query in some]).astype(np.float16))
+            progress(start + len(some), len(queries))
+        _write(np.concatenate(parts), asked)
+    by_id = {query.id: row for query, row in zip(queries, np.load(asked), strict=True)}
+    return VectorTeacher(by_id, stored)
+
+
+def _write(vectors: NDArray[np.float16], path: Path) -> None:
+    with replacing(path) as temporary, temporary.open("wb") as out:
+        np.save(out, vectors)
+
+
+def write_word_vectors(encoder: Encoder, words: Sequence[str], path: Path, width: int) -> None:
+    """Write a file of word vectors: each word encoded alone, the principal components of all, about one size.
+
+    After model2vec (Tulkens, van Dongen 2024). A word vector begins near what the teacher makes of the word.
+    """
+    vectors = np.concatenate(
+        [encoder.encode_passages(words[at : at + _PORTION]) for at in range(0, len(words), _PORTION)]
+    ).astype(np.float64)
+    vectors -= vectors.mean(axis=0)
+    _, axes = np.linalg.eigh(vectors.T @ vectors)
+    kept = vectors @ axes[:, ::-1][:, :width]
+    kept *= 0.3 / kept.std()  # the size of GloVe's, which TK's encoder expects
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as out:
+        for word, row in zip(words, kept, strict=True):
+            out.write(word + " " + " ".join(f"{value:.4f}" for value in row) + "\n")

@@ -1,0 +1,200 @@
+"""Why: explain a score, two of them, a ranking, a move."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rankhouse.api.index import as_index
+from rankhouse.api.inputs import (
+    PathLike,
+    QueriesLike,
+    RunLike,
+    as_list,
+    as_path,
+    as_queries,
+    as_run,
+    check_texts,
+    wrong_kind,
+)
+from rankhouse.api.rankers import as_ranker
+from rankhouse.core import notation
+from rankhouse.core.arguments import checked
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Document, Query, Ranker
+from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.rankings import Answer
+from rankhouse.explanation.result import ExplainResult
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.weighting import WEIGHTINGS
+from rankhouse.systems.explaining.answers import why_documents
+from rankhouse.systems.explaining.ask import Question, ask
+from rankhouse.systems.explaining.build import SystemOptions, system_of_texts
+from rankhouse.systems.explaining.queries import choose_query, with_words
+from rankhouse.systems.explaining.systems import RunOnRecord
+from rankhouse.systems.rankers import is_dense
+from rankhouse.systems.reranking import RerankOptions
+from rankhouse.systems.run_tags import read_tag
+
+
+@checked
+def explain(
+    ranker: str | os.PathLike[str] | Sequence[str] | Ranker,
+    query: str | Query,
+    documents: str | Document | Sequence[str | Document] | None = None,
+    *,
+    index: Index | PathLike | None = None,
+    against: str = "",
+    top: int | None = None,
+    queries: QueriesLike | None = None,
+    run: RunLike | None = None,
+    first_stage: str | RunLike = "",
+    before: RunLike | None = None,
+    feedback: str = "",
+    fusion: str = "",
+    weights: Sequence[float] | None = None,
+    k: int = 1000,
+    split: str = "",
+    pool: str = "",
+    depth: int = 1000,
+    method: str = "",
+    unit: str = "",
+    passes: int = 1024,
+) -> ExplainResult:
+    """Say why a document scores what it scores, why it stands above another, or why it moved.
+
+    >>> import rankhouse as rh
+    >>> index = rh.Index.build([{"id": "a", "text": "ships sail"}, {"id": "b", "text": "a ship sinks"}], "i")
+    >>> why = rh.explain("bm25", "sailing ships", "a", index=index, against="b")
+    >>> why.parts[0].name
+    'sail'
+    >>> why.save("why.html")
+
+    Args:
+        ranker: A ranker, or what :func:`open_ranker` opens; or a first stage, ``bm25`` or several.
+        query: The question; with ``queries``, its id.
+        documents: Ids of documents of the index; without one, texts or documents. Several are put in order.
+        index: Where the documents are.
+        against: The document that the first is compared with.
+        top: The first so many documents of the ranking instead, and what separates them.
+        queries: The texts of queries, for ``run`` and the like.
+        run: The run that the ranker or model made; its numbers are compared with the ranker's.
+        first_stage: What the ranker reranks: a model, or a run.
+        before: An earlier run: why did the document move from there?
+        feedback: Of the lexical models.
+        fusion: How several models, and with them the ranker, are joined.
+        weights: Of the fusion, the ranker's last.
+        k: Documents a query of each model.
+        split: How documents are cut; as for :func:`rerank`.
+        pool: What makes one score of passages; as for :func:`rerank`.
+        depth: Documents of the first stage that the ranker reads.
+        method: "removal", "shapley" or "gradients"; "" for what suits the ranker.
+        unit: "sentence" or "word": what is left out at a time.
+        passes: Most pairs scored for one document.
+
+    Raises:
+        WrongUse: An unknown document, query, model or method, or a run that another system made.
+        MissingExtra: torch is not installed, and a ranker is to be explained.
+    """
+    options = replace(
+        _ranking(ranker, first_stage, feedback, fusion, weights, k),
+        rerank=RerankOptions(split, pool, depth),
+        explain=ExplainOptions(method, unit, passes),
+    )
+    asked = _query(query, queries)
+    if index is None:
+        return ExplainResult(_of_texts(_texts(documents), options, asked, against))
+    named = () if top is not None else _ids(documents)
+    question = Question(named, against, top, _record(run, "the run"), _record(before, "the earlier run"))
+    return ExplainResult(ask(as_index(index), asked, options, question))
+
+
+def _ranking(
+    ranker: str | os.PathLike[str] | Sequence[str] | Ranker,
+    first_stage: str | RunLike,
+    feedback: str,
+    fusion: str,
+    weights: Sequence[float] | None,
+    k: int,
+) -> SystemOptions:
+    """Return what ranks, from how it is named."""
+    models, reader = _split_ranker(ranker)
+    stage, first_models = _first_stage(first_stage)
+    joined = None if weights is None else tuple(weights)
+    name = str(ranker) if isinstance(ranker, str | os.PathLike) else ""
+    return SystemOptions((*models, *first_models), feedback, fusion, joined, reader, name, stage, k)
+
+
+def _of_texts(texts: list[Document], options: SystemOptions, query: Query, against: str) -> Answer:
+    return why_documents(system_of_texts(texts, options), query, [text.id for text in texts], against)
+
+
+def _query(given: str | Query, queries: QueriesLike | None) -> Query:
+    if isinstance(given, Query):
+        return with_words(given)
+    if not isinstance(given, str):
+        raise wrong_kind("query", given, "a text, or a Query")
+    if queries is None:
+        return with_words(Query("query", given))
+    return with_words(choose_query(given, as_queries(queries), "queries"))
+
+
+def _split_ranker(given: object) -> tuple[tuple[str, ...], Ranker | None]:
+    """Return the models that are named, or the ranker."""
+    if isinstance(given, str) and is_model(given):
+        return (given,), None
+    if isinstance(given, list | tuple):
+        names = as_list(given, "ranker", "a ranker, a model, or several models")
+        check_texts("the models", names)
+        return tuple(names), None
+    return (), as_ranker(given)  # type: ignore[arg-type]  # as_ranker refuses what is no ranker
+
+
+def _first_stage(given: str | RunLike) -> tuple[RunOnRecord | None, tuple[str, ...]]:
+    if isinstance(given, str) and (not given or is_model(given)):
+        return None, (given,) if given else ()
+    return _record(given, "the first stage"), ()
+
+
+def is_model(text: str) -> bool:
+    """Return whether a notation names a first stage, not a ranker."""
+    try:
+        return is_dense(text) or notation.parse(text).name in WEIGHTINGS
+    except WrongUse:
+        return False
+
+
+def _record(given: RunLike | None, name: str) -> RunOnRecord | None:
+    """Return a run with its name and tag; a run that is no file has no tag."""
+    if given is None:
+        return None
+    if isinstance(given, str | os.PathLike):
+        path = as_path(given, name)
+        return RunOnRecord(as_run(path), path.name, read_tag(path))
+    return RunOnRecord(as_run(given), name)
+
+
+def _ids(documents: object) -> tuple[str, ...]:
+    given = [documents] if isinstance(documents, str | Document) else documents
+    if given is None:
+        raise WrongUse("no document is named; give its id, several, or top=N for the first N of the ranking")
+    ids = [one.id if isinstance(one, Document) else one for one in as_list(given, "documents", "ids")]  # type: ignore[arg-type]
+    check_texts("the documents", ids)
+    if not ids:
+        raise WrongUse("documents is empty; give one id or more")
+    return tuple(ids)
+
+
+def _texts(documents: object) -> list[Document]:
+    """Return documents that are given themselves; a bare text's id is its place, from "0"."""
+    if documents is None:
+        raise WrongUse("no document is given; without an index, give its text or a Document")
+    given = [documents] if isinstance(documents, str | Document) else as_list(documents, "documents", "texts")  # type: ignore[arg-type]
+    texts = [Document(str(place), one) if isinstance(one, str) else one for place, one in enumerate(given)]
+    for one in texts:
+        if not isinstance(one, Document):
+            raise wrong_kind("one of documents", one, "a text or a Document")
+    if not texts or len({one.id for one in texts}) < len(texts):
+        raise WrongUse("documents is empty or has an id twice; give each document an id of its own")
+    return texts

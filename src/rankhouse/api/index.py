@@ -1,0 +1,257 @@
+"""The index as people meet it: built from files or documents, asked one question or many, given vectors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, Self
+
+from rankhouse.api.inputs import (
+    DocumentsLike,
+    QueriesLike,
+    as_documents,
+    as_list,
+    as_path,
+    as_queries,
+    check_texts,
+    wrong_kind,
+)
+from rankhouse.api.rankers import open_ranker
+from rankhouse.core import notation
+from rankhouse.core.arguments import checked
+from rankhouse.core.nouns import TextEncoder
+from rankhouse.core.results import SearchResult
+from rankhouse.core.run import Run
+from rankhouse.index import index as stored
+from rankhouse.index.dense import faiss
+from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.lexical import manifest
+from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.index.parts import parted_index
+from rankhouse.index.parts.any_index import AnyIndex
+from rankhouse.jobs.parts import refuse_incomplete, with_documents
+from rankhouse.systems.rankers import ComputeOptions, as_encoder
+from rankhouse.systems.searching import SearchOptions, search_with, with_snippets
+from rankhouse.text.split import SPLITTERS
+
+
+class Index(stored.Index):
+    """A collection that can be searched.
+
+    >>> import rankhouse as rh
+    >>> index = rh.Index.build([{"id": "d1", "text": "A lock lifts ships."}], "locks.index")
+    >>> print(index.search("lifting ships"))
+      1  d1  0.3028
+         A lock lifts ships.
+    """
+
+    @classmethod
+    @checked
+    def build(
+        cls,
+        documents: DocumentsLike,
+        path: str | os.PathLike[str],
+        *,
+        analyzer: str = "english",
+        workers: int = 0,
+        overwrite: bool = False,
+    ) -> Self:
+        """Build an index and open it.
+
+        Args:
+            documents: A corpus file, several, or any iterable of documents (:class:`Document`, or mappings
+                with "id" and "text"); streamed once.
+            path: The folder to make.
+            analyzer: "english", "tweet" or "whitespace".
+            workers: Analysis processes; 0 takes one a processor.
+            overwrite: Replace an index that is there.
+
+        Raises:
+            WrongUse: The folder exists, or the analyzer is unknown.
+            BadData: No documents, or a faulty one.
+            OutputFailed: The index cannot be written.
+        """
+        folder = as_path(path, "path")
+        options = BuildOptions(analyzer=analyzer, workers=workers, overwrite=overwrite)
+        build(as_documents(documents), folder, options)
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Self:
+        """Open an index that :meth:`build` or ``rankhouse index`` made.
+
+        Args:
+            folder: Its folder.
+
+        Raises:
+            MissingInput: There is no index in the folder.
+            BadIndex: The index is damaged or from another version.
+        """
+        return super().open(as_path(folder, "folder"))
+
+    @classmethod
+    @checked
+    def open_parts(cls, *folders: str | os.PathLike[str]) -> PartedIndex:
+        """Open several indexes as one: rankings and scores are those of one index of all their documents.
+
+        Args:
+            folders: Indexes, parts made with ``rankhouse index --shard``, or folders of such.
+
+        Raises:
+            MissingInput: There is no index in a folder.
+            BadIndex: One is damaged, named twice, or made with another analyzer.
+            BadData: A folder of parts lacks a slice.
+        """
+        paths = [as_path(folder, "folders") for folder in folders]
+        refuse_incomplete(paths)
+        return PartedIndex.open(with_documents(paths))
+
+    @checked
+    def append(self, documents: DocumentsLike, *, workers: int = 0) -> Self:
+        """Add documents and return the index opened anew; this object keeps seeing the old ones.
+
+        Args:
+            documents: As for :meth:`build`.
+            workers: Analysis processes; 0 takes one a processor.
+
+        Raises:
+            DuplicateId: An id that the index has already; nothing is added.
+        """
+        append(as_documents(documents), self.path, BuildOptions(workers=workers))
+        return type(self).open(self.path)
+
+    @checked
+    def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
+        """Answer one question: a ranking with titles and snippets that prints as a table.
+
+        Args:
+            query: The question.
+            model: ``bm25(k1=0.9, b=0.4)``, ``ql(mu=1000)``, ``jm``, or ``dense(RANKER)`` once vectors exist.
+            k: How many documents.
+            feedback: ``rm3`` or "".
+
+        Raises:
+            WrongUse: An unknown model, feedback or argument.
+        """
+        return _search(self, query, model, SearchOptions((), feedback, k=k))
+
+    @checked
+    def retrieve(
+        self,
+        queries: QueriesLike,
+        model: str | Sequence[str] = "bm25",
+        *,
+        k: int = 1000,
+        feedback: str = "",
+        fusion: str = "rrf",
+        threads: int = 0,
+    ) -> Run:
+        """Rank the documents for many queries.
+
+        Args:
+            queries: A file, queries, or query id -> text.
+            model: A model, or several to be fused.
+            k: How many documents a query.
+            feedback: ``rm3(terms=10, docs=10, weight=0.5)`` or "", for the lexical models.
+            fusion: How several models become one run.
+            threads: Queries at a time; 0 takes one a processor.
+
+        Raises:
+            WrongUse: An unknown model, feedback, fusion or argument.
+            MissingInput: ``dense(...)`` without vectors; make them with :meth:`encode`.
+        """
+        options = SearchOptions((), feedback, fusion, k, ComputeOptions(threads=threads))
+        return _retrieve(self, queries, model, options)
+
+    @checked
+    def encode(
+        self,
+        ranker: str | os.PathLike[str] | TextEncoder,
+        *,
+        split: str = "whole",
+        structure: str = "",
+        name: str = "default",
+        dtype: Literal["float32", "float16"] = "float32",
+        overwrite: bool = False,
+    ) -> Vectors:
+        """Encode every passage as a vector, for ``retrieve(..., "dense(RANKER)")``; a killed call goes on.
+
+        Args:
+            ranker: A bi-encoder, or what :func:`open_ranker` opens.
+            split: How documents are cut into passages, for example ``sentences(10, 5)``.
+            structure: A FAISS structure to build over the vectors: ``flat``, ``sq8``, ``hnsw`` ... or "".
+            name: Keeps several encoders' vectors apart.
+            dtype: Number format.
+            overwrite: Throw away vectors of this name that another encoder made.
+
+        Raises:
+            WrongUse: The ranker encodes no texts, or other vectors of this name are there.
+        """
+        opened = open_ranker(ranker) if isinstance(ranker, str | os.PathLike) else ranker
+        encoder = as_encoder(opened, ranker)
+        manifest.load(self.path)  # the folder may be gone since it was opened
+        splitter = notation.make(split, SPLITTERS, "splitter")
+        job = EncodeOptions(len(self), self.fingerprint, splitter, dtype=dtype, overwrite=overwrite)
+        vectors = encode(encoder, self.documents.stream(), vectors_folder(self.path, name), job)
+        if structure:
+            faiss.build(vectors, structure)
+        return vectors
+
+
+class PartedIndex(parted_index.PartedIndex):
+    """Several indexes, the parts of one collection, searched as one.
+
+    >>> import rankhouse as rh
+    >>> texts = ["A lock lifts ships.", "Pilots steer ships."]
+    >>> parts = [rh.Index.build([{"id": f"d{i}", "text": text}], f"part{i}") for i, text in enumerate(texts)]
+    >>> index = rh.Index.open_parts("part0", "part1")
+    >>> index.search("who steers ships?").hits[0].doc_id
+    'd1'
+    """
+
+    @checked
+    def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
+        """Answer one question. Args: as for :meth:`Index.search`."""
+        return _search(self, query, model, SearchOptions((), feedback, k=k))
+
+    @checked
+    def retrieve(
+        self,
+        queries: QueriesLike,
+        model: str | Sequence[str] = "bm25",
+        *,
+        k: int = 1000,
+        feedback: str = "",
+        fusion: str = "rrf",
+        threads: int = 0,
+    ) -> Run:
+        """Rank the documents of all parts for many queries. Args: as for :meth:`Index.retrieve`."""
+        options = SearchOptions((), feedback, fusion, k, ComputeOptions(threads=threads))
+        return _retrieve(self, queries, model, options)
+
+
+def _search(index: AnyIndex, query: str, model: str, options: SearchOptions) -> SearchResult:
+    return with_snippets(index, query, _retrieve(index, {"query": query}, model, options)["query"])
+
+
+def _retrieve(
+    index: AnyIndex, queries: QueriesLike, model: str | Sequence[str], options: SearchOptions
+) -> Run:
+    models = (model,) if isinstance(model, str) else tuple(as_list(model, "model", "a model or several"))
+    check_texts("model", models)
+    return search_with(index, as_queries(queries), replace(options, models=models))
+
+
+def as_index(given: stored.Index | str | os.PathLike[str]) -> stored.Index:
+    """Return an index: itself, or opened from its folder.
+
+    Raises:
+        WrongUse: It is neither.
+    """
+    if isinstance(given, stored.Index):
+        return given
+    if not isinstance(given, str | os.PathLike):
+        raise wrong_kind("index", given, "an Index or its folder")
+    return Index.open(as_path(given, "index"))

@@ -1,0 +1,268 @@
+"""The verbs: rerank, fuse, label, evaluate, compare. Each takes the thing or its notation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Literal
+
+from rankhouse.api.index import as_index
+from rankhouse.api.inputs import (
+    PathLike,
+    QrelsLike,
+    QueriesLike,
+    RunLike,
+    as_list,
+    as_measures,
+    as_path,
+    as_qrels,
+    as_queries,
+    as_run,
+    as_runs,
+    check_texts,
+    wrong_kind,
+)
+from rankhouse.api.rankers import as_ranker
+from rankhouse.core import notation
+from rankhouse.core.arguments import checked
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Ranker
+from rankhouse.core.run import Run
+from rankhouse.evaluation import compare as comparing
+from rankhouse.evaluation import measures as measuring
+from rankhouse.evaluation.compare import Comparison
+from rankhouse.evaluation.measures import Scores
+from rankhouse.index.index import Index
+from rankhouse.jobs.fusion import Tuning, fusion_method
+from rankhouse.labels import label as labelling
+from rankhouse.labels.label import LabelResult
+from rankhouse.labels.negative_sampling import NEGATIVES
+from rankhouse.labels.rule_notation import Openers, read
+from rankhouse.labels.rules import Rule
+from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
+from rankhouse.systems.pairwise import is_pairwise, open_pairwise
+from rankhouse.systems.rankers import ComputeOptions
+from rankhouse.systems.reranking import RerankOptions, rerank_with
+from rankhouse.text.split import SPLITTERS
+
+
+@checked
+def rerank(
+    ranker: str | os.PathLike[str] | Ranker,
+    run: RunLike,
+    queries: QueriesLike,
+    index: Index | PathLike,
+    *,
+    split: str = "",
+    pool: str = "",
+    depth: int | None = None,
+    tail: Literal["keep", "drop"] = "keep",
+    cache: PathLike | None = None,
+) -> Run:
+    """Let a ranker read the documents of a run and order them anew.
+
+    >>> import numpy as np, rankhouse as rh
+    >>> class Shortest:
+    ...     fingerprint, scale = "shortest", "score"
+    ...     def score(self, pairs):
+    ...         return np.array([-len(pair.passage.text) for pair in pairs], np.float32)
+    >>> index = rh.Index.build([{"id": "a", "text": "ships, ships"}, {"id": "b", "text": "ships"}], "i")
+    >>> run = index.retrieve({"q": "ships"})
+    >>> rh.rerank(Shortest(), run, {"q": "ships"}, index)["q"].doc_ids
+    ('b', 'a')
+
+    Args:
+        ranker: A ranker, or what :func:`open_ranker` opens.
+        run: The first stage.
+        queries: Texts of its queries.
+        index: Where the documents are.
+        split: How long documents are cut, for example ``sentences(10, 5)``; "" reads them whole, or
+            as what the index stores for this ranker was cut.
+        pool: What makes one score of a document's passages: ``max``, ``first``, ``sum``, ``mean`` ...; "" for
+            max, or as stored.
+        depth: How many documents a query are read; None: 1000, and 50 for duot5, which compares every two.
+        tail: Whether documents below the depth are kept, in their order.
+        cache: A folder in which scores are kept for the next time.
+
+    Raises:
+        WrongUse: An unknown splitter, pool or family.
+        BadData: A query of the run without a text.
+    """
+    if isinstance(ranker, str) and is_pairwise(ranker):
+        if pool or cache:
+            raise WrongUse(f"{ranker}: compares documents two by two; pool and cache have no meaning for it")
+        system = open_pairwise(ranker, ComputeOptions())
+        plan = system.plan(RerankOptions(split, depth=PAIRWISE_DEPTH if depth is None else depth, tail=tail))
+        return system.rerank(as_run(run), as_queries(queries), as_index(index), plan).run
+    folder = as_path(cache, "cache") if cache else None
+    options = RerankOptions(split, pool, 1000 if depth is None else depth, tail, cache=folder)
+    return rerank_with(as_ranker(ranker), as_run(run), as_queries(queries), as_index(index), options).run
+
+
+@checked
+def fuse(
+    runs: Sequence[RunLike],
+    method: str = "linear",
+    *,
+    weights: Sequence[float] | None = None,
+    tune: QrelsLike | None = None,
+    measure: str = "AP",
+    apply: Sequence[RunLike] | None = None,
+) -> Run:
+    """Join several runs into one.
+
+    >>> import rankhouse as rh
+    >>> first, second = rh.Run.of({"q": {"a": 2.0, "b": 1.0}}), rh.Run.of({"q": {"b": 9.0, "c": 8.0}})
+    >>> rh.fuse([first, second], "rrf(k=60)")["q"].doc_ids
+    ('b', 'a', 'c')
+
+    Args:
+        runs: The runs.
+        method: ``linear``, ``linear("z-score")``, ``rrf(k=60)``, ``combsum``, ``combmnz``, ``mean``,
+            ``best``, ``greedy``, ``sentences``, ``depth``.
+        weights: One a run, for the weighted methods.
+        tune: Judgements to settle weights, choice or depth by.
+        measure: What tuning makes large.
+        apply: Runs of the same systems on other queries, to be joined as settled on ``runs``.
+
+    Raises:
+        WrongUse: An unknown method, or weights where they have no meaning.
+    """
+    if weights is not None and tune is not None:
+        raise WrongUse("give either weights or tune, not both")
+    read_runs = as_runs(runs, "runs")
+    others = read_runs if apply is None else as_runs(apply, "apply")
+    if len(others) != len(read_runs):
+        raise WrongUse(
+            f"{len(others)} runs to apply to for {len(read_runs)} runs; give one for each, in order"
+        )
+    settle = fusion_method(method, None if weights is None else _numbers(weights))
+    tuning = None if tune is None else Tuning(as_qrels(tune), measure)
+    joined = settle([f"run {number}" for number in range(1, len(read_runs) + 1)], read_runs, tuning)
+    return joined.join(others)
+
+
+def _numbers(weights: Sequence[float]) -> tuple[float, ...]:
+    numbers = as_list(weights, "weights", "one number a run, for example [0.7, 0.3]")
+    for number in numbers:
+        if not isinstance(number, Real):
+            raise wrong_kind("a weight", number, "a number")
+    return tuple(numbers)
+
+
+def evaluate(run: RunLike, qrels: QrelsLike, measures: str | Iterable[str] = "AP nDCG@10") -> Scores:
+    """Measure a run against judgements; every judged query counts.
+
+    >>> import rankhouse as rh
+    >>> print(rh.evaluate({"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 1}}, "AP RR@10"))
+    AP     0.5000
+    RR@10  0.5000
+
+    Args:
+        run: What the system says.
+        qrels: What the judges say.
+        measures: In ir_measures' notation.
+
+    Raises:
+        WrongUse: An unknown measure.
+        BadData: No query is in both.
+    """
+    return measuring.evaluate(as_run(run), as_qrels(qrels), as_measures(measures))
+
+
+@checked
+def compare(
+    runs: Mapping[str, RunLike],
+    qrels: QrelsLike,
+    measures: str | Iterable[str] = "AP nDCG@10",
+    *,
+    baseline: str | None = None,
+    test: str = "t",
+    correction: str | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Evaluate systems side by side and test their differences to a baseline.
+
+    >>> import rankhouse as rh
+    >>> old, new = {"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 2.0, "a": 1.0}}
+    >>> found = rh.compare({"old": old, "new": new}, {"q": {"b": 1}}, "AP", baseline="old")
+    >>> found.cell("new", "AP").mean
+    1.0
+
+    Args:
+        runs: System name -> its run.
+        qrels: What the judges say.
+        measures: In ir_measures' notation.
+        baseline: The system that the others are compared with.
+        test: "t" or "randomization".
+        correction: None, "bonferroni" or "holm".
+        seed: Of the randomization test.
+
+    Raises:
+        WrongUse: An unknown baseline, test, correction or measure.
+    """
+    if not isinstance(runs, Mapping):
+        raise wrong_kind("runs", runs, 'a mapping of names to runs, for example {"BM25": run}')
+    check_texts("the systems' names", runs)
+    systems = {name: as_run(run) for name, run in runs.items()}
+    return comparing.compare(
+        systems, as_qrels(qrels), as_measures(measures), baseline, test, correction, seed
+    )
+
+
+@checked
+def label(
+    rule: str | Rule,
+    run: RunLike,
+    queries: QueriesLike,
+    index: Index | PathLike,
+    *,
+    out: PathLike,
+    split: str = "whole",
+    negatives: str = "random",
+    depth: int = 1000,
+    scores: bool = False,
+    join: str = "z-score",
+) -> LabelResult:
+    """Label the pairs of a run by a rule and write them as a PAIRS file; a killed call goes on.
+
+    >>> import rankhouse as rh
+    >>> index = rh.Index.build([{"id": "a", "text": "ships"}, {"id": "b", "text": "ships sail"}], "i")
+    >>> rh.write_qrels({"q": {"a": 1}}, "qrels.txt")
+    >>> run = index.retrieve({"q": "ships"})
+    >>> labels = rh.label("judged('qrels.txt')", run, {"q": "ships"}, index, out="pairs.jsonl")
+    >>> labels.relevant, labels.non_relevant
+    (1, 1)
+
+    Args:
+        rule: ``judged("qrels.txt") & taught("DIR", threshold=0.5)``, or rules joined in Python.
+        run: The candidates.
+        queries: Texts of the run's queries.
+        index: Where the documents are.
+        out: The PAIRS file to write.
+        split: How documents are cut into passages.
+        negatives: Which non-relevant pairs are written: ``random(per=1)``, ``all``, ``none``.
+        depth: How many documents a query are looked at.
+        scores: Write every pair that a teacher or run of the rule scored, with its score and scale.
+        join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
+
+    Raises:
+        WrongUse: A rule that cannot be read, or another process writes the file.
+        BadModel: A teacher gave something that is no score.
+    """
+    stored = as_index(index)
+    plan = labelling.Plan(
+        split=notation.make(split, SPLITTERS, "splitter"),
+        negatives=notation.make(negatives, NEGATIVES, "way to choose negatives"),
+        depth=depth,
+        collection=stored.fingerprint,
+        scores=scores,
+        join=join,
+    )
+    if not isinstance(rule, str | Rule):
+        raise wrong_kind("rule", rule, "a rule, for example judged('qrels.txt')")
+    parsed = read(rule, Openers(ranker=as_ranker)) if isinstance(rule, str) else rule
+    return labelling.label(
+        parsed, as_run(run), as_queries(queries), stored.documents, as_path(out, "out"), plan
+    )

@@ -1,1 +1,0 @@
-"""Floor 4: where everything meets people: the command line, the demo, the engine."""

@@ -1,1 +1,0 @@
-"""Adapters to other people's software, one file each, each behind its extra."""

@@ -1,0 +1,1 @@
+"""The ``rankhouse`` command."""

@@ -1,0 +1,200 @@
+"""rankhouse adapt: documents and a teacher become a ranker of one's own, without judgements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rankhouse.adapt.options import AdaptOptions, JudgedQuestions
+from rankhouse.cli import console
+from rankhouse.cli.given import idle, read_change
+from rankhouse.cli.options import (
+    COUNT,
+    FINITE,
+    FROM_ZERO,
+    GROWING_FOLDER,
+    LOCAL,
+    PATH,
+    SEED,
+    SOURCE,
+    FileCommand,
+    as_json,
+)
+from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.nouns import TextEncoder
+from rankhouse.core.progress import Progress
+from rankhouse.index.index import Index
+from rankhouse.io.corpora import read_queries
+from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.jobs.teachers import joining, open_teacher
+from rankhouse.labels.joined_teachers import members_of
+from rankhouse.labels.pseudo_queries import PseudoOptions
+
+if TYPE_CHECKING:
+    from rankhouse.adapt.report import AdaptResult
+
+
+@click.command(
+    "adapt",
+    cls=FileCommand,
+    epilog="Example:  rankhouse adapt --index my.index --ranker tk --teacher 'biencoder(\"DIR\")' "
+    "--minutes 20 --out mine && rankhouse rerank --ranker mine ...",
+)
+@click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
+@click.option(
+    "--ranker",
+    type=SOURCE,
+    default="tk",
+    show_default=True,
+    help="The pupil: tk, knrm, or a design, a checkpoint.",
+)
+@click.option(
+    "--teacher",
+    "teachers",
+    type=SOURCE,
+    required=True,
+    multiple=True,
+    help='Whose scores are learned: default, biencoder("DIR"), a folder ... Again for more, whose scores are '
+    "joined; one may be a run with scores of --queries.",
+)
+@joining
+@click.option(
+    "--queries", type=SOURCE, help="Questions of people, without judgements, to be learned from as well."
+)
+@click.option(
+    "--test-queries", type=SOURCE, help="Judged questions to measure by; they are not learned from."
+)
+@click.option("--test-qrels", type=PATH, help="Their judgements.")
+@click.option("--test-run", type=PATH, help="What is reranked for them.  [default: what --first-stage finds]")
+@click.option(
+    "--first-stage",
+    default=AdaptOptions.first_stage,
+    show_default=True,
+    help="What finds candidates, and is joined with the pupil: as search's --model.",
+)
+@click.option("--minutes", type=FINITE, default=0.0, help="How long all of it may take.  [default: no limit]")
+@click.option("--steps", type=FROM_ZERO, default=0, help="Of the training.  [default: 4000, or by --minutes]")
+@click.option(
+    "--questions", type=COUNT, default=AdaptOptions.questions, show_default=True, help="Most pseudo-queries."
+)
+@click.option(
+    "--kinds", default=",".join(PseudoOptions.kinds), show_default=True, help="Kinds of pseudo-queries."
+)
+@click.option(
+    "--doc2query", type=SOURCE, default="", help="A T5 that writes questions besides: a folder, a hub name."
+)
+@click.option(
+    "--depth", type=COUNT, default=AdaptOptions.depth, show_default=True, help="Documents to be reranked."
+)
+@click.option("--cache", type=LOCAL, help="Keep the scores of a teacher that has no vectors in this folder.")
+@click.option(
+    "--mine",
+    type=FROM_ZERO,
+    default=0,
+    show_default=True,
+    help="How often the pupil itself chooses what it learns from, between parts of its training.",
+)
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting of the training.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of all that is drawn.")
+@click.option(
+    "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
+)
+@as_json
+def command(
+    index_path: Path,
+    ranker: str,
+    teachers: tuple[str, ...],
+    join: str,
+    queries: str | None,
+    test_queries: str | None,
+    test_qrels: Path | None,
+    test_run: Path | None,
+    first_stage: str,
+    minutes: float,
+    steps: int,
+    questions: int,
+    kinds: str,
+    doc2query: str,
+    depth: int,
+    cache: Path | None,
+    mine: int,
+    changes: tuple[str, ...],
+    seed: int,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Teach a ranker on questions that the documents ask; a teacher's scores are the judgements."""
+    try:
+        from rankhouse.adapt.adapt import adapt_with
+    except ImportError as error:
+        raise MissingExtra("training", "neural") from error
+    test = _test(test_queries, test_qrels, test_run)
+    if len(teachers) < 2:
+        idle("it joins the scores of several teachers", "join")
+    if steps:
+        idle("--steps says how long the training is", "minutes")
+    options = AdaptOptions(
+        ranker=ranker,
+        pseudo=PseudoOptions(tuple(re.split(r"\s*,\s*", kinds.strip())), seed=seed),
+        doc2query=doc2query,
+        questions=questions,
+        first_stage=first_stage,
+        depth=depth,
+        mine=mine,
+        steps=steps,
+        minutes=minutes,
+        settings=dict(map(read_change, changes)),
+        seed=seed,
+    )
+    people = read_queries(queries) if queries else []
+    with ExitStack() as stack:
+        reader = open_teacher(teachers, join, cache, stack, encoders=False)
+        if all(isinstance(one, TextEncoder) for one in members_of(reader)):
+            idle("vectors of a bi-encoder are kept in --out", "cache")
+        result = adapt_with(Index.open(index_path), reader, out, options, _stages(stack), people, test)
+    if as_json:
+        console.emit_json(result)
+    else:
+        _tell(result, out)
+
+
+def _test(queries: str | None, qrels: Path | None, run: Path | None) -> JudgedQuestions | None:
+    if (queries is None) != (qrels is None):
+        raise WrongUse("a test needs both --test-queries and --test-qrels")
+    if queries is None or qrels is None:
+        idle("there are no --test-queries that it is for", "test_run")
+        return None
+    return JudgedQuestions(read_queries(queries), read_qrels(qrels), None if run is None else read_run(run))
+
+
+def _stages(stack: ExitStack) -> Callable[[str], Progress]:
+    """Return what begins to show a part of the work, and ends the one before."""
+    bar = stack.enter_context(ExitStack())
+
+    def show(what: str) -> Progress:
+        bar.close()
+        return bar.enter_context(console.progress(what, None))
+
+    return show
+
+
+def _tell(result: AdaptResult, out: Path) -> None:
+    """Say what came out and what to type next."""
+    for name, value in result.test.items():
+        console.say(f"nDCG@10 on the test: {name} {value:.4f}")
+    if not result.pupil_weight:
+        console.warn(
+            "on held-out questions the pupil adds nothing to the first stage; give it more time (--minutes) "
+            "or a stronger teacher"
+        )
+    own, first = result.pupil_weight, 1 - result.pupil_weight
+    console.say(f"learned from {result.questions:,} questions in {result.steps:,} steps")
+    console.say(
+        f"use it with  --ranker {out}  and join it with the first stage:  rankhouse fuse RERANKED FIRST "
+        f"--method 'linear(\"z-score\")' --weights {own:g},{first:g}"
+    )

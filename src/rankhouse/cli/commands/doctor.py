@@ -1,0 +1,328 @@
+"""rankhouse doctor: what is wrong with data before time is spent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+from rich.text import Text
+
+from rankhouse.cli import console
+from rankhouse.cli.doctor.caches import check_cache, is_cache
+from rankhouse.cli.doctor.indexes import check_kept, check_vectors
+from rankhouse.cli.doctor.rankers import check_ranker
+from rankhouse.cli.options import PATH, SOURCE, FileCommand, as_json
+from rankhouse.core.errors import RankhouseError, WrongUse, name_few
+from rankhouse.index.index import Index
+from rankhouse.index.lexical import kernel, manifest
+from rankhouse.io.corpora import CORPUS_KINDS, read_documents, read_queries
+from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines
+from rankhouse.io.pairs import Contradictions, numbered_pairs
+from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.systems.checkpoints import DEFAULT, default_ranker
+
+MOST_FAULTS = 1_000_000
+
+
+@dataclass
+class Finding:
+    """What the doctor says of one thing.
+
+    Attributes:
+        name: Its path, or the notation of a ranker.
+        kind: What it was taken for.
+        facts: Counts and other plain facts.
+        faults: What is wrong; empty for a healthy thing.
+    """
+
+    name: str
+    kind: str
+    facts: dict[str, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+@click.command(
+    "doctor",
+    cls=FileCommand,
+    epilog="Example:  rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run",
+)
+@click.argument("things", nargs=-1, type=SOURCE)
+@click.option("--qrels", type=PATH, help="Judgements to hold runs against.")
+@click.option("--corpus", type=PATH, help="Documents on which to measure what a ranker cuts off.")
+@as_json
+def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None, as_json: bool) -> None:
+    """Check runs, qrels, queries, corpora, PAIRS, indexes, caches and rankers; each by its content.
+
+    A ranker is a bundle folder, or a checkpoint by its family: 'monot5("DIR")'.
+
+    Without arguments, says how this installation is. Exits with 1 if anything is wrong.
+    """
+    if not things:
+        _installation(as_json=as_json)
+        return
+    findings = [examine(thing, Aids(qrels, corpus)) for thing in things]
+    if as_json:
+        console.emit_json(findings)
+    else:
+        for finding in findings:
+            _show(finding)
+    if any(finding.faults for finding in findings):
+        raise click.exceptions.Exit(1)
+
+
+class Aids(NamedTuple):
+    """What things are held against: judgements for runs, documents for rankers."""
+
+    qrels: Path | None = None
+    corpus: Path | None = None
+
+
+def examine(thing: str, aids: Aids = Aids()) -> Finding:  # noqa: B008 - immutable
+    """Recognise a thing by its content and check it."""
+    finding = Finding(thing, "unreadable")
+    try:
+        if _is_ranker(thing):
+            finding.kind = "ranker"
+            check_ranker(thing, aids.corpus, finding.facts, finding.faults)
+        else:
+            finding.kind = recognise(Path(thing))
+            _CHECKS[finding.kind](Path(thing), finding, aids.qrels)
+    except RankhouseError as error:
+        finding.faults.append(str(error))
+    return finding
+
+
+def _is_ranker(thing: str) -> bool:
+    """Tell a ranker's notation, or the folder of a bundle or checkpoint, from the paths of data."""
+    folder = Path(thing)
+    if thing == DEFAULT and not folder.exists():
+        return True
+    held = ("manifest.json", "config.json", "modules.json")
+    if not folder.is_dir() or (folder / "segments").is_dir():
+        return thing.rstrip().endswith(")") and not folder.exists()
+    return any((folder / name).exists() for name in held)
+
+
+def recognise(path: Path) -> str:
+    """Return what a file or folder is: index, score cache, run, qrels, queries, corpus or pairs.
+
+    Raises:
+        WrongUse: It is none of these.
+    """
+    if is_cache(path):
+        return "score cache"
+    if path.is_dir():
+        return "index" if (path / manifest.FILE).exists() else "corpus"
+    match looks_like(path):
+        case "{" if any(_is_pair(raw) for _, raw in _first_lines(path, 1)):
+            return "pairs"
+        case "{":
+            return "queries" if "quer" in path.name or "topic" in path.name else "corpus"
+        case "<":
+            head = b"".join(raw for _, raw in _first_lines(path, 50)).lower()
+            return "queries" if b"<top" in head else "corpus"
+        case "":
+            raise WrongUse(f"{path}: is empty")
+    line, raw = next((line, raw) for line, raw in numbered_lines(path) if raw.strip())
+    text = as_text(raw, path, line)
+    columns = text.split()
+    if text.count("\t") == 1:
+        return "corpus" if kind_of(path) in CORPUS_KINDS and "quer" not in path.name else "queries"
+    if len(columns) == 6:
+        return "run"
+    if len(columns) == 4 or columns == ["query-id", "corpus-id", "score"]:
+        return "qrels"
+    raise WrongUse(
+        f"{path}: is no run (6 columns), qrels (4 columns), TSV (a tab), JSON lines or TREC markup; its "
+        f'first line is "{text[:60]}"'
+    )
+
+
+def _first_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
+    """Stream the first lines that are not empty."""
+    return islice(((line, raw) for line, raw in numbered_lines(path) if raw.strip()), most)
+
+
+def _is_pair(raw: bytes) -> bool:
+    return all(f'"{key}"'.encode() in raw for key in ("query_id", "doc_id", "label"))
+
+
+def _run(path: Path, finding: Finding, qrels: Path | None) -> None:
+    skips = Skips(MOST_FAULTS)
+    run = read_run(path, skips)
+    finding.faults += [str(fault) for fault in skips.seen]
+    depths = [len(run[q].doc_ids) for q in run]
+    tied = sum(len(r.scores) - len(set(r.scores.tolist())) for r in run.values())
+    finding.facts |= {
+        "queries": f"{len(run):,}",
+        "rows": f"{run.rows:,}",
+        "documents a query": f"{min(depths, default=0):,} to {max(depths, default=0):,}",
+        "rows with the score of another": f"{tied:,} (ordered by document id, descending)",
+    }
+    if not run:
+        finding.faults.append("the run has no rows")
+    if qrels is not None:
+        judged = read_qrels(qrels)
+        both = [q for q in judged if q in run]
+        seen = sum(len(set(run[q].doc_ids[:10]) & judged[q].keys()) for q in both)
+        finding.facts["queries with judgements"] = f"{len(both):,} of {len(judged):,}"
+        if both:
+            first_ten = sum(min(10, len(run[q].doc_ids)) for q in both)
+            finding.facts["judged among the first ten"] = f"{seen / max(1, first_ten):.1%}"
+        else:
+            finding.faults.append(
+                f"no query of the run is judged: the run has {name_few(run, 3)}, "
+                f"the qrels {name_few(judged, 3)}"
+            )
+
+
+def _qrels(path: Path, finding: Finding, _: Path | None) -> None:
+    skips = Skips(MOST_FAULTS)
+    qrels = read_qrels(path, skips)
+    finding.faults += [str(fault) for fault in skips.seen]
+    grades: dict[int, int] = {}
+    for judged in qrels.values():
+        for grade in judged.values():
+            grades[grade] = grades.get(grade, 0) + 1
+    barren = [q for q, judged in qrels.items() if not any(grade > 0 for grade in judged.values())]
+    finding.facts |= {
+        "queries": f"{len(qrels):,}",
+        "judgements": f"{sum(grades.values()):,}",
+        "grades": ", ".join(f"{grade}: {count:,}" for grade, count in sorted(grades.items())),
+        "queries without a relevant document": f"{len(barren):,}"
+        + (f" ({name_few(barren)})" if barren else ""),
+    }
+    if not qrels:
+        finding.faults.append("the file has no judgements")
+
+
+def _queries(path: Path, finding: Finding, _: Path | None) -> None:
+    skips = Skips(MOST_FAULTS)
+    queries = read_queries(path, skips)
+    finding.faults += [str(fault) for fault in skips.seen]
+    empty = [q.id for q in queries if not q.text.strip()]
+    words = [len(q.text.split()) for q in queries]
+    finding.facts |= {
+        "queries": f"{len(queries):,}",
+        "words a query": f"{min(words, default=0)} to {max(words, default=0)}",
+    }
+    if empty:
+        finding.faults.append(f"{len(empty)} queries have no text: {name_few(empty)}")
+
+
+def _corpus(path: Path, finding: Finding, _: Path | None) -> None:
+    skips = Skips(MOST_FAULTS)
+    count = empty = titled = characters = longest = 0
+    for document in read_documents([path], skips):
+        size = len(document.full_text)
+        count, characters, longest = count + 1, characters + size, max(longest, size)
+        empty += not document.full_text.strip()
+        titled += bool(document.title)
+    finding.faults += [str(fault) for fault in skips.seen]
+    finding.facts |= {
+        "documents": f"{count:,}",
+        "with a title": f"{titled:,}",
+        "without any text": f"{empty:,}",
+        "characters a document": f"{characters / max(1, count):,.0f} on average, {longest:,} at most",
+    }
+    if not count:
+        finding.faults.append("the corpus has no documents")
+
+
+def _pairs(path: Path, finding: Finding, _: Path | None) -> None:
+    skips, both_ways, labels = Skips(MOST_FAULTS), Contradictions(), Counter[int]()
+    for line, pair in numbered_pairs(path, skips):
+        both_ways.add(pair, line)
+        labels[pair.label] += 1
+    finding.faults += [str(fault) for fault in skips.seen]
+    finding.facts |= {
+        "pairs": f"{labels.total():,}",
+        "labels": ", ".join(f"{label}: {count:,}" for label, count in sorted(labels.items())),
+    }
+    if not labels:
+        finding.faults.append("the file has no labelled pair")
+    finding.faults += [
+        f"{path}, line {later}: the pair of line {earlier} again, but with the opposite label"
+        for earlier, later in both_ways.found()
+    ]
+    if grades := sum(count for label, count in labels.items() if label > 1):
+        finding.faults.append(
+            f"{grades:,} labels are neither 0 nor 1; training takes all from 1 up for relevant"
+        )
+
+
+def _index(path: Path, finding: Finding, _: Path | None) -> None:
+    index = Index.open(path)
+    index.verify()
+    finding.facts |= {
+        "documents": f"{len(index):,}",
+        "terms": f"{index.collection.tokens:,}, {index.distinct_terms():,} distinct",
+        "documents without terms": f"{index.collection.documents - index.collection.with_terms:,}",
+        "analyzer": index.analyzer.name,
+        "segments": f"{len(index.segments)}",
+        "made by": index.manifest.made_by,
+        "bytes": f"{sum(f.stat().st_size for f in path.rglob('*') if f.is_file()):,}",
+        "every file as written": "yes",
+    }
+    check_vectors(index, finding.facts, finding.faults)
+    check_kept(index, finding.facts, finding.faults)
+
+
+def _cache(path: Path, finding: Finding, _: Path | None) -> None:
+    check_cache(path, finding.facts)
+
+
+_CHECKS: dict[str, Callable[[Path, Finding, Path | None], None]] = {
+    "run": _run,
+    "qrels": _qrels,
+    "queries": _queries,
+    "corpus": _corpus,
+    "pairs": _pairs,
+    "index": _index,
+    "score cache": _cache,
+}
+
+
+def _show(finding: Finding) -> None:
+    state = "ill" if finding.faults else "sound"
+    head = Text(console.visible(finding.name), style="bold").append(
+        f": {finding.kind}, {state}", style="not bold"
+    )
+    console.results.print(head, soft_wrap=True)
+    for name, fact in finding.facts.items():
+        console.results.print(f"  {name}: {fact}", markup=False, soft_wrap=True)
+    for fault in finding.faults[:20]:
+        console.results.print(f"  fault: {fault}", markup=False, soft_wrap=True)
+    if len(finding.faults) > 20:
+        console.results.print(f"  ... and {len(finding.faults) - 20:,} more faults")
+
+
+def _installation(*, as_json: bool) -> None:
+    from importlib.util import find_spec
+
+    packages = {
+        "neural": ("torch", "transformers", "tokenizers", "safetensors"),
+        "dense": ("faiss",),
+        "report": ("matplotlib", "jinja2"),
+        "figures": ("matplotlib", "sklearn"),
+        "datasets": ("ir_datasets",),
+    }
+    facts = {"compiled kernel": "yes" if kernel.COMPILED else "no (numpy instead: same rankings, slower)"}
+    for extra, names in packages.items():
+        missing = [name for name in names if find_spec(name) is None]
+        install = f'no ({", ".join(missing)}); pip install "rankhouse[{extra}]"'
+        facts[f"extra {extra}"] = install if missing else "yes"
+    try:
+        facts["default ranker"] = default_ranker()
+    except WrongUse as error:
+        facts["default ranker"] = f"no; {error}"
+    if as_json:
+        console.emit_json(facts)
+    else:
+        for name, fact in facts.items():
+            console.results.print(f"{name}: {fact}", markup=False, soft_wrap=True)

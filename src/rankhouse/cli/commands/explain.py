@@ -1,0 +1,179 @@
+"""rankhouse explain: why a document scores what it scores, and why it stands above another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from rankhouse.cli import console
+from rankhouse.cli.given import idle, read_numbers, was_given
+from rankhouse.cli.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
+from rankhouse.core.errors import WrongUse
+from rankhouse.explanation import report
+from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.rankings import Answer
+from rankhouse.explanation.show import LEGEND, MarkedText, TitledTable, blocks
+from rankhouse.index.index import Index
+from rankhouse.io.trec import read_run
+from rankhouse.systems.explaining.ask import Question, ask
+from rankhouse.systems.explaining.build import SystemOptions
+from rankhouse.systems.explaining.queries import find_query
+from rankhouse.systems.explaining.systems import RunOnRecord
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.systems.reranking import RerankOptions
+from rankhouse.systems.run_tags import read_tag
+
+STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "dim", "": ""}
+
+
+@click.command(
+    "explain",
+    cls=FileCommand,
+    epilog='Example:  rankhouse explain --index my.index --query "who steers ships?" --doc d1 --against d2',
+)
+@click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
+@click.option("--query", required=True, metavar="TEXT|ID", help="The query's text; with --queries, its id.")
+@click.option("--queries", type=SOURCE, help="A file of queries, of which --query names one.")
+@click.option("--field", "field_name", default="", help="Which text of the queries, if they have several.")
+@click.option("--model", "models", type=SOURCE, multiple=True,
+              help="bm25, ql, jm, dense(RANKER); several are fused.  [default: bm25]")  # fmt: skip
+@click.option("--feedback", default="", help='For example "rm3(terms=10, docs=10, weight=0.5)".')
+@click.option(
+    "--ranker", type=SOURCE, help='What reranks: a bundle folder, monot5("DIR"), crossencoder("DIR") ...'
+)
+@click.option("--fusion", default="", help="How several --model, and with them the --ranker, are joined: "
+              "rrf, linear ...  [default: rrf for models; the ranker alone decides]")  # fmt: skip
+@click.option("--weights", help="Of the fusion, with commas, the ranker's last: 0.3,0.7.")
+@click.option("--run", "run_path", type=PATH, help="The run that this model or ranker made.")
+@click.option("--first-stage", type=PATH, help="The run from which the ranker takes its documents.")
+@click.option("--before", type=PATH, help="An earlier run: why did the document move from there to --run?")
+@click.option("--doc", help="The document asked about.")
+@click.option("--against", default="", metavar="ID", help="Why does --doc stand above this one, or below?")
+@click.option(
+    "--top", type=COUNT, metavar="N", help="Instead of --doc: the first N, and what separates them."
+)
+@click.option("-k", type=COUNT, default=1000, show_default=True, help="Documents per query of each --model.")
+@click.option("--depth", type=FROM_ZERO, default=1000, show_default=True,
+              help="Documents of the first stage that the ranker reads.")  # fmt: skip
+@click.option(
+    "--split", default="", help='"sentences(10, 5)" ...  [default: whole; as kept, where encode kept it]'
+)
+@click.option("--pool", default="", help='first, max, sum, "top(3)" ...  [default: max; as kept]')
+@click.option("--method", default="", help="removal, shapley, gradients.  [default: what suits the ranker]")
+@click.option("--unit", default="", help="What is left out at a time: sentence or word.")
+@click.option("--passes", type=COUNT, default=1024, show_default=True, help="Most pairs scored per document.")
+@click.option("--out", type=OUTPUT_FILE, help="Write a page (.html) or Markdown (.md).")
+@computing
+@as_json
+def command(
+    index_path: Path,
+    query: str,
+    queries: str | None,
+    field_name: str,
+    models: tuple[str, ...],
+    feedback: str,
+    ranker: str | None,
+    fusion: str,
+    weights: str | None,
+    run_path: Path | None,
+    first_stage: Path | None,
+    before: Path | None,
+    doc: str | None,
+    against: str,
+    top: int | None,
+    k: int,
+    depth: int,
+    split: str,
+    pool: str,
+    method: str,
+    unit: str,
+    passes: int,
+    out: Path | None,
+    precision: str,
+    device: str,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Say why a document scores what it scores, why it stands above another, or why it moved.
+
+    The answer names what each word, passage and stage adds. The parts sum to the score, or to the difference
+    of two; what an estimate leaves is stated. Give --doc, --doc with --against, or --top.
+    """
+    _refuse_idle(models, ranker, doc, against, top)
+    if out is not None:
+        report.check_target(out)
+    compute = ComputeOptions(precision, device, threads)
+    index = Index.open(index_path)
+    asked = find_query(query, queries, field_name, runs=(run_path, first_stage, before))
+    options = SystemOptions(
+        models,
+        feedback,
+        fusion,
+        None if weights is None else read_numbers("--weights", weights),
+        open_ranker(ranker, compute) if ranker else None,
+        ranker or "",
+        _on_file(first_stage),
+        k,
+        RerankOptions(split, pool, depth),
+        ExplainOptions(method, unit, passes),
+        compute,
+    )
+    named = () if doc is None else (doc,)
+    question = Question(named, against, top, _on_file(run_path), _on_file(before))
+    with console.progress("explaining", None):
+        answer = ask(index, asked, options, question)
+    if out is not None:
+        report.write(answer, out)
+        console.say(f"written to {out}")
+    if as_json:
+        console.emit_json(answer.to_dict())
+    elif out is None:
+        show(answer)
+
+
+def _on_file(path: Path | None) -> RunOnRecord | None:
+    return None if path is None else RunOnRecord(read_run(path), path.name, read_tag(path))
+
+
+def _refuse_idle(
+    models: tuple[str, ...], ranker: str | None, doc: str | None, against: str, top: int | None
+) -> None:
+    """Refuse what would change nothing here, and a question that is none or two."""
+    if (doc is None) == (top is None):
+        raise WrongUse("give either --doc ID, with --against ID to hold it against another, or --top N")
+    if was_given("against") and not against:
+        raise WrongUse("--against is empty: name the document that --doc is held against, or leave it out")
+    if top is not None:
+        idle("--top tells of the whole ranking", "against", "before")
+    if ranker is None:
+        idle("it is for a --ranker", "first_stage", "depth", "split", "pool", "method", "unit", "passes")
+        if len(models) < 2:
+            idle("it says how several --model, or a --ranker with them, are joined", "fusion", "weights")
+
+
+def show(answer: Answer) -> None:
+    """Print an answer on the screen: sentence, tables, and the words that were read, coloured and signed."""
+    for block in blocks(answer):
+        match block:
+            case TitledTable():
+                console.print_table(block.table, block.title)
+            case MarkedText():
+                console.results.print(Text(console.visible(f"{block.title}:"), style="bold"))
+                console.results.print(coloured(block), soft_wrap=not console.results.is_terminal)
+            case str() if block == LEGEND:
+                console.results.print(LEGEND, style="dim", markup=False, soft_wrap=True)
+            case _:
+                console.results.print(Text(console.visible(block)), soft_wrap=True)
+
+
+def coloured(text: MarkedText) -> Text:
+    """Return a text with its words in colour; each keeps its sign, so that colour is never needed."""
+    line = Text()
+    for place, (word, kind) in enumerate(text.words):
+        line.append(" " if place else "")
+        line.append(console.visible(word), style=STYLES[kind])
+    if text.more:
+        line.append(f" ... and {text.more:,} more words", style="dim")
+    return line

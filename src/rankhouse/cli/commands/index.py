@@ -1,0 +1,146 @@
+"""rankhouse index: a corpus becomes an index."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from rankhouse.cli import console
+from rankhouse.cli.given import idle, was_given
+from rankhouse.cli.options import COUNT, FROM_ZERO, NEW_FOLDER, SOURCE, FileCommand, as_json, skip_bad
+from rankhouse.cli.ray_command import run_clustered
+from rankhouse.cluster.ray_options import chosen, clustered
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.index.index import Index
+from rankhouse.index.lexical import build, manifest
+from rankhouse.index.lexical.build import BuildOptions
+from rankhouse.io.corpora import corpus_files
+from rankhouse.io.files import Meter, Skips
+from rankhouse.io.repeats import RULES, Repeats, Source, named_sources, read_sources
+from rankhouse.jobs.command import run_shard, sharded
+from rankhouse.jobs.index_job import IndexJob
+from rankhouse.jobs.indexing import index_facts, index_warnings
+from rankhouse.jobs.jobs import MergeOptions
+from rankhouse.jobs.slices import Shard
+
+
+@click.command(
+    "index",
+    cls=FileCommand,
+    epilog="Example:  rankhouse index corpus.jsonl.gz --out my.index",
+)
+@click.argument("corpus", nargs=-1, type=SOURCE, required=True)
+@click.option("--out", type=NEW_FOLDER, required=True, help="The folder to make.")
+@click.option("--analyzer", default="english", show_default=True, help="english, tweet or whitespace.")
+@click.option(
+    "--duplicates",
+    type=click.Choice(RULES),
+    default="refuse",
+    show_default=True,
+    help="A second document with an id: refuse it, or pass over it: same, if its text is the same; first.",
+)
+@click.option(
+    "--prefix-ids",
+    is_flag=True,
+    help="Put each corpus's name and a colon before its ids; NAME=PATH names it.",
+)
+@click.option("--append", is_flag=True, help="Add the documents to the index that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace the index that is there.")
+@click.option("--workers", type=FROM_ZERO, default=0, help="Analysis processes; by default one a core.")
+@click.option(
+    "--segment-tokens",
+    type=COUNT,
+    default=BuildOptions().segment_tokens,
+    show_default=True,
+    help="Tokens a segment; bounds the memory used (about 15 bytes each).",
+)
+@sharded
+@clustered
+@skip_bad
+@as_json
+def command(
+    corpus: tuple[str, ...],
+    out: Path,
+    analyzer: str,
+    duplicates: str,
+    prefix_ids: bool,
+    append: bool,
+    overwrite: bool,
+    workers: int,
+    segment_tokens: int,
+    shard: Shard | None,
+    cluster: str | None,
+    skip_bad: int,
+    as_json: bool,
+) -> None:
+    """Build an index from CORPUS files, folders of them, or ir_datasets:NAME collections.
+
+    Files are .jsonl, .tsv or TREC .sgml, each also with .gz or .zst.
+    """
+    where = chosen(cluster)
+    if shard is not None or where is not None:
+        idle("a part is of a new index: merge the parts, then add to the whole", "append")
+        job = IndexJob(corpus, analyzer, duplicates, prefix_ids, segment_tokens, skip_bad, workers)
+        if where is not None:
+            build.refuse_occupied(out, BuildOptions(overwrite=overwrite))  # before the work, not after it
+            run_clustered(job, out, where, as_json=as_json, options=MergeOptions(overwrite))
+        elif shard is not None:
+            run_shard(job, shard, out, as_json=as_json, overwrite=overwrite)
+        return
+    if append and overwrite:
+        raise WrongUse("--append and --overwrite exclude each other")
+    if append:
+        _refuse_another_analyzer(out, analyzer)
+    sources = named_sources(corpus) if prefix_ids else [Source(path) for path in corpus]
+    settings = BuildOptions(analyzer, segment_tokens, workers, overwrite)
+    skips, meter = Skips(skip_bad), Meter()
+    repeats = None
+    if duplicates != "refuse":
+        repeats = Repeats(duplicates, Index.open(out).documents if append else None)
+    documents = read_sources(sources, skips, repeats, meter)
+    started = time.perf_counter()
+    with console.progress("indexing", _bytes_of([source.path for source in sources]), "bytes") as show:
+        work = build.append if append else build.build
+        report = work(documents, out, settings, lambda *_: show(meter.bytes))
+    seconds = time.perf_counter() - started
+    console.report_skips(skips)
+    for warning in index_warnings(report):
+        console.warn(warning)
+    passed = 0 if repeats is None else repeats.passed
+    if as_json:
+        console.emit_json(
+            index_facts(report, [str(fault) for fault in skips.seen], out, seconds) | {"repeated": passed}
+        )
+    else:
+        if passed:
+            console.say(f"{passed:,} documents whose id was given before were passed over")
+        speed = report.documents / max(seconds, 1e-9)
+        verb = "added to" if append else "indexed in"
+        console.say(
+            f"{report.documents:,} documents, {report.tokens:,} terms {verb} {out} "
+            f"in {seconds:.1f} s ({speed:,.0f} documents/s)"
+        )
+
+
+def _refuse_another_analyzer(out: Path, analyzer: str) -> None:
+    """Refuse an analyzer that was asked for and is not the index's."""
+    held = manifest.load(out).analyzer
+    if was_given("analyzer") and str(notation.parse(analyzer)) != str(notation.parse(held)):
+        raise WrongUse(
+            f"--analyzer {analyzer}: {out} was built with {held}, which --append keeps; leave it out, "
+            "or build another index"
+        )
+
+
+def _bytes_of(corpus: Sequence[str]) -> int | None:
+    """Add up the corpus files' sizes; None where one has none, or is missing (reading will say so)."""
+    total = 0
+    for source in corpus:
+        if source.startswith("ir_datasets:") or not Path(source).exists():
+            return None
+        total += sum(path.stat().st_size for path in corpus_files(Path(source)))
+    return total

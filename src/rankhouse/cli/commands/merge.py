@@ -1,0 +1,42 @@
+"""rankhouse merge: parts that --shard made become what one machine would have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rankhouse.cli import console
+from rankhouse.cli.given import idle
+from rankhouse.cli.options import OUTPUT, OUTPUT_FILE, PATH, FileCommand, as_json
+from rankhouse.jobs.command import show_result
+from rankhouse.jobs.jobs import MergeOptions, merge
+from rankhouse.jobs.parts import read_parts
+
+
+@click.command("merge", cls=FileCommand, epilog="Example:  rankhouse merge parts/* --out new.run")
+@click.argument("parts", nargs=-1, required=True, type=PATH)
+@click.option(
+    "--out",
+    type=OUTPUT,
+    required=True,
+    help="What the command writes without --shard; for encode, the index.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an index, or vectors, that are there.")
+@click.option("--report", type=OUTPUT_FILE, help="Parts of label: write the page here (.html).")
+@as_json
+def command(parts: tuple[Path, ...], out: Path, overwrite: bool, report: Path | None, as_json: bool) -> None:
+    """Join PARTS that index, encode, rerank or label made with --shard, in any order.
+
+    A part is a folder; a folder that holds parts stands for all of them. The result is byte for byte what the
+    command writes without --shard. A slice that is missing, there twice, damaged or of another job is named.
+    """
+    found = read_parts(parts)
+    made_by = found[0].manifest.command
+    if made_by != "label":
+        idle(f"these are parts of {made_by}; a page is written of labels", "report")
+    if made_by in ("rerank", "label"):
+        idle(f"these are parts of {made_by}, whose file is replaced in any case", "overwrite")
+    with console.progress("merging", None) as show:
+        result = merge(found, out, MergeOptions(overwrite, report, show))
+    show_result(result, as_json=as_json)

@@ -1,0 +1,139 @@
+"""rankhouse pull: queries to a database or search engine become a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+
+import click
+import msgspec
+
+from rankhouse.cli import console
+from rankhouse.cli.commands.search import warn_of_empty
+from rankhouse.cli.given import idle
+from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.progress import Progress
+from rankhouse.core.run import Run
+from rankhouse.index.index import Index
+from rankhouse.io.corpora import read_queries
+from rankhouse.io.outputs import writing
+from rankhouse.io.trec import write_run
+from rankhouse.stores.names import open_store
+from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
+from rankhouse.stores.store import Store
+from rankhouse.systems.rankers import ComputeOptions, DenseModel, as_encoder, is_dense, open_ranker
+
+
+@click.command(
+    "pull",
+    cls=FileCommand,
+    epilog='Example:  rankhouse pull --from \'qdrant("http://localhost:6333", collection="papers")\' '
+    "--queries q.tsv --out first.run",
+)
+@click.option(
+    "--from", "store", required=True, help="qdrant(URL, collection=NAME), lancedb(...), milvus(...) ..."
+)
+@click.option(
+    "--queries", type=SOURCE, required=True, help="Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME."
+)
+@click.option("--field", default="", help="Which text of the queries, where they have several.")
+@click.option("--model", type=SOURCE, default="impacts", show_default=True,
+              help="impacts (as pushed), text (the store's own search) or dense(RANKER).")  # fmt: skip
+@click.option(
+    "--feedback", default="", help='With impacts: "rm3(terms=10, docs=10, weight=0.5)"; needs --index.'
+)
+@click.option(
+    "--index", "index_path", type=PATH, help="The index that was pushed; feedback reads its documents."
+)
+@click.option("-k", type=COUNT, default=1000, show_default=True, help="Documents a query.")
+@click.option(
+    "--documents", type=OUTPUT_FILE, help="Also write the run's documents, as JSON lines to be indexed."
+)
+@click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
+@click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
+@computing
+@as_json
+def command(
+    store: str,
+    queries: str,
+    field: str,
+    model: str,
+    feedback: str,
+    index_path: Path | None,
+    k: int,
+    documents: Path | None,
+    tag: str,
+    out: Path,
+    precision: str,
+    device: str,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Pull a run from a store: by impacts that were pushed, by vectors, or by the store's own text search.
+
+    The store need not have been filled by rankhouse: name the fields that hold ids, titles, texts and vectors
+    in its notation, as in  qdrant(URL, collection="c", key="doc_id", text="body", vector="minilm").
+    """
+    asked = read_queries(queries, field=field)
+    started = time.perf_counter()
+    with closing(open_store(store)) as source:
+        if is_dense(model):
+            idle("lexical impacts have feedback, vectors have none", "feedback", "index_path")
+            run = _dense(source, asked, model, k, ComputeOptions(precision, device, threads))
+        else:
+            idle("nothing is encoded", "precision", "device", "threads")
+            run = _lexical(source, asked, model, k, feedback, index_path)
+        fetched = _write_documents(source, run, documents) if documents else 0
+    write_run(run, out, tag)
+    warn_of_empty(run, asked, "found nothing")
+    seconds = time.perf_counter() - started
+    if as_json:
+        facts = {"run": str(out), "queries": len(run), "rows": run.rows, "documents": fetched}
+        empty = [query_id for query_id in run if not run[query_id].doc_ids]
+        console.emit_json(facts | {"without_results": empty, "seconds": round(seconds, 3)})
+        return
+    also = f", {fetched:,} documents to {documents}" if documents else ""
+    console.say(f"{len(run):,} queries, {run.rows:,} rows written to {out}{also} in {seconds:.2f} s")
+
+
+def _dense(store: Store, queries: Sequence[Query], model: str, k: int, compute: ComputeOptions) -> Run:
+    ranker = DenseModel.parse(model).ranker
+    encoder = as_encoder(open_ranker(ranker, compute), ranker)
+    with _bar(queries) as show:
+        return pull_dense(store, queries, encoder, k, show)
+
+
+def _lexical(
+    store: Store, queries: Sequence[Query], model: str, k: int, feedback: str, index_path: Path | None
+) -> Run:
+    notation.choose(model, dict.fromkeys(("impacts", "text", "dense(RANKER)")), "model of a store")
+    if model == "text":
+        idle("the store's own search has no feedback here", "feedback", "index_path")
+        with _bar(queries) as show:
+            return pull_text(store, queries, k, show)
+    if not feedback:
+        idle("only feedback reads the index", "index_path")
+    if feedback and index_path is None:
+        raise WrongUse(f"--feedback {feedback}: needs --index, whose documents it reads")
+    index = Index.open(index_path) if index_path else None
+    with _bar(queries) as show:
+        return pull_impacts(store, queries, k, feedback, index, show)
+
+
+def _bar(queries: Sequence[Query]) -> AbstractContextManager[Progress]:
+    return console.progress("pulling", len(queries))
+
+
+def _write_documents(store: Store, run: Run, path: Path) -> int:
+    written = 0
+    with writing(path) as file:
+        for document in pull_documents(store, run):
+            record = {"id": document.id, "title": document.title, "text": document.text}
+            file.write(msgspec.json.encode(record).decode() + "\n")
+            written += 1
+    return written

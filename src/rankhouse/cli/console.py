@@ -1,0 +1,285 @@
+"""How the command line speaks: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+import msgspec
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.segment import Segment
+from rich.table import Table as Grid
+from rich.text import Text
+
+from rankhouse.core import progress as progress_of
+from rankhouse.core.errors import RankhouseWarning
+from rankhouse.io.files import Skips
+from rankhouse.page.tables import Table
+
+if TYPE_CHECKING:
+    from rankhouse.models.ranker import NeuralRanker
+
+LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
+_WIDE = 1_000  # columns of a file or a pipe: tables keep the width they need
+
+# Control characters have pictures of their own; what turns a line's direction, or is no character, has none.
+_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
+_WITHOUT_PICTURE = (range(0x80, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A), range(0xD800, 0xE000))
+_PICTURES |= dict.fromkeys((code for codes in _WITHOUT_PICTURE for code in codes), 0xFFFD)
+_not_escaped_by_json = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+_called: dict[str, str] = {}
+
+
+def call(path: Path, name: str) -> None:
+    """Let people read another name of a path in whatever is said from now on."""
+    _called[str(path)] = name
+
+
+def as_called(text: str) -> str:
+    """Return a text with paths as people know them, see :func:`call`."""
+    for path, name in _called.items():
+        text = text.replace(path, name)
+    return text
+
+
+def visible(text: str) -> str:
+    """Return a text with its control characters shown as symbols, so that it cannot command a terminal.
+
+    Local copies of remote files are called by their URLs.
+    """
+    text = as_called(text)
+    return text if text.isprintable() else text.translate(_PICTURES)
+
+
+class _SafeConsole(Console):
+    """A console on which whatever documents, ids and file names hold is text and nothing else."""
+
+    def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401 - handed on as they are
+        """Make a text of a string; see rich."""
+        return super().render_str(visible(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render something; see rich."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(visible(segment.text), segment.style)
+
+
+results = _SafeConsole(
+    highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else _WIDE
+)
+messages = _SafeConsole(stderr=True, highlight=False)
+_told: set[str] = set()
+
+
+def say(text: str) -> None:
+    """Write a message for the person at the terminal to standard error."""
+    messages.print(text, markup=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Write a warning to standard error, unless this very text was written before."""
+    _once("warning", text)
+
+
+def note(text: str) -> None:
+    """Write a remark to standard error, unless this very text was written before, as a warning or so."""
+    _once("note", text)
+
+
+def _once(kind: str, text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        say(f"{kind}: {text}")
+
+
+def report_skips(skips: Skips, most: int = 10) -> None:
+    """Say which faulty records were passed over."""
+    if not skips.seen:
+        return
+    say(f"warning: {len(skips.seen)} faulty records were passed over:")
+    for fault in skips.seen[:most]:
+        say(f"  {fault}")
+    if len(skips.seen) > most:
+        say(f"  ... and {len(skips.seen) - most} more")
+
+
+def warn_of_truncation(ranker: NeuralRanker, name: str) -> None:
+    """Say how much of the passages that a ranker has scored it could not read."""
+    seen = ranker.report
+    if seen.truncated:
+        warn(
+            f"{seen.truncated:,} of {seen.seen:,} passages did not fit into {ranker.max_length} tokens, "
+            f"the most that {name} reads; {seen.tokens_lost:,} tokens were not read (cut smaller passages "
+            "with --split)"
+        )
+
+
+def emit_json(data: object) -> None:
+    """Write a machine-readable result to standard output: one indented JSON document."""
+    raw = msgspec.json.format(msgspec.json.encode(data), indent=2)
+    click.echo(_not_escaped_by_json.sub(lambda match: f"\\u{ord(match[0]):04x}", as_called(raw.decode())))
+
+
+def print_table(table: Table, title: str = "") -> None:
+    """Print a table to standard output: numbers to the right, the best in bold, the legend below it.
+
+    Args:
+        table: The table; its cells are shown as text, whatever they hold.
+    """
+    heading = Text(visible(title)) if title else None  # a system's name may look like markup
+    grid = Grid(title=heading, title_justify="left", title_style="bold", header_style="bold")
+    for name, is_number in zip(table.columns, table.numeric, strict=True):
+        grid.add_column(Text(visible(name)), justify="right" if is_number else "left", overflow="fold")
+    for number, row in enumerate(table.rows):
+        grid.add_row(
+            *(
+                Text(visible(cell), "bold" if (number, i) in table.strong else "")
+                for i, cell in enumerate(row)
+            )
+        )
+    results.print(grid)
+    if table.legend:
+        results.print(table.legend, style="dim", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(label: str, total: int | None, unit: str = "") -> Iterator[progress_of.Progress]:
+    """Show a bar with an estimate while the block runs; where there is no terminal, a line every half minute.
+
+    Args:
+        total: How much there is to do; None when nobody knows.
+        unit: "bytes" shows shares only, anything else counts.
+
+    Yields:
+        What takes how much is done so far, and how much there is if that is known only now.
+    """
+    columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]
+    counts = [] if unit == "bytes" else [MofNCompleteColumn()]
+    bar = Progress(
+        *columns,
+        *counts,
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=messages,
+        disable=not messages.is_terminal,
+        transient=True,
+    )
+    lines = Lines(label, total, unit)
+    with bar, nullcontext() if messages.is_terminal else lines:
+        task = bar.add_task(label, total=total)
+
+        def show(done: float, total: int | None = total) -> None:
+            lines.tell(done, total)
+            bar.update(task, completed=done, total=lines.total)
+
+        yield show
+
+
+class Lines:
+    """Says every :data:`LINE_EVERY` seconds how far the work is; one thread, which ends with the block.
+
+    What the first call tells was done before: by an earlier sitting, if not 0. The rate is that of the rest.
+
+    Args:
+        total: How much there is to do; None when nobody knows.
+        unit: "bytes" says shares only, anything else counts.
+    """
+
+    def __init__(self, label: str, total: int | None, unit: str = "") -> None:
+        self.label, self.done, self.total, self._unit = label, 0, total, unit
+        self._started, self._over = time.monotonic(), threading.Event()
+        self._begin: tuple[float, float] | None = None  # done before, and after how many seconds
+        self._thread = threading.Thread(target=self._speak, daemon=True)
+
+    def __enter__(self) -> Lines:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def tell(self, done: float, total: int | None) -> None:
+        """Take how far the work is.
+
+        Args:
+            total: How much there is to do; None when nobody knows.
+        """
+        if self._begin is None or done < self.done or (total and not self.total):  # other work begins
+            self._begin = done, time.monotonic() - self._started
+        self.done, self.total = int(done), total
+
+    def _speak(self) -> None:
+        while not self._over.wait(LINE_EVERY):
+            say(self.line(time.monotonic() - self._started))
+
+    def line(self, seconds: float) -> str:
+        """Write how far the work is after so many seconds, and how long the rest will take at this rate."""
+        counted = "" if self._unit == "bytes" else f"{self.done:,}"
+        if not self.total:
+            so_far = f"{counted} so far" if counted and self.done else "at work"
+            return f"{self.label}: {so_far}, {clock(seconds)}"
+        share = f"{min(1.0, self.done / self.total):.0%}"
+        where = f"{counted} of {self.total:,} ({share})" if counted else share
+        before, began = self._begin or (0.0, 0.0)
+        new = self.done - before
+        left = (seconds - began) * max(0, self.total - self.done) / new if new > 0 else None
+        ahead = "" if left is None else f", about {clock(left)} left"
+        return f"{self.label}: {where} in {clock(seconds)}{ahead}"
+
+
+def clock(seconds: float) -> str:
+    """Write a length of time down: ``41 s``, ``2 min 05 s``, ``1 h 30 min``."""
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {whole % 60:02} s" if minutes else f"{whole} s"
+
+
+def show_warnings_plainly() -> None:
+    """Let Python warnings reach the person as one line on standard error, each text once."""
+    _told.clear()
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        del category, filename, lineno, line
+        if file is None:
+            warn(str(message))
+        else:
+            file.write(f"warning: {message}\n")
+
+    warnings.showwarning = show
+    # Dependencies' deprecations are for developers; our own warnings are for the person.
+    warnings.simplefilter("always", RankhouseWarning)
+    warnings.simplefilter("ignore", DeprecationWarning)
+    warnings.simplefilter("ignore", PendingDeprecationWarning)

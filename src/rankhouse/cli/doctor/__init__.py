@@ -1,0 +1,1 @@
+"""What ``rankhouse doctor`` looks at."""

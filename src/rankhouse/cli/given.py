@@ -1,0 +1,86 @@
+"""What stands on the command line: options that change nothing, settings given in two ways, numbers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+import click
+from click.core import ParameterSource
+
+from rankhouse.cli import console
+from rankhouse.core.errors import WrongUse
+
+_DEEPEST = 50  # brackets in brackets of a --set
+
+
+def was_given(name: str) -> bool:
+    """Return whether an option of the command at work stands on its command line."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def idle(reason: str, *names: str) -> None:
+    """Refuse options that were given and change nothing here.
+
+    Raises:
+        WrongUse: One was given.
+    """
+    if given := _given(names):
+        raise WrongUse(f"{given} would change nothing here: {reason}")
+
+
+def unused(reason: str, *names: str) -> None:
+    """Say which options were given and are not needed; the result is the same without them."""
+    if given := _given(names):
+        console.note(f"{given} is not used: {reason}")
+
+
+def _given(names: Sequence[str]) -> str:
+    context = click.get_current_context()
+    flags = {p.name: max(p.opts, key=len) for p in context.command.params if isinstance(p, click.Option)}
+    return ", ".join(flags[name] for name in names if was_given(name))
+
+
+def read_change(text: str) -> tuple[str, object]:
+    """Read NAME=VALUE; a value that is no literal is a text.
+
+    Raises:
+        WrongUse: Not of that form, or brackets in brackets without end.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise WrongUse(f"--set {text[:80]}: write NAME=VALUE, like rate=1e-4")
+    if any(value.count(bracket) > _DEEPEST for bracket in "[{("):
+        raise WrongUse(f"--set {text[:60]} ...: is nested too deeply; no setting is")
+    try:
+        return name.strip(), ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return name.strip(), value
+
+
+def read_numbers(option: str, text: str) -> tuple[float, ...]:
+    """Read what was given to an option as numbers with commas between them.
+
+    Raises:
+        WrongUse: Something is no number.
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise WrongUse(f"{option} {text}: write numbers with commas between them, like 0.7,0.3") from None
+
+
+def with_changes(changes: Sequence[str], **options: object) -> dict[str, object]:
+    """Lay ``--set NAME=VALUE`` over options of the same names; None is an option that was not given.
+
+    Raises:
+        WrongUse: A setting given in two ways, with two values.
+    """
+    wanted: dict[str, object] = {}
+    for name, value in map(read_change, changes):
+        other = wanted.get(name, options[name] if name in options and was_given(name) else value)
+        if other != value:
+            raise WrongUse(f"{name} was given twice, as {other} and by --set {name}={value}; give it once")
+        wanted[name] = value
+    return {name: value for name, value in options.items() if value is not None} | wanted

@@ -1,0 +1,161 @@
+"""The command line: one program, one sub-command for each step of a pipeline, joined by plain files."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from difflib import get_close_matches
+
+import click
+
+from rankhouse import __version__
+from rankhouse.cli import console, signals
+from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse
+
+# name -> (module under cli.commands, one line for the list); a module is imported only when its command runs.
+COMMANDS = {
+    "index": ("index", "Build an index from a corpus, or add to one."),
+    "search": ("search", "Rank an index's documents for queries."),
+    "encode": ("encode", "Write document vectors into an index."),
+    "push": ("push", "Push an index into a vector store or search engine."),
+    "pull": ("pull", "Pull a run from a vector store or search engine."),
+    "rerank": ("rerank", "Rerank a run with a neural ranker."),
+    "label": ("label", "Label pairs by judgements and teachers."),
+    "merge": ("merge", "Join parts that --shard made into one whole."),
+    "pretrain": ("pretrain", "Pre-train a small T5 on a text collection."),
+    "train": ("train", "Train a ranker on judgements or labelled pairs."),
+    "calibrate": ("calibrate", "Fit the probability that a ranker's score stands for."),
+    "adapt": ("adapt", "Teach a ranker without judgements, by a teacher and the documents."),
+    "evaluate": ("evaluate", "Measure runs against judgements, with significance."),
+    "explain": ("explain", "Say why a document scores what it scores, or stands above another."),
+    "axioms": ("axioms", "Count which axioms of retrieval the order of runs obeys."),
+    "figure": ("figure", "Draw what a ranker's vectors or its attention see."),
+    "fuse": ("fuse", "Fuse several runs into one."),
+    "group-split": ("group_split", "Split a catalogue's queries into parts that share no product."),
+    "folds": ("folds", "Split queries into folds."),
+    "subset": ("subset", "Take a subset of queries, judgements, a run or labelled pairs."),
+    "combine": ("combine", "Combine runs, queries or judgements of different queries into one file."),
+    "run": ("run", "Carry out a whole experiment from one file."),
+    "paired-wins": ("paired_wins", "Count the queries that only one of two runs answers rightly (McNemar)."),
+    "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
+    "label-noise": ("label_noise", "Make a known share of judgements wrong, to see what a method bears."),
+    "threshold": ("threshold", "Choose a teacher's threshold on judged pairs, and say what it keeps."),
+    "models": ("models", "List published checkpoints that are known to work, and the default."),
+    "doctor": ("doctor", "Check data, indexes, rankers and caches before time is spent."),
+    "serve": ("serve", "Serve indexes and rankers: the API of rerank clients, and a page."),
+    "up": ("up", "From a folder of your own files to an open search page."),
+    "demo": ("demo", "The whole pipeline on Python's own documentation."),
+}
+
+
+RENAMED = {
+    "parts": "group-split",
+    "versus": "paired-wins",
+    "pairs": "label-stats",
+    "select": "subset",
+    "concat": "combine",
+}
+"""Old name -> new one; the old names work in this version, and are not listed."""
+
+
+class Commands(click.Group):
+    """A group whose commands are imported when they are needed, so that --help stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the commands in the order of the line, not of the alphabet."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command's module and give its command."""
+        del ctx
+        name = RENAMED.get(cmd_name, cmd_name)
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"rankhouse.cli.commands.{COMMANDS[name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one lists the choices and the nearest."""
+        if args and args[0] not in {**COMMANDS, **RENAMED} and not args[0].startswith("-"):
+            close = get_close_matches(args[0].lower(), COMMANDS, 1)
+            guess = f' (did you mean "{close[0]}"?)' if close else ""
+            raise click.UsageError(
+                f'there is no command "{args[0]}"{guess}; choose from: {", ".join(COMMANDS)}', ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rankhouse")
+def cli() -> None:
+    """From your own files to a better ranking: index, search, rerank, fuse, evaluate.
+
+    Every command takes --help and shows an example; start with  rankhouse demo.
+    """
+
+
+def main() -> None:
+    """Run the program. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 143 terminated."""
+    console.show_warnings_plainly()
+    try:
+        # What a command returns here is the code of a click Exit, for example doctor's 1.
+        with signals.heeded():
+            code = cli.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except signals.Termination as end:
+        console.say("terminated")
+        sys.exit(end.code)
+    except click.ClickException as error:
+        message = io.StringIO()
+        error.show(message)
+        click.echo(console.visible(message.getvalue()), err=True, nl=False)
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        console.say("interrupted")
+        sys.exit(130)
+    except RankhouseError as error:
+        console.say(f"rankhouse: {_shortened(str(error))}")
+        sys.exit(2 if isinstance(error, WrongUse | MissingExtra) else 1)
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: nothing is wrong, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        console.say(f"rankhouse: {where}{error.strerror or error}")
+        sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_memory(error):
+            raise
+        console.say(f"rankhouse: there is not enough memory for this ({_first_line(error)}); ask for less")
+        sys.exit(1)
+
+
+def _shortened(text: str, most: int = 2_000) -> str:
+    """Cut a message that quotes a file's content at length."""
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most:,} characters more)"
+
+
+def _is_memory(error: Exception) -> bool:
+    """Return whether memory ran out; torch says so by a RuntimeError."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or "no more was said"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeGuard, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from rankhouse.cluster import TRANSFERS
+from rankhouse.core.errors import WrongUse
+from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import check_file_target, is_stream
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MOST = 2**31 - 1
+COUNT, FROM_ZERO, SEED = click.IntRange(1, _MOST), click.IntRange(0, _MOST), click.IntRange(0, 2**32 - 1)
+
+
+class _Finite(click.ParamType[float]):
+    """A number that is neither infinite nor nan."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
+        """Read the number. Args: as in click."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            self.fail(f'"{value}" is no finite number', param, ctx)
+        return number
+
+
+FINITE = _Finite()
+
+
+PLANNED = "planned"
+"""The object of a context that only reads a command line: nothing is written yet, so nothing is looked at."""
+
+
+def _is_url(value: object, ctx: click.Context | None) -> TypeGuard[str]:
+    """Return whether a value of a command that is carried out may name a remote file."""
+    if not isinstance(value, str) or "://" not in value or ctx is None:
+        return False
+    return ctx.obj != PLANNED and not ctx.resilient_parsing
+
+
+def _is_slice(ctx: click.Context) -> bool:
+    """Return whether --shard was given; an option that was not is no None while options are read."""
+    return ctx.get_parameter_source("shard") is ParameterSource.COMMANDLINE
+
+
+class _InputPath(click.Path):
+    """A file or folder that is read: a path, or a URL, of which the command gets a local copy's path."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Return the path. Args: as in click."""
+        if ctx is not None and _is_url(value, ctx):
+            from rankhouse.cli import transfers
+
+            return transfers.of(ctx).input(value)
+        return super().convert(value, param, ctx)
+
+
+class _LocalPath(click.Path):
+    """A path on this machine."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Refuse a URL. Args: as in click."""
+        if _is_url(value, ctx):
+            self.fail(f"{value}: is written bit by bit, which only a local path can be", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _OutputPath(click.Path):
+    """A folder that is written, or a file: a path, or a URL, to which the finished work is uploaded.
+
+    Args:
+        reads: Options with which the command needs what a folder holds already; "" stands for always.
+        is_folder: None where it may be either.
+    """
+
+    def __init__(self, *reads: str, is_folder: bool | None = True) -> None:
+        super().__init__(path_type=Path)
+        self._reads, self._is_folder = reads, is_folder
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Return the local path. Args: as in click."""
+        if ctx is not None and _is_url(value, ctx):
+            from rankhouse.cli import transfers
+
+            if self is ADDED_TO and _is_slice(ctx):  # a slice is written elsewhere
+                return transfers.of(ctx).input(value)
+            return transfers.of(ctx).output(value, ctx, is_folder=self._is_folder, reads=self._reads)
+        return super().convert(value, param, ctx)
+
+
+class _Source(click.ParamType[str]):
+    """A text that names files: a corpus, queries, a ranker, a rule; URLs in it become local paths."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401 - as in click
+        """Return the text. Args: as in click."""
+        del param
+        if ctx is not None and _is_url(value, ctx):
+            from rankhouse.cli import transfers
+
+            return transfers.local_text(value, ctx)
+        return str(value)
+
+
+PATH, LOCAL, SOURCE = _InputPath(path_type=Path), _LocalPath(path_type=Path), _Source()
+NEW_FOLDER = _OutputPath("append", "shard")
+"""A folder that is made; what is there is fetched only to add to it, or to see a slice that is done."""
+GROWING_FOLDER = _OutputPath("")
+"""A folder that a command adds to, or goes on in."""
+ADDED_TO = _OutputPath("")
+"""A folder that a command adds to, but with --shard only reads."""
+OUTPUT = _OutputPath("", is_folder=None)
+"""A file, or a folder that is made or added to."""
+
+
+class _OutputFile(click.ParamType[Path]):
+    """A file to write: looked at before any work is done, and locked until the command ends."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # noqa: ANN401 - as in click
+        """Refuse what no file can be written to, and whatever another process is writing.
+
+        Args: as in click.
+        """
+        del param
+        if ctx is not None and _is_url(value, ctx):
+            from rankhouse.cli import transfers
+
+            return transfers.of(ctx).output(value, ctx, is_folder=False)
+        path = Path(value)
+        if ctx is not None and (ctx.obj == PLANNED or _is_slice(ctx)):
+            return path  # with --shard it is a folder, which write_part looks after
+        check_file_target(path)
+        if ctx is not None and not ctx.resilient_parsing and not is_stream(path):
+            ctx.with_resource(only_writer(path))
+        return path
+
+
+OUTPUT_FILE = _OutputFile()
+
+_NO_FILES = frozenset({"tag", "name", "names"})  # words of people's own, which may be the name of a file
+quoted = re.compile(r"""["']([^"']+)["']""").findall
+"""The texts in quotes in a notation, some of which name files."""
+
+
+class FileCommand(click.Command):
+    """A command that reads or writes files: none may be both, and each may be remote."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as in click
+        """Refuse to write over an input, then carry the command out, remote files fetched and uploaded.
+
+        Raises:
+            WrongUse: An output is a file that another option names.
+        """
+        written = [
+            p for p in self.params if p.type is OUTPUT_FILE and ctx.params.get(p.name or "") is not None
+        ]
+        for output in written:
+            path: Path = ctx.params[output.name or ""]
+            for other in self.params:
+                if (
+                    path.is_file()
+                    and other not in written
+                    and _reads(other, ctx.params.get(other.name or ""), path)
+                ):
+                    named = (
+                        other.opts[0] if isinstance(other, click.Option) else str(other.metavar or other.name)
+                    )
+                    raise WrongUse(
+                        f"{output.opts[0]} {path}: is read by {named}; it would be lost: name another file"
+                    )
+        if TRANSFERS not in ctx.meta:
+            return super().invoke(ctx)
+        from rankhouse.cli import transfers
+
+        with transfers.of(ctx).carried_out(ctx.params):
+            return super().invoke(ctx)
+
+
+def _reads(parameter: click.Parameter, value: object, path: Path) -> bool:
+    """Return whether a parameter's value names a file, by itself or in quotes (a rule's)."""
+    if parameter.name in _NO_FILES:
+        return False
+    words = [
+        str(one) for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str | Path)
+    ]
+    return any(_is_same(name, path) for word in words for name in (word, *quoted(word)))
+
+
+def _is_same(name: str, path: Path) -> bool:
+    with suppress(OSError, ValueError):  # a rule, a question: no name that a file could have
+        return path.samefile(name)
+    return False
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable result on standard output.")
+skip_bad = click.option("--skip-bad", type=FROM_ZERO, default=0, show_default=True, metavar="N",
+                        help="Pass over up to N malformed records and report them.")  # fmt: skip
+relevant_from = click.option("--relevant-from", type=COUNT, default=1, show_default=True, metavar="GRADE",
+                             help="The lowest grade that means relevant.")  # fmt: skip
+_threads = click.option("--threads", type=FROM_ZERO, default=0, help="Processor threads; 0 for all.")
+_device = click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+_precision = click.option("--precision", default="auto", show_default=True, help="auto, fp32, bf16 or int8.")
+
+
+def computing(command: F) -> F:
+    """Add --precision, --device and --threads."""
+    return _precision(_device(_threads(command)))

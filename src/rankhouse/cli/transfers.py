@@ -1,0 +1,145 @@
+"""What a command line names by URL: fetched before the command's work, uploaded when it ended well.
+
+The types of options (:mod:`rankhouse.cli.options`) put the local path in a URL's place; commands see files.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rankhouse.cli import console
+from rankhouse.cluster import TRANSFERS
+from rankhouse.core.errors import WrongUse
+from rankhouse.io import staging
+from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import writing_failures
+from rankhouse.io.remote import Listing, Remote
+from rankhouse.io.remote_outputs import Output
+
+_named = re.compile(r"""(?:^(?:[^\s/"':=]+=)?|(?<=["']))([A-Za-z][A-Za-z0-9+.-]+://[^\s"']+)""")
+"""URLs in a text: the whole of it, behind ``NAME=``, or in quotes in a notation."""
+
+
+class Transfers:
+    """The remote files of one command."""
+
+    def __init__(self) -> None:
+        self._inputs: dict[str, tuple[Remote, Listing]] = {}
+        self._outputs: dict[str, tuple[Output, tuple[str, ...]]] = {}
+
+    def input(self, url: str) -> Path:
+        """Return where the copy of a file or folder will stand.
+
+        Raises:
+            MissingInput: It is not there, or may not be read.
+            WrongUse: No file system is known for it, or the command writes it.
+        """
+        remote = Remote.at(url)
+        if remote.path in self._outputs:
+            raise _both(url)
+        files = remote.listing()
+        local = staging.copy_of(remote, files)
+        self._inputs[remote.path] = (remote, files)
+        console.call(local, url)
+        return local
+
+    def output(
+        self, url: str, ctx: click.Context, *, is_folder: bool | None, reads: tuple[str, ...] = ()
+    ) -> Path:
+        """Return where a file or folder is to be written before it is uploaded; it is locked.
+
+        Args:
+            is_folder: A folder is to be written; None where it may be either.
+            reads: Options with which the command needs what the folder holds already; "" stands for always.
+
+        Raises:
+            WrongUse: The place cannot be written to, or the command reads it.
+        """
+        remote = Remote.at(url)
+        remote.require_writable()
+        if remote.path in self._inputs:
+            raise _both(url)
+        work = staging.cache_folder() / "out" / remote.key / remote.name
+        with writing_failures(work):
+            work.parent.mkdir(parents=True, exist_ok=True)
+        ctx.with_resource(only_writer(work))
+        self._outputs[remote.path] = (Output(remote, work, is_folder), reads)
+        console.call(work, url)
+        return work
+
+    @contextmanager
+    def carried_out(self, params: Mapping[str, Any]) -> Iterator[None]:
+        """Fetch, let the block work, and upload if it ends well.
+
+        Raises:
+            MissingInput: Something cannot be fetched.
+            OutputFailed: Something cannot be uploaded.
+        """
+        with ExitStack() as stack:
+            for remote, files in self._inputs.values():
+                stack.enter_context(_staged(remote, files))
+            for output, reads in self._outputs.values():
+                output.reads = any(not name or params.get(name) for name in reads)
+                output.resumes = "" in reads
+                with console.progress(f"fetching {output.remote.name}", None, "bytes") as show:
+                    output.begin(show)
+            try:
+                yield
+            except click.exceptions.Exit:  # a result, and an exit code that is not 0
+                self._upload()
+                raise
+            self._upload()
+
+    def _upload(self) -> None:
+        for output, _ in self._outputs.values():
+            with console.progress(f"uploading {output.remote.name}", None, "bytes") as show:
+                output.finish(show)
+
+
+@contextmanager
+def _staged(remote: Remote, files: Listing) -> Iterator[Path]:
+    with ExitStack() as stack:
+        with console.progress(f"fetching {remote.name}", None, "bytes") as show:
+            local = stack.enter_context(staging.staged(remote, files, show))
+        yield local
+
+
+def of(ctx: click.Context) -> Transfers:
+    """Return the transfers of a command, begun if there are none."""
+    transfers: Transfers = ctx.meta.setdefault(TRANSFERS, Transfers())
+    return transfers
+
+
+def local_text(text: str, ctx: click.Context) -> str:
+    """Put local paths in the place of URLs: of the whole text, behind ``NAME=``, or in quotes."""
+    return _named.sub(lambda match: match[0].replace(match[1], str(of(ctx).input(match[1]))), text)
+
+
+def fetched(text: str) -> str:
+    """Fetch what a text names by URL, for as long as this process lives: for workers on other machines.
+
+    A driver sends :func:`rankhouse.cli.console.as_called` of a path or a notation, which holds URLs again.
+    """
+    if "://" not in text:
+        return text
+    keep = ExitStack()
+    atexit.register(keep.close)
+
+    def local(match: re.Match[str]) -> str:
+        remote = Remote.at(match[1])
+        path = keep.enter_context(_staged(remote, remote.listing()))
+        console.call(path, match[1])
+        return match[0].replace(match[1], str(path))
+
+    return _named.sub(local, text)
+
+
+def _both(url: str) -> WrongUse:
+    return WrongUse(f"{url}: is read and written by this command; it would be lost: name another place")

@@ -1,0 +1,236 @@
+"""Replicas: actors that all hold the same; what one of them does not live to answer, another does.
+
+An actor that died is replaced in the background. Whoever asks notices nothing as long as one lives, and waits
+while the only one comes back.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rankhouse import __version__
+from rankhouse.cluster.parted_protocol import Refusal, Setup
+from rankhouse.core.errors import RankhouseError
+
+PATIENCE: Final = 60.0
+"""Seconds that a request waits for a replica to come back, and for its answer."""
+_OPENING: Final = 300.0
+_PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds until what did not open is tried again
+_TRIES: Final = 3
+_LAST: Final = 10.0
+"""Seconds that those who wait for an actor have to notice that it was ended."""
+
+
+class ReplicaFailed(RankhouseError):
+    """No replica answers."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass
+class _Replica:
+    """One actor; none while it is opened anew."""
+
+    actor: Any = None
+    load: int = 0
+    fault: str = ""
+
+
+@dataclass
+class Sent:
+    """A request on its way.
+
+    Attributes:
+        replica: Who has it.
+        actor: The replica's actor at that time.
+        ref: Ray's promise of the answer.
+    """
+
+    replica: _Replica
+    actor: Any
+    ref: Any
+
+
+class Replicas:
+    """Several actors that hold the same."""
+
+    def __init__(self, ray: Any, actors: Any, setup: Setup, count: int) -> None:  # noqa: ANN401 - Ray's own
+        self._ray, self._actors, self._setup = ray, actors, pickle.dumps(setup)
+        self._changed = threading.Condition()
+        self._closed = False
+        self._mark = ""
+        self._asking = 0  # who waits for an answer
+        self._opening = dict[threading.Thread, Any]()  # actors that are opened, by the thread that waits
+        self._replicas = [_Replica() for _ in range(count)]
+        for replica in self._replicas:
+            self._replace(replica)
+
+    def send(self, request: Any) -> Sent | None:  # noqa: ANN401 - each kind has its own
+        """Send a request to the replica with the least to do; None where none is ready."""
+        with self._changed:
+            ready = [replica for replica in self._replicas if replica.actor is not None]
+            if not ready:
+                return None
+            replica = min(ready, key=lambda one: one.load)
+            replica.load += 1
+            actor = replica.actor
+        sent = Sent(replica, actor, None)
+        try:
+            sent.ref = actor.answer.remote(request)
+        except self._ray.exceptions.RayError:
+            self._lost(sent)
+            return None
+        return sent
+
+    def settle(self, sent: Sent) -> None:
+        """Note that nobody waits for a request any more."""
+        with self._changed:
+            sent.replica.load = max(0, sent.replica.load - 1)
+            self._changed.notify_all()
+
+    def receive(self, request: Any, sent: Sent | None, patience: float = PATIENCE) -> Any:  # noqa: ANN401
+        """Wait for an answer; send the request again where its replica dies.
+
+        Args:
+            sent: Where it went; None where it is still to be sent.
+
+        Raises:
+            ReplicaFailed: No replica answers.
+            RankhouseError: What was asked is refused.
+        """
+        with self._changed:
+            self._asking += 1
+        try:
+            return self._received(request, sent, patience)
+        finally:
+            with self._changed:
+                self._asking -= 1
+                self._changed.notify_all()
+
+    def _received(self, request: Any, sent: Sent | None, patience: float) -> Any:  # noqa: ANN401
+        for _ in range(_TRIES):
+            sent = sent or self._wait_and_send(request, patience)
+            try:
+                answer = self._ray.get(sent.ref, timeout=PATIENCE)
+            except self._ray.exceptions.GetTimeoutError:
+                self._lost(sent)
+                raise ReplicaFailed(f"no answer in {PATIENCE:.0f} s") from None
+            except Exception as error:
+                if not self._is_death(error):
+                    raise
+                self._lost(sent)
+            else:
+                if isinstance(answer, Refusal):
+                    raise answer.error()
+                return answer
+            finally:
+                self.settle(sent)
+            sent = None
+        raise ReplicaFailed(f"{_TRIES} replicas died over the same request")
+
+    def _wait_and_send(self, request: Any, patience: float) -> Sent:  # noqa: ANN401
+        """Send a request as soon as a replica is ready."""
+        until = time.monotonic() + patience
+        while (sent := self.send(request)) is None:
+            with self._changed:
+                if self._closed:
+                    raise ReplicaFailed("the program is ending")
+                faults = [replica.fault for replica in self._replicas if replica.actor is None]
+                if len(faults) == len(self._replicas) and all(faults):
+                    raise ReplicaFailed(faults[0])
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise ReplicaFailed("it has died and is not back yet")
+                self._changed.wait(min(left, 1.0))
+        return sent
+
+    def _is_death(self, error: BaseException) -> bool:
+        """Return whether an error means that an actor, or what held its answer, is gone."""
+        exceptions = self._ray.exceptions
+        if isinstance(error, exceptions.RayTaskError):
+            return False
+        return isinstance(error, exceptions.RayError) and not isinstance(error, exceptions.RaySystemError)
+
+    def _lost(self, sent: Sent) -> None:
+        """Replace the actor that did not answer a request, unless that is being done."""
+        with self._changed:
+            if sent.replica.actor is not sent.actor or self._closed:
+                return
+            sent.replica.actor, sent.replica.load, sent.replica.fault = None, 0, ""
+        self._dismiss(sent.actor)
+        self._replace(sent.replica)
+
+    def close(self) -> None:
+        """End all actors, and whoever waits for one: Ray may go only when nobody does."""
+        with self._changed:
+            self._closed = True
+            actors = [replica.actor for replica in self._replicas] + list(self._opening.values())
+            for replica in self._replicas:
+                replica.actor = None
+            self._changed.notify_all()
+        for actor in actors:
+            if actor is not None:
+                self._dismiss(actor)
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._asking or self._opening), _LAST)
+
+    def _replace(self, replica: _Replica) -> None:
+        thread = threading.Thread(target=self._open, args=(replica,), name="open-replica", daemon=True)
+        with self._changed:
+            self._opening[thread] = None
+        thread.start()
+
+    def _open(self, replica: _Replica) -> None:
+        """Start actors until one has opened what it is to hold."""
+        tries = 0
+        try:
+            while not self._closed and not self._is_opened(replica, tries):
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, _PAUSES[min(tries, len(_PAUSES) - 1)])
+                tries += 1
+        finally:
+            with self._changed:
+                del self._opening[threading.current_thread()]
+                self._changed.notify_all()
+
+    def _is_opened(self, replica: _Replica, tries: int) -> bool:
+        """Start an actor: whether it has opened what it is to hold."""
+        actor, mark, fault, lasts = self._opened()
+        with self._changed:
+            if not fault and self._mark not in ("", mark):
+                fault, lasts = "it was changed while it was in use; start again", True
+            is_opened = not fault and not self._closed
+            if is_opened:
+                self._mark, replica.actor, replica.fault = mark, actor, ""
+            elif lasts or tries >= _TRIES:  # an actor may have been put on a node that is just dying
+                replica.fault = fault
+            self._changed.notify_all()
+        if actor is not None and not is_opened:
+            self._dismiss(actor)
+        return is_opened
+
+    def _opened(self) -> tuple[Any, str, str, bool]:
+        """Start an actor: it, the mark of what it holds, what went wrong, and whether that will last."""
+        actor = None
+        try:
+            actor = self._actors.options(scheduling_strategy="SPREAD").remote()
+            with self._changed:
+                self._opening[threading.current_thread()] = actor
+            mark, fault = self._ray.get(actor.open.remote(__version__, self._setup), timeout=_OPENING)
+        except self._ray.exceptions.GetTimeoutError:
+            return actor, "", f"it did not open within {_OPENING:.0f} s; has the cluster room for it?", True
+        except Exception as error:  # noqa: BLE001 - whatever Ray raises when a cluster goes
+            return actor, "", f"{type(error).__name__}: {str(error).strip().splitlines()[0]:.200}", False
+        return actor, mark, fault, True
+
+    def _dismiss(self, actor: Any) -> None:  # noqa: ANN401
+        try:
+            self._ray.kill(actor)
+        except Exception:  # noqa: BLE001 - it is gone already
+            return

@@ -1,0 +1,170 @@
+"""A recipe on a cluster: passes that do not need each other run at the same time, each in its own process."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from rankhouse import __version__
+from rankhouse.cli import console
+from rankhouse.cluster.ray_actor import pass_function
+from rankhouse.cluster.ray_beacon import beacon
+from rankhouse.cluster.ray_options import ClusterOptions
+from rankhouse.cluster.ray_pass import Order
+from rankhouse.cluster.ray_queue import TRIES
+from rankhouse.cluster.ray_session import Capacity, first_line, ray_session
+from rankhouse.core.errors import RankhouseError
+from rankhouse.recipes.execute.execute import Call, State, conclude, of_step, standing
+from rankhouse.recipes.execute.file_hashes import Contents
+from rankhouse.recipes.read import commands
+from rankhouse.recipes.read.loops import Pass
+from rankhouse.recipes.read.plan import Plan, Task
+
+_TURN: Final = 1.0  # seconds between two looks at whether something has become possible
+
+
+@dataclass
+class _PassAtWork:
+    """A pass at work."""
+
+    task: Task
+    where: str
+    started: datetime
+    clock: float
+
+
+def carry_out_on_cluster(
+    plan: Plan, out: Path, contents: Contents, say: Callable[[str], None], cluster: ClusterOptions
+) -> list[State]:
+    """Do every task that is not done, each as soon as what it needs is there.
+
+    Raises:
+        RankhouseError: A command failed; says which step and its line. What ran beside it was finished first.
+        BadData: An input changed while a step read it.
+    """
+    states = {which: standing(task, out, contents) for which, task in plan.tasks.items()}
+    left = {which: state.task for which, state in states.items() if state.state == "to do"}
+    if left:
+        with beacon(out) as token, ray_session(cluster) as ray:
+            passes = _Passes(ray, cluster, plan, left, (out, token), contents, say)
+            states |= passes.carry_out()
+    return [states[which] for which in plan.tasks]
+
+
+class _Passes:
+    def __init__(
+        self,
+        ray: Any,  # noqa: ANN401 - Ray's own types change
+        cluster: ClusterOptions,
+        plan: Plan,
+        left: dict[Pass, Task],
+        place: tuple[Path, str],
+        contents: Contents,
+        say: Callable[[str], None],
+    ) -> None:
+        self._ray, self._plan, self._left, self._say = ray, plan, left, say
+        (self._out, self._token), self._contents = place, contents
+        self._most = cluster.workers or len(left)
+        self._capacity = Capacity(ray, cluster, "auto", at_once=min(self._most, _width(left)))
+        self._running: dict[Any, _PassAtWork] = {}
+        self._deaths: Counter[Pass] = Counter()
+        self._numbers = {which: number for number, which in enumerate(plan.tasks, 1)}
+
+    def carry_out(self) -> dict[Pass, State]:
+        """Do all that is left; return how it stands now."""
+        made: dict[Pass, State] = {}
+        fault: Exception | None = None
+        while self._running or (self._left and fault is None):
+            if fault is None:
+                self._start()
+            for ref in self._ray.wait([*self._running], num_returns=1, timeout=_TURN)[0]:
+                running = self._running.pop(ref)
+                try:
+                    state = self._end(running, ref)
+                except Exception as error:  # noqa: BLE001 - raised when the others have ended
+                    if fault is None and self._running:
+                        self._say(f"{running.where}: failed; {len(self._running)} at work are finished first")
+                    fault = fault or error
+                else:
+                    made |= {running.task.which: state} if state else {}
+        if fault is not None:
+            raise fault
+        return made
+
+    def _start(self) -> None:
+        """Hand out whatever needs nothing that is not there."""
+        for which, task in [*self._left.items()]:
+            if len(self._running) >= self._most:
+                return
+            if any(need in self._left or need in self._at_work for need in task.needs):
+                continue
+            del self._left[which]
+            where = f"[{self._numbers[which]}/{len(self._plan.tasks)}] {task.title}"
+            self._say(f"{where}: rankhouse {task.command}")
+            gpus = self._capacity.gpus if _may_use_gpu(task) else 0
+            function = pass_function(self._ray, {"num_cpus": self._capacity.cpus, "num_gpus": gpus})
+            order = pickle.dumps(Order(replace(task, sources=()), self._out, self._token))
+            ref = function.remote(__version__, self._capacity.cpus, order)
+            self._running[ref] = _PassAtWork(task, where, datetime.now(UTC), time.perf_counter())
+
+    @property
+    def _at_work(self) -> set[Pass]:
+        return {running.task.which for running in self._running.values()}
+
+    def _end(self, running: _PassAtWork, ref: Any) -> State | None:  # noqa: ANN401
+        """Take what a pass gives; None if its process died and it has to be done again."""
+        task = running.task
+        try:
+            outcome = self._ray.get(ref)
+        except self._ray.exceptions.RayTaskError as error:
+            raise RankhouseError(f"{running.where}: {error}") from error
+        except self._ray.exceptions.RayError as error:
+            self._died(task, first_line(error))
+            self._left = {task.which: task} | self._left
+            return None
+        if isinstance(outcome, str):
+            raise RankhouseError(f"the cluster's machine {outcome}; install the same version on all of them")
+        for text in outcome.warned:
+            console.warn(f"{task.title}: {text}")
+        if outcome.state != "done":
+            raise of_step(self._plan, task, outcome.error())
+        seconds = time.perf_counter() - running.clock
+        record = conclude(
+            self._plan, task, self._out, self._contents, Call(outcome.message, running.started, seconds)
+        )
+        self._say(f"{running.where}: done in {record.seconds:.1f} s")
+        self._contents.save()
+        return State(task, "made", record)
+
+    def _died(self, task: Task, reason: str) -> None:
+        self._deaths[task.which] += 1
+        if self._deaths[task.which] >= TRIES:
+            raise of_step(
+                self._plan,
+                task,
+                RankhouseError(
+                    f"its process died {TRIES} times ({reason}); give each more room, "
+                    "with fewer at a time (--cluster-workers)"
+                ),
+            )
+
+
+def _width(tasks: dict[Pass, Task]) -> int:
+    """Return how many tasks may be at work at the same time: the most on one level of who needs whom."""
+    levels: dict[Pass, int] = {}
+    for which, task in tasks.items():  # in order of work: needs come first
+        levels[which] = 1 + max((levels[need] for need in task.needs if need in levels), default=0)
+    return max(Counter(levels.values()).values(), default=1)
+
+
+def _may_use_gpu(task: Task) -> bool:
+    command = commands.open_command(task.command)
+    return (
+        commands.takes(command, "device") and "cpu" not in commands.check(command, [*task.arguments]).values()
+    )

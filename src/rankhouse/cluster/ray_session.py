@@ -1,0 +1,240 @@
+"""Connecting to Ray: a cluster started for one command, or one that is there; Ray itself says nothing."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from rankhouse.cluster.ray_options import LOCAL, ClusterOptions
+from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse
+
+_QUIET: Final = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+}
+_LOCAL_STORE: Final = 256 << 20  # bytes; parts are files, so little passes through Ray's memory
+_USUAL_CPUS: Final = 4  # processors of a worker: one copy of the model for all of them
+_MOST: Final = 400  # letters of what Ray says, from its end: there is the reason
+_PATIENCE: Final = 5.0  # seconds until an address that nobody answers at is given up
+_FIRST_WORD: Final = 20.0  # seconds until one that does not speak is given up: the cluster may be busy
+_SETTINGS: Final = bytes(3) + b"\x04" + bytes(5)  # HTTP/2's first frame, empty
+_GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS
+
+
+def load_ray() -> Any:  # noqa: ANN401 - Ray's own types change from version to version
+    """Import Ray, which then neither reports home nor talks.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtra("--cluster", "cluster") from error
+    with suppress(ImportError):  # raylets' news of deaths go to standard output, whatever init is asked
+        talking = importlib.import_module("ray._private.worker")
+        vars(talking)["print_to_stdstream"] = lambda *_, **__: None
+    return ray
+
+
+@contextmanager
+def ray_session(options: ClusterOptions) -> Iterator[Any]:
+    """Yield Ray, connected to the cluster as long as the block runs.
+
+    Args:
+        options: Which cluster; how many processors one that is started here should offer.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        RankhouseError: Nobody answers at the address, or a Ray or Python of another version does.
+    """
+    ray = load_ray()
+    started = False
+    try:
+        with _own_signals():
+            _connect(ray, options)
+        started = True
+        logging.getLogger("ray").setLevel(logging.CRITICAL + 1)
+        yield ray
+    except ConnectionError as error:
+        if type(error) is not ConnectionError:  # of somebody else: a pipe, a socket
+            raise
+        raise RankhouseError(
+            f"--cluster {options.address}: the connection was lost ({first_line(error)}); see that the "
+            "cluster runs (ray status), and give the same command again"
+        ) from error
+    finally:
+        with suppress(Exception):  # nothing that Ray does at its end may hide what ended the work
+            ray.shutdown()
+        if not started and options.address.startswith("ray://"):
+            with suppress(Exception):
+                ray.util.disconnect()
+
+
+def _connect(ray: Any, options: ClusterOptions) -> None:  # noqa: ANN401
+    quiet = {"logging_level": logging.CRITICAL + 1, "log_to_driver": False}
+    if options.address == LOCAL:
+        ray.init(
+            "local",
+            num_cpus=_local_cpus(options),
+            include_dashboard=False,
+            object_store_memory=_LOCAL_STORE,
+            **quiet,
+        )
+        return
+    _require_answer(options.address)
+    try:
+        try:
+            ray.init(options.address, **quiet)
+        except ConnectionAbortedError:  # a client's server did not start in Ray's own time: a busy machine
+            ray.shutdown()
+            ray.init(options.address, **quiet)
+    except Exception as error:
+        raise _refusal(options.address, error) from error
+
+
+def _local_cpus(options: ClusterOptions) -> int:
+    """Return how many processors a cluster of this machine offers; Ray starts a process for each."""
+    own, workers, cpus = processors(), max(1, options.workers), max(1, options.cpus)
+    most = max(16, 8 * own)
+    if workers * cpus > most:
+        raise WrongUse(
+            f"--cluster ray: {workers:,} workers of {cpus:,} processors do not fit on this machine, which "
+            f"has {own:,}; ask for {most:,} in all at the most (--cluster-workers, --worker-cpus)"
+        )
+    return max(own, workers * cpus)
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _require_answer(address: str) -> None:
+    """Find out within seconds whether Ray listens; Ray itself would try for minutes, or end the process."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE) as asked:
+            if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+                return
+            asked.settimeout(_FIRST_WORD)
+            asked.sendall(_GREETING)
+            answer = asked.makefile("rb").read(len(_SETTINGS))
+    except OSError as error:
+        raise RankhouseError(
+            f"--cluster {address}: nobody answers there ({error.strerror or error}); check the address and "
+            "that the cluster runs (ray status), or write  --cluster ray  to start one on this machine"
+        ) from error
+    if answer[3:4] != _SETTINGS[3:4]:
+        raise RankhouseError(
+            f"--cluster {address}: something answers there, but not Ray; check the port: ray://HOST:10001 is "
+            "for Ray's clients, HOST:6379 for machines of the cluster, where it was not changed"
+        )
+    _require_own_port(address)
+
+
+def _require_own_port(address: str) -> None:
+    """Refuse the port of Ray's clients where that of its nodes belongs, and the other way round.
+
+    Each of them answers that it does not know the other's calls; Ray itself would ask for half a minute.
+    """
+    where = address.removeprefix("ray://")
+    call = "RayletDriver/ClusterInfo" if where != address else "NodeInfoGcsService/GetClusterId"
+    grpc = importlib.import_module("grpc")
+    with grpc.insecure_channel(where, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            channel.unary_unary(f"/ray.rpc.{call}")(b"", timeout=_PATIENCE)
+        except grpc.RpcError as error:  # whatever else is wrong, Ray says itself
+            if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+                raise _refusal(
+                    address, ConnectionError("Ray answers there, at another of its ports")
+                ) from None
+
+
+def _refusal(address: str, error: Exception) -> RankhouseError:
+    text = str(error).strip()
+    if "ersion mismatch" in text:
+        return RankhouseError(
+            f"--cluster {address}: another Ray or Python runs there; both must be the same, to the last "
+            f"figure: {' '.join(text.split())}"
+        )
+    advice = (
+        "ray://HOST:PORT takes Ray's client port, usually 10001, and not that of its nodes"
+        if address.startswith("ray://")
+        else "HOST:PORT is for machines that are nodes of the cluster, ray://HOST:10001 for all others"
+    )
+    return RankhouseError(
+        f"--cluster {address}: cannot be joined: {' '.join(text.split())[-_MOST:]}; {advice}"
+    )
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of Ray's says first; the rest is a trace."""
+    return next(iter(str(error).strip().splitlines()), "").rstrip() or type(error).__name__
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Put back the handler of SIGTERM, which Ray replaces by one of its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Capacity:
+    """What a cluster has room for.
+
+    Args:
+        device: What ``--device`` says; unless it is "cpu", each worker gets a GPU where there are any.
+        at_once: How many workers would be at work at the most; 0 for any number.
+    """
+
+    def __init__(self, ray: Any, options: ClusterOptions, device: str = "cpu", at_once: int = 0) -> None:  # noqa: ANN401
+        self._ray, self._wanted, self._asked = ray, options.workers, options.cpus
+        nodes = self._nodes()
+        largest = int(max((node.get("CPU", 0) for node in nodes), default=0))
+        has_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
+        self.gpus = int(has_gpu and device != "cpu")
+        share = int(sum(node.get("CPU", 0) for node in nodes)) // (at_once or options.workers or 1)
+        self.cpus = options.cpus or max(1, min(share, largest if at_once else _USUAL_CPUS, largest))
+
+    def _nodes(self) -> list[dict[str, float]]:
+        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+
+    def workers(self) -> int:
+        """How many workers there should be now: as asked, else as many as the living nodes have room for.
+
+        If no living node is as large as a worker was to be, workers get smaller, unless their size was asked.
+        """
+        largest = int(max((node.get("CPU", 0) for node in self._nodes()), default=0))
+        if largest and not self._asked:
+            self.cpus = min(self.cpus, largest)
+        if self._wanted:
+            return self._wanted
+        room = 0
+        for node in self._nodes():
+            by_gpu = int(node.get("GPU", 0)) if self.gpus else self.cpus * 1_000_000
+            room += min(int(node.get("CPU", 0)) // self.cpus, by_gpu)
+        return max(1, room)
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """What one worker takes, in Ray's words."""
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus}

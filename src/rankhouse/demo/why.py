@@ -1,0 +1,90 @@
+"""The demo's last word: why one document stands where it stands, in words and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.padding import Padding
+from rich.text import Text
+
+from rankhouse.cli import console
+from rankhouse.core.errors import MissingExtra
+from rankhouse.core.nouns import Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.explanation import report
+from rankhouse.explanation.contrast import Contrast
+from rankhouse.explanation.rankings import Movement
+from rankhouse.index.index import Index
+from rankhouse.systems.explaining.answers import why_above, why_moved
+from rankhouse.systems.explaining.build import SystemOptions, build_system
+from rankhouse.systems.explaining.systems import LexicalSystem, RunOnRecord
+
+ANSWER = 2  # the grade of a document that answers a question
+HIGH = 3  # ranks that a person sees at once
+
+
+class Rise(NamedTuple):
+    """A document that a later run ranks far above where an earlier one had it."""
+
+    query: Query
+    doc_id: str
+    ranks: int
+
+
+def explain_demo(
+    index: Index,
+    questions: Sequence[Query],
+    qrels: Qrels,
+    runs: Mapping[str, Run],
+    model: str,
+) -> Movement | Contrast:
+    """Say why MiniLM's vectors raised an answer, or, without them, why the first stage's first is the first.
+
+    Args:
+        runs: "bm25", and "dense" where there is one.
+    """
+    first = LexicalSystem(index, model).recorded(RunOnRecord(runs["bm25"], "bm25.run"))
+    if "dense" in runs:
+        raised = most_raised(questions, qrels, runs["bm25"], runs["dense"])
+        if raised is not None:
+            dense = build_system(index, SystemOptions(models=("dense(default)",)))
+            recorded = dense.recorded(RunOnRecord(runs["dense"], "dense.run"))
+            return why_moved(recorded, first, raised.query, raised.doc_id)
+    query = questions[0]
+    best, second, *_ = runs["bm25"][query.id].doc_ids
+    return why_above(first, query, best, second)
+
+
+def most_raised(questions: Sequence[Query], qrels: Qrels, before: Run, after: Run) -> Rise | None:
+    """Return the answer that rose furthest into the first three; None where none rose so far."""
+    rises = []
+    for query in questions:
+        earlier = {doc_id: rank for rank, doc_id in enumerate(before[query.id].doc_ids)}
+        for rank, doc_id in enumerate(after[query.id].doc_ids[:HIGH]):
+            if qrels.get(query.id, {}).get(doc_id, 0) >= ANSWER and earlier.get(doc_id, 0) > rank:
+                rises.append(Rise(query, doc_id, earlier[doc_id] - rank))
+    return max(rises, key=lambda one: one.ranks, default=None)
+
+
+def show_why(answer: Movement | Contrast) -> None:
+    """Print an answer in words."""
+    told = [answer.sentence()]
+    if isinstance(answer, Movement):
+        sides = ((answer.after, answer.now), (answer.before, answer.then))
+        told += [f"{standing.run}: {one.sentence()}" for standing, one in sides if one is not None]
+    console.results.print(Text(f"\nand why? {console.visible(answer.query.text)}?", style="bold cyan"))
+    for sentence in told:
+        console.results.print(Padding(Text(console.visible(sentence)), (0, 0, 0, 5)), width=100)
+
+
+def write_why(answer: Movement | Contrast, page: Path) -> bool:
+    """Write an answer's page; return whether the packages for it are installed."""
+    try:
+        report.write(answer, page)
+    except MissingExtra as missing:
+        console.say(f"no {page.name}: {missing}")
+        return False
+    return True

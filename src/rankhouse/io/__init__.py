@@ -1,0 +1,1 @@
+"""Files: corpora, runs, judgements, pairs, whole outputs, locks, URLs."""

@@ -1,0 +1,310 @@
+"""Documents and queries from files: JSON lines, TSV and TREC markup, streaming, plain or compressed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse
+from rankhouse.core.nouns import Document, Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.io import markup
+from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
+from rankhouse.io.duplicate_ids import SeenIds, checked_id
+from rankhouse.io.files import Meter, Skips, as_text, each_record, kind_of, looks_like, numbered_lines
+from rankhouse.io.outputs import writing
+
+T = TypeVar("T")
+
+PUBLIC = "ir_datasets:"
+"""What the name of a public collection begins with."""
+
+JSON_KINDS = (".jsonl", ".ndjson", ".json")
+TREC_KINDS = (".sgml", ".sgm", ".trec", ".xml")
+CORPUS_KINDS = (*JSON_KINDS, ".tsv", *TREC_KINDS)
+
+_ID_KEYS = ("id", "_id", "docid", "docno")
+_TEXT_KEYS = ("text", "contents", "body")
+_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+def read_documents(
+    sources: Path | str | Iterable[Path | str],
+    skips: Skips | None = None,
+    seen: SeenIds | None = None,
+    meter: Meter | None = None,
+) -> Iterator[Document]:
+    r"""Stream the documents of files, folders of files, and ``ir_datasets:NAME`` collections.
+
+    >>> import rankhouse as rh
+    >>> from pathlib import Path
+    >>> _ = Path("corpus.tsv").write_text("d1\tA lock lifts ships.\n")
+    >>> [document.text for document in rh.read_documents("corpus.tsv")]
+    ['A lock lifts ships.']
+
+    Args:
+        sources: One, or several: ``.jsonl`` of {"id" or "_id", "title"?, "text"}, ``.tsv`` (id, text), TREC
+            markup (``.sgml``, ``.trec``), each plain, ``.gz`` or ``.zst``; or a folder of such files.
+        skips: How many malformed records to pass over; none by default.
+        seen: The ids already taken; none by default.
+        meter: Told how many bytes were read.
+
+    Raises:
+        BadData: A malformed record, with its file and line.
+        DuplicateId: An id given twice, in whichever files.
+        MissingInput: No such file.
+    """
+    skips = Skips() if skips is None else skips
+    seen = SeenIds(at_once=skips.limit > 0) if seen is None else seen
+    for source in [sources] if isinstance(sources, str | Path) else sources:
+        if str(source).startswith("ir_datasets:"):
+            yield from public_documents(str(source).removeprefix("ir_datasets:"))
+            continue
+        for path in corpus_files(Path(source)):
+            yield from distinct(records(path, skips, meter), path, seen, skips)
+
+
+def distinct(
+    numbered: Iterable[tuple[int, Document]], path: Path, seen: SeenIds, skips: Skips
+) -> Iterator[Document]:
+    """Pass on the documents of a file whose ids were not given before.
+
+    Args:
+        numbered: (line, document) of the file.
+        path: The file.
+        seen: The ids so far.
+        skips: Where documents go whose id was given before.
+
+    Raises:
+        DuplicateId: There are too many of those.
+    """
+    for line, document in numbered:
+        try:
+            is_new = seen.takes(document, path, line)
+        except DuplicateId as fault:
+            skips.take(fault)
+            continue
+        if is_new:
+            yield document
+    seen.check()
+
+
+def corpus_files(source: Path) -> list[Path]:
+    """List the corpus files a path stands for: itself, or those of a folder in order of name.
+
+    Raises:
+        WrongUse: The file's suffix names no known format.
+        MissingInput: The folder holds no corpus file.
+    """
+    if not source.is_dir():
+        if source.exists() and kind_of(source) not in CORPUS_KINDS:
+            raise WrongUse(
+                f"{source}: a corpus file ends in {', '.join(CORPUS_KINDS)} (each also with .gz or .zst); "
+                f'"{kind_of(source) or source.name}" is not one of them'
+            )
+        return [source]
+    paths = sorted(p for p in source.rglob("*") if p.is_file() and kind_of(p) in CORPUS_KINDS)
+    if not paths:
+        raise MissingInput(
+            f"{source}: the folder holds no corpus file ({', '.join(CORPUS_KINDS)}); files of text, Markdown "
+            f"and HTML are documents for  rankhouse up {source}"
+        )
+    return paths
+
+
+def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
+    """Stream (line, document) of one corpus file; ids are not compared.
+
+    Args:
+        path: The file.
+        skips: Where malformed records go.
+        meter: Told how many bytes were read.
+    """
+    if kind_of(path) in TREC_KINDS:
+        return markup.documents(path, skips, meter)
+    return each_record(numbered_lines(path, meter), path, line_reader(path), skips)
+
+
+def line_reader(path: Path) -> Callable[[bytes, Path, int], Document]:
+    """Return what reads a line of a corpus file that has one record a line."""
+    return _tsv_document if kind_of(path) == ".tsv" else _json_document
+
+
+def _json_record(raw: bytes, path: Path, line: int) -> dict[str, Any]:
+    record = from_json(_decoder, raw, "not a JSON object on one line", path, line)
+    if is_nested_too_deep(raw, record):
+        raise nested(path, line)
+    return record
+
+
+def _json_document(raw: bytes, path: Path, line: int) -> Document:
+    record = _json_record(raw, path, line)
+    doc_id = _take_id(record, path, line)
+    text = _take_text(record, _TEXT_KEYS, path, line)
+    title = record.pop("title", None)
+    if title is not None and not isinstance(title, str):
+        raise BadData(f'the "title" of document "{doc_id}" is no string: {title!r}', path, line)
+    return Document(doc_id, text, title or "", record) if record else Document(doc_id, text, title or "")
+
+
+def _take_id(record: dict[str, Any], path: Path, line: int) -> str:
+    for key in _ID_KEYS:
+        if key in record:
+            value = record.pop(key)
+            if isinstance(value, int) and not isinstance(value, bool):
+                value = str(value)
+            if not isinstance(value, str):
+                raise BadData(f'the "{key}" must be a string or a whole number, not {value!r}', path, line)
+            return checked_id(value, path, line)
+    raise BadData(
+        f'the record has no "id" (or "_id"); its keys are: {", ".join(record) or "none"}', path, line
+    )
+
+
+def _take_text(record: dict[str, Any], keys: tuple[str, ...], path: Path, line: int) -> str:
+    for key in keys:
+        if key in record:
+            value = record.pop(key)
+            if value is None:
+                return ""
+            if not isinstance(value, str):
+                raise BadData(f'the "{key}" must be a string, not {type(value).__name__}', path, line)
+            return value
+    raise BadData(f'the record has no "{keys[0]}"; its keys are: {", ".join(record) or "none"}', path, line)
+
+
+def _tsv_fields(raw: bytes, path: Path, line: int) -> tuple[str, str]:
+    record_id, tab, text = as_text(raw, path, line).partition("\t")
+    if not tab:
+        raise BadData("the line has no tab; write  id <tab> text", path, line)
+    return checked_id(record_id, path, line), text
+
+
+def _tsv_document(raw: bytes, path: Path, line: int) -> Document:
+    return Document(*_tsv_fields(raw, path, line))
+
+
+def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") -> list[Query]:
+    r"""Read queries from JSON lines, TSV or TREC topics, recognised by their content.
+
+    >>> import rankhouse as rh
+    >>> from pathlib import Path
+    >>> _ = Path("queries.tsv").write_text("q1\twho steers ships?\n")
+    >>> rh.read_queries("queries.tsv")
+    [Query(id='q1', text='who steers ships?')]
+
+    Args:
+        path: ``{"id", "text"}`` a line, or ``id <tab> text`` a line, or TREC ``<top>`` records.
+        skips: How many malformed records to pass over; none by default.
+        field: Which text to take: a key of the JSON records, or "title", "desc" or "narr" of topics.
+            By default "text" (JSON) and "title" (topics).
+
+    Raises:
+        BadData: A malformed record, with its file and line, or no query at all.
+        DuplicateId: A query id given twice.
+        MissingInput: No such file.
+    """
+    if str(path).startswith("ir_datasets:"):
+        return _queries_from_ir_datasets(str(path).removeprefix("ir_datasets:"), field)
+    path = Path(path)
+    skips = Skips() if skips is None else skips
+    records: Iterator[tuple[int, Query]]
+    lines = numbered_lines(path)  # opened when the first is taken
+    match looks_like(path):
+        case "{":
+            keys = (field,) if field else ("text", "query", "title")
+            records = each_record(lines, path, lambda raw, at, line: _json_query(raw, at, line, keys), skips)
+        case "<":
+            records = markup.topics(path, field or "title", skips)
+        case _ if field:
+            raise WrongUse(f'{path}: a TSV file of queries has one text only; leave out the field "{field}"')
+        case _:
+            records = each_record(
+                lines, path, lambda raw, at, line: Query(*_tsv_fields(raw, at, line)), skips
+            )
+    queries: dict[str, Query] = {}
+    for line, query in records:
+        if query.id in queries:
+            skips.take(DuplicateId(f'the query id "{query.id}" was already given', path, line))
+        else:
+            queries[query.id] = query
+    if not queries and not skips.seen:
+        raise BadData("holds no query; write one a line, as JSON or as  id <tab> text", path)
+    return list(queries.values())
+
+
+def _json_query(raw: bytes, path: Path, line: int, keys: tuple[str, ...]) -> Query:
+    record = _json_record(raw, path, line)
+    return Query(_take_id(record, path, line), _take_text(record, keys, path, line))
+
+
+def _ir_dataset(name: str) -> Any:  # noqa: ANN401 - an untyped library's object
+    try:
+        import ir_datasets  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise MissingExtra(f"ir_datasets:{name}", "datasets") from error
+    try:
+        return ir_datasets.load(name)
+    except KeyError as error:
+        raise WrongUse(f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com') from error
+
+
+def count_public(name: str) -> int:
+    """Count the documents of a public collection.
+
+    Raises:
+        MissingExtra: ir_datasets is not installed.
+        WrongUse: It knows no such collection.
+    """
+    dataset = _ir_dataset(name)
+    return int(dataset.docs_count() or sum(1 for _ in dataset.docs_iter()))
+
+
+def public_documents(name: str) -> Iterator[Document]:
+    """Stream the documents of a public collection; raises as :func:`count_public` does."""
+    for record in _ir_dataset(name).docs_iter():
+        fields = record._asdict()
+        doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")
+        main = next((name for name in ("text", "body") if name in fields), "")
+        fields.pop("marked_up_doc", None)  # the same text again, with its tags
+        text = str(fields.pop(main)) if main else record.default_text()
+        yield Document(checked_id(doc_id, Path(name), 0), text, title, fields)
+
+
+def write_queries(queries: Iterable[Query], path: Path) -> None:
+    """Write queries as JSON lines, whole or not at all.
+
+    Args:
+        queries: In the order of the file.
+        path: The file; .gz and .zst compress.
+    """
+    with writing(path) as file:
+        for query in queries:
+            file.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
+
+
+def _queries_from_ir_datasets(name: str, field: str) -> list[Query]:
+    chosen = []
+    for record in _ir_dataset(name).queries_iter():
+        text = getattr(record, field) if field else record.default_text()
+        chosen.append(Query(record.query_id, text))
+    return chosen
+
+
+def qrels_of(name: str) -> Qrels:
+    """Read the judgements of a public collection.
+
+    Raises:
+        MissingExtra: ir_datasets is not installed.
+        WrongUse: It knows no such collection, or that one has no judgements.
+    """
+    dataset = _ir_dataset(name)
+    if not dataset.has_qrels():
+        raise WrongUse(f'"{PUBLIC}{name}" has no judgements; name one that has, see https://ir-datasets.com')
+    qrels: dict[str, dict[str, int]] = {}
+    for judged in dataset.qrels_iter():
+        qrels.setdefault(judged.query_id, {})[judged.doc_id] = int(judged.relevance)
+    return qrels

@@ -1,0 +1,152 @@
+"""Ids: which can be used, and which were given already, for collections too large for a set of strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadData, DuplicateId, name_few
+from rankhouse.core.nouns import Document, Query
+
+_WAYS = (
+    "; rankhouse index passes over repeated ones with --duplicates same (equal texts) or first, and makes "
+    "ids of several corpora differ with --prefix-ids"
+)
+
+
+def checked_id(value: str, path: Path, line: int) -> str:
+    """Return an id if run and judgement files can hold it.
+
+    Args:
+        line: The line it stands in, counted from 1.
+
+    Raises:
+        BadData: It is empty or has white space in it.
+    """
+    if not value or value.split() != [value]:
+        raise BadData(
+            f'the id "{value}" is empty or has white space in it, and TREC runs and qrels separate their '
+            "columns by white space; replace it, for example by underscores",
+            path,
+            line,
+        )
+    return value
+
+
+def by_id(queries: Iterable[Query]) -> dict[str, Query]:
+    """Return queries by their ids.
+
+    Raises:
+        DuplicateId: Two have one id.
+    """
+    table: dict[str, Query] = {}
+    for query in queries:
+        if query.id in table:
+            raise DuplicateId(f'query "{query.id}" is given twice; a query has one text')
+        table[query.id] = query
+    return table
+
+
+def require_texts(ids: Sequence[str], texts: Mapping[str, Query]) -> None:
+    """Refuse a run whose queries are not those that are given.
+
+    Raises:
+        BadData: One has no text.
+    """
+    if missing := [i for i in ids if i not in texts or not texts[i].text.strip()]:
+        raise BadData(
+            f"{len(missing):,} of the run's {len(ids):,} queries have no text among the queries given: "
+            f"{name_few(missing, quoted=True)}; give the queries the run was made with"
+        )
+
+
+class SeenIds:
+    """Refuses ids given twice, in 8 bytes an id.
+
+    Ids become 64-bit hashes. The latest ones are in a dict and are checked at once; older ones are in
+    sorted arrays and are checked a chunk at a time, so a repeat of a far earlier id is found up to
+    ``chunk`` records late (:meth:`check` settles what is open). Two different ids share a hash with
+    probability 3e-6 in ten million.
+
+    Args:
+        at_once: Compare every id with all earlier ones when it comes, so that a repeated one can be passed
+            over; slower by some microseconds an id.
+    """
+
+    def __init__(self, chunk: int = 32_768, at_once: bool = False) -> None:
+        self._chunk, self._at_once = chunk, at_once
+        self._recent: dict[int, tuple[str, Path, int]] = {}
+        self._settled: list[NDArray[np.int64]] = []
+
+    def __len__(self) -> int:
+        return len(self._recent) + sum(map(len, self._settled))
+
+    def takes(self, document: Document, path: Path, line: int) -> bool:
+        """Note a document's id; always true here, where a second record with an id is refused.
+
+        Args:
+            line: The line it stands in, counted from 1.
+
+        Raises:
+            DuplicateId: It was given before.
+        """
+        self.add(document.id, path, line)
+        return True
+
+    def add(self, record_id: str, path: Path, line: int) -> None:
+        """Note an id and where it stands.
+
+        Args:
+            line: The line it stands in, counted from 1.
+
+        Raises:
+            DuplicateId: It was given before.
+        """
+        key = hash(record_id)
+        if (before := self._recent.get(key)) is not None:
+            where = (
+                f"by {before[1]}, line {before[2]}; ids must differ, else judgements and runs cannot name a "
+                "document"
+            )
+            raise _repeated(record_id, path, line, where)
+        if self._at_once and any(_holds(earlier, key) for earlier in self._settled):
+            raise _repeated(record_id, path, line)
+        self._recent[key] = (record_id, path, line)
+        if len(self._recent) >= self._chunk:
+            self.check()
+
+    def check(self) -> None:
+        """Compare the waiting ids with all earlier ones.
+
+        Raises:
+            DuplicateId: One of them was given before.
+        """
+        if not self._recent:
+            return
+        keys = np.fromiter(self._recent, np.int64, len(self._recent))
+        for earlier in self._settled:
+            places = np.minimum(np.searchsorted(earlier, keys), len(earlier) - 1)
+            if (repeats := np.flatnonzero(earlier[places] == keys)).size:
+                record_id, path, line = self._recent[int(keys[repeats[0]])]
+                raise _repeated(record_id, path, line)
+        self._settled.append(np.sort(keys))
+        self._recent = {}
+        # Halving the number of arrays as they grow keeps both the merging and the looking up cheap.
+        while len(self._settled) > 1 and len(self._settled[-2]) <= 2 * len(self._settled[-1]):
+            last = self._settled.pop()
+            self._settled[-1] = np.sort(np.concatenate([self._settled[-1], last]))
+
+
+def _repeated(record_id: str, path: Path, line: int, where: str = "") -> DuplicateId:
+    given = f"already given {where}" if where else "already given, much earlier"
+    fault = DuplicateId(f'the id "{record_id}" was {given}{_WAYS}', path, line)
+    fault.record = record_id
+    return fault
+
+
+def _holds(sorted_keys: NDArray[np.int64], key: int) -> bool:
+    place = int(np.searchsorted(sorted_keys, key))
+    return place < len(sorted_keys) and int(sorted_keys[place]) == key

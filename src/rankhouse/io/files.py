@@ -1,0 +1,279 @@
+"""The only door for data files that are read: plain, gzip and zstd; every fault with its file and line.
+
+What is read as one piece, and what a compressed file may unpack to, has a limit: see ``io.limits``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+from rankhouse.core.errors import BadData, MissingInput, RankhouseError
+from rankhouse.io.limits import ALWAYS, most_bytes, most_times, too_long
+
+T = TypeVar("T")
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+COMPRESSIONS = (".gz", ".zst")
+_GZIP_MAGIC, _ZSTD_MAGIC, _BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_BUFFER = 1 << 17
+
+
+def kind_of(path: Path) -> str:
+    """Return a file's suffix in lower case, looking through a compression: ``a.JSONL.gz`` -> ``.jsonl``."""
+    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    return inner.suffix.lower()
+
+
+@dataclass
+class Meter:
+    """Counts the bytes read from disk, so that long reading can show how far it is."""
+
+    bytes: int = 0
+
+
+class _MeteredFile(io.FileIO):
+    """A raw file that reports what was read from it."""
+
+    def __init__(self, path: Path, meter: Meter) -> None:
+        super().__init__(path)
+        self._meter = meter
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - any writable buffer, as in io
+        count = super().readinto(buffer)
+        self._meter.bytes += count or 0
+        return count
+
+
+class _UnpackedStream(io.RawIOBase):
+    """What a compressed stream holds, refused where it unpacks to absurdly much.
+
+    Args:
+        size: Its packed bytes.
+    """
+
+    def __init__(self, packed: BinaryIO, path: Path, size: int) -> None:
+        super().__init__()
+        self._packed, self._path, self._count = packed, path, 0
+        self._times = most_times()
+        self._most = max(ALWAYS, size * self._times)
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer, as in io
+        """Unpack into a buffer; return how many bytes came."""
+        count: int = cast(Any, self._packed).readinto(buffer)
+        self._count += count
+        if self._count > self._most:
+            raise BadData(
+                f"the compressed data unpacks to more than {self._times:,} times its size "
+                f"({self._count:,} bytes so far), which looks like a decompression bomb; if it is meant to, "
+                "unpack it first, or set RANKHOUSE_MAX_EXPANSION to a higher number",
+                self._path,
+            )
+        return count
+
+
+@contextmanager
+def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
+    """Open a file for reading, decompressed by what it holds (not by its name).
+
+    Args:
+        meter: Counts the bytes read.
+
+    Raises:
+        MissingInput: There is no such file, it is a folder, or it may not be read.
+        BadData: The compressed data is damaged, ends too early or unpacks to absurdly much.
+    """
+    try:
+        with io.BufferedReader(_MeteredFile(path, meter or Meter()), _BUFFER) as raw:
+            magic = raw.peek(4)[:4]
+            if magic.startswith(_GZIP_MAGIC):
+                packed = cast(BinaryIO, gzip.GzipFile(fileobj=raw))
+            elif magic == _ZSTD_MAGIC:
+                packed = cast(BinaryIO, zstd.ZstdFile(raw))
+            else:
+                yield cast(BinaryIO, raw)
+                return
+            size = os.fstat(raw.fileno()).st_size
+            with packed, io.BufferedReader(_UnpackedStream(packed, path, size), _BUFFER) as plain:
+                yield cast(BinaryIO, plain)
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
+        raise BadData(
+            f"the compressed data is damaged or ends too early ({error}); copy or make the file again", path
+        ) from error
+    except RankhouseError:
+        raise
+    except OSError as error:
+        raise _cannot_read(path, error) from error
+
+
+def is_packed(path: Path) -> bool:
+    """Return by its content whether a file is compressed.
+
+    Raises:
+        MissingInput: It cannot be read.
+    """
+    with open_bytes(path) as stream:
+        return not isinstance(cast(io.BufferedReader, stream).raw, _MeteredFile)
+
+
+def _cannot_read(path: Path, error: OSError) -> RankhouseError:
+    if isinstance(error, FileNotFoundError):
+        near = _neighbours(path)
+        beside = f"; beside it there are: {', '.join(near)}" if near else ""
+        return MissingInput(f"{path}: there is no such file{beside}")
+    if isinstance(error, IsADirectoryError):
+        return MissingInput(f"{path}: is a folder, a file is needed")
+    return MissingInput(f"{path}: cannot be read ({error.strerror or error})")
+
+
+def _neighbours(path: Path, most: int = 8) -> list[str]:
+    """List what stands beside a missing file, the nearest names first; nothing hidden, no locks."""
+    try:
+        names = sorted(entry.name for entry in path.parent.iterdir())
+    except OSError:
+        return []
+    open_ones = [
+        n for n in names if not n.startswith(".") and not n.endswith((".lock", ".part", ".tmp", "~"))
+    ]
+    close = get_close_matches(path.name, open_ones[:1000], most)
+    return list(dict.fromkeys([*close, *open_ones]))[:most]
+
+
+def lines_of(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
+    """Stream (line number from 1, line without its end) of an open file; a byte order mark is taken off.
+
+    Args:
+        stream: The open file, in bytes.
+
+    Raises:
+        BadData: A line is longer than :func:`most_bytes`.
+    """
+    most = most_bytes()
+    for number, line in enumerate(iter(partial(stream.readline, most + 1), b""), 1):
+        if len(line) > most:
+            raise too_long("the line", path, number)
+        if number == 1:
+            line = line.removeprefix(_BOM)  # noqa: PLW2901 - only the first line can hold a mark
+        yield number, line.rstrip(b"\r\n")
+
+
+def numbered_lines(path: Path, meter: Meter | None = None) -> Iterator[tuple[int, bytes]]:
+    """Stream the lines of a file, see :func:`lines_of`.
+
+    Args:
+        meter: Counts the bytes read.
+
+    Raises:
+        MissingInput: The file cannot be read.
+        BadData: Damaged compressed data, or a line longer than :func:`most_bytes`.
+    """
+    with open_bytes(path, meter) as stream:
+        yield from lines_of(stream, path)
+
+
+def each_record(
+    lines: Iterable[tuple[int, bytes]], path: Path, read: Callable[[bytes, Path, int], T], skips: Skips
+) -> Iterator[tuple[int, T]]:
+    """Read the lines of a file of one record a line; empty ones are passed over.
+
+    Args:
+        read: Makes a record of a line; raises BadData.
+    """
+    for line, raw in lines:
+        if not raw.strip():
+            continue
+        try:
+            yield line, read(raw, path, line)
+        except BadData as fault:
+            skips.take(fault)
+
+
+def read_whole(path: Path) -> bytes:
+    """Read a small file into memory, decompressed; a byte order mark is taken off.
+
+    Raises:
+        MissingInput: It cannot be read.
+        BadData: Damaged compressed data, or more than :func:`most_bytes`.
+    """
+    most, raw = most_bytes(), bytearray()
+    with open_bytes(path) as stream:
+        while chunk := stream.read(1 << 20):
+            raw += chunk
+            if len(raw) > most:
+                raise too_long("the file", path)
+    return bytes(raw.removeprefix(_BOM))
+
+
+def as_text(raw: bytes, path: Path, line: int) -> str:
+    """Decode one line as UTF-8.
+
+    Args:
+        raw: The line's bytes.
+        line: The line it stands in, counted from 1.
+
+    Raises:
+        BadData: The line is not UTF-8; says which byte.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        coding = "utf-16" if line == 1 and raw.startswith(_UTF_16) else "latin1"
+        raise BadData(
+            f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8; convert the file, "
+            f"for example  iconv -f {coding} -t utf-8",
+            path,
+            line,
+        ) from error
+
+
+def looks_like(path: Path) -> str:
+    """Return by its first character that is not white space what a text file holds: ``{``, ``<`` or other."""
+    for _, raw in numbered_lines(path):
+        if raw.strip():
+            return chr(raw.lstrip()[0])
+    return ""
+
+
+@dataclass
+class Skips:
+    """How many malformed records may be passed over, and which ones were.
+
+    Attributes:
+        limit: The most that are tolerated; one more raises.
+        seen: The faults passed over so far, in the order met.
+    """
+
+    limit: int = 0
+    seen: list[BadData] = field(default_factory=list)
+
+    def take(self, fault: BadData) -> None:
+        """Note a fault, or raise it when the limit is reached."""
+        if len(self.seen) >= self.limit:
+            if self.limit == 0:
+                raise fault
+            raise BadData(
+                f"{fault.reason} (and {self.limit} faulty records were passed over before this one, "
+                "the most that was allowed)",
+                fault.path,
+                fault.line,
+            )
+        self.seen.append(fault)

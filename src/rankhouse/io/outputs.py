@@ -1,0 +1,277 @@
+"""The only door for results: a file or folder is whole or absent, and nothing else is ever replaced by it.
+
+Writers fill a temporary file beside the target and rename it, so that an interrupted or failed write leaves
+what stood there before. A file replaces a file and nothing else; a folder replaces a folder of its own kind;
+a device or a pipe (``/dev/stdout``, ``/dev/null``) and ``-`` are written to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import gzip
+import io
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final, TextIO, cast
+
+import msgspec
+
+from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse, name_few
+from rankhouse.io.scratch import REPLACED, SCRATCH, scratch_folder
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_STREAMS: Final = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
+_NEVER_REPLACED: Final = ", which is never replaced; name another place, or move it away"
+_REFUSALS: Final = {
+    errno.ENOSPC: "the disk is full; free some space or write elsewhere",
+    errno.EDQUOT: "the disk quota is used up; free some space or write elsewhere",
+    errno.EFBIG: "the file would be larger than is allowed; write elsewhere or raise the limit",
+    errno.EACCES: "there is no permission to write there",
+    errno.EPERM: "there is no permission to write there",
+    errno.EROFS: "the file system is read-only; write elsewhere",
+    errno.ENOENT: "the folder does not exist and could not be made",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EEXIST: "a part of the path is a file, not a folder",
+    errno.EISDIR: "a folder of that name is in the way",
+    errno.ELOOP: "its links lead in a circle",
+    errno.ENAMETOOLONG: "the name is too long for this file system",
+}
+
+
+def real_path(path: Path) -> Path:
+    """Return where a path leads to when all links are followed; what is missing may still be made.
+
+    Raises:
+        OutputFailed: Links lead in a circle, or the name is too long.
+    """
+    with writing_failures(path):
+        try:
+            real = path.resolve()
+        except RuntimeError as error:  # how Python before 3.13 says it
+            raise OSError(errno.ELOOP, str(error)) from error
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()
+    return real
+
+
+@contextmanager
+def writing_failures(path: Path) -> Iterator[None]:
+    """Turn an operating system's refusal to write into an error that names the target.
+
+    Args:
+        path: What was to be written; a refusal that comes without a number (numpy's "126427 requested and
+            41952 written") is a full disk.
+
+    Raises:
+        OutputFailed: The block raised an OSError.
+    """
+    try:
+        yield
+    except RankhouseError:
+        raise
+    except OSError as error:
+        short = error.errno is None and "requested" in str(error)
+        reason = _REFUSALS.get(errno.ENOSPC if short else error.errno or 0, error.strerror or str(error))
+        raise OutputFailed(f"{path}: cannot be written: {reason}; nothing was changed") from error
+
+
+def check_file_target(path: Path) -> None:
+    """Refuse what a file could not be written to, before any work is done for it.
+
+    Raises:
+        WrongUse: A folder or a socket is there.
+        OutputFailed: A part of the path is a file.
+    """
+    if is_stream(path):
+        return
+    real_path(path)
+    if path.is_dir():
+        raise WrongUse(f"{path}: is a folder, a file is to be written; name a file, for example {path}/out")
+    if path.is_socket():
+        raise WrongUse(f"{path}: is a socket; name a file, or - for standard output")
+    for parent in path.parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise OutputFailed(f"{path}: {parent} is a file, so nothing can be written below it")
+            return
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path is written to and never replaced: ``-``, a device, a pipe."""
+    if str(path) in _STREAMS or str(path).startswith(("/dev/fd/", "/proc/self/fd/")):
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISFIFO(mode)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside a file; rename it onto the file when the block ends well.
+
+    Missing parent folders are made. If the block raises, the temporary is removed and the file stays as it
+    was. A link stays a link: what it leads to is replaced. What a killed process left beside the file is
+    tidied up by the next writer. A device, a pipe or ``-`` gets the content when it is complete.
+
+    Raises:
+        WrongUse: Something that is no file is in the way.
+        OutputFailed: No permission, disk full, or the like.
+    """
+    check_file_target(path)
+    with writing_failures(path):
+        if is_stream(path):
+            with tempfile.TemporaryDirectory(prefix="rankhouse.") as folder:
+                yield (temporary := Path(folder) / "out")
+                _pour(temporary, path)
+            return
+        target = real_path(path)
+        with scratch_folder(target) as scratch:
+            temporary = scratch / target.name
+            yield temporary
+            if target.is_dir():  # made while the block ran
+                raise WrongUse(
+                    f"{path}: became a folder while its new content was made; nothing was replaced"
+                )
+            temporary.replace(target)
+
+
+@contextmanager
+def replacing_folder(path: Path, foreign: Callable[[Path], Iterable[str]]) -> Iterator[Path]:
+    """Yield a temporary path beside a folder; put what was made there in the folder's place at the end.
+
+    Old and new folder change places in one step where the system can do that (Linux); elsewhere a kill
+    between the two steps is mended by the next writer and by :func:`rankhouse.io.scratch.recover`.
+
+    Args:
+        foreign: Names what in a folder is not of the kind to be written; a folder that holds any such
+            thing is never replaced.
+
+    Raises:
+        WrongUse: What is there is no folder, or holds something of another kind.
+        OutputFailed: No permission, disk full, or the like.
+    """
+    target = real_path(path)
+    _refuse_foreign(path, foreign, _NEVER_REPLACED)
+    with writing_failures(path), scratch_folder(target) as scratch:
+        temporary = scratch / target.name
+        yield temporary
+        _refuse_foreign(path, foreign, _NEVER_REPLACED)
+        if not target.exists():
+            temporary.rename(target)
+        elif not _exchanged(temporary, target):
+            target.rename(scratch / REPLACED)
+            temporary.rename(target)
+
+
+def others(folder: Path, own: Iterable[str], marks: Iterable[str]) -> list[str]:
+    """Name what in a folder is not of one kind: all of it where a mark of that kind is missing.
+
+    Args:
+        own: Names that a folder of the kind may hold; hidden files of writers are passed over.
+    """
+    names = [entry.name for entry in folder.iterdir()]
+    known = {*own, *marks} if set(marks) <= set(names) else set[str]()
+    return [name for name in names if name not in known and not name.endswith((SCRATCH, ".lock"))]
+
+
+def check_own_folder(folder: Path, marks: Iterable[str]) -> None:
+    """Refuse to write into a folder that holds something, but nothing of the kind to be written.
+
+    Raises:
+        WrongUse: It holds something else, or is a file.
+    """
+
+    def foreign(there: Path) -> list[str]:
+        names = {entry.name for entry in there.iterdir()}
+        return [] if names.intersection(marks) else [name for name in names if not name.startswith(".")]
+
+    _refuse_foreign(folder, foreign, "; name a new folder")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[TextIO]:
+    """Open a text file for writing, compressed by its suffix, whole or absent; LF line ends, UTF-8.
+
+    The same content gives the same bytes: no time stamp goes into a gzip header.
+
+    Raises:
+        WrongUse: Something that is no file is in the way.
+        OutputFailed: No permission, disk full, or the like.
+    """
+    with replacing(path) as temporary, temporary.open("wb") as raw:
+        packed: BinaryIO = raw
+        if path.suffix.lower() == ".gz":
+            packed = cast(BinaryIO, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0))
+        elif path.suffix.lower() == ".zst":
+            packed = cast(BinaryIO, zstd.ZstdFile(raw, mode="wb"))
+        with packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text:
+            yield text
+            text.flush()
+            if not raw.closed:
+                os.fsync(raw.fileno())
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a value as indented JSON, whole or absent.
+
+    Args:
+        value: Plain values, or structures that msgspec knows; NaN becomes null.
+
+    Raises:
+        WrongUse: Something that is no file is in the way.
+        OutputFailed: No permission, disk full, or the like.
+    """
+    with writing(path) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def _refuse_foreign(path: Path, foreign: Callable[[Path], Iterable[str]], advice: str) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise WrongUse(f"{path}: is a file, a folder is to be written; name another place")
+    if any(path.iterdir()) and (other := sorted(foreign(path))):
+        raise WrongUse(f"{path}: holds something else ({name_few(other)}){advice}")
+
+
+def _pour(source: Path, path: Path) -> None:
+    """Copy a finished file into a device, a pipe or standard output."""
+    with source.open("rb") as content:
+        number = _STREAMS.get(str(path))
+        if number is None:
+            with path.open("wb", buffering=0) as out:
+                shutil.copyfileobj(content, out)
+            return
+        stream = sys.stdout if number == 1 else sys.stderr
+        raw = getattr(stream, "buffer", None)
+        if raw is None:  # a notebook, or a test that collects text
+            stream.write(content.read().decode())
+        else:
+            stream.flush()
+            shutil.copyfileobj(content, raw)
+        stream.flush()
+
+
+def _exchanged(first: Path, second: Path) -> bool:
+    """Let two folders change places in one step; False where the system cannot."""
+    if sys.platform != "linux":
+        return False
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):  # an old C library
+        return False
+    at_here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of <linux/fs.h>
+    return bool(rename(at_here, os.fsencode(first), at_here, os.fsencode(second), exchange) == 0)

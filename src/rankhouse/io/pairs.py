@@ -1,0 +1,281 @@
+"""PAIRS: labelled pairs with their texts, one JSON object a line, ready to be learned from."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+import weakref
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+import numpy as np
+
+from rankhouse.core.errors import BadData
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.core.qrels import MOST_GRADE
+from rankhouse.io.decoding import from_json
+from rankhouse.io.files import Skips, each_record, is_packed, numbered_lines, open_bytes
+from rankhouse.io.limits import most_bytes, too_long
+from rankhouse.io.outputs import writing
+
+UNDECIDED: Final = -1
+"""The label of a pair that nobody called relevant or not: a teacher's score is all there is."""
+
+
+class LabelledPair(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a PAIRS file.
+
+    Attributes:
+        query_id: The query.
+        query: Its text.
+        doc_id: The document.
+        passage: Number of the passage in it.
+        text: The passage's text.
+        label: 1 relevant, 0 not; higher ones are grades, where somebody gave them. -1: nobody decided, so
+            that only its score can be learned from.
+        score: What the teacher gave it, on the teacher's scale; absent where it was not asked.
+        scale: The scale of the score (:mod:`rankhouse.core.scores`); "" where it was not written down.
+    """
+
+    query_id: str
+    query: str
+    doc_id: str
+    passage: int
+    text: str
+    label: int
+    score: float | None = None
+    scale: str = ""
+
+    @classmethod
+    def of(cls, pair: Pair, label: int, score: float | None = None, scale: str = "") -> LabelledPair:
+        """Label a pair.
+
+        Args:
+            pair: With its texts.
+            label: 1 relevant, 0 not, a grade, or -1 where nobody decided.
+            score: What the teacher gave it.
+            scale: On which scale.
+        """
+        query, passage = pair
+        return cls(query.id, query.text, passage.doc_id, passage.index, passage.text, label, score, scale)
+
+    @property
+    def pair(self) -> Pair:
+        """The pair without its label."""
+        return Pair(Query(self.query_id, self.query), Passage(self.doc_id, self.passage, self.text))
+
+
+class _Loose(msgspec.Struct):
+    """What other programs write: whole passages without a number, labels as 1.0 or true."""
+
+    query_id: str
+    query: str
+    doc_id: str
+    text: str
+    label: int | float | bool
+    passage: int = 0
+    score: float | None = None
+    scale: str = ""
+
+
+_WANTED = (
+    'not a labelled pair; a line is {"query_id", "query", "doc_id", "passage", "text", "label"} '
+    'and perhaps "score"'
+)
+_decoder, _loose = msgspec.json.Decoder(LabelledPair), msgspec.json.Decoder(_Loose)
+_encode = msgspec.json.Encoder().encode
+
+
+def decode_pair(raw: bytes, path: Path, line: int) -> LabelledPair:
+    """Read one line of a PAIRS file.
+
+    Args:
+        raw: The bytes of one line.
+        path: The file.
+        line: The line it stands in, counted from 1.
+
+    Raises:
+        BadData: It is no such object; the label is no whole number from 0; the passage is below 0.
+    """
+    try:
+        pair = _decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pair = _tolerant(raw, path, line)
+    undecided = pair.label == UNDECIDED and pair.score is not None
+    if not undecided and not 0 <= pair.label <= MOST_GRADE:
+        raise BadData(
+            f"the label {pair.label} is neither 1 (relevant), 0 (not relevant) nor a grade; -1 "
+            "(nobody decided) stands beside a score",
+            path,
+            line,
+        )
+    if pair.score is not None and not math.isfinite(pair.score):
+        raise BadData(f"the score {pair.score} is no finite number", path, line)
+    if not 0 <= pair.passage <= MOST_GRADE:
+        raise BadData(f"the passage {pair.passage} is no place in a document; the first is 0", path, line)
+    return pair
+
+
+def _tolerant(raw: bytes, path: Path, line: int) -> LabelledPair:
+    try:
+        held = _loose.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return from_json(_decoder, raw, _WANTED, path, line)
+    if isinstance(held.label, float) and not held.label.is_integer():
+        raise BadData(f"the label {held.label} is no whole number (0: not relevant)", path, line)
+    known = (held.query_id, held.query, held.doc_id, held.passage, held.text)
+    return LabelledPair(*known, int(held.label), held.score, held.scale)
+
+
+def numbered_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[tuple[int, LabelledPair]]:
+    """Stream (line, pair) of a file, plain or compressed.
+
+    Args:
+        path: The file.
+        skips: How many faulty lines may be passed over; none by default.
+
+    Raises:
+        BadData: A line that is no labelled pair; says which.
+        MissingInput: No such file.
+    """
+    path, skips = Path(path), Skips() if skips is None else skips
+    yield from each_record(numbered_lines(path), path, decode_pair, skips)
+
+
+def read_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[LabelledPair]:
+    """Stream the pairs of a file, see :func:`numbered_pairs`.
+
+    Args:
+        path: The file.
+        skips: How many faulty records may be passed over; none by default.
+    """
+    return (pair for _, pair in numbered_pairs(path, skips))
+
+
+class PairFiles:
+    """Pairs of files that are scanned once and then read again by number; open as long as this is in use.
+
+    Args:
+        paths: PAIRS files, which must stay as they are. A compressed one, or several, are unpacked into one
+            temporary file first.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._file, self._ends = (_plain(paths[0]), [-1]) if len(paths) == 1 else _joined(paths)
+        self._starts, self._sizes = array("q"), array("q")
+        weakref.finalize(self, self._file.close)
+
+    def scan(self) -> Iterator[tuple[Path, int, LabelledPair]]:
+        """Stream (file, line, pair); the pairs are numbered from 0 in this order.
+
+        Raises:
+            BadData: A line that is no labelled pair, or too long.
+        """
+        start, most = 0, most_bytes()
+        for path, end in zip(self._paths, self._ends, strict=True):
+            number = 0
+            while start != end and (raw := self._file.readline(most + 1)):
+                number += 1
+                if len(raw) > most:
+                    raise too_long("the line", path, number)
+                line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+                if line.strip():
+                    self._starts.append(start + len(raw) - len(line))
+                    self._sizes.append(len(line))
+                    yield path, number, decode_pair(line, path, number)
+                start += len(raw)
+
+    def __getitem__(self, number: int) -> LabelledPair:
+        raw = os.pread(self._file.fileno(), self._sizes[number], self._starts[number])
+        try:
+            return decode_pair(raw, self._paths[0], number + 1)
+        except BadData as error:
+            raise BadData(
+                f"pair {number + 1} cannot be read again ({error.reason}); the file was changed while it was "
+                "in use",
+                self._paths[0],
+            ) from error
+
+    def __call__(self, numbers: Sequence[int]) -> list[Passage]:
+        """Read the passages of pairs, by their numbers."""
+        return [self[int(number)].pair.passage for number in numbers]
+
+
+def _plain(path: Path) -> BinaryIO:
+    """Open a file for reading at any place; a compressed one by way of a temporary file."""
+    if not is_packed(path):
+        return path.open("rb")
+    with open_bytes(path) as stream:
+        unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as PairFiles
+        shutil.copyfileobj(stream, unpacked, 1 << 20)
+        unpacked.seek(0)
+        return unpacked
+
+
+def _joined(paths: Sequence[Path]) -> tuple[BinaryIO, list[int]]:
+    """Put files behind each other in a temporary one; gives it and where each of them ends."""
+    joined = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as PairFiles
+    ends = []
+    for path in paths:
+        with open_bytes(path) as stream:
+            shutil.copyfileobj(stream, joined, 1 << 20)
+        joined.write(b"\n")  # in case the last line has none; blank lines are passed over
+        ends.append(joined.tell())
+    joined.seek(0)
+    return joined, ends
+
+
+class Contradictions:
+    """Finds pairs that are labelled both relevant and not, in 16 bytes a pair."""
+
+    def __init__(self) -> None:
+        self._keys, self._places = array("q"), array("q")
+
+    def add(self, pair: LabelledPair, place: int, relevant_from: int = 1) -> None:
+        """Note a pair.
+
+        Args:
+            pair: The pair.
+            place: What names it when it contradicts another, for example its line.
+            relevant_from: The lowest label that means relevant.
+        """
+        if pair.label == UNDECIDED:
+            return
+        key = hash((pair.query_id, pair.doc_id, pair.passage))
+        self._keys.append(key & ~1 | (pair.label >= relevant_from))
+        self._places.append(place)
+
+    def found(self) -> list[tuple[int, int]]:
+        """Return the places of every two pairs that contradict each other, the first of each kind."""
+        keys, places = np.array(self._keys, np.int64), np.array(self._places, np.int64)
+        distinct, first = np.unique(
+            keys, return_index=True
+        )  # the lowest bit is the label: both stand together
+        both = np.flatnonzero(distinct[1:] == distinct[:-1] | 1)
+        both = both[(distinct[both] & 1) == 0]
+        at = sorted(sorted((int(first[i]), int(first[i + 1]))) for i in both)
+        return [(int(places[a]), int(places[b])) for a, b in at]
+
+
+def write_pairs(pairs: Iterable[LabelledPair], path: Path | str) -> int:
+    """Write pairs, whole or not at all, compressed by suffix; gives how many there were.
+
+    Args:
+        pairs: The pairs.
+        path: The file.
+
+    Raises:
+        OutputFailed: The file cannot be written; whatever stood there before still does.
+    """
+    count = 0
+    with writing(Path(path)) as out:
+        for pair in pairs:
+            out.write(_encode(pair).decode() + "\n")
+            count += 1
+    return count

@@ -1,0 +1,212 @@
+"""Stretches of corpora: the records of one slice, in the order of the files, found without reading the rest.
+
+All corpora lie end to end on a line as long as their bytes on disk, and a stretch of it is read. A plain file
+of one record a line is cut at its bytes: a record belongs to the stretch in which its first byte lies. Packed
+files and TREC's markup cannot be entered in the middle: where a stretch begins or ends within one, its
+records are counted first, and the stretch has the same share of them as of the bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from rankhouse.core.errors import BadData
+from rankhouse.core.nouns import Document
+from rankhouse.io.corpora import (
+    PUBLIC,
+    TREC_KINDS,
+    corpus_files,
+    count_public,
+    distinct,
+    line_reader,
+    public_documents,
+    records,
+)
+from rankhouse.io.duplicate_ids import SeenIds
+from rankhouse.io.files import Meter, Skips, each_record, is_packed, kind_of, numbered_lines, open_bytes
+from rankhouse.io.limits import most_bytes, too_long
+from rankhouse.io.repeats import Repeats, Source
+
+_PUBLIC_BYTES = 1_024  # what a document of a public collection counts, whose bytes nobody knows
+
+
+class Piece(NamedTuple):
+    """A file, or a public collection, on the line.
+
+    Attributes:
+        source: The corpus it belongs to.
+        path: The file; None for a public collection.
+        size: Its bytes.
+    """
+
+    source: Source
+    path: Path | None
+    size: int
+
+
+class Stretches:
+    """Corpora that can be read in stretches.
+
+    Args:
+        sources: Files, folders, ``ir_datasets:NAME``, each perhaps with a prefix of its ids.
+
+    Attributes:
+        pieces: The files, in order.
+        total: All their bytes.
+        done: Bytes of the stretch under way that were read.
+
+    Raises:
+        WrongUse: A suffix that names no known format.
+        MissingInput: No such file.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.pieces = [piece for source in sources for piece in _pieces(source)]
+        self.total = sum(piece.size for piece in self.pieces)
+        self.done = 0
+
+    def read(self, start: int, stop: int, skips: Skips, repeats: Repeats | None = None) -> Iterator[Document]:
+        """Stream the documents of a stretch, as :func:`rankhouse.io.repeats.read_sources` does of all.
+
+        Args:
+            repeats: What becomes of ids that come again in the stretch; by default they are refused.
+
+        Raises:
+            RankhouseError: What :func:`rankhouse.io.corpora.read_documents` raises.
+        """
+        at, source = 0, None
+        seen: SeenIds = SeenIds()
+        for piece in self.pieces:
+            first, end = max(0, start - at), min(piece.size, stop - at)
+            at += piece.size
+            if first >= end:
+                continue
+            if source is None or piece.source.prefix != source.prefix:
+                seen = repeats if repeats is not None else SeenIds(at_once=skips.limit > 0)
+            source = piece.source
+            begin = f"{source.prefix}:" if source.prefix else ""
+            if repeats is not None:
+                repeats.prefix = begin
+            before, meter = self.done, Meter()
+            for document in _documents(piece, first, end, skips, seen, meter):
+                self.done = before + min(meter.bytes, end - first)
+                yield document._replace(id=begin + document.id) if begin else document
+            self.done = before + end - first
+
+
+def _pieces(source: Source) -> Iterator[Piece]:
+    if source.path.startswith(PUBLIC):
+        yield Piece(source, None, count_public(source.path.removeprefix(PUBLIC)) * _PUBLIC_BYTES)
+        return
+    for path in corpus_files(Path(source.path)):
+        with open_bytes(path):  # says what is beside a file that is not there
+            yield Piece(source, path, path.stat().st_size)
+
+
+def _documents(
+    piece: Piece, first: int, end: int, skips: Skips, seen: SeenIds, meter: Meter
+) -> Iterator[Document]:
+    if piece.path is None:
+        name = piece.source.path.removeprefix(PUBLIC)
+        return islice(public_documents(name), first // _PUBLIC_BYTES, end // _PUBLIC_BYTES)
+    numbered = _records(piece.path, first, end, piece.size, skips, meter)
+    return distinct(numbered, piece.path, seen, skips)
+
+
+def _records(
+    path: Path, first: int, end: int, size: int, skips: Skips, meter: Meter
+) -> Iterator[tuple[int, Document]]:
+    """Stream (line, document) of a file's stretch of bytes."""
+    if (first, end) == (0, size):
+        yield from records(path, skips, meter)
+    elif kind_of(path) in TREC_KINDS:
+        count = sum(1 for _ in records(path, Skips(sys.maxsize), None))
+        wanted = _shares(first, end, size, count)
+        yield from _numbered(path, wanted, skips, meter, is_last=end == size)
+    elif is_packed(path):
+        count = sum(1 for _ in numbered_lines(path))
+        lines = islice(numbered_lines(path, meter), *_shares(first, end, size, count))
+        yield from each_record(lines, path, line_reader(path), skips)
+    else:
+        yield from each_record(_plain_lines(path, first, end, meter), path, line_reader(path), skips)
+
+
+def _shares(first: int, end: int, size: int, count: int) -> tuple[int, int]:
+    """Return the records, from and to, that have the share of a file which its bytes from and to have."""
+    return first * count // size, end * count // size
+
+
+def _numbered(
+    path: Path, wanted: tuple[int, int], skips: Skips, meter: Meter, *, is_last: bool
+) -> Iterator[tuple[int, Document]]:
+    """Stream some records of a file that is read from its beginning; faults before them are not theirs."""
+    first, end = wanted
+    if first == end and not is_last:
+        return
+    own = _OwnSkips(first, skips)
+    for one in records(path, own, meter):
+        own.number += 1
+        if own.number > first:
+            yield one
+        if own.number == end and not is_last:  # a fault before the next record belongs to the next stretch
+            return
+
+
+class _OwnSkips(Skips):
+    """Takes faults from a certain record on; those before belong to another stretch."""
+
+    def __init__(self, first: int, skips: Skips) -> None:
+        super().__init__(skips.limit, skips.seen)
+        self.number, self._first = 0, first
+
+    def take(self, fault: BadData) -> None:
+        """Note a fault, or raise it when the limit is reached; see :class:`Skips`."""
+        if self.number >= self._first:
+            super().take(fault)
+
+
+class _Line(int):
+    """A line's number in a stretch; when it is shown, the lines before the stretch are counted."""
+
+    _path: Path
+    _start: int
+
+    @classmethod
+    def of(cls, number: int, path: Path, start: int) -> Self:
+        """Name a line by its number, from 1, behind a byte of a file."""
+        line = cls(number)
+        line._path, line._start = path, start
+        return line
+
+    def __str__(self) -> str:
+        before, rest = 0, self._start
+        with open_bytes(self._path) as stream:
+            while rest and (data := stream.read(min(rest, 1 << 20))):
+                before, rest = before + data.count(b"\n"), rest - len(data)
+        return str(int(self) + before)
+
+    def __format__(self, how: str) -> str:
+        return format(str(self), how)
+
+
+def _plain_lines(path: Path, first: int, end: int, meter: Meter) -> Iterator[tuple[int, bytes]]:
+    """Stream the lines of a plain file that begin between two bytes."""
+    most, number = most_bytes(), 0
+    with open_bytes(path, meter) as stream:
+        at = first
+        if first:
+            at = stream.seek(first - 1)
+            while (rest := stream.readline(1 << 20)) and not rest.endswith(b"\n"):
+                at += len(rest)
+            at += len(rest)
+        start = at
+        while at < end and (raw := stream.readline(most + 1)):
+            number, at = number + 1, at + len(raw)
+            line = _Line.of(number, path, start) if start else number
+            if len(raw) > most:
+                raise too_long("the line", path, line)
+            yield line, (raw if start or number > 1 else raw.removeprefix(b"\xef\xbb\xbf")).rstrip(b"\r\n")

@@ -1,0 +1,249 @@
+"""TREC runs (six columns) and qrels (four columns), plain or compressed."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from rankhouse.core.errors import BadData, DuplicateId, RankhouseWarning, WrongUse
+from rankhouse.core.nouns import FloatArray
+from rankhouse.core.qrels import MOST_GRADE, Qrels
+from rankhouse.core.run import Run
+from rankhouse.io.corpora import PUBLIC, qrels_of
+from rankhouse.io.files import Skips, as_text, numbered_lines
+from rankhouse.io.outputs import writing
+
+
+def _columns(path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[str]]]:
+    """Stream (line, columns) of a file split at white space; other numbers of columns are faults."""
+    count = len(wanted.split())
+    for line, raw in numbered_lines(path):
+        try:
+            cells = as_text(raw, path, line).split()
+            if cells and len(cells) != count:
+                raise BadData(
+                    f"{len(cells)} columns where {count} are needed: {wanted}; the line is "
+                    f'"{raw[:80].decode(errors="replace")}"',
+                    path,
+                    line,
+                )
+            if cells:
+                yield line, cells
+        except BadData as fault:
+            skips.take(fault)
+
+
+def read_run(path: Path | str, skips: Skips | None = None) -> Run:
+    """Read a TREC run. The order is by score (ties by document id, descending), whatever the ranks say.
+
+    >>> import rankhouse as rh
+    >>> rh.write_run(rh.Run.of({"q": {"a": 1.5}}), "my.run")
+    >>> rh.read_run("my.run").to_dict()
+    {'q': {'a': 1.5}}
+
+    Args:
+        path: The file, compressed or not.
+        skips: How many malformed records to pass over; none by default.
+
+    Raises:
+        BadData: A malformed line, a score that is not a number, a document twice for one query.
+        MissingInput: No such file.
+
+    Warns:
+        RankhouseWarning: There is not one row in it.
+    """
+    path, skips = Path(path), Skips() if skips is None else skips
+    # Ids repeat a thousandfold, so each is kept once; a finished query becomes an array of scores.
+    ids: dict[str, str] = {}
+    documents: dict[str, list[str]] = {}
+    scores: dict[str, FloatArray] = {}
+    current, rows = "", dict[str, float]()
+    for line, (query_id, _, doc_id, _, score, _) in _columns(path, "query Q0 document rank score tag", skips):
+        if query_id != current:
+            documents[current], scores[current] = list(rows), np.array(list(rows.values()), np.float32)
+            # A query that was left and comes back goes on where it was.
+            rows = dict(zip(documents.get(query_id, ()), map(float, scores.get(query_id, ())), strict=True))
+            current = query_id
+        try:
+            rows[_fresh(ids.setdefault(doc_id, doc_id), query_id, rows, path, line)] = _number(
+                score, path, line
+            )
+        except BadData as fault:
+            skips.take(fault)
+    documents[current], scores[current] = list(rows), np.array(list(rows.values()), np.float32)
+    filled = [query_id for query_id in documents if documents[query_id]]
+    if not filled:
+        warnings.warn(f"{path}: the run has no rows", RankhouseWarning, stacklevel=2)
+    return Run.from_columns(filled, [documents[q] for q in filled], [scores[q] for q in filled])
+
+
+def _fresh(doc_id: str, query_id: str, rows: Mapping[str, float], path: Path, line: int) -> str:
+    if doc_id in rows:
+        raise DuplicateId(
+            f'document "{doc_id}" was already given for query "{query_id}"; '
+            "a run names a document once a query",
+            path,
+            line,
+        )
+    return doc_id
+
+
+def _number(score: str, path: Path, line: int) -> float:
+    try:
+        value = math.nan if "_" in score else float(score)  # Python's own spelling of numbers: 1_000
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise BadData(f'the score "{score}" is not a number', path, line)
+    return value
+
+
+def write_run(run: Run, path: Path | str, tag: str = "rankhouse") -> None:
+    """Write a TREC run; scores in the fewest digits that read back as the same float32.
+
+    >>> import rankhouse as rh
+    >>> rh.write_run(rh.Run.of({"q": {"a": 1.5}}), "my.run", tag="mine")
+    >>> from pathlib import Path
+    >>> print(Path("my.run").read_text(), end="")
+    q Q0 a 1 1.5 mine
+
+    Args:
+        run: The run; queries without documents leave no row.
+        path: The file to write; ".gz" or ".zst" compresses it.
+        tag: The last column: the system's name, without white space.
+
+    Raises:
+        WrongUse: The tag, or an id, has white space in it.
+        OutputFailed: The file cannot be written; whatever stood there before still does.
+    """
+    if tag.split() != [tag]:
+        raise WrongUse(f'the tag "{tag}" is empty or has white space in it; a run column has none')
+    if not tag.isprintable():
+        raise WrongUse(f"the tag {tag!a} holds a control character or is not UTF-8; use plain letters")
+    with writing(Path(path)) as out:
+        out.writelines(run_rows(run, tag))
+
+
+def run_rows(run: Run, tag: str) -> Iterator[str]:
+    """Stream the lines of a TREC run, as :func:`write_run` writes them.
+
+    Args:
+        run: The run.
+        tag: The last column; whoever calls sees that it can be one.
+
+    Raises:
+        WrongUse: An id has white space in it.
+    """
+    for query_id in run:
+        doc_ids, scores = run[query_id]
+        _check_columns(query_id, doc_ids)
+        for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.astype(str), strict=True), 1):
+            yield f"{query_id} Q0 {doc_id} {rank} {score} {tag}\n"
+
+
+def _check_columns(query_id: str, doc_ids: Iterable[str]) -> None:
+    """Refuse ids that would not be read back from columns."""
+    names = [query_id, *doc_ids]
+    if " ".join(names).split() != names:
+        bad = next(name for name in names if name.split() != [name])
+        raise WrongUse(
+            f'the id "{bad}" (query "{query_id}") is empty or has white space in it, so it cannot stand '
+            "in a column of a run or of judgements; rename it"
+        )
+
+
+_whole_number = re.compile("[+-]?[0-9]+").fullmatch
+_BEIR_HEADER = ["query-id", "corpus-id", "score"]
+
+
+def read_qrels(path: Path | str, skips: Skips | None = None) -> Qrels:
+    """Read TREC qrels (query, iteration, document, grade), or BEIR's three columns with their header.
+
+    >>> import rankhouse as rh
+    >>> rh.write_qrels({"q": {"a": 1}}, "qrels.txt")
+    >>> rh.read_qrels("qrels.txt")
+    {'q': {'a': 1}}
+
+    Args:
+        path: The file, or ``ir_datasets:NAME`` for the judgements of a public collection.
+        skips: How many malformed records to pass over; none by default.
+
+    Raises:
+        BadData: A malformed line, or a grade that is no whole number.
+        DuplicateId: A document judged twice for one query.
+        MissingInput: No such file.
+    """
+    if str(path).startswith(PUBLIC):
+        return qrels_of(str(path).removeprefix(PUBLIC))
+    path, skips = Path(path), Skips() if skips is None else skips
+    is_beir = (
+        next((raw.decode(errors="replace").split() for _, raw in numbered_lines(path)), []) == _BEIR_HEADER
+    )
+    wanted = "query document grade" if is_beir else "query iteration document grade"
+    qrels: dict[str, dict[str, int]] = {}
+    for line, columns in _columns(path, wanted, skips):
+        if is_beir and columns == _BEIR_HEADER:
+            continue
+        query_id, doc_id, grade = columns[0], columns[-2], columns[-1]
+        try:
+            judged = qrels.setdefault(query_id, {})
+            if doc_id in judged:
+                raise DuplicateId(
+                    f'document "{doc_id}" was already judged for query "{query_id}" (grade {judged[doc_id]})',
+                    path,
+                    line,
+                )
+            judged[doc_id] = _grade(grade, path, line)
+        except BadData as fault:
+            skips.take(fault)
+    return qrels
+
+
+def _grade(text: str, path: Path, line: int) -> int:
+    if not _whole_number(text):
+        raise BadData(f'the grade "{text[:40]}" is no whole number', path, line)
+    if len(text) > 11 or abs(int(text)) > MOST_GRADE:
+        raise BadData(f'the grade "{text[:40]}" is beyond {MOST_GRADE:,}, the highest one', path, line)
+    return int(text)
+
+
+def write_qrels(qrels: Qrels, path: Path | str) -> None:
+    """Write TREC qrels.
+
+    >>> import rankhouse as rh
+    >>> rh.write_qrels({"q": {"a": 1, "b": 0}}, "qrels.txt")
+    >>> from pathlib import Path
+    >>> print(Path("qrels.txt").read_text(), end="")
+    q 0 a 1
+    q 0 b 0
+
+    Args:
+        qrels: The judgements.
+        path: The file to write; ".gz" or ".zst" compresses it.
+
+    Raises:
+        WrongUse: An id is empty or has white space in it.
+        OutputFailed: The file cannot be written; whatever stood there before still does.
+    """
+    with writing(Path(path)) as out:
+        out.writelines(qrels_rows(qrels))
+
+
+def qrels_rows(qrels: Qrels) -> Iterator[str]:
+    """Stream the lines of TREC qrels, as :func:`write_qrels` writes them.
+
+    Args:
+        qrels: The judgements.
+
+    Raises:
+        WrongUse: An id is empty or has white space in it.
+    """
+    for query_id, judged in qrels.items():
+        _check_columns(query_id, judged)
+        for doc_id, grade in judged.items():
+            yield f"{query_id} 0 {doc_id} {grade}\n"

@@ -1,0 +1,182 @@
+"""index in slices of the corpora: a part holds an index of its documents, which can be searched as it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import ClassVar, Final
+
+from rankhouse.core import notation
+from rankhouse.core.errors import BadData, DuplicateId
+from rankhouse.core.nouns import Document
+from rankhouse.core.progress import Progress, ignore
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, BuildReport, build
+from rankhouse.index.lexical.merge import merge
+from rankhouse.io.duplicate_ids import SeenIds
+from rankhouse.io.files import Skips
+from rankhouse.io.repeats import Repeats, Source, named_sources
+from rankhouse.io.stretches import Piece, Stretches
+from rankhouse.jobs.identity import content_hash, digest
+from rankhouse.jobs.indexing import index_facts, index_warnings, skip_warnings
+from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, read_reports, write_report
+from rankhouse.jobs.parts import Found, Part
+from rankhouse.jobs.slices import Slice
+from rankhouse.text.analyze import ANALYZERS
+
+INDEX: Final = "index"
+"""The index of a part; a slice without documents has none."""
+_HASHED: Final = 256 << 20  # bytes of all corpora that are hashed, at least 1 MiB of each file
+
+
+@dataclass(frozen=True)
+class IndexJob:
+    """The options of ``rankhouse index``, by the same names."""
+
+    command: ClassVar[str] = "index"
+    unit: ClassVar[str] = "bytes"
+
+    corpus: tuple[str, ...]
+    analyzer: str = "english"
+    duplicates: str = "refuse"
+    prefix_ids: bool = False
+    segment_tokens: int = BuildOptions().segment_tokens
+    skip_bad: int = 0
+    workers: int = 0
+
+    @property
+    def sources(self) -> list[Source]:
+        """The corpora."""
+        return named_sources(self.corpus) if self.prefix_ids else [Source(path) for path in self.corpus]
+
+    @property
+    def options(self) -> BuildOptions:
+        """How an index is built."""
+        return BuildOptions(self.analyzer, self.segment_tokens, self.workers)
+
+    def survey(self) -> Survey:
+        """Measure the corpora, and hash samples of them."""
+        analyzer = notation.make(self.analyzer, ANALYZERS, "analyzer")
+        line = Stretches(self.sources)
+        settings = ("duplicates", "prefix_ids", "segment_tokens", "skip_bad")
+        identity = {"corpus": _names(line.pieces), "analyzer": str(analyzer)}
+        return Survey(line.total, identity | {name: str(getattr(self, name)) for name in settings})
+
+    def unit_name(self, unit: int) -> str:
+        """Return the file and byte. Args: as in :class:`~rankhouse.jobs.jobs.Job`."""
+        for piece in Stretches(self.sources).pieces:
+            if unit < piece.size:
+                return f"{piece.path or piece.source.path}, byte {unit + 1:,}"
+            unit -= piece.size
+        return f"byte {unit + 1:,} behind the last file"
+
+    def open(self) -> IndexWorker:
+        """Find the corpora's files."""
+        return IndexWorker(self)
+
+    def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
+        """Build one index. Args: as in :class:`~rankhouse.jobs.jobs.Job`."""
+        started = time.perf_counter()
+        reports = read_reports(parts)
+        skips = Skips(self.skip_bad)
+        for fault in (fault for report in reports for fault in report["skipped"]):
+            skips.take(BadData(fault))
+        indexes = [Index.open(part.folder / INDEX) for part in parts if (part.folder / INDEX).exists()]
+        joined = _IdCheck(indexes, self.duplicates, skips)
+        chosen = BuildOptions(self.analyzer, self.segment_tokens, overwrite=options.overwrite)
+        report = merge(indexes, out, chosen, joined, options.progress or ignore)
+        took = time.perf_counter() - started + sum(report["seconds"] for report in reports)
+        facts = index_facts(report, [str(fault) for fault in skips.seen], out, took)
+        repeated = joined.passed + sum(report["repeated"] for report in reports)
+        counts = f"{report.documents:,} documents, {report.tokens:,} terms of {len(parts):,} parts"
+        warnings = [*index_warnings(report), *skip_warnings(facts["skipped"])]
+        return MergeResult(facts | {"repeated": repeated}, f"{counts} indexed in {out}", warnings)
+
+
+class IndexWorker:
+    """Indexes stretches of a job's corpora."""
+
+    def __init__(self, job: IndexJob) -> None:
+        self._job = job
+
+    @property
+    def found(self) -> Found:
+        """Nothing that the options do not say."""
+        return {}
+
+    def run(self, part: Slice, folder: Path, progress: Progress) -> None:
+        """Index a slice. Args: as in :class:`~rankhouse.jobs.jobs.Worker`."""
+        job, started = self._job, time.perf_counter()
+        line, skips = Stretches(job.sources), Skips(job.skip_bad)
+        repeats = None if job.duplicates == "refuse" else Repeats(job.duplicates)
+        documents: Iterator[Document] = line.read(part.start, part.stop, skips, repeats)
+        first = list(islice(documents, 1))
+        report = BuildReport()
+
+        def tell(done: float, total: int | None = None) -> None:
+            del done, total  # documents, where bytes are shown
+            progress(line.done, len(part))
+
+        if first:  # an index of nothing would be refused
+            report = build(chain(first, documents), folder / INDEX, job.options, tell)
+        skipped = [str(fault) for fault in skips.seen]
+        facts = index_facts(report, skipped, Path(INDEX), time.perf_counter() - started)
+        warnings = [*index_warnings(report), *skip_warnings(skipped)]
+        repeated = 0 if repeats is None else repeats.passed
+        write_report(folder, facts | {"repeated": repeated, "warnings": warnings})
+
+
+class _IdCheck:
+    """Compares the ids of all slices as one build does.
+
+    Attributes:
+        passed: Documents passed over by the rule.
+    """
+
+    def __init__(self, indexes: Sequence[Index], rule: str, skips: Skips) -> None:
+        self._indexes, self._skips = indexes, skips
+        self._repeats = None if rule == "refuse" else Repeats(rule)
+        self._seen = SeenIds(at_once=skips.limit > 0) if self._repeats is None else self._repeats
+
+    @property
+    def passed(self) -> int:
+        return 0 if self._repeats is None else self._repeats.passed
+
+    def takes(self, document: Document, index: Index) -> bool:
+        """Return whether a document is taken."""
+        try:
+            return self._seen.takes(document, index.path, 0)
+        except DuplicateId as fault:
+            self._skips.take(self._named(fault, document))
+            return False
+
+    def check(self) -> None:
+        """Compare the ids that were not yet compared with all earlier ones."""
+        try:
+            self._seen.check()
+        except DuplicateId as fault:
+            raise self._named(fault) from None
+
+    def _named(self, fault: DuplicateId, document: Document | None = None) -> DuplicateId:
+        """Name the parts that hold an id; it may be found some time after it came."""
+        doc_id = fault.record or (document.id if document else "")
+        first, *more = (one.path.parent for one in self._indexes if doc_id in one.documents)
+        again = "again" if self._repeats is None else "again, with another text,"
+        second = more[0] if more else first
+        return DuplicateId(
+            f'the id "{doc_id}" is in the part {first} and {again} in {second}; ids must differ: '
+            "make the parts with --duplicates same or first, or with --prefix-ids"
+        )
+
+
+def _names(pieces: Sequence[Piece]) -> str:
+    """Hash what the corpora hold, as far as a fair sample tells."""
+    most = max(1 << 20, _HASHED // max(1, len(pieces)))
+    lines = []
+    for piece in pieces:
+        content = content_hash(piece.path, most) if piece.path else piece.source.path
+        lines.append(f"{piece.source.prefix}:{content} {piece.size}")
+    return digest("\n".join(lines))

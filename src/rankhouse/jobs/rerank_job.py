@@ -1,0 +1,208 @@
+"""rerank in slices of the run's queries: a part holds the rows of its queries, as the whole run does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import numpy as np
+
+from rankhouse.core.nouns import Query, fingerprint_of
+from rankhouse.core.progress import Progress
+from rankhouse.core.run import Run
+from rankhouse.index.index import Index
+from rankhouse.io.corpora import read_queries
+from rankhouse.io.duplicate_ids import by_id, require_texts
+from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import writing
+from rankhouse.io.trec import read_run, write_run
+from rankhouse.jobs.identity import computed_by, described
+from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, read_reports, total_of, write_report
+from rankhouse.jobs.parts import Found, Part
+from rankhouse.jobs.slices import Slice
+from rankhouse.systems.pairwise import is_pairwise, open_pairwise
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.systems.reranking import RerankOptions, RerankResult, rerank_with
+from rankhouse.systems.run_tags import ranker_tag
+
+if TYPE_CHECKING:
+    from rankhouse.models.duot5 import DuoT5Ranker
+    from rankhouse.models.ranker import NeuralRanker
+
+_Rerank = Callable[[Run, Sequence[Query], Progress], RerankResult]
+_ROWS: Final = "rows.run"
+_COUNTS: Final = (
+    "seconds", "stored", "queries", "documents", "passages", "cached", "tail", "unknown", "without_text",
+    "dropped_words", "truncated", "tokens_lost",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RerankJob:
+    """The options of ``rankhouse rerank``, by the same names."""
+
+    command: ClassVar[str] = "rerank"
+    unit: ClassVar[str] = "queries"
+
+    run: str
+    queries: str
+    index: str
+    ranker: str
+    field: str = ""
+    depth: int = 1000
+    split: str = ""
+    pool: str = ""
+    tail: Literal["keep", "drop"] = "keep"
+    alone: bool = False
+    stored: bool | None = None
+    cache: str | None = None
+    tag: str | None = None
+    precision: str = "auto"
+    device: str = "auto"
+    threads: int = 0
+
+    @property
+    def read(self) -> str:
+        """What the ranker reads one at a time."""
+        return "comparisons" if is_pairwise(self.ranker) else "passages"
+
+    @cached_property
+    def first_stage(self) -> Run:
+        """The run, read once: it may have millions of rows."""
+        return read_run(self.run)
+
+    def survey(self) -> Survey:
+        """Count the queries of the run, and hash the inputs."""
+        identity = {
+            "run": described(self.run),
+            "queries": described(self.queries),
+            "index": Index.open(self.index).fingerprint,
+            "ranker": described(self.ranker),
+        }
+        settings = ("field", "depth", "split", "pool", "tail", "stored", "tag", "precision")
+        identity |= {name: str(getattr(self, name)) for name in settings}
+        return Survey(len(self.first_stage), identity)
+
+    def unit_name(self, unit: int) -> str:
+        """Return a query's id. Args: as in :class:`~rankhouse.jobs.jobs.Job`."""
+        return list(self.first_stage)[unit]
+
+    def open(self) -> RerankWorker:
+        """Load the ranker, the run and the index."""
+        return RerankWorker(self)
+
+    def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
+        """Write one run. Args: as in :class:`~rankhouse.jobs.jobs.Job`."""
+        del options
+        with only_writer(out), writing(out) as file:
+            for part in parts:
+                with (part.folder / _ROWS).open(encoding="utf-8", newline="\n") as rows:
+                    file.writelines(rows)
+        return _sum_up(read_reports(parts), out, self.read)
+
+
+class RerankWorker:
+    """Reranks queries of a job's run."""
+
+    def __init__(self, job: RerankJob) -> None:
+        self._job = job
+        self._run, self._index = job.first_stage, Index.open(job.index)
+        self._queries = read_queries(job.queries, field=job.field)
+        require_texts([q for q in self._run if len(self._run[q].scores)], by_id(self._queries))
+        self._open_ranker(ComputeOptions(job.precision, job.device, job.threads))
+        self._store = ""
+
+    def _open_ranker(self, compute: ComputeOptions) -> None:
+        """Settle what reranks: a ranker that scores pairs, or one that compares two by two."""
+        job, index = self._job, self._index
+        cache = Path(job.cache) if job.cache else None
+        options = RerankOptions(job.split, job.pool, job.depth, job.tail, job.alone, job.stored, cache)
+        self._chooser: dict[str, str] = {}
+        self.ranker: NeuralRanker | DuoT5Ranker
+        if is_pairwise(job.ranker):
+            system = open_pairwise(job.ranker, compute)
+            plan, self.ranker = system.plan(options), system.ranker
+            if plan.chooser is not None:
+                self._chooser = {"weights of the passages' ranker": fingerprint_of(plan.chooser)}
+            self._rerank: _Rerank = lambda run, asked, show: system.rerank(run, asked, index, plan, show)
+        else:
+            ranker = self.ranker = open_ranker(job.ranker, compute)
+            self._rerank = lambda run, asked, show: rerank_with(ranker, run, asked, index, options, show)
+
+    @property
+    def found(self) -> Found:
+        """The ranker, what it computes on, and what was kept for it."""
+        return computed_by(self.ranker) | self._chooser | {"kept by encode": self._store}
+
+    def run(self, part: Slice, folder: Path, progress: Progress) -> None:
+        """Rerank the queries of a slice. Args: as in :class:`~rankhouse.jobs.jobs.Worker`."""
+        mine = list(self._run)[part.start : part.stop]
+        wanted = set(mine)
+        if part.start == 0:  # queries that are not in the run at all are said once
+            wanted |= {query.id for query in self._queries if query.id not in self._run}
+        read = self.ranker.report
+        truncated, lost = read.truncated, read.tokens_lost
+        asked = [query for query in self._queries if query.id in wanted]
+        done = self._rerank(self._run.restrict(mine), asked, progress)
+        if done.stored is not None:
+            state = done.stored.store.state
+            self._store = f"{state.name}, {state.documents} documents"
+        write_run(done.run, folder / _ROWS, self._job.tag or ranker_tag(self.ranker))
+        facts = facts_of(done) | {
+            "truncated": read.truncated - truncated,
+            "tokens_lost": read.tokens_lost - lost,
+        }
+        write_report(folder, facts | {"warnings": _losses(facts, self._job.read)})
+
+
+def facts_of(done: RerankResult) -> dict[str, Any]:
+    """Return how a rerank went, as plain values."""
+    by_store = done.stored.scored if done.stored else 0
+    return {"seconds": round(done.seconds, 3), "stored": by_store} | vars(done.report)
+
+
+def spread(times: dict[str, float]) -> dict[str, float]:
+    """Sum up the seconds of all queries; nothing where they were not taken."""
+    if not times:
+        return {}
+    *quarters, most = np.percentile([*times.values()], [25, 50, 75, 100]).tolist()
+    names = ("lower quartile", "median", "upper quartile")
+    return dict(zip(names, quarters, strict=True)) | {"mean": float(np.mean([*times.values()])), "most": most}
+
+
+def _sum_up(reports: Sequence[dict[str, Any]], out: Path, read: str) -> MergeResult:
+    facts: dict[str, Any] = total_of(reports, *_COUNTS)
+    for name in ("unknown_ids", "without_text_ids"):
+        facts[name] = _first(one for report in reports for one in report[name])
+    facts["queries_not_in_run"] = [one for report in reports for one in report["queries_not_in_run"]]
+    facts["times"] = {query: took for report in reports for query, took in report["times"].items()}
+    facts["per_query"] = spread(facts["times"])
+    sentence = (
+        f"{facts['queries']:,} queries, {facts['documents']:,} documents in {facts['passages']:,} {read} "
+        f"({facts['cached']:,} from the cache) of {len(reports):,} parts, {facts['seconds']:.2f} s of work; "
+        f"written to {out}"
+    )
+    warnings = _losses(facts, read)
+    if missing := facts["unknown"] + facts["without_text"]:
+        warnings.append(f"{missing:,} rows of the run name documents without text, or not in the index")
+    return MergeResult({"run": str(out)} | facts, sentence, warnings)
+
+
+def _losses(facts: Mapping[str, Any], read: str) -> list[str]:
+    """Return what the user should know of texts that were not read."""
+    warnings = []
+    if facts["truncated"]:
+        warnings.append(
+            f"{facts['truncated']:,} of {facts['passages']:,} {read} did not fit into the ranker; "
+            f"{facts['tokens_lost']:,} tokens were not read (cut smaller passages with --split)"
+        )
+    if facts["dropped_words"]:
+        warnings.append(f"{facts['dropped_words']:,} words are in no passage; --split says how many it keeps")
+    return warnings
+
+
+def _first(ids: Iterable[str], most: int = 6) -> list[str]:
+    return list(dict.fromkeys(ids))[:most]

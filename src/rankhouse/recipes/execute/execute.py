@@ -1,0 +1,244 @@
+"""Carrying a plan out: what is done is kept, what was killed goes on, what changed is made again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from rankhouse import __version__
+from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUse
+from rankhouse.io.outputs import replacing_folder, write_json, writing
+from rankhouse.recipes.execute.file_hashes import Contents
+from rankhouse.recipes.read import commands
+from rankhouse.recipes.read.plan import SAID, Plan, Task
+
+DONE = "step.json"
+HASHES = ".hashes.json"
+
+
+class Record(
+    msgspec.Struct, frozen=True, kw_only=True, rename={"command": "station", "command_line": "command"}
+):
+    """What was done, as it stands in the step's folder.
+
+    Attributes:
+        step: Its name.
+        loop: Loop variable -> value.
+        command: Its name.
+        command_line: Its command line, for the result's folder.
+        options: All options that can change the result, defaults too.
+        key: The hash of command, options and inputs.
+        inputs: Reference -> identity.
+        output: What other steps refer to.
+        files: Files in the step's folder -> hash.
+        started: When, in UTC.
+        seconds: How long it took, of the last sitting.
+        rankhouse: The version that did it.
+    """
+
+    step: str
+    loop: dict[str, str]
+    command: str
+    command_line: str
+    options: dict[str, str]
+    key: str
+    inputs: dict[str, str]
+    output: str
+    files: dict[str, str]
+    started: str
+    seconds: float
+    rankhouse: str = __version__
+
+
+class State(msgspec.Struct, frozen=True):
+    """How a task stands: "kept", "made", "to do", or "data absent"."""
+
+    task: Task
+    state: str
+    record: Record | None = None
+
+
+def standing(task: Task, out: Path, contents: Contents) -> State:
+    """Return how a task stands, without doing anything."""
+    record = _finished(task, out, contents)
+    if record is not None:
+        return State(task, "kept", record)
+    return State(task, "data absent" if task.absent else "to do")
+
+
+def carry_out(plan: Plan, out: Path, contents: Contents, say: Callable[[str], None]) -> list[State]:
+    """Do every task that is not done.
+
+    Args:
+        out: The result's folder; commands run inside it.
+
+    Raises:
+        RankhouseError: A command failed; says which step and its line.
+        BadData: An input changed while a step read it.
+    """
+    states: list[State] = []
+    tasks = list(plan.tasks.values())
+    for number, task in enumerate(tasks, 1):
+        now = standing(task, out, contents)
+        where = f"[{number}/{len(tasks)}] {task.title}"
+        if now.state == "to do":
+            say(f"{where}: rankhouse {task.command}")
+            record = _run(plan, task, out, contents)
+            say(f"{where}: done in {record.seconds:.1f} s")
+            now = State(task, "made", record)
+            contents.save()
+        else:
+            say(f"{where}: {now.state}")
+        states.append(now)
+    return states
+
+
+def _finished(task: Task, out: Path, contents: Contents) -> Record | None:
+    """Return the record of a finished task whose files are as they were left; None if it has to be done."""
+    path = out / task.folder / DONE
+    if not path.exists():
+        return None
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=Record)
+    except msgspec.DecodeError:
+        return None
+    there = {name: digest for name, digest in contents.files(out / task.folder).items() if name != DONE}
+    return record if there == record.files else None
+
+
+def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
+    """Run one command and write its record."""
+    started, clock = datetime.now(UTC), time.perf_counter()
+    try:
+        text = call(task, out)
+    except Exception as error:
+        fault = of_step(plan, task, error)
+        if fault is error:
+            raise
+        raise fault from error
+    return conclude(plan, task, out, contents, Call(text, started, time.perf_counter() - clock))
+
+
+class Call(NamedTuple):
+    """A command that was called.
+
+    Attributes:
+        text: What it wrote to standard output.
+        started: When.
+        seconds: How long it took.
+    """
+
+    text: str
+    started: datetime
+    seconds: float
+
+
+def call(task: Task, out: Path) -> str:
+    """Call a task's command in the result's folder; return what it wrote to standard output.
+
+    Raises:
+        RankhouseError: The command failed.
+        click.ClickException: Its options are wrong.
+    """
+    _make_ready(task, out)
+    return _call(task, out)
+
+
+def conclude(plan: Plan, task: Task, out: Path, contents: Contents, called: Call) -> Record:
+    """Write down what a task's command made; from now on it is done.
+
+    Raises:
+        BadData: An input changed while the step read it.
+        WrongUse: The command wrote nothing that others could refer to.
+    """
+    if called.text:
+        with writing(out / task.folder / SAID) as file:
+            file.write(called.text)
+    for source in task.sources:
+        if not source.unchanged:
+            raise BadData(
+                f"changed during the run, so what step {task.title} made may be of neither state; "
+                "run again to do the step with what is there now",
+                source.path,
+            )
+    _require_output(plan, task, out)
+    files = {name: digest for name, digest in contents.files(out / task.folder).items() if name != DONE}
+    record = Record(
+        step=task.step,
+        loop=dict(task.labels),
+        command=task.command,
+        command_line=task.command_line,
+        options=dict(task.options),
+        key=task.key,
+        inputs=dict(task.inputs),
+        output=str(task.output),
+        files=files,
+        started=called.started.isoformat(timespec="seconds"),
+        seconds=round(called.seconds, 3),
+    )
+    write_json(out / task.folder / DONE, record)
+    return record
+
+
+def _make_ready(task: Task, out: Path) -> None:
+    """Clear away what a kill left, unless the command goes on in it; copy what it adds to."""
+    folder, output = out / task.folder, out / task.output
+    if folder.exists() and (not task.output_rules.resumes or (folder / DONE).exists()):
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if task.copied and not output.exists():
+        with replacing_folder(output, lambda there: [there.name]) as temporary:
+            shutil.copytree(out / task.copied, temporary, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    """Link a file, or copy it where the file system cannot."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _call(task: Task, out: Path) -> str:
+    """Call the command in the result's folder; give what it wrote to standard output."""
+    command = commands.open_command(task.command)
+    arguments = list(task.arguments)
+    if commands.takes(command, "json"):
+        arguments.insert(0, "--json")
+    heard = io.StringIO()
+    with contextlib.chdir(out), contextlib.redirect_stdout(heard):
+        code: Any = command.main(arguments, prog_name=f"rankhouse {task.command}", standalone_mode=False)
+    if isinstance(code, int) and code:
+        raise RankhouseError(f"it ended with exit code {code}")
+    return heard.getvalue()
+
+
+def of_step(plan: Plan, task: Task, error: Exception) -> Exception:
+    """Say which step failed, and where it stands; an error that nobody raised on purpose gets a note."""
+    lines = plan.file.lines
+    where = lines.where(("steps", task.step))
+    if not isinstance(error, RankhouseError | click.ClickException):
+        error.add_note(f"in step {task.title}, {where}")
+        return error
+    message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    wrong = isinstance(error, WrongUse | MissingExtra | click.ClickException)
+    text = f"{where}: step {task.title}: {message}"
+    return WrongUse(text) if wrong else RankhouseError(text)
+
+
+def _require_output(plan: Plan, task: Task, out: Path) -> None:
+    if not (out / task.output).exists():
+        raise plan.file.lines.fault(
+            ("steps", task.step),
+            f"step {task.title}: {task.command} wrote no {task.output}, which others would refer to",
+        )

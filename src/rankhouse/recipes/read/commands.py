@@ -1,0 +1,232 @@
+"""Commands as steps: a step's keys are checked by the command's own options, and become its words."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rankhouse.cli import main as cli
+from rankhouse.cli.options import OUTPUT_FILE, PLANNED
+from rankhouse.core.errors import WrongUse
+
+NEUTRAL = frozenset(
+    {"threads", "device", "cache", "workers", "processes", "cluster", "cluster_workers", "worker_cpus"}
+)
+"""Options that change how fast, not what; the key of a step leaves them out."""
+
+# What a store holds changes without a recipe seeing it.
+_NOT_STEPS = frozenset({"run", "serve", "up", "doctor", "push", "pull"})
+CACHE = "cache"
+"""The one option that names a folder several steps may write into."""
+_RUNNERS_OWN = frozenset({"out", "json", "help"})
+_REFUSED = {
+    "append": "an index of several corpora is one step with a list: corpus = [...]",
+    "overwrite": "each step writes into a folder of its own",
+}
+
+
+@dataclass(frozen=True)
+class OutputRules:
+    """What the runner must know of a command beyond its options.
+
+    Attributes:
+        suffix: Ending of its output's name; "" for a folder.
+        resumes: It goes on by itself in what a kill left.
+        adds_to: The option that names a folder it adds to, in place of an output.
+    """
+
+    suffix: str = ""
+    resumes: bool = False
+    adds_to: str = ""
+
+
+OUTPUT_RULES: dict[str, OutputRules] = {
+    "search": OutputRules(".run"),
+    "rerank": OutputRules(".run"),
+    "fuse": OutputRules(".run"),
+    "combine": OutputRules(".run"),
+    "folds": OutputRules(".json"),
+    "threshold": OutputRules(".json"),
+    "label-noise": OutputRules(".qrels"),
+    "label": OutputRules(".jsonl.gz", resumes=True),
+    "train": OutputRules(resumes=True),
+    "adapt": OutputRules(resumes=True),
+    "pretrain": OutputRules(resumes=True),
+    "encode": OutputRules(resumes=True, adds_to="index"),
+    "axioms": OutputRules(".html"),
+    "figure": OutputRules(".svg"),
+}
+_SELECTED = {"queries": ".jsonl", "qrels": ".qrels", "run": ".run", "pairs": ".jsonl.gz"}
+
+
+def open_command(name: str) -> click.Command:
+    """Import a command.
+
+    Raises:
+        WrongUse: No such command, or one that is no step.
+    """
+    known = [other for other in cli.COMMANDS if other not in _NOT_STEPS]
+    command = None if name in _NOT_STEPS else cli.cli.get_command(click.Context(cli.cli), name)
+    if command is None:
+        close = get_close_matches(name, known, 1)
+        guess = f' (did you mean "{close[0]}"?)' if close else ""
+        raise WrongUse(f'"{name}" is no command{guess}; choose from: {", ".join(known)}')
+    return command
+
+
+def output_rules(name: str, options: Mapping[str, Any]) -> OutputRules:
+    """Return how a command behaves as a step."""
+    name = cli.RENAMED.get(name, name)
+    if name == "combine" and options.get("kind") in _SELECTED:
+        return OutputRules(_SELECTED[str(options["kind"])])
+    if name == "subset":
+        return OutputRules(next((end for name, end in _SELECTED.items() if name in options), ""))
+    return OUTPUT_RULES.get(name, OutputRules())
+
+
+def named(command: click.Command) -> dict[str, click.Parameter]:
+    """Key in a recipe -> parameter: long option names with underscores, arguments by their name."""
+    options: dict[str, click.Parameter] = {}
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            written = [opt for opt in parameter.opts if opt.startswith("--")] or list(parameter.opts)
+            options |= {opt.lstrip("-").replace("-", "_"): parameter for opt in written}
+        elif parameter.name:
+            options[parameter.name] = parameter
+    return {name: one for name, one in options.items() if name not in _RUNNERS_OWN}
+
+
+def takes(command: click.Command, name: str) -> bool:
+    """Return whether a command has an option, the runner's own among them."""
+    return any(f"--{name}" in parameter.opts for parameter in command.params)
+
+
+def parameter_of(command: click.Command, key: str) -> click.Parameter:
+    """Find the parameter that a key of a step names.
+
+    Raises:
+        WrongUse: There is none; lists those there are.
+    """
+    table, name = named(command), key.replace("-", "_")
+    if name in _REFUSED and name in table:
+        raise WrongUse(f'"{key}" is not for recipes: {_REFUSED[name]}')
+    if name in table:
+        return table[name]
+    if name in _RUNNERS_OWN:
+        raise WrongUse(f'"{key}" is set by rankhouse run itself; leave it out')
+    close = get_close_matches(name, table, 1)
+    guess = f' (did you mean "{close[0]}"?)' if close else ""
+    accepted = ", ".join(n for n in table if n not in _REFUSED)
+    raise WrongUse(f'"{key}" is no option of {command.name}{guess}; accepted: {accepted}')
+
+
+def words(command: click.Command, options: Mapping[str, Any]) -> list[str]:
+    """Write options as the words of a command line.
+
+    Raises:
+        WrongUse: A value that the option cannot take; its text begins with the key.
+    """
+    arguments: list[str] = []
+    last: list[str] = []
+    for key, value in options.items():
+        parameter = parameter_of(command, key)
+        if isinstance(parameter, click.Argument):
+            last += _several(key, value) if parameter.nargs != 1 else [_one(key, value)]
+        elif isinstance(parameter, click.Option):
+            arguments += _option(parameter, key, value)
+    return [*arguments, *(["--"] if any(word.startswith("-") for word in last) else []), *last]
+
+
+def _option(option: click.Option, key: str, value: Any) -> list[str]:  # noqa: ANN401 - anything TOML holds
+    name = next((opt for opt in option.opts if opt.startswith("--")), option.opts[0])
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise WrongUse(f"{key} = {value!r}: is a flag; write true or false")
+        off = option.secondary_opts[:1]
+        return [name] if value else [*off]
+    if option.multiple:
+        return [word for one in _several(key, value) for word in _given(name, one)]
+    if option.nargs != 1:
+        return [name, *_several(key, value)]
+    return _given(name, _one(key, value))
+
+
+def _given(name: str, value: str) -> list[str]:
+    """Write one option; a value that looks like an option is tied to its name."""
+    return [f"{name}={value}"] if value.startswith("-") and name.startswith("--") else [name, value]
+
+
+def _one(key: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        kind = {bool: "a flag's", list: "a list", dict: "a table"}.get(type(value), type(value).__name__)
+        raise WrongUse(f"{key} = {value!r}: takes one text or number, not {kind}")
+    return str(value)
+
+
+def _several(key: str, value: object) -> list[str]:
+    if isinstance(value, Mapping):
+        return [f"{name}={_one(f'{key}.{name}', one)}" for name, one in value.items()]
+    if isinstance(value, list | tuple):
+        return [_one(key, one) for one in value]
+    return [_one(key, value)]
+
+
+def check(command: click.Command, arguments: list[str]) -> dict[str, Any]:
+    """Let the command read its words, and give every option with its value, defaults too.
+
+    Raises:
+        click.UsageError: What the command would refuse.
+    """
+    with command.make_context(command.name, list(arguments), obj=PLANNED) as context:
+        return dict(context.params)
+
+
+def key_of(command: click.Command, error: click.UsageError) -> str:
+    """Name the key of a step that a refusal is about; "" if it is about none."""
+    parameter = getattr(error, "param", None)
+    return next((key for key, one in named(command).items() if one is parameter), "")
+
+
+def telling(command: click.Command, params: Mapping[str, Any]) -> dict[str, str]:
+    """Keep of all options what can change the result, as texts to be hashed.
+
+    Args:
+        params: Parameter -> value, defaults too.
+    """
+    keys = {one.name: key for key, one in named(command).items() if one.name}
+    parts = {}
+    for name, value in sorted(params.items()):
+        key = keys.get(name)
+        if key is None or key in NEUTRAL:
+            continue
+        if isinstance(value, tuple):  # set = { device = "cpu" } is as neutral as --device
+            parts[key] = repr([str(v) for v in value if str(v).partition("=")[0] not in NEUTRAL])
+        else:
+            parts[key] = str(value)
+    return parts
+
+
+def shown(name: str, arguments: list[str]) -> str:
+    """Write the command line as a person would type it."""
+    return shlex.join(["rankhouse", name, *arguments])
+
+
+def writes(parameter: click.Parameter) -> bool:
+    """Return whether an option names a file or folder that the command writes."""
+    return parameter.type is OUTPUT_FILE or parameter.name == CACHE
+
+
+def names_a_file(parameter: click.Parameter, value: str, folder: Path) -> bool:
+    """Return whether a literal value is the path of a file, which recipes name under [data]."""
+    if isinstance(parameter.type, click.Path) or value.startswith(("ir_datasets:", "hub:")):
+        return True
+    looks = "/" in value or "." in value
+    if not looks or len(value) > 255 or any(mark in value for mark in " (\n"):
+        return False
+    return (folder / value).exists() or Path(value).exists()

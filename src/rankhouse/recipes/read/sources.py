@@ -1,0 +1,152 @@
+"""What comes from outside: where it is, whether it is there, and what to do if it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from rankhouse.core.errors import MissingInput
+from rankhouse.io.corpora import PUBLIC
+from rankhouse.recipes.execute.file_hashes import Contents, Signature, signatures
+from rankhouse.recipes.read.parse import RecipeFile
+from rankhouse.recipes.read.references import Reference, references, resolve
+
+HUB = "hub:"
+
+
+class Input(NamedTuple):
+    """A data entry, or a file in one, as a step uses it.
+
+    Attributes:
+        name: The entry, with the path inside it.
+        word: What the command is given: an absolute path, ``ir_datasets:NAME`` or the hub's name.
+        identity: What the key of a step sees: a hash of the content, or the public name.
+        path: The file or folder; None for what is public.
+        absent: Why it cannot be used; "" if it can.
+        seen: Its files as they were when they were hashed.
+    """
+
+    name: str
+    word: str
+    identity: str
+    path: Path | None = None
+    absent: str = ""
+    seen: Mapping[str, Signature] = MappingProxyType({})
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether its files are still those that were hashed."""
+        return self.path is None or signatures(self.path) == self.seen
+
+
+class Sources:
+    """Looks data entries up."""
+
+    def __init__(self, file: RecipeFile, contents: Contents, *, download: bool = False) -> None:
+        self._file, self._contents, self._download = file, contents, download
+        self._inputs: dict[tuple[str, str], Input] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file.recipe.data
+
+    @property
+    def used(self) -> list[Input]:
+        """Everything that was looked up."""
+        return list(self._inputs.values())
+
+    def find(self, name: str, inner: str = "") -> Input:
+        """Look an entry up, or a path inside it.
+
+        Raises:
+            WrongUse: Entries that refer to each other in a circle.
+        """
+        key = (name, inner)
+        if key not in self._inputs:
+            self._inputs[key] = self._look(name, inner)
+        return self._inputs[key]
+
+    def _look(self, name: str, inner: str) -> Input:
+        address = self._word(name, ())
+        shown = f"{name}/{inner}" if inner else name
+        if address.startswith(PUBLIC):
+            return Input(
+                shown, address, address, None, self._complain(name, self._lacks_collection(name, address))
+            )
+        if address.startswith(HUB):
+            word = address.removeprefix(HUB)
+            return Input(shown, word, address, None, self._complain(name, self._lacks_checkpoint(word)))
+        if "://" in address:
+            from rankhouse.cli.transfers import fetched
+
+            try:
+                address = fetched(address)
+            except MissingInput as error:
+                return Input(shown, address, f"absent {address}", None, self._complain(name, str(error)))
+        path = (self._file.folder / Path(address).expanduser()).resolve() / inner
+        if not path.exists():
+            absent = self._complain(name, f"{path} is not there")
+            return Input(shown, str(path), f"absent {path}", path, absent)
+        ending = "".join(path.suffixes) if path.is_file() else ""  # readers go by it
+        seen = signatures(path)
+        return Input(shown, str(path), self._contents.of(path) + ending, path, seen=seen)
+
+    def _word(self, name: str, inside: tuple[str, ...]) -> str:
+        """Return an entry's path with references to other entries resolved."""
+        lines, data = self._file.lines, self._file.recipe.data
+        if name in inside:
+            raise lines.fault(("data", name), f"data entries in a circle: {' -> '.join((*inside, name))}")
+        text = data[name].path
+        for reference in references(text):
+            if reference.name not in data:
+                raise lines.fault(
+                    ("data", name),
+                    f'"{reference.text}" is no data entry; there are: {", ".join(data)}',
+                )
+
+        def look_up(reference: Reference) -> list[str]:
+            word = self._word(reference.name, (*inside, name))
+            return [f"{word}/{reference.inner}" if reference.inner else word]
+
+        address: str = resolve(text, look_up)
+        return address
+
+    def _complain(self, name: str, lack: str) -> str:
+        if not lack:
+            return ""
+        entry = self._file.recipe.data[name]
+        get = f"; get it: {entry.get}" if entry.get else ""
+        where = self._file.lines.where(("data", name))
+        return f"{where}: {lack}{get}"
+
+    def _lacks_collection(self, entry: str, word: str) -> str:
+        name = word.removeprefix(PUBLIC)
+        try:
+            import ir_datasets
+            from ir_datasets.util import home_path
+        except ImportError:
+            return f'{word} needs optional packages: run  pip install "rankhouse[datasets]"'
+        try:
+            ir_datasets.load(name)
+        except KeyError:
+            raise self._file.lines.fault(
+                ("data", entry), f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com'
+            ) from None
+        home = Path(home_path()) / name.split("/", maxsplit=1)[0]
+        # The library notes its own version there as soon as a collection is named.
+        files = (one for one in home.rglob("*") if one.is_file() and one.name != "irds_version.txt")
+        if self._download or next(files, None) is not None:
+            return ""
+        return f"{word} is not in {home}; --download lets ir_datasets fetch it where that is possible"
+
+    def _lacks_checkpoint(self, word: str) -> str:
+        if self._download:
+            return ""
+        try:
+            from huggingface_hub import try_to_load_from_cache
+        except ImportError:
+            return f'{word} needs optional packages: run  pip install "rankhouse[neural]"'
+        if isinstance(try_to_load_from_cache(word, "config.json"), str):
+            return ""
+        return f"the checkpoint {word} is not on this machine; --download lets it be fetched"

@@ -1,0 +1,127 @@
+"""Bodies of requests: JSON into msgspec's types, nulls and unknown fields allowed, wrong fields named."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Annotated, Any, Final, NoReturn, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rankhouse.serve.contracts.errors import Empty, Invalid, Malformed
+
+T = TypeVar("T")
+Texts = str | Annotated[list[str], msgspec.Meta(min_length=1)]
+"""A text or several."""
+
+_surrogates = re.compile("[\ud800-\udfff]")
+_AT: Final = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<place>.*)`)?", re.DOTALL)
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """Return a request's body.
+
+    Raises:
+        Malformed: It is not JSON.
+        Invalid: A field is missing, or of the wrong type or value; names it.
+        Empty: A list that must hold something holds nothing.
+    """
+    return decode(await request.body(), kind)
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Turn JSON into a type. Halves of surrogate pairs, which no encoding knows, become U+FFFD; 3.0 is 3.
+
+    Args:
+        body: JSON in UTF-8.
+
+    Raises:
+        Malformed, Invalid, Empty: As for :func:`read_body`.
+    """
+    decoder: msgspec.json.Decoder[T] = _decoder(kind)  # type: ignore[arg-type]  # a type can be hashed
+    try:
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError as error:
+            if "got `float`" not in str(error):
+                raise
+        except msgspec.DecodeError:
+            if b"\\ud" not in body and b"\\uD" not in body:
+                raise
+        return decoder.decode(_amended(body))
+    except msgspec.ValidationError as error:
+        _refuse(error)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or "nested too deeply"
+        raise Malformed(f"the body is not JSON ({reason}); send an object as JSON in UTF-8") from None
+
+
+def given(body: bytes, *names: str) -> dict[str, bytes]:
+    """Return the fields of these names that a body holds and that are not null, as JSON.
+
+    Args:
+        body: JSON in UTF-8.
+
+    Raises:
+        Malformed, Invalid: As for :func:`read_body`.
+    """
+    fields = decode(body, dict[str, msgspec.Raw])
+    known = {name: bytes(fields[name]) for name in names if name in fields}
+    return {name: value for name, value in known.items() if value != b"null"}
+
+
+def listed(texts: Texts) -> list[str]:
+    """Return a text or several as a list."""
+    return [texts] if isinstance(texts, str) else texts
+
+
+def answer(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a JSON answer."""
+    return Response(msgspec.json.encode(content), status, headers, "application/json")
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type there is
+    return msgspec.json.Decoder(kind)
+
+
+def _refuse(error: msgspec.ValidationError) -> NoReturn:
+    match = _AT.fullmatch(str(error))
+    reason, place = (match["reason"], match["place"]) if match else (str(error), None)
+    reason = reason[:1].lower() + reason[1:]
+    if place is None:
+        raise Invalid(f"the body: {reason}") from None
+    if reason.startswith("expected `array` of length >= 1"):
+        raise Empty(f"{place} is empty; give at least one", place) from None
+    raise Invalid(f"{place}: {reason}", place) from None
+
+
+def _amended(body: bytes) -> bytes:
+    """Return JSON without halves of surrogate pairs, and with 3 for 3.0: JSON knows no difference."""
+    value = json.loads(body, parse_constant=_no_number, parse_float=_number)
+    return msgspec.json.encode(_whole(value))
+
+
+def _number(text: str) -> float | int:
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _whole(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Replace halves of surrogate pairs in all texts."""
+    match value:
+        case str():
+            return _surrogates.sub("\ufffd", value)
+        case list():
+            return [_whole(one) for one in value]
+        case dict():
+            return {_whole(key): _whole(one) for key, one in value.items()}
+        case _:
+            return value

@@ -1,0 +1,292 @@
+"""Every refusal of the service and the body it is told with, in one place.
+
+What a client sent never ends in a 500: handlers raise a :class:`Refusal` or any other error of
+:mod:`rankhouse.core.errors`, and :func:`handlers` makes the answer. Two shapes of body exist, since clients
+read different keys: one object for all but Hugging Face's paths, which have their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rankhouse.core.errors import (
+    BadData,
+    BadIndex,
+    BadModel,
+    MissingExtra,
+    MissingInput,
+    OutputFailed,
+    RankhouseError,
+    WrongUse,
+    name_few,
+)
+
+log = logging.getLogger(__name__)
+
+TEI_PATHS: Final = frozenset({"/", "/embed", "/embed_all", "/info", "/predict", "/similarity", "/tokenize"})
+"""Paths whose clients read ``{"error": text, "error_type": word}``."""
+
+
+class Refusal(RankhouseError):
+    """A request that is not answered as asked.
+
+    Args:
+        param: The field that is wrong, like ``documents[17]``; None where it is none.
+
+    Attributes:
+        status: Of the answer.
+        code: A word that programs can tell it by.
+        tei: Hugging Face's word for it.
+    """
+
+    status = 400
+    code = "bad_request"
+    tei = "validation"
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers that belong to the answer."""
+        return {}
+
+
+class Malformed(Refusal):
+    """A body that is not JSON."""
+
+    code = "malformed_body"
+
+
+class Empty(Refusal):
+    """A list that must hold something holds nothing."""
+
+    code, tei = "empty", "empty"
+
+
+class Unauthorized(Refusal):
+    """No key, or one that is not known."""
+
+    status, code = 401, "invalid_api_key"
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """How to say who one is."""
+        return {"www-authenticate": "Bearer"}
+
+
+class Forbidden(Refusal):
+    """Something that this key, this origin or this host may not do."""
+
+    status, code = 403, "forbidden"
+
+
+class UnknownName(Refusal):
+    """A model, an index, a system or a document that is not here.
+
+    Args:
+        kind: What was asked for: "model".
+    """
+
+    status, code = 404, "not_found"
+
+    def __init__(self, kind: str, name: str, choices: Iterable[str] = (), param: str | None = None) -> None:
+        choices = list(choices)
+        near = get_close_matches(name, choices, 1)
+        hint = f'; did you mean "{near[0]}"?' if near else ""
+        there = f"; there is {name_few(choices, 10, quoted=True)}" if choices else ""
+        super().__init__(f'there is no {kind} "{name[:200]}"{hint}{there}', param)
+
+
+class SlowClient(Refusal):
+    """A client that took too long to send its request."""
+
+    status, code = 408, "request_timeout"
+
+
+class TooLarge(Refusal):
+    """A body over the limit."""
+
+    status, code = 413, "request_too_large"
+
+
+class Invalid(Refusal):
+    """A field of the wrong type or value; ``param`` names it."""
+
+    status, code = 422, "invalid_value"
+
+
+class NotThisModel(Refusal):
+    """Something that this model cannot do, such as vectors from one that has none."""
+
+    status, code, tei = 422, "wrong_model", "backend"
+
+
+class Overloaded(Refusal):
+    """More work than may wait; nothing of it was begun."""
+
+    status, code, tei = 429, "overloaded", "overloaded"
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(f"the queue is full; try again in about {max(1, math.ceil(retry_after))} s")
+        self.retry_after = retry_after
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """When to come again."""
+        return {
+            "retry-after": str(max(1, math.ceil(self.retry_after))),
+            "retry-after-ms": str(max(100, math.ceil(self.retry_after * 1000))),
+        }
+
+
+class Unready(Refusal):
+    """The service is starting or stopping, or a model of it is broken."""
+
+    status, code, tei = 503, "unavailable", "unhealthy"
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """When to come again."""
+        return {"retry-after": "1"}
+
+
+class DeadlinePassed(Refusal):
+    """The work was not done in the time it was given; what was left of it is not done any more."""
+
+    status, code, tei = 504, "deadline_passed", "backend"
+
+    def __init__(
+        self, message: str = "the time for this request is over; ask for less, or wait longer"
+    ) -> None:
+        super().__init__(message)
+
+
+_KINDS: Final[tuple[tuple[type[RankhouseError], int, str, str], ...]] = (
+    (WrongUse, 422, "invalid_value", "validation"),
+    (BadData, 422, "invalid_value", "validation"),
+    (MissingInput, 404, "not_found", "validation"),
+    (BadModel, 503, "model_failed", "backend"),
+    (BadIndex, 503, "index_failed", "backend"),
+    (OutputFailed, 503, "write_failed", "backend"),
+    (MissingExtra, 503, "not_installed", "backend"),
+    (RankhouseError, 503, "unavailable", "backend"),
+)
+"""Errors of the house: status, code, and Hugging Face's word for them."""
+
+_TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+class ErrorDetail(msgspec.Struct, frozen=True):
+    """What went wrong.
+
+    Attributes:
+        message: What was given, what is accepted, what to do next.
+        type: The kind of error.
+        param: The field that is wrong.
+        code: A word that programs can tell it by.
+    """
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """An error as the clients of Cohere, Jina, Voyage, OpenAI and vLLM read it.
+
+    Attributes:
+        error: What went wrong.
+        message: Its message once more.
+        detail: Its message once more.
+    """
+
+    error: ErrorDetail
+    message: str
+    detail: str
+
+
+class TeiError(msgspec.Struct, frozen=True):
+    """An error as Hugging Face's clients read it.
+
+    Attributes:
+        error: The message.
+        error_type: "validation", "backend", "overloaded", "unhealthy", "tokenizer" or "empty".
+        param: The field that is wrong.
+    """
+
+    error: str
+    error_type: str
+    param: str | None = None
+
+
+def speak_tei(request: Request) -> None:
+    """Let errors of this request have Hugging Face's shape, whatever its path."""
+    request.state.speaks_tei = True
+
+
+def error_answer(request: Request, error: Exception) -> Response:
+    """Return the answer to a request that failed.
+
+    Args:
+        error: Why; what is no error of this house is told as one of the service's own.
+    """
+    status, code, tei, message, param = _described(error, request.url.path)
+    headers = dict(error.headers or {}) if isinstance(error, Refusal | HTTPException) else {}
+    if getattr(request.state, "speaks_tei", request.url.path in TEI_PATHS):
+        body: msgspec.Struct = TeiError(message, tei, param)
+    else:
+        kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+        body = ErrorBody(ErrorDetail(message, kind, param, code), message, message)
+    return Response(msgspec.json.encode(body), status, headers, "application/json")
+
+
+def _described(error: Exception, path: str) -> tuple[int, str, str, str, str | None]:
+    """Return status, code, Hugging Face's word, message and field of an error."""
+    if isinstance(error, Refusal):
+        return error.status, error.code, error.tei, str(error), error.param
+    if isinstance(error, HTTPException):
+        name = HTTPStatus(error.status_code).phrase
+        message = error.detail or name
+        if error.status_code == HTTPStatus.NOT_FOUND and message == name:  # Starlette's, where no route fits
+            message = f"there is nothing at {path:.200}; /openapi.json lists what there is"
+        return error.status_code, name.lower().replace(" ", "_"), "validation", message, None
+    for kind, status, code, tei in _KINDS:
+        if isinstance(error, kind):
+            return status, code, tei, str(error), None
+    return 500, "internal", "backend", "the service failed; its log says why", None
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    return error_answer(request, error)
+
+
+async def _failure(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_answer(request, error)
+
+
+def handlers() -> dict[Any, Callable[[Request, Exception], Any]]:
+    """Return Starlette's ``exception_handlers`` of the service."""
+    return {RankhouseError: _answer, HTTPException: _answer, Exception: _failure}

@@ -1,0 +1,218 @@
+"""The service described as OpenAPI 3.1: each JSON route says what it reads and answers, in types of msgspec.
+
+A room describes its routes where it makes them::
+
+    describe("/search", search, "POST", Operation("Search an index", body=SearchBody, answer=AnswerBody))
+
+and :func:`document` collects what the application holds. Routes that answer pages are not described.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from rankhouse.serve.contracts.bodies import answer
+from rankhouse.serve.contracts.errors import ErrorBody, TeiError
+
+Method = Literal["GET", "POST", "PUT", "DELETE"]
+
+_REFUSALS: Final = (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503, 504)
+_PLACE: Final = re.compile(r"{(\w+)(?::\w+)?}")
+_REFS: Final = "#/components/schemas/{name}"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a query string or path.
+
+    Attributes:
+        name: Its name.
+        kind: A type of msgspec.
+        description: What it is for.
+        required: Whether it must be given; in a path it must.
+    """
+
+    name: str
+    kind: Any = str
+    description: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What a route does. Where several types are possible, they stand in a tuple.
+
+    Attributes:
+        summary: In a few words.
+        body: Type of the JSON body it reads; None where it reads none.
+        answer: Type of its JSON answer; None for any.
+        query: Parameters of the query string.
+        path: Parameters of the path that are more than a text.
+        media: Media type of the answer, where it is not JSON.
+        statuses: Statuses of success, 200 if not said.
+        refusals: Types of a refusal's body.
+        tag: What it is listed under.
+    """
+
+    summary: str
+    body: Any = None
+    answer: Any = None
+    query: tuple[Parameter, ...] = ()
+    path: tuple[Parameter, ...] = ()
+    media: str = "application/json"
+    statuses: tuple[int, ...] = (200,)
+    refusals: Any = ErrorBody
+    tag: str = ""
+
+
+TEI_REFUSALS: Final = TeiError
+EITHER_REFUSAL: Final = (ErrorBody, TeiError)
+
+
+class DescribedRoute(Route):
+    """A route that says what it does.
+
+    Attributes:
+        operation: What it does.
+        method: By which method.
+    """
+
+    operation: Operation
+    method: Method
+
+
+def describe(path: str, endpoint: Callable[..., Any], method: Method, operation: Operation) -> DescribedRoute:
+    """Return a route that is listed in the service's description.
+
+    Args:
+        path: As starlette has it: ``/documents/{index}/{id:path}``.
+    """
+    route = DescribedRoute(path, endpoint, methods=[method])
+    route.operation, route.method = operation, method
+    return route
+
+
+def document(routes: Iterable[BaseRoute], version: str) -> dict[str, Any]:
+    """Return the description of an application, as OpenAPI 3.1.
+
+    Args:
+        routes: Its routes; those that are not described are left out.
+    """
+    described = list(_described(routes))
+    schemas, components = _schemas(described)
+    paths: dict[str, dict[str, Any]] = {}
+    for path, route in described:
+        place = _PLACE.sub(r"{\1}", path)
+        # of two routes that fit, the first answers
+        paths.setdefault(place, {}).setdefault(route.method.lower(), _entry(place, route, schemas))
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "rankhouse",
+            "version": version,
+            "description": "Rerank, embed, search, explain and judge.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"bearer": []}],
+    }
+
+
+def openapi_route(version: str) -> Route:
+    """Return the route of ``/openapi.json``; it describes the application it is part of."""
+    made: dict[int, dict[str, Any]] = {}
+
+    async def openapi(request: Request) -> Response:
+        routes = request.app.routes
+        if id(routes) not in made:
+            made[id(routes)] = document(routes, version)
+        return answer(made[id(routes)])
+
+    return describe("/openapi.json", openapi, "GET", Operation("This description", tag="service"))
+
+
+@dataclass
+class _Schemas:
+    """The schema of each type, by the type's identity."""
+
+    known: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __getitem__(self, kind: Any) -> Mapping[str, Any]:  # noqa: ANN401 - any type there is
+        if isinstance(kind, tuple):
+            return {"anyOf": [self.known[id(one)] for one in kind]}
+        return {} if kind is None else self.known[id(kind)]
+
+
+def _described(routes: Iterable[BaseRoute], before: str = "") -> Iterator[tuple[str, DescribedRoute]]:
+    for route in routes:
+        if isinstance(route, DescribedRoute):
+            yield before + route.path, route
+        elif isinstance(route, Mount):
+            yield from _described(route.routes or (), before + route.path)
+
+
+def _schemas(described: Iterable[tuple[str, DescribedRoute]]) -> tuple[_Schemas, dict[str, Any]]:
+    kinds: dict[int, Any] = {}
+    for _, route in described:
+        own = route.operation
+        types = [own.body, own.answer, own.refusals, *(p.kind for p in (*own.query, *own.path))]
+        flat = [one for kind in types for one in (kind if isinstance(kind, tuple) else (kind,))]
+        kinds |= {id(kind): kind for kind in flat if kind is not None}
+    schemas, components = msgspec.json.schema_components(kinds.values(), ref_template=_REFS)
+    return _Schemas(dict(zip(kinds, schemas, strict=True))), components
+
+
+def _entry(path: str, route: DescribedRoute, schemas: _Schemas) -> dict[str, Any]:
+    own = route.operation
+    name = re.sub(r"\W+", "_", path).rstrip("_")
+    entry: dict[str, Any] = {
+        "summary": own.summary,
+        "operationId": f"{route.method.lower()}{name}",
+        "responses": _responses(own, schemas),
+    }
+    if own.tag:
+        entry["tags"] = [own.tag]
+    described = {parameter.name: parameter for parameter in own.path}
+    in_path = [described.get(name, Parameter(name)) for name in _PLACE.findall(path)]
+    parameters = [_parameter(one, "path", schemas) for one in in_path]
+    parameters += [_parameter(one, "query", schemas) for one in own.query]
+    if parameters:
+        entry["parameters"] = parameters
+    if own.body is not None:
+        entry["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schemas[own.body]}},
+        }
+    return entry
+
+
+def _parameter(parameter: Parameter, where: str, schemas: _Schemas) -> dict[str, Any]:
+    plain = {"type": "string", "minLength": 1} if where == "path" else {"type": "string"}
+    schema = plain if parameter.kind is str else schemas[parameter.kind]
+    required = where == "path" or parameter.required
+    entry = {"name": parameter.name, "in": where, "required": required, "schema": schema}
+    return entry | ({"description": parameter.description} if parameter.description else {})
+
+
+def _responses(own: Operation, schemas: _Schemas) -> dict[str, Any]:
+    success = {"schema": schemas[own.answer]} if own.media == "application/json" else {}
+    responses: dict[str, Any] = {
+        str(status): {"description": HTTPStatus(status).phrase, "content": {own.media: success}}
+        for status in own.statuses
+    }
+    refusal = {"application/json": {"schema": schemas[own.refusals]}}
+    return responses | {
+        str(status): {"description": HTTPStatus(status).phrase, "content": refusal} for status in _REFUSALS
+    }

@@ -1,0 +1,274 @@
+"""Documents of a request, cut into passages, scored and pooled, exactly as ``ranking.rerank`` does it.
+
+A document that cannot be scored, being blank or unreadable for the model, never fails the others: it comes
+last and is named in a warning. Shapes: n documents, p passages of all of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from rankhouse.core.errors import BadModel, name_few
+from rankhouse.core.notation import make
+from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
+from rankhouse.core.scores import Doubles, is_probable, probabilities, with_room_below
+from rankhouse.ranking.pool import POOLS, Pool
+from rankhouse.ranking.walk import pooled_ones, readable
+from rankhouse.serve.contracts.errors import TooLarge
+from rankhouse.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.serve.engine.options import ReadingOptions, asked_split
+from rankhouse.serve.engine.served import Reading, ServedRanker
+from rankhouse.text.sentences import Span
+from rankhouse.text.split import LocatingSplitter, Splitter
+
+MOST_PASSAGES: Final = 1_000_000
+"""Of all documents of a request; half a kilobyte of memory each, and their texts."""
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class ReadingPlan:
+    """How the documents of a request are read.
+
+    Attributes:
+        split: What cuts them.
+        pool: What makes one score of passages' scores.
+        most_tokens: Tokens of a document that are read; None reads all.
+        most_passages: Passages of a document that are read; None reads all.
+    """
+
+    split: Splitter
+    pool: Pool
+    most_tokens: int | None = None
+    most_passages: int | None = None
+
+
+def reading_plan(served: ServedRanker, options: ReadingOptions) -> ReadingPlan:
+    """Return how documents are read: as a request says, else as the ranker reads them.
+
+    Raises:
+        WrongUse: An unknown splitter or pool, or a pool on a scale that the ranker's scores cannot be
+            carried to.
+    """
+    split = asked_split(options.split) if options.split else served.split
+    pool = make(options.pool, POOLS, "pool") if options.pool else served.pool
+    pool.check(served.ranker)
+    return ReadingPlan(split, pool, options.most_tokens, options.most_passages)
+
+
+class PassageSpan(NamedTuple):
+    """A passage of a document, where it stands in the text as given.
+
+    Attributes:
+        start: Its first character, in code points.
+        end: The one behind its last.
+        score: Its relevance.
+    """
+
+    start: int
+    end: int
+    score: float
+
+
+@dataclass
+class DocumentScores:
+    """What became of n documents.
+
+    Attributes:
+        raw: (n,) on the ranker's scale, float32 numbers; those of unreadable documents below all others.
+        relevance: (n,) float64: probabilities where the ranker's scale has them, else as ``raw``.
+        order: Places of the documents, best first; equal raw scores in the order given.
+        tokens: Tokens computed.
+        warnings: What the client should know.
+    """
+
+    raw: FloatArray
+    relevance: Doubles
+    order: list[int]
+    tokens: int
+    warnings: list[str]
+    _spans: Callable[[int], list[PassageSpan]] = field(repr=False)
+
+    def spans(
+        self, document: int, threshold: float | None = None, most: int | None = None
+    ) -> list[PassageSpan]:
+        """Return the best passages of a document, best first, none of which overlaps a better one.
+
+        Args:
+            threshold: Least relevance; None for any.
+        """
+        best: list[PassageSpan] = []
+        placed: list[PassageSpan] = []  # the same in the order of the text
+        for span in sorted(self._spans(document), key=lambda span: -span.score):
+            if (threshold is not None and span.score < threshold) or len(best) == most:
+                break
+            place = bisect_left(placed, span.start, key=lambda one: one.start)
+            beside = placed[max(0, place - 1) : place + 1]
+            if all(span.end <= other.start or other.end <= span.start for other in beside):
+                best.append(span)
+                placed.insert(place, span)
+        return best
+
+
+class DocumentRequest:
+    """A query's documents on their way through a ranker; made in a thread, as it cuts and tokenises them.
+
+    Attributes:
+        future: Gets what the ranker made of the passages; hand that to :meth:`scores`.
+
+    Raises:
+        TooLarge: There are too many passages.
+        Overloaded: There is too much work already.
+    """
+
+    def __init__(
+        self,
+        served: ServedRanker,
+        query: str | Sequence[str],
+        texts: Sequence[str],
+        plan: ReadingPlan,
+        deadline: Deadline = ENDLESS,
+    ) -> None:
+        self._served, self._texts, self._plan = served, texts, plan
+        self._cut: list[int] = []
+        _refuse_more(len(texts))
+        self._documents = [self._document(place, text) for place, text in enumerate(texts)]
+        self._passages: list[Sequence[Passage]] = []
+        passages = 0
+        for document in self._documents:
+            self._passages.append(self._read(document))
+            passages += len(self._passages[-1])
+            _refuse_more(passages)
+        queries = [query] * len(texts) if isinstance(query, str) else query
+        pairs = [
+            Pair(Query("query", asked), passage)
+            for asked, passages in zip(queries, self._passages, strict=True)
+            for passage in passages
+        ]
+        self._bounds = np.cumsum([0, *(len(passages) for passages in self._passages)])
+        self.future: Future[Reading] = served.read(pairs, deadline)
+
+    def scores(self, reading: Reading) -> DocumentScores:
+        """Pool the passages' scores."""
+        pooled = self._pooled(reading.scores)
+        unreadable = np.flatnonzero(np.isnan(pooled))
+        raw, relevance = self._ranked(pooled, unreadable)
+        order = np.argsort(-raw, kind="stable").tolist()
+
+        def spans(place: int) -> list[PassageSpan]:
+            return self._spans(place, reading.scores[self._bounds[place] : self._bounds[place + 1]])
+
+        lost = np.diff(np.concatenate([[0], np.cumsum(reading.lost)])[self._bounds])
+        warnings = self._warnings(unreadable.tolist(), lost.tolist())
+        return DocumentScores(raw, relevance, order, int(reading.tokens.sum()), warnings, spans)
+
+    # --- before --------------------------------------------------------------------------------------
+
+    def _document(self, place: int, text: str) -> Document:
+        most = self._plan.most_tokens
+        if most is not None and (end := self._served.end_of_tokens(text, most)) < len(text):
+            self._cut.append(place)
+            text = text[:end]
+        return Document(str(place), text)
+
+    def _read(self, document: Document) -> Sequence[Passage]:
+        passages = pooled_ones(readable(document, self._plan.split), self._plan.pool)
+        return passages[: self._plan.most_passages]
+
+    # --- afterwards ----------------------------------------------------------------------------------
+
+    def _pooled(self, scores: FloatArray) -> FloatArray:
+        """Return the documents' scores (n,), NaN where none of a document's passages could be read."""
+        pool, scale = self._plan.pool, self._served.scale
+        pooled = np.full(len(self._passages), np.nan, np.float64)
+        some = np.flatnonzero(np.diff(self._bounds))  # documents with passages
+        if pool.notation == "max":  # by far the most frequent
+            pooled[some] = np.fmax.reduceat(scores, self._bounds[some]) if len(some) else ()
+            return pooled.astype(np.float32)
+        for place in some.tolist():
+            own = scores[self._bounds[place] : self._bounds[place + 1]]
+            known = np.flatnonzero(~np.isnan(own)).tolist()
+            if known:
+                indexes = [self._passages[place][i].index for i in known]
+                pooled[place] = _pool(pool, own[known], scale, indexes)
+        with np.errstate(over="ignore"):  # as reranking does
+            return pooled.astype(np.float32)
+
+    def _ranked(self, pooled: FloatArray, unreadable: np.ndarray) -> tuple[FloatArray, Doubles]:
+        """Put unreadable documents below the others; return raw scores and relevance, (n,) each."""
+        raw = np.clip(pooled, -_LARGEST, _LARGEST)
+        known = np.flatnonzero(~np.isnan(raw))
+        below = with_room_below(raw[known], len(unreadable)) if len(known) else np.zeros(len(raw), np.float32)
+        raw[known], raw[unreadable] = below[: len(known)], below[len(known) :]
+        relevance = self._relevance(raw, self._pooled_scale)
+        if is_probable(self._pooled_scale):
+            relevance[unreadable] = 0.0
+        return raw, relevance
+
+    @property
+    def _pooled_scale(self) -> str:
+        """The scale of pooled scores: sums of probabilities are none."""
+        pool = self._plan.pool
+        if pool.missing_is_zero:
+            return "score"
+        return self._served.scale if pool.scale == "score" else pool.scale
+
+    def _relevance(self, scores: FloatArray, scale: str) -> Doubles:
+        try:
+            return probabilities(scores, scale)
+        except BadModel:  # outside the scale that the ranker declares: they order, no more
+            return scores.astype(np.float64)
+
+    def _spans(self, place: int, scores: FloatArray) -> list[PassageSpan]:
+        split, document = self._plan.split, self._documents[place]
+        places: list[Span] = [(0, len(document.text))]
+        if isinstance(split, LocatingSplitter):
+            places = split.spans(document)
+        relevance = self._relevance(scores, self._served.scale)
+        return [
+            PassageSpan(*places[passage.index], float(score))
+            for passage, score in zip(self._passages[place], relevance, strict=True)
+            if not np.isnan(score)
+        ]
+
+    def _warnings(self, unreadable: Sequence[int], lost: Sequence[int]) -> list[str]:
+        blank = [place for place in unreadable if not self._passages[place]]
+        garbled = [place for place in unreadable if self._passages[place]]
+        short = [place for place, tokens in enumerate(lost) if tokens]
+        seen = self._served.ranker.max_length
+        shortened = (
+            f"passages beyond the {seen} tokens that the model reads at once were shortened, by "
+            f"{sum(lost):,} tokens in all"
+        )
+        return [
+            f"{text}: {name_few((f'documents[{place}]' for place in places), 10)}"
+            for text, places in (
+                ("without text, ranked last", blank),
+                (f'the model "{self._served.name}" cannot read these, ranked last', garbled),
+                (f"cut to {self._plan.most_tokens} tokens (max_tokens_per_doc)", self._cut),
+                (shortened, short),
+            )
+            if places
+        ]
+
+
+def _refuse_more(passages: int) -> None:
+    if passages > MOST_PASSAGES:
+        raise TooLarge(
+            f"documents: they make more than {MOST_PASSAGES:,} passages, the most that is read at once; send "
+            "fewer, or cut them into longer passages",
+            "documents",
+        )
+
+
+def _pool(pool: Pool, scores: FloatArray, scale: str, indexes: Sequence[int]) -> float:
+    try:
+        return pool(scores, scale, indexes)
+    except BadModel:  # a score outside its scale
+        return float("nan")

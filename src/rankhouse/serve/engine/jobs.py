@@ -1,0 +1,234 @@
+"""What waits for a model: items of one request, encoded portion by portion, and what became of them.
+
+A job's items are encoded in other threads than the model's, no further ahead than the model can use soon, so
+that a request of many passages takes little memory. Shapes: n items, m of one portion.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rankhouse.core.nouns import FloatArray
+from rankhouse.models.engine import Batch
+from rankhouse.serve.contracts.errors import DeadlinePassed
+from rankhouse.serve.engine.deadline import Deadline
+from rankhouse.serve.engine.futures import fail
+
+log = logging.getLogger(__name__)
+
+Numbers = NDArray[np.int64]
+
+PORTION_TOKENS = 2_048
+PORTION_ITEMS = 128
+
+
+@dataclass(frozen=True)
+class Work:
+    """One kind of work; what is of one kind may stand in one batch.
+
+    Attributes:
+        encode: Turns n items into a batch; called in any thread.
+        compute: (n, ...) float32 of a batch, NaN where there is no number; called in the model's thread.
+        name: What it is called where the model is held elsewhere.
+    """
+
+    encode: Callable[[Sequence[Any]], Batch]
+    compute: Callable[[Any], FloatArray]
+    name: str = ""
+
+
+class Times(NamedTuple):
+    """Where the time of a job went.
+
+    Attributes:
+        queued: Seconds it waited while nothing was done for it.
+        reading: Seconds in which its texts were made ids.
+        computing: Seconds of the batches that held some of it.
+    """
+
+    queued: float
+    reading: float
+    computing: float
+
+
+class Outcome(NamedTuple):
+    """What became of n items.
+
+    Attributes:
+        values: (n, ...) float32; NaN where the model could not read an item.
+        tokens: (n,) tokens computed.
+        lost: (n,) tokens that did not fit.
+        times: Where the time went.
+    """
+
+    values: FloatArray
+    tokens: Numbers
+    lost: Numbers
+    times: Times
+
+
+class Portion(NamedTuple):
+    """Some items of a job, ready for the model.
+
+    Attributes:
+        batch: m of them, encoded; None where the model can read none.
+        rows: (m,) their places in the job.
+        size: Tokens they were admitted with.
+        unreadable: How many items the model cannot read.
+    """
+
+    batch: Batch | None
+    rows: Numbers
+    size: int
+    unreadable: int
+
+
+class Job:
+    """The items of one request.
+
+    Attributes:
+        future: Gets the :class:`Outcome`; cancelling it drops what is left.
+        waiting: Tokens, as estimated, that the model has not begun with.
+        ready: What is encoded.
+        reading: Whether some thread encodes more of it.
+    """
+
+    def __init__(self, work: Work, items: Sequence[Any], sizes: Numbers, deadline: Deadline) -> None:
+        self.work, self.deadline = work, deadline
+        self.future: Future[Outcome] = Future()
+        self.waiting = int(sizes.sum())
+        self.ready: deque[Portion] = deque()
+        self.reading = False
+        self._items, self._sizes = items, sizes
+        self._slices = deque(cut(sizes))
+        self._values: FloatArray | None = None
+        self._tokens, self._lost = np.zeros(len(items), np.int64), np.zeros(len(items), np.int64)
+        self._missing = len(items)
+        self._entered = time.perf_counter()
+        self._read_seconds = self._compute_seconds = 0.0
+
+    @property
+    def unread(self) -> bool:
+        """Whether some items are not encoded yet."""
+        return bool(self._slices)
+
+    @property
+    def ready_size(self) -> int:
+        """Tokens, as estimated, that are encoded and wait."""
+        return sum(portion.size for portion in self.ready)
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits for it any more; says so to those who wait for a late one."""
+        if self.future.done():
+            return True
+        if self.deadline.passed:
+            fail(self.future, DeadlinePassed())
+            return True
+        return False
+
+    def read(self) -> Portion:
+        """Encode the next items; one thread at a time."""
+        rows = self._slices.popleft()
+        started = time.perf_counter()
+        batch, readable = encoded(self.work, [self._items[row] for row in rows])
+        self._read_seconds += time.perf_counter() - started
+        return Portion(batch, rows[readable], int(self._sizes[rows].sum()), len(rows) - len(readable))
+
+    def skip(self, items: int) -> None:
+        """Stop waiting for items that the model cannot read."""
+        self._missing -= items
+
+    def add(self, portion: Portion, values: FloatArray | None, seconds: float) -> None:
+        """Take what came out for a portion.
+
+        Args:
+            values: (m, ...); None where the model could compute none of it.
+        """
+        rows = portion.rows
+        if values is not None:
+            if self._values is None:
+                self._values = np.full((len(self._items), *values.shape[1:]), np.nan, np.float32)
+            self._values[rows] = values
+        if portion.batch is not None:
+            self._tokens[rows] = portion.batch.lengths.numpy()
+            self._lost[rows] = portion.batch.lost.numpy()
+        self._missing -= len(rows)
+        self._compute_seconds += seconds
+
+    def finish(self) -> Outcome | None:
+        """Hand the outcome to whoever waits, once nothing is missing; None before, or if nobody waits."""
+        if self._missing:
+            return None
+        values = self._values
+        if values is None:
+            values = np.full(len(self._items), np.nan, np.float32)
+        spent = self._read_seconds + self._compute_seconds
+        queued = max(0.0, time.perf_counter() - self._entered - spent)
+        times = Times(queued, self._read_seconds, self._compute_seconds)
+        outcome = Outcome(values, self._tokens, self._lost, times)
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
+            self.future.set_result(outcome)
+            return outcome
+        return None
+
+
+def cut(sizes: Numbers) -> list[Numbers]:
+    """Cut items of sizes (n,) into portions of like size, the largest first: the places of each portion."""
+    order = np.argsort(-sizes, kind="stable")
+    parts: list[Numbers] = []
+    start = tokens = 0
+    for end, size in enumerate(sizes[order].tolist()):
+        if end > start and (tokens + size > PORTION_TOKENS or end - start == PORTION_ITEMS):
+            parts.append(order[start:end])
+            start, tokens = end, 0
+        tokens += size
+    return [*parts, order[start:]] if len(order) else parts
+
+
+def encoded(work: Work, items: Sequence[Any]) -> tuple[Batch | None, Numbers]:
+    """Encode items, leaving out those that cannot be: (batch, places of what it holds)."""
+    try:
+        return work.encode(items), np.arange(len(items))
+    except Exception:  # whatever a tokenizer raises for a text
+        if len(items) == 1:
+            log.warning("a text cannot be read by the model", exc_info=True)
+            return None, np.empty(0, np.int64)
+    half = len(items) // 2
+    left, right = encoded(work, items[:half]), encoded(work, items[half:])
+    batches = [batch for batch, _ in (left, right) if batch is not None]
+    batch = type(batches[0]).join(batches) if batches else None
+    return batch, np.concatenate([left[1], right[1] + half])
+
+
+def computed(work: Work, batch: Batch) -> FloatArray | None:
+    """Compute n rows: (n, ...), NaN for those that fail; None where all do."""
+    try:
+        return work.compute(batch)
+    except Exception:  # one row must not take the others with it
+        if len(batch) == 1:
+            log.warning("a text cannot be computed by the model", exc_info=True)
+            return None
+    half = len(batch) // 2
+    rows = torch.arange(len(batch))
+    parts = [computed(work, batch.take(some)) for some in (rows[:half], rows[half:])]
+    whole = next((part for part in parts if part is not None), None)
+    if whole is None:
+        return None
+    sizes = (half, len(batch) - half)
+    return np.concatenate(
+        [
+            np.full((size, *whole.shape[1:]), np.nan, np.float32) if part is None else part
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+    )

@@ -1,0 +1,260 @@
+"""A ranker that is served: opened once, touched by its worker only, asked by every request.
+
+Scores are those of :meth:`rankhouse.models.ranker.NeuralRanker.score`, to the bit.
+Shapes: n pairs or texts, d width of vectors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
+
+import numpy as np
+import torch
+
+from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
+from rankhouse.core.scores import base_of, is_probable
+from rankhouse.models.biencoder import BiEncoder, compare
+from rankhouse.models.contract import TokenModel
+from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.ranker import NeuralRanker
+from rankhouse.models.text_ids import TextIds
+from rankhouse.ranking.pool import Pool
+from rankhouse.serve.contracts.errors import NotThisModel
+from rankhouse.serve.engine.contract import Worker
+from rankhouse.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.serve.engine.futures import then, waited
+from rankhouse.serve.engine.jobs import Numbers, Outcome, Work
+from rankhouse.text.split import Splitter
+
+T = TypeVar("T")
+Side = Literal["query", "passage"]
+
+_CHARACTERS = 4  # of a token, about
+_REMEMBERED = 16 * 2**20  # bytes of texts and their ids
+_LONGEST = 32  # of a token with the white space before it, nearly always
+_LOWEST: Final = {"probability": 0.0}
+
+
+class Reading(NamedTuple):
+    """What a ranker made of n pairs.
+
+    Attributes:
+        scores: (n,) float32, higher is better; NaN where the ranker cannot read a pair.
+        tokens: (n,) tokens computed.
+        lost: (n,) tokens that did not fit.
+    """
+
+    scores: FloatArray
+    tokens: Numbers
+    lost: Numbers
+
+
+class ServedRanker:
+    """A ranker that is served.
+
+    Args:
+        ranker: The ranker; nobody else may use it from now on.
+    """
+
+    def __init__(
+        self, name: str, spec: str, ranker: NeuralRanker, worker: Worker, *, split: Splitter, pool: Pool
+    ) -> None:
+        self.name, self.spec, self.ranker, self.worker = name, spec, ranker, worker
+        self.split, self.pool = split, pool
+        self.scale = pool.check(ranker)
+        self._pairs = Work(ranker.model.encode, ranker.score_encoded, "pairs")
+        self._texts = Work(self._encode_texts, self._vectors, "texts")
+        self.works: Final = {work.name: work for work in (self._pairs, self._texts)}
+        if self.text_ids is not None:
+            self.text_ids.room = _REMEMBERED
+
+    def __repr__(self) -> str:
+        return f"<served {self.name}: {self.ranker!r}, {self.split}, {self.pool}>"
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether it gives vectors of texts."""
+        return isinstance(self.ranker, DenseRanker)
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether a score stands for a probability."""
+        return is_probable(self.scale)
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that changes whenever its scores could."""
+        return self.ranker.fingerprint
+
+    def read(self, pairs: Sequence[Pair], deadline: Deadline = ENDLESS) -> Future[Reading]:
+        """Score n pairs, together with those of other requests; call it from a thread, since it tokenises.
+
+        Raises:
+            Overloaded: There is too much work already.
+        """
+        if self.is_encoder:
+            return self._read_by_vectors(pairs, deadline)
+        outcome = self.worker.submit(self._pairs, pairs, self._sizes(pairs), deadline)
+        return then(outcome, lambda result: Reading(result.values, result.tokens, result.lost))
+
+    def submit(self, pairs: Sequence[Pair], deadline: Deadline = ENDLESS) -> Future[FloatArray]:
+        """Score n pairs: (n,) float32, NaN where the ranker cannot read one.
+
+        Raises:
+            Overloaded: There is too much work already.
+        """
+        return then(self.read(pairs, deadline), lambda reading: reading.scores)
+
+    def encode(self, texts: Sequence[str], side: Side, deadline: Deadline = ENDLESS) -> Future[Outcome]:
+        """Encode n texts: values (n, d) float32, NaN where the encoder cannot read one.
+
+        Args:
+            side: "query" or "passage": some encoders read them differently.
+
+        Raises:
+            NotThisModel: It is no encoder.
+            Overloaded: There is too much work already.
+        """
+        self.require_encoder()
+        sizes = np.array([self._size(text) for text in texts], np.int64)
+        return self.worker.submit(self._texts, [(side, text) for text in texts], sizes, deadline)
+
+    def call(self, run: Callable[[], T], deadline: Deadline = ENDLESS) -> Future[T]:
+        """Have a function called that touches the model: explaining, stored passages."""
+        return self.worker.call(run, deadline)
+
+    def blocking(self, deadline: Deadline = ENDLESS) -> BlockingRanker:
+        """Return a ranker (and encoder) for the verbs of ``ranking`` and ``index``, for use in a thread.
+
+        Args:
+            deadline: When its scores are not wanted any more; :class:`DeadlinePassed` is raised then.
+        """
+        return BlockingRanker(self, deadline)
+
+    def require_encoder(self) -> DenseRanker:
+        """Return the ranker as an encoder.
+
+        Raises:
+            NotThisModel: It gives no vectors.
+        """
+        if not isinstance(self.ranker, DenseRanker):
+            raise NotThisModel(
+                f'the model "{self.name}" scores pairs and gives no vectors; ask a bi-encoder', "model"
+            )
+        return self.ranker
+
+    @property
+    def text_ids(self) -> TextIds | None:
+        """What cuts its texts into tokens; None for models of words."""
+        match self.ranker.model:
+            case TokenModel() as model:
+                return model.pair_reader.texts
+            case BiEncoder() as encoder:
+                return encoder.text_reader.texts
+            case _:
+                return None
+
+    def end_of_tokens(self, text: str, most: int) -> int:
+        """Return where a text's first so many tokens (or words) end; its length if it has no more."""
+        beginning = text[: most * _LONGEST]
+        spans = self._token_spans(beginning)
+        if len(spans) <= most and len(beginning) < len(text):
+            spans = self._token_spans(text)
+        return spans[most - 1][1] if len(spans) > most else len(text)
+
+    def warm(self) -> None:
+        """Compute something, so that the first request finds everything in place.
+
+        Raises:
+            BadModel: The model gives something that is not a number.
+        """
+        passages = [Passage(str(i), 0, "a text to begin with " * (i + 1)) for i in range(32)]
+        self.call(lambda: self.ranker.score([Pair(Query("", "warm up"), p) for p in passages])).result()
+        self.read([Pair(Query("", "warm up"), p) for p in passages]).result()
+
+    def close(self) -> None:
+        """Refuse new work and end the thread."""
+        self.worker.close()
+
+    # --- inside --------------------------------------------------------------------------------------
+
+    def _token_spans(self, text: str) -> list[tuple[int, int]]:
+        if self.text_ids is not None:
+            return self.text_ids.spans(text)
+        return [(match.start(), match.end()) for match in re.finditer(r"\S+", text)]
+
+    def _size(self, *texts: str) -> int:
+        return min(3 + sum(map(len, texts)) // _CHARACTERS, self.ranker.max_length)
+
+    def _sizes(self, pairs: Sequence[Pair]) -> Numbers:
+        return np.array([self._size(pair.query.text, pair.passage.text) for pair in pairs], np.int64)
+
+    def _encode_texts(self, texts: Sequence[tuple[Side, str]]) -> Any:  # noqa: ANN401 - Packed, a Batch
+        model = cast(BiEncoder, self.ranker.model)
+        prompts = {"query": model.policy["query_prompt"], "passage": model.policy["passage_prompt"]}
+        return model.text_reader(prompts[side] + text for side, text in texts)
+
+    def _vectors(self, batch: Any) -> FloatArray:  # noqa: ANN401 - Packed, a Batch
+        return self.require_encoder().vectors_of(batch)
+
+    def _read_by_vectors(self, pairs: Sequence[Pair], deadline: Deadline) -> Future[Reading]:
+        """Encode each distinct text of either side once, and compare."""
+        places: dict[tuple[Side, str], int] = {}
+        left = [places.setdefault(("query", pair.query.text), len(places)) for pair in pairs]
+        right = [places.setdefault(("passage", pair.passage.text), len(places)) for pair in pairs]
+        sizes = np.array([self._size(text) for _, text in places], np.int64)
+        outcome = self.worker.submit(self._texts, list(places), sizes, deadline)
+        similarity = self.require_encoder().similarity
+
+        def reading(result: Outcome) -> Reading:
+            if not pairs:
+                return Reading(result.values, result.tokens, result.lost)
+            vectors = torch.from_numpy(result.values)
+            scores: FloatArray = compare(vectors[left], vectors[right], similarity).numpy()
+            return Reading(scores, result.tokens[right], result.lost[left] + result.lost[right])
+
+        return then(outcome, reading)
+
+
+class BlockingRanker:
+    """A ranker whose scores are waited for: what ``ranking.rerank`` and the like are handed in a thread."""
+
+    def __init__(self, served: ServedRanker, deadline: Deadline = ENDLESS) -> None:
+        self._served, self._deadline = served, deadline
+        self.scale = served.scale
+
+    @property
+    def fingerprint(self) -> str:
+        """Text that changes whenever a score could."""
+        return self._served.fingerprint
+
+    @cached_property
+    def similarity(self) -> str:
+        """How its vectors are compared."""
+        return self._served.require_encoder().similarity
+
+    def score(self, pairs: Sequence[Pair]) -> FloatArray:
+        """Score n pairs: (n,) float32; what the ranker cannot read gets the lowest score there is.
+
+        Raises:
+            DeadlinePassed: The time is over.
+            Overloaded: There is too much work already.
+        """
+        scores = waited(self._served.submit(pairs, self._deadline), self._deadline)
+        return np.nan_to_num(scores, nan=_LOWEST.get(base_of(self.scale), float(np.finfo(np.float32).min)))
+
+    def encode_queries(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n queries: (n, d) float32; zeros for what the encoder cannot read."""
+        return self._encode(texts, "query")
+
+    def encode_passages(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n passages: (n, d) float32; zeros for what the encoder cannot read."""
+        return self._encode(texts, "passage")
+
+    def _encode(self, texts: Sequence[str], side: Side) -> FloatArray:
+        outcome = waited(self._served.encode(texts, side, self._deadline), self._deadline)
+        return np.nan_to_num(outcome.values)

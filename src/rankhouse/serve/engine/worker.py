@@ -1,0 +1,301 @@
+"""One thread a model, the only one that touches it: the work of all requests is joined into its batches.
+
+Requests take turns, portion by portion, so that one of a thousand passages delays one of five by no more than
+a batch, which holds about as many tokens as are computed in a quarter of a second. Between two batches, work
+that nobody waits for any more is dropped. What waits is bounded in tokens: what does not fit is refused at
+once, and was not begun.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Condition, Thread
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from rankhouse.models.engine import Batch
+from rankhouse.serve.contracts.errors import DeadlinePassed, Overloaded, Unready
+from rankhouse.serve.engine.contract import Observer
+from rankhouse.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.serve.engine.futures import fail
+from rankhouse.serve.engine.jobs import Job, Numbers, Outcome, Portion, Work, computed
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+TURN_SECONDS: Final = 0.25
+LEAST_BATCH, LARGEST_BATCH = 1_024, 65_536
+QUEUE_TOKENS: Final = 262_144
+_READERS = 4
+_FIRST_RATE = 10_000.0  # tokens a second, until there is a measurement
+
+
+@dataclass
+class _Call:
+    """Something else that must touch the model."""
+
+    run: Callable[[], Any]
+    deadline: Deadline
+    future: Future[Any] = field(default_factory=Future)
+
+
+class ModelWorker:
+    """The thread of one model.
+
+    Args:
+        capacity: Tokens that may wait; 0 for the usual bound.
+
+    Attributes:
+        observer: Told of batches and finished jobs; None for nobody.
+    """
+
+    def __init__(self, name: str, capacity: int = 0) -> None:
+        self.name, self.capacity = name, capacity or QUEUE_TOKENS
+        self.observer: Observer | None = None
+        self._changed = Condition()
+        self._turns: deque[Job | _Call] = deque()  # what has something ready
+        self._jobs: dict[Job, None] = {}  # all that is not finished, in order of arrival
+        self._rate = 0.0
+        self._closed: Exception | None = None
+        self._readers = ThreadPoolExecutor(_READERS, f"read-{name}")
+        self._thread = Thread(target=self._run, name=f"model-{name}", daemon=True)
+        self._thread.start()
+
+    # --- asked by requests ------------------------------------------------------------------------
+
+    def submit(
+        self, work: Work, items: Sequence[Any], sizes: Numbers, deadline: Deadline = ENDLESS
+    ) -> Future[Outcome]:
+        """Have n items computed; their first portion is encoded in the calling thread.
+
+        Args:
+            deadline: When nobody waits any more; the future then has :class:`DeadlinePassed`.
+
+        Returns:
+            What gets the outcome; cancel it to free what it would take.
+
+        Raises:
+            Overloaded: There is too much work already.
+            Unready: The worker was closed.
+        """
+        job = Job(work, items, sizes, deadline)
+        if not len(items):
+            job.finish()
+            return job.future
+        with self._changed:
+            self._admit(job)
+            self._jobs[job] = None
+            job.reading = True
+        self._read(job)
+        return job.future
+
+    def call(self, run: Callable[[], T], deadline: Deadline = ENDLESS) -> Future[T]:
+        """Have a function called in the model's thread, in turn with the batches.
+
+        Raises:
+            Unready: The worker was closed.
+        """
+        call = _Call(run, deadline)
+        with self._changed:
+            self._refuse_if_closed()
+            self._turns.append(call)
+            self._changed.notify()
+        return call.future
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens, as estimated, that were admitted and not begun."""
+        with self._changed:
+            return sum(job.waiting for job in self._jobs if not job.future.done())
+
+    @property
+    def waiting_jobs(self) -> int:
+        """Jobs and calls that are not finished."""
+        with self._changed:
+            return len(self._jobs) + sum(isinstance(turn, _Call) for turn in self._turns)
+
+    @property
+    def readers(self) -> int:
+        """Threads that tokenise for it."""
+        return _READERS
+
+    @property
+    def rate(self) -> float:
+        """Tokens computed a second, lately; 0 before the first batch."""
+        return self._rate
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still works."""
+        return self._closed is None and self._thread.is_alive()
+
+    def close(self, patience: float = 5.0) -> None:
+        """Refuse new work and tell those who wait that nothing comes."""
+        with self._changed:
+            self._closed = self._closed or Unready("the service is stopping; ask another one, or again later")
+            self._changed.notify()
+        self._thread.join(patience)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    # --- admission --------------------------------------------------------------------------------
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed is not None:
+            raise self._closed
+
+    def _admit(self, job: Job) -> None:
+        """Let a job in, or not. A large one counts for half the room only, so that it shuts nobody out."""
+        self._refuse_if_closed()
+        most = self.capacity // 2
+        waiting = [other.waiting for other in self._jobs if not other.future.done()]
+        room = self.capacity - min(job.waiting, most)
+        if any(waiting) and sum(min(tokens, most) for tokens in waiting) > room:
+            raise Overloaded(sum(waiting) / (self._rate or _FIRST_RATE))
+
+    # --- reading: any thread ----------------------------------------------------------------------
+
+    def _read(self, job: Job) -> None:
+        """Encode a job's next portion; go on later where the model will soon want more."""
+        try:
+            portion = job.read()
+        except BaseException as error:
+            self._end(job, error)
+            raise
+        with self._changed:
+            job.reading = False
+            if job not in self._jobs:
+                return  # nobody waits for it any more
+            job.skip(portion.unreadable)
+            if portion.batch is None:
+                job.waiting -= portion.size
+            else:
+                if not job.ready:
+                    self._turns.append(job)
+                job.ready.append(portion)
+                self._changed.notify()
+            self._read_on(job)
+        if portion.batch is None:
+            self._end(job)
+
+    def _read_on(self, job: Job) -> None:
+        """Let more of a job be encoded, if it should be: another portion, behind those of other jobs."""
+        wanted = job.unread and not job.reading and job.ready_size < self.batch_tokens
+        if wanted and job in self._jobs and self._closed is None:
+            job.reading = True
+            self._readers.submit(self._read, job)
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of the next batch: as many as are computed in a quarter of a second."""
+        return int(min(max(self._rate * TURN_SECONDS, LEAST_BATCH), LARGEST_BATCH))
+
+    # --- computing: the model's thread ------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while (turn := self._next()) is not None:
+                if isinstance(turn, _Call):
+                    _answer(turn)
+                else:
+                    self._compute(turn)
+        except BaseException as error:
+            log.exception("the thread of the model %s ended", self.name)
+            self._closed = Unready(f'the model "{self.name}" failed ({error}); start the service again')
+        with self._changed:
+            calls = [one for one in self._turns if isinstance(one, _Call)]
+            waiting: list[Job | _Call] = [*self._jobs, *calls]
+            self._jobs.clear()
+            self._turns.clear()
+        for one in waiting:
+            fail(one.future, self._closed or Unready("the service is stopping"))
+
+    def _next(self) -> _Call | list[tuple[Job, Portion]] | None:
+        """Wait for the next batch or call; None when the worker is closed."""
+        with self._changed:
+            while True:
+                if self._closed is not None:
+                    return None
+                self._drop()
+                if self._turns:
+                    break
+                self._changed.wait(1.0 if self._jobs else None)
+            first = self._turns[0]
+            if isinstance(first, _Call):
+                self._turns.popleft()
+                return first
+            return self._batch(first.work)
+
+    def _drop(self) -> None:
+        """Forget what nobody waits for any more."""
+        over = [job for job in self._jobs if job.over]
+        for job in over:
+            del self._jobs[job]
+            job.ready.clear()
+        if over:
+            self._turns = deque(turn for turn in self._turns if isinstance(turn, _Call) or turn.ready)
+
+    def _batch(self, work: Work) -> list[tuple[Job, Portion]]:
+        """Take portions of one kind of work, in turns, until they make a batch."""
+        taken: list[tuple[Job, Portion]] = []
+        others: list[Job | _Call] = []
+        room = self.batch_tokens
+        while self._turns and room > 0:
+            job = self._turns.popleft()
+            if isinstance(job, _Call) or job.work is not work:
+                others.append(job)
+                continue
+            portion = job.ready.popleft()
+            taken.append((job, portion))
+            room -= portion.size
+            job.waiting -= portion.size
+            if job.ready:
+                self._turns.append(job)
+            self._read_on(job)
+        self._turns.extendleft(reversed(others))
+        return taken
+
+    def _compute(self, taken: Sequence[tuple[Job, Portion]]) -> None:
+        batches = [portion.batch for _, portion in taken if portion.batch is not None]
+        batch: Batch = batches[0] if len(batches) == 1 else type(batches[0]).join(batches)
+        started = time.perf_counter()
+        values = computed(taken[0][0].work, batch)
+        seconds = time.perf_counter() - started
+        size = sum(portion.size for _, portion in taken)
+        self._rate += (0.2 if self._rate else 1.0) * (size / max(seconds, 1e-6) - self._rate)
+        if self.observer is not None:
+            tokens, lost = int(batch.lengths.sum()), int(batch.lost.sum())
+            self.observer.batch(self.name, len(batch), tokens, lost, seconds)
+        ends = np.cumsum([len(own) for own in batches])
+        for (job, portion), end in zip(taken, ends.tolist(), strict=True):
+            own = None if values is None else values[end - len(portion.rows) : end]
+            with self._changed:
+                job.add(portion, own, seconds)
+            self._end(job)
+
+    def _end(self, job: Job, error: BaseException | None = None) -> None:
+        """Hand out what is finished or failed."""
+        with self._changed:
+            if error is not None:
+                fail(job.future, error)
+            outcome = job.finish()
+            if job.future.done():
+                self._jobs.pop(job, None)
+        if outcome is not None and self.observer is not None:
+            self.observer.job(self.name, outcome.times)
+
+
+def _answer(call: _Call) -> None:
+    if call.deadline.passed:
+        fail(call.future, DeadlinePassed())
+    elif call.future.set_running_or_notify_cancel():
+        try:
+            call.future.set_result(call.run())
+        except Exception as error:  # noqa: BLE001 - whoever waits is told
+            call.future.set_exception(error)

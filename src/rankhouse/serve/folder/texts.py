@@ -1,0 +1,88 @@
+"""A file of text as one document: its title is its heading or first line, its id the path in the folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+from rankhouse.core.errors import BadData
+from rankhouse.core.nouns import Document
+from rankhouse.io.files import COMPRESSIONS, kind_of, read_whole
+from rankhouse.serve.folder.html import html_text
+
+TEXT_KINDS = (".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm")
+LONGEST_TITLE = 120
+
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_front_matter = re.compile(r"---[ \t]*\n(?P<fields>(?:.*\n){0,200}?)(?:---|\.\.\.)[ \t]*(?:\n|$)")
+_title_field = re.compile(r"^title:[ \t]*(?P<title>\S.*)$", re.MULTILINE)
+_heading = re.compile(r"^#{1,6}[ \t]+(?P<title>.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
+# A first line with a line of one sign below it, in reStructuredText perhaps above it as well.
+_underlined = re.compile(
+    r"(?:([=\-~^\"'`*+#])\1{2,}[ \t]*\n)?(?=[^\n]{0,300}\w)(?P<title>[^\n]{1,300})\n"
+    r"([=\-~^\"'`*+#])\3{2,}[ \t]*(?:\n|$)"
+)
+
+
+def is_text(path: Path) -> bool:
+    """Return whether a file is one document."""
+    return kind_of(path) in TEXT_KINDS
+
+
+def text_document(path: Path, doc_id: str) -> Document:
+    """Read a file of text.
+
+    Raises:
+        MissingInput: It cannot be read.
+        BadData: It is no text, or too large.
+    """
+    text = _decoded(read_whole(path), path).strip()
+    kind = kind_of(path)
+    title, rest = html_text(text) if kind in {".html", ".htm"} else _split_title(text, kind)
+    return Document(doc_id, rest, title[:LONGEST_TITLE] or _name(path))
+
+
+def id_of(path: Path, folder: Path) -> str:
+    """Return a file's id: its path within the folder, white space and percent signs as %20 and the like."""
+    inside = path.relative_to(folder).as_posix()
+    return re.sub(r"[\s%]", lambda sign: quote(sign[0]), inside.encode("utf-8", "replace").decode())
+
+
+def _decoded(raw: bytes, path: Path) -> str:
+    """Decode UTF-8, UTF-16 with its mark, or else Windows' western letters."""
+    coding = _MARKS.get(raw[:2], "utf-8")
+    if coding == "utf-8" and b"\0" in raw:
+        raise BadData("is no text: it holds zero bytes", path)
+    try:
+        return raw.decode(coding)
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", "replace")
+
+
+def _split_title(text: str, kind: str) -> tuple[str, str]:
+    """Return title and text: front matter or heading of Markdown and its kin, else a short first line."""
+    if kind in {".md", ".markdown"} and (front := _front_matter.match(text)):
+        text = text[front.end() :].strip()
+        if match := _title_field.search(front["fields"]):
+            return _unquoted(match["title"].strip()), text
+    if kind in {".md", ".markdown", ".rst"} and (match := _underlined.match(text)):
+        return match["title"].strip(), text[match.end() :].strip() or match["title"].strip()
+    if kind in {".md", ".markdown"} and (match := _heading.search(text[:4_000])):
+        rest = (text[: match.start()] + text[match.end() :]).strip()
+        return match["title"], rest or match["title"]
+    first, _, rest = text.partition("\n")
+    if rest.strip() and 0 < len(first.strip()) <= LONGEST_TITLE:
+        return first.strip(), rest.strip()
+    return "", text
+
+
+def _unquoted(title: str) -> str:
+    """Return a field of front matter without the quotes around it."""
+    return title[1:-1] if len(title) > 2 and title[0] == title[-1] in "\"'" else title
+
+
+def _name(path: Path) -> str:
+    """Return what a file's name says: ``how_to-begin.txt.gz`` is called "how to begin"."""
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    return re.sub(r"[_-]+", " ", name.stem).strip() or path.name

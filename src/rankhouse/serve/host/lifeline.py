@@ -1,0 +1,219 @@
+"""A request's lifeline: its body is read within bounds, and its work ends when nobody waits for it.
+
+The body is read whole before a handler runs, so that handlers never wait for a client: too large a one is
+refused unread (413), too slow a one ends (408), and all bodies together have a bound too (429). Then the
+handler runs beside a watch for the client: who hangs up has the handler cancelled. An answer that has not
+begun in time is a 504.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rankhouse.serve.contracts.errors import DeadlinePassed, Overloaded, SlowClient, TooLarge, Unready
+from rankhouse.serve.host import probes
+from rankhouse.serve.host.gates import LOGIN
+from rankhouse.serve.host.refusals import refusal
+from rankhouse.serve.host.service import Phase, Service
+
+BODIES_AT_ONCE = 4
+"""So many bodies of the largest size may be held at once."""
+_LARGEST_FORM = 8 << 10  # of the one form that is taken without a key
+_LINGER = 2.0  # seconds in which a refused body is still taken in, so that its sender reads the refusal
+_NOT_READY = {
+    Phase.STARTING: "the service has begun and still opens its models; ask again in a moment",
+    Phase.DRAINING: "the service is about to end and takes no more work; ask again in a moment",
+}
+
+
+@dataclass
+class Lifeline:
+    """What ties work to the client that waits for it; handlers find it as ``request.state.lifeline``.
+
+    Attributes:
+        expires: When the answer must have begun, as :func:`time.monotonic` counts.
+        gone: Set when the client has hung up or its time is over; work in threads looks at it.
+    """
+
+    expires: float
+    gone: threading.Event = field(default_factory=threading.Event)
+
+
+class _HungUp(Exception):
+    """The client went away before its body was complete."""
+
+
+class Lifelines:
+    """Reads bodies, watches clients, counts what is in progress.
+
+    Args:
+        service: Its limits hold; it counts what is in progress.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service, self._limits = app, service, service.options.limits
+        self._held = 0  # bytes of all bodies in progress
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; see ASGI."""
+        if scope["type"] != "http" or scope["path"] in probes.PATHS:
+            await self._app(scope, receive, send)
+        elif self._service.phase is not Phase.READY:
+            error = Unready(_NOT_READY[self._service.phase])
+            await refusal(scope, error, closes=True)(scope, receive, send)
+        else:
+            exchange = _Exchange(send)
+            with self._service.running():
+                try:
+                    await self._answer(scope, receive, exchange)
+                except asyncio.CancelledError:
+                    if not self._service.is_over:
+                        raise
+                    if not exchange.is_answering:
+                        over = Unready("the service ends, and its time to finish requests is over; ask again")
+                        await refusal(scope, over, closes=True)(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
+        state, body = scope.setdefault("state", {}), _Body()
+        try:
+            await self._read(scope, receive, body)
+            state["bytes_in"], exchange.body = len(body), body.taken()
+            await self._run(scope, receive, exchange)
+        except (TooLarge, SlowClient, Overloaded) as error:
+            await _refuse_unread(refusal(scope, error, closes=True), scope, receive, exchange.send)
+        except _HungUp:
+            state["hung_up"] = True
+        finally:
+            self._held -= len(body)
+
+    async def _read(self, scope: Scope, receive: Receive, body: _Body) -> None:
+        """Read a body, whose bytes count as held."""
+        most = min(self._limits.body, _LARGEST_FORM) if scope["path"] == LOGIN else self._limits.body
+        declared = Headers(scope=scope).get("content-length", "")
+        self._admit(most, int(declared) if declared.isdigit() else 0, 0)
+        begun, more = time.monotonic(), True
+        since, before = begun, 0  # no credit for bytes that came earlier: the last could be an hour late
+        while more:
+            try:
+                async with asyncio.timeout(since + self._limits.patience - time.monotonic()):
+                    message = await receive()
+            except TimeoutError:
+                spent = time.monotonic() - begun
+                raise SlowClient(f"the body came too slowly: {len(body):,} bytes in {spent:.0f} s") from None
+            if message["type"] == "http.disconnect":
+                raise _HungUp
+            chunk, more = message.get("body", b""), message.get("more_body", False)
+            self._admit(most, len(body), len(chunk))
+            body.add(chunk)
+            self._held += len(chunk)
+            if len(body) - before >= self._limits.slowest * self._limits.patience:
+                since, before = time.monotonic(), len(body)
+
+    def _admit(self, most: int, before: int, more: int) -> None:
+        """Refuse a body of so many bytes, and so many more, where the most is less."""
+        if before + more > most:
+            raise TooLarge(f"the body is larger than {most:,} bytes, the most that is taken at once")
+        if self._held + (more or before) > BODIES_AT_ONCE * self._limits.body:
+            raise Overloaded(1.0)
+
+    async def _run(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
+        """Run the handler beside a watch for the client, and within its time."""
+        line = Lifeline(time.monotonic() + self._limits.request)
+        scope["state"]["lifeline"] = line
+        work = asyncio.ensure_future(self._app(scope, exchange.receive, exchange.send))
+        watch = asyncio.ensure_future(_hang_up(receive))
+        both = {work, watch}
+        try:
+            done, _ = await asyncio.wait(
+                both, timeout=self._limits.request, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done and exchange.is_answering:
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if work.done() or exchange.is_complete:  # what a handler does after its answer is no one's wait
+                await work
+                return
+        finally:
+            line.gone.set()
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+        if watch.cancelled() and not exchange.is_answering:
+            late = DeadlinePassed(f"no answer within {self._limits.request:g} s, the most for a request")
+            await refusal(scope, late)(scope, receive, exchange.send)
+        else:
+            scope["state"]["hung_up"] = True
+
+
+class _Body:
+    """A body as it comes."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add(self, part: bytes) -> None:
+        """Take a part."""
+        self._parts.append(part)
+        self._length += len(part)
+
+    def taken(self) -> bytes:
+        """Return the whole, of which nothing is held any more here."""
+        whole = b"".join(self._parts)
+        self._parts.clear()
+        return whole
+
+
+class _Exchange:
+    """What a handler receives and sends once its body has been read."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.body: bytes | None = None
+        self.is_answering = self.is_complete = False
+
+    async def receive(self) -> Message:
+        """Return the body, once; who asks again waits for a hang-up, which cancels the handler."""
+        if self.body is None:
+            await asyncio.get_running_loop().create_future()
+        body, self.body = self.body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer."""
+        self.is_answering = True
+        self.is_complete = message["type"] == "http.response.body" and not message.get("more_body")
+        await self._send(message)
+
+
+async def _hang_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _refuse_unread(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send a refusal whole, then take in for a moment what is still on its way, and hang up.
+
+    A connection that is closed on unread bytes is reset, and its client may never see the answer.
+    """
+
+    async def send_part(message: Message) -> None:
+        await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
+
+    await response(scope, receive, send_part)
+    try:
+        async with asyncio.timeout(_LINGER):
+            while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+                pass
+    except TimeoutError:
+        pass
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,225 @@
+"""A service's life: bind, warm up while probes are answered, drain on SIGTERM or Ctrl-C, end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+import uvicorn
+
+from rankhouse.cli import console
+from rankhouse.core.errors import WrongUse
+from rankhouse.serve.host.application import build_app
+from rankhouse.serve.host.cluster import service_cluster
+from rankhouse.serve.host.connection import PatientProtocol
+from rankhouse.serve.host.gates import is_loopback
+from rankhouse.serve.host.keys import MAKE_ONE
+from rankhouse.serve.host.service import Phase, Service, open_service
+from rankhouse.serve.host.settings import ServeOptions
+
+KEEP_ALIVE = 75  # seconds that an idle connection stays open, longer than the minute of usual proxies
+_TURN = 0.001  # seconds until a thread that cuts or tokenises texts lets the one that answers go on
+_TWICE = 0.5  # seconds within which a second signal is the first one again
+_LAST_WORDS = 2  # seconds in which answers that were cut off are tidied up
+
+
+def check_exposure(options: ServeOptions) -> None:
+    """Refuse to be reached from other machines without a key.
+
+    Raises:
+        WrongUse: The address is not this machine's own, and there is no key file.
+    """
+    if options.key_file is None and not is_loopback(options.host):
+        raise WrongUse(
+            f"--host {options.host}: other machines could read and judge here, so a key is needed; make "
+            f"one:  {MAKE_ONE}  and give  --key-file keys.txt  (or listen on 127.0.0.1, behind a proxy)"
+        )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Take an address before anything is opened, so that a port in use is said at once.
+
+    Args:
+        port: The port; 0 takes a free one.
+
+    Raises:
+        WrongUse: Nothing can listen there.
+    """
+    listener = None
+    try:
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # localhost is 127.0.0.1 to most clients, whichever comes first here
+        family, kind, protocol, _, address = min(places, key=lambda place: place[0] != socket.AF_INET)
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1)
+    except socket.gaierror as error:
+        raise WrongUse(f"--host {host}: is no address of this machine ({error.strerror})") from error
+    except OSError as error:
+        if listener is not None:
+            listener.close()
+        raise WrongUse(
+            f"--port {port}: nothing can listen on {host}, port {port} ({error.strerror}); is another "
+            "program, or another rankhouse serve, there? Name another port, or 0 for a free one"
+        ) from error
+    return listener
+
+
+def address_of(host: str, listener: socket.socket) -> str:
+    """Return the address to open."""
+    named = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)  # noqa: S104 - read
+    return f"http://{f'[{named}]' if ':' in named else named}:{listener.getsockname()[1]}/"
+
+
+def start(options: ServeOptions, *, opens: bool = False) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests in progress then have the grace time, and the process ends.
+
+    The exit code is 0 after a drain, and tells the signal where a second one came.
+
+    Raises:
+        RankhouseError: Something cannot be opened, or nothing can listen there.
+    """
+    check_exposure(options)
+    _allow_many_files()
+    sys.setswitchinterval(_TURN)
+    listener = bind(options.host, options.port)
+    address = address_of(options.host, listener)
+
+    def say_ready() -> None:
+        console.say(f"rankhouse serves {_counted(options)} at {address} (Ctrl-C ends it)")
+        if opens:
+            webbrowser.open(address)
+
+    if options.rankers:  # the longest wait of a start
+        console.say(f"opening {', '.join(options.rankers)} ...")
+    try:
+        with service_cluster(options) as cluster:
+            service = open_service(options, cluster)
+            try:
+                server = make_server(service, say_ready)
+                server.run([listener])
+            finally:
+                service.close()
+    finally:
+        listener.close()
+    if server.fault is not None:
+        raise server.fault
+    # Not by returning: a thread that still computes for nobody would hold the process, or break in it.
+    sys.stderr.flush()
+    os._exit(server.code)
+
+
+def _allow_many_files(wanted: int = 16_384) -> None:
+    """Let the process have as many connections as the system lets it."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _counted(options: ServeOptions) -> str:
+    counts = ((len(options.indexes), "index", "indexes"), (len(options.rankers), "ranker", "rankers"))
+    return " and ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n) or "nothing"
+
+
+def make_server(service: Service, when_ready: Callable[[], None] = lambda: None) -> Server:
+    """Return the server of a service, not yet running."""
+    limits = service.options.limits
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # malformed requests are no news
+    config = uvicorn.Config(
+        build_app(service),
+        loop="auto",
+        http=type("Protocol", (PatientProtocol,), {"patience": limits.patience, "idle": {}}),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=_LAST_WORDS,
+    )
+    return Server(config, service, when_ready)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with a warm-up, and a drain that keeps answering probes."""
+
+    def __init__(
+        self, config: uvicorn.Config, service: Service, when_ready: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(config)
+        self._service, self._when_ready = service, when_ready
+        self._begun = 0.0
+        self.code = 0
+        self._ends = 0.0  # when the grace is over
+        self._second = 0  # the signal that ended the grace early
+        self.fault: BaseException | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then warm up beside answering."""
+        await super().startup(sockets)
+        threading.Thread(target=self._warm, name="warm-up", daemon=True).start()
+
+    def _warm(self) -> None:
+        try:
+            self._service.warm()
+            if self._service.phase is Phase.READY:
+                self._when_ready()
+        except BaseException as error:  # noqa: BLE001 - raised anew when the server has stopped
+            self.fault, self.should_exit = error, True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Drain on the first signal. What comes after the drain changes nothing any more: the end is near."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.handle_exit)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain; a second signal ends at once, unless it is the first one again (to process and group)."""
+        del frame
+        now = time.monotonic()
+        if self._service.phase is Phase.DRAINING:
+            if self._service.in_progress and now > self._begun + _TWICE:
+                self._ends, self._second = 0.0, sig
+            return
+        self._service.drain()
+        self._begun, self._ends = now, now + self._service.options.limits.grace
+        if waiting := self._service.in_progress:
+            console.say(
+                f"{signal.Signals(sig).name}: {waiting} requests in progress have "
+                f"{self._service.options.limits.grace:g} s to end; a second signal ends at once"
+            )
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look ten times a second whether the drain is over."""
+        if self._service.phase is Phase.DRAINING and not self.should_exit:
+            waiting, is_late = self._service.in_progress, time.monotonic() > self._ends
+            if waiting and is_late and not self._service.is_over:
+                console.say(f"{waiting} requests had not ended in time and were cut off")
+                self._service.cut_off()
+                if self._second:  # a failure only where it cut something off
+                    self.code = 128 + self._second
+            else:
+                self.should_exit = not waiting or self._service.is_over
+        return await super().on_tick(counter)

@@ -1,0 +1,137 @@
+"""The log of judgements: one JSON object a line, only ever appended to, on disk before anybody is answered.
+
+It is the one truth: the qrels file beside it is made from it. A last line that a kill cut off was never
+answered and is taken away; anything else that is no line of such a log is damage and refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rankhouse.core.errors import BadData
+from rankhouse.io.outputs import writing_failures
+
+IMPORTED: Final = "(file)"
+"""The judge of what stood in the qrels file before anybody judged here; no person can have this name."""
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line: what a judge said of a document, or took back.
+
+    Attributes:
+        number: From 1, by one more each line.
+        time: When, in UTC.
+        judge: Who.
+        query_id: Of which query.
+        doc_id: Of which document.
+        grade: What is said of it; None takes an earlier word back and says nothing.
+        query: The query's text.
+        systems: Those that showed the document.
+        undoes: Number of the line that is taken back; 0 for none.
+    """
+
+    number: int
+    time: str
+    judge: str
+    query_id: str
+    doc_id: str
+    grade: int | None
+    query: str = ""
+    systems: tuple[str, ...] = ()
+    undoes: int = 0
+
+
+_decode = msgspec.json.Decoder(Entry).decode
+
+
+class JudgementLog:
+    """Appends entries to a file; opened by one process at a time (its caller holds the lock).
+
+    Args:
+        path: The file; made if it is not there.
+
+    Raises:
+        BadData: A line in the middle is none of such a log.
+        OutputFailed: The file cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with writing_failures(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            _sync_folder(path.parent)
+        try:
+            self._entries = self._recovered()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def entries(self) -> list[Entry]:
+        """Return what stood in the file when it was opened."""
+        return self._entries
+
+    def append(self, *entries: Entry) -> None:
+        """Append lines; when this returns, they are on disk.
+
+        Raises:
+            OutputFailed: Disk full or the like; nothing was appended.
+        """
+        content = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
+        with writing_failures(self.path):
+            size = os.fstat(self._file).st_size
+            try:
+                while content:
+                    content = content[os.write(self._file, content) :]
+                os.fsync(self._file)
+            except OSError:
+                os.ftruncate(self._file, size)  # half a line must not stand before the next one
+                raise
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _recovered(self) -> list[Entry]:
+        """Read all lines, and cut off what a kill left of a last one."""
+        with self.path.open("rb") as file:
+            content = file.read()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            with writing_failures(self.path):
+                os.ftruncate(self._file, whole)
+                os.fsync(self._file)
+        return list(_lines(content[:whole], self.path))
+
+
+def _lines(content: bytes, path: Path) -> Iterator[Entry]:
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            entry = _decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadData(
+                f"is no line of a log of judgements ({error}); put the file back from a copy, or move it "
+                "away to begin anew with what the qrels file beside it holds",
+                path,
+                number,
+            ) from error
+        if entry.number != number:
+            raise BadData(f"a log's lines are numbered from 1; this one says {entry.number}", path, number)
+        yield entry
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put a new file's name on disk too, where the system can do that."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

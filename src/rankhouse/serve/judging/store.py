@@ -1,0 +1,328 @@
+"""Judgements: a log that loses nothing, and the qrels file made from it, which every tool reads.
+
+FILE                  the qrels: one grade a pair, merged over the judges
+FILE.log.jsonl        every word of every judge, in order (``log.py``)
+FILE.queries.jsonl    the texts of the judged queries, so that FILE can be used without the service
+
+What the qrels hold of a pair is the lower median of its judges' grades: at least half of them find the
+document that good. What stood in FILE before anybody judged, or was written into it since, counts where no
+judge has spoken.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from rankhouse.core.errors import OutputFailed, RankhouseWarning, WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.sameness import normalised
+from rankhouse.io.corpora import write_queries
+from rankhouse.io.locks import only_writer
+from rankhouse.io.scratch import tidy_beside
+from rankhouse.io.trec import read_qrels, write_qrels
+from rankhouse.serve.judging.log import IMPORTED, Entry, JudgementLog
+
+SCALE: Final[Mapping[int, str]] = MappingProxyType(
+    {0: "does not help", 1: "helps", 2: "answers the question"}
+)
+"""The grades that judges give, and what they are called, where nothing else is said."""
+LONGEST_NAME: Final = 64
+MOST_SYSTEMS: Final = 20
+LONGEST_SYSTEM: Final = 200
+
+Pair = tuple[str, str]
+"""(query id, document id)."""
+
+
+class JudgementStore:
+    """What judges said. Safe to use from many threads; only one process may have a file open.
+
+    Args:
+        queries: Those that have ids already; others get one made of their words.
+
+    Raises:
+        WrongUse: Another process has the file open.
+        BadData: The qrels file or the log is damaged.
+        OutputFailed: Nothing can be written there.
+    """
+
+    def __init__(self, path: Path, queries: Iterable[Query] = (), scale: Mapping[int, str] = SCALE) -> None:
+        self.path, self.scale = path, dict(scale)
+        self.log_path = path.with_name(f"{path.name}.log.jsonl")
+        self.queries_path = path.with_name(f"{path.name}.queries.jsonl")
+        self._lock = threading.RLock()
+        self._grades: dict[Pair, dict[str, int]] = {}  # in the order of the first word about a pair
+        self._merged: dict[str, dict[str, int]] = {}  # what the qrels hold
+        self._entries: list[Entry] = []
+        self._published: list[Query] | None = None
+        self._left: object = None  # how the qrels file was left
+        self._texts: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
+        for query in queries:
+            self._texts.setdefault(query.id, query.text)
+            self._ids.setdefault(_words(query.text), query.id)
+        self._held = ExitStack()
+        self._held.enter_context(only_writer(path))
+        try:
+            self._log = JudgementLog(self.log_path)
+            self._held.callback(self._log.close)
+            self._load()
+        except BaseException:
+            self._held.close()
+            raise
+
+    # --- saying something ---------------------------------------------------------------------------------
+
+    def judge(
+        self, judge: str, query: str, doc_id: str, grade: int | None, systems: Sequence[str] = ()
+    ) -> Entry:
+        """Write down what a judge says of a document; when this returns, it is on disk.
+
+        Args:
+            grade: One of the scale's; None takes the judge's earlier word on it back.
+
+        Raises:
+            WrongUse: A name, query, document or grade that cannot be written down.
+            BadData: The qrels file was changed by somebody else and cannot be read; nothing was written down.
+            OutputFailed: Disk full or the like; nothing was written down.
+        """
+        self._check(judge, query, doc_id, grade)
+        if len(systems) > MOST_SYSTEMS or any(len(name) > LONGEST_SYSTEM for name in systems):
+            raise WrongUse(
+                f"systems: give at most {MOST_SYSTEMS} names of at most {LONGEST_SYSTEM} characters"
+            )
+        with self._lock:
+            self._take_in()
+            query_id = self.query_id(query)
+            return self._write(self._entry(judge, query_id, query, doc_id, grade, systems=systems))
+
+    def undo(self, judge: str) -> Entry | None:
+        """Take back the last word of a judge that still stands; called again, the one before.
+
+        Returns:
+            The line that was written: the document, and the grade that counts again; None where nothing is
+            left to take back.
+
+        Raises:
+            BadData, OutputFailed: As for judging.
+        """
+        with self._lock:
+            self._take_in()
+            mine = [entry for entry in self._entries if entry.judge == judge != IMPORTED]
+            undone = {entry.undoes for entry in mine}
+            last = next((e for e in reversed(mine) if not e.undoes and e.number not in undone), None)
+            if last is None:
+                return None
+            before = self._before(last)
+            again = self._entry(judge, last.query_id, last.query, last.doc_id, before, undoes=last.number)
+            return self._write(again)
+
+    def _before(self, last: Entry) -> int | None:
+        """Return what a judge had said of a pair before an entry."""
+        grade, place = None, (last.judge, last.query_id, last.doc_id)
+        for entry in self._entries[: last.number - 1]:
+            if (entry.judge, entry.query_id, entry.doc_id) == place:
+                grade = entry.grade
+        return grade
+
+    def _check(self, judge: str, query: str, doc_id: str, grade: int | None) -> None:
+        if not judge.strip() or not judge.isprintable() or len(judge) > LONGEST_NAME or judge == IMPORTED:
+            raise WrongUse(
+                f"judge {judge[:LONGEST_NAME]!r}: give a name of 1 to {LONGEST_NAME} printable characters"
+            )
+        if not query.strip():
+            raise WrongUse("the query is empty; judge documents for a question")
+        if doc_id.split() != [doc_id]:
+            raise WrongUse(f"document {doc_id[:80]!r}: an id is not empty and has no white space")
+        if grade is not None and grade not in self.scale:
+            said = ", ".join(f"{number} ({name})" for number, name in self.scale.items())
+            raise WrongUse(f"grade {grade}: the scale has {said}; null takes a judgement back")
+
+    def _entry(
+        self,
+        judge: str,
+        query_id: str,
+        query: str,
+        doc_id: str,
+        grade: int | None,
+        *,
+        systems: Sequence[str] = (),
+        undoes: int = 0,
+    ) -> Entry:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        number = len(self._entries) + 1
+        return Entry(number, now, judge, query_id, doc_id, grade, query, tuple(systems), undoes)
+
+    def _write(self, entry: Entry) -> Entry:
+        self._log.append(entry)
+        self._apply(entry)
+        try:
+            self._publish()
+        except OutputFailed as error:  # the log has it; the next word or start makes the file anew
+            warnings.warn(
+                f"{error}; the judgement stands in {self.log_path.name}", RankhouseWarning, stacklevel=3
+            )
+        return entry
+
+    # --- what was said --------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every word of every judge, in order."""
+        with self._lock:
+            return tuple(self._entries)
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """Those who have judged, in the order of their first word; not what stood in the file before."""
+        with self._lock:
+            return tuple(dict.fromkeys(e.judge for e in self._entries if e.judge != IMPORTED))
+
+    @property
+    def qrels(self) -> Qrels:
+        """The judges' grades, merged."""
+        with self._lock:
+            return {query_id: dict(grades) for query_id, grades in self._merged.items()}
+
+    def merged_grades(self, query_id: str) -> dict[str, int]:
+        """Return the judges' grades of one query, merged."""
+        with self._lock:
+            return dict(self._merged.get(query_id, {}))
+
+    def qrels_of(self, judge: str) -> Qrels:
+        """Return what one judge says."""
+        with self._lock:
+            table: dict[str, dict[str, int]] = {}
+            for (query_id, doc_id), said in self._grades.items():
+                if judge in said:
+                    table.setdefault(query_id, {})[doc_id] = said[judge]
+            return table
+
+    def grades(self, query: str) -> dict[str, dict[str, int]]:
+        """Return of every judged document of a query what each judge says."""
+        with self._lock:
+            wanted = self.query_id(query)
+            return {d: dict(said) for (q, d), said in self._grades.items() if q == wanted and said}
+
+    @property
+    def queries(self) -> list[Query]:
+        """The queries that have judgements, with their texts."""
+        with self._lock:
+            return [Query(query_id, self._texts.get(query_id, "")) for query_id in self._merged]
+
+    def query_id(self, text: str) -> str:
+        """Return the id of a query: the one it has, or one made of its words."""
+        words = _words(text)
+        with self._lock:
+            return self._ids.get(words) or f"q-{blake2b(words.encode(), digest_size=6).hexdigest()}"
+
+    def close(self) -> None:
+        """Let go of the file; safe to call twice."""
+        self._held.close()
+
+    # --- from and to the disk -------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Take up the log, and from the qrels file what no log knows of."""
+        for path in (self.path, self.queries_path):
+            tidy_beside(path)
+        for entry in self._log.entries():
+            self._apply(entry)
+        self._take_in(spared=1)
+
+    def _take_in(self, spared: int = 0) -> None:
+        """Take from the qrels file, where it is not as it was left, what the log does not know of."""
+        if (now := _state_of(self.path)) == self._left is not None:
+            return
+        before = read_qrels(self.path) if now is not None and self.path.stat().st_size else {}
+        known = {(entry.query_id, entry.doc_id) for entry in self._entries}
+        fresh = [(q, d, g) for q, judged in before.items() for d, g in judged.items() if (q, d) not in known]
+        number = len(self._entries)
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        imported = [
+            Entry(number + place, time, IMPORTED, query_id, doc_id, grade, self._texts.get(query_id, ""))
+            for place, (query_id, doc_id, grade) in enumerate(fresh, 1)
+        ]
+        if imported:
+            self._log.append(*imported)
+            for entry in imported:
+                self._apply(entry)
+        if before != self._merged:
+            self._warn_of_changes(before, spared)
+            self._publish()
+        self._left = _state_of(self.path)
+
+    def _warn_of_changes(self, before: Qrels, spared: int) -> None:
+        """Say that somebody changed the file beside the log."""
+        now = self.qrels
+        changed = sum(1 for q, said in before.items() for d, g in said.items() if now.get(q, {}).get(d) != g)
+        if changed > spared:
+            warnings.warn(
+                f"{self.path}: {changed:,} grades are not those of {self.log_path.name}, which count; the "
+                "file is written anew. To judge by the file alone, move the log away",
+                RankhouseWarning,
+                stacklevel=5,
+            )
+
+    def _apply(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        said = self._grades.setdefault((entry.query_id, entry.doc_id), {})
+        if entry.grade is None:
+            said.pop(entry.judge, None)
+        else:
+            said[entry.judge] = entry.grade
+        self._merge(entry.query_id, entry.doc_id, said)
+        if entry.query:
+            self._texts.setdefault(entry.query_id, entry.query)
+            self._ids.setdefault(_words(entry.query), entry.query_id)
+
+    def _merge(self, query_id: str, doc_id: str, said: Mapping[str, int]) -> None:
+        """Keep what the qrels hold of a pair, or take it out."""
+        if said:
+            self._merged.setdefault(query_id, {})[doc_id] = merged(said)
+        elif query_id in self._merged:
+            self._merged[query_id].pop(doc_id, None)
+            if not self._merged[query_id]:
+                del self._merged[query_id]
+
+    def _publish(self) -> None:
+        """Write the qrels and, where they changed, the texts of their queries; each whole or not at all."""
+        write_qrels(self._merged, self.path)
+        self._left = _state_of(self.path)
+        queries = [query for query in self.queries if query.text]
+        if queries != self._published:
+            write_queries(queries, self.queries_path)
+            self._published = queries
+
+
+def merged(grades: Mapping[str, int]) -> int:
+    """Return the one grade of a pair: the lower median of its judges'.
+
+    Args:
+        grades: Judge -> grade; one or more.
+    """
+    people = sorted(grade for judge, grade in grades.items() if judge != IMPORTED)
+    return people[(len(people) - 1) // 2] if people else grades[IMPORTED]
+
+
+def _state_of(path: Path) -> tuple[int, ...] | None:
+    """Return what changes with a file; None where there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size, state.st_ino
+
+
+def _words(text: str) -> str:
+    """Return what tells a query from others: its words, or, where it has none, its signs."""
+    return normalised(text) or text.strip()

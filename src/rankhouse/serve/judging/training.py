@@ -1,0 +1,322 @@
+"""Train from the judgements of a service: a ``rankhouse train`` of its own process, watched, ended, taken up.
+
+    FOLDER/NAME/
+        job.json         what was asked, and how it ended
+        queries.jsonl    the questions it learns from; valid.jsonl those it is chosen by, if any
+        qrels.txt        their judgements; valid.txt
+        first.run        what the first stage finds for them; valid.run
+        training/        the folder that ``rankhouse train`` makes; a killed one is gone on with
+        said.txt         what the command said
+
+One training runs at a time. A finished one becomes a ranker of the service, now and after every start.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from rankhouse.core import notation
+from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.io.outputs import write_json
+from rankhouse.serve.contracts.errors import Refusal, UnknownName
+from rankhouse.serve.judging.known import Judging, few_questions
+from rankhouse.serve.judging.lessons import Lessons
+from rankhouse.serve.judging.process import last_words, started
+from rankhouse.systems.checkpoints import minilm
+from rankhouse.training.log import Entry, read_log
+
+FRESH: Final = ("knrm", "conv_knrm", "tk")
+"""Families that can be begun anew from the collection's words."""
+_FRESH_EPOCHS, _FRESH_RATE, _FRESH_BATCH = 10, 1e-2, 16
+_INPUTS: Final = ("queries.jsonl", "qrels.txt", "first.run", "valid.jsonl", "valid.txt", "valid.run")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MERCY: Final = 10.0
+
+State = Literal["running", "done", "failed", "cancelled"]
+
+
+class Busy(Refusal):
+    """Another training runs."""
+
+    status, code = 409, "busy"
+
+
+class TrainingRequest(msgspec.Struct, frozen=True):
+    """What is to be trained.
+
+    Attributes:
+        name: What the new ranker is called.
+        start: A ranker of the service to go on with, or a family to begin anew: knrm, conv_knrm, tk.
+        index: Name of the index; "" for the default.
+        first_stage: Name of the system that finds what it learns to order.
+        epochs: How often it sees all judgements; None: the family's usual number.
+        rate: Learning rate; None: the family's.
+        seed: Of all that is drawn.
+    """
+
+    name: str
+    start: str = "knrm"
+    index: str = ""
+    first_stage: str = "bm25"
+    epochs: int | None = None
+    rate: float | None = None
+    seed: int = 0
+
+
+class TrainingJob(msgspec.Struct, frozen=True):
+    """A training and where it stands.
+
+    Attributes:
+        request: What was asked.
+        state: "running", "done", "failed" or "cancelled".
+        begun: When, in UTC.
+        queries: Ids of the questions it learned from, and was chosen by: numbers on these flatter it.
+        held_out: How many of them it was chosen by.
+        fault: Why it failed; "" where it did not.
+        log: Lines of its log: losses by step, and validations with what the first stage is worth.
+    """
+
+    request: TrainingRequest
+    state: State
+    begun: str
+    queries: tuple[str, ...] = ()
+    held_out: int = 0
+    fault: str = ""
+    log: tuple[Entry, ...] = ()
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """Ids of the questions it learned from."""
+        return self.queries[: len(self.queries) - self.held_out]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What whoever uses the ranker should know."""
+        none_held_out = "none were held out to choose the best step by"
+        return few_questions(len(self.queries), "questions with a relevant document", none_held_out)
+
+
+class TrainingJobs:
+    """The trainings of a service.
+
+    Args:
+        folder: Where they lie; None refuses all.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        service: Judging,
+        offer: Callable[[str, str], object],
+        specs: Mapping[str, str],
+    ) -> None:
+        self.folder, self._service, self._offer, self._specs = folder, service, offer, specs
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._running = ""
+        self._is_cancelled = False
+        self._watcher: threading.Thread | None = None
+
+    # --- what there is ----------------------------------------------------------------------------
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """What a training can begin with: the service's rankers, those trained here, and fresh families."""
+        return tuple(dict.fromkeys([*self._specs, *self._finished(), *FRESH]))
+
+    def jobs(self) -> list[TrainingJob]:
+        """Return all trainings, the latest first; without their logs."""
+        found = [self._read(path.parent.name) for path in self._files()]
+        return sorted(found, key=lambda job: job.begun, reverse=True)
+
+    def job(self, name: str) -> TrainingJob:
+        """Return a training with its log.
+
+        Raises:
+            UnknownName: There is none of that name.
+        """
+        names = [path.parent.name for path in self._files()]
+        if self.folder is None or name not in names:
+            raise UnknownName("training", name, names, "name")
+        log = self.folder / name / "training" / "log.jsonl"
+        entries = read_log(log) if log.exists() else []
+        return msgspec.structs.replace(self._read(name), log=tuple(entries))
+
+    def take_up(self) -> None:
+        """Offer the rankers that were trained before; one that cannot be opened is passed over."""
+        for name in reversed(self._finished()):
+            with suppress(RankhouseError):
+                self._offer(name, str(self._place(name) / "training"))
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("*/job.json")) if self.folder is not None else []
+
+    def _finished(self) -> list[str]:
+        return [job.request.name for job in reversed(self.jobs()) if job.state == "done"]
+
+    def _read(self, name: str) -> TrainingJob:
+        path = self._place(name) / "job.json"
+        try:
+            job = msgspec.json.decode(path.read_bytes(), type=TrainingJob)
+        except (OSError, msgspec.DecodeError) as error:
+            return TrainingJob(TrainingRequest(name), "failed", "", fault=f"{path}: cannot be read ({error})")
+        if job.state == "running" and name != self._running:
+            fault = "the service ended before it did; the same request goes on with it"
+            return msgspec.structs.replace(job, state="failed", fault=fault)
+        return job
+
+    def _place(self, name: str) -> Path:
+        if self.folder is None:
+            raise WrongUse(
+                "this service only reads; start it with --judgements FILE to train from judgements"
+            )
+        return self.folder / name
+
+    # --- beginning and ending ---------------------------------------------------------------------
+
+    def begin(self, request: TrainingRequest) -> TrainingJob:
+        """Begin a training, or go on with one that was ended.
+
+        Raises:
+            WrongUse: A name that cannot be used, an unknown start, or too little is judged.
+            UnknownName: There is no such index or system.
+            Busy: Another training runs.
+        """
+        self._check(request)
+        if self._watcher is not None and self._process is not None and self._process.poll() is not None:
+            self._watcher.join(_MERCY)  # it has ended, and is just being put down
+        with self._lock:
+            if self._running:
+                raise Busy(f'the training "{self._running}" runs; wait for it, or end it first')
+            place = self._place(request.name)
+            split = Lessons.of(self._service, request.index, request.seed)
+            place.mkdir(parents=True, exist_ok=True)
+            before = self._inputs(request.name)
+            lessons = split.write(self._service.catalogue, request.index, request.first_stage, place)
+            if (request, *before[1:]) != (before[0], *self._inputs(request.name)[1:]):
+                shutil.rmtree(place / "training", ignore_errors=True)  # another training's, ended early
+            began = datetime.now(UTC).isoformat(timespec="seconds")
+            job = TrainingJob(request, "running", began, split.ids, len(split.held_out))
+            write_json(place / "job.json", job)
+            self._process = started([*self._command(request, place), *lessons], place / "said.txt")
+            self._running, self._is_cancelled = request.name, False
+            self._watcher = threading.Thread(target=self._watch, args=(job, self._process), daemon=True)
+            self._watcher.start()
+        return job
+
+    def _inputs(self, name: str) -> tuple[object, ...]:
+        """Return what a training was asked for and learned from, as far as it is there."""
+        place = self._place(name)
+        files = (place / file for file in _INPUTS)
+        return (self._read(name).request, *(file.read_bytes() if file.exists() else b"" for file in files))
+
+    def cancel(self, name: str) -> TrainingJob:
+        """End a training that runs; what it has made so far stays.
+
+        Raises:
+            UnknownName: There is none of that name.
+            WrongUse: It does not run.
+        """
+        job = self.job(name)
+        with self._lock:
+            if self._running != name:
+                raise WrongUse(f'the training "{name}" does not run: it is {job.state}')
+            self._is_cancelled = True
+            watcher = self._watcher
+            self._end()
+        if watcher is not None:
+            watcher.join(_MERCY)
+        return self.job(name)
+
+    def close(self) -> None:
+        """End what runs, so that no process is left behind."""
+        with self._lock:
+            self._end()
+            watcher = self._watcher
+        if watcher is not None:
+            watcher.join(_MERCY)
+
+    def _end(self) -> None:
+        """Ask the process to end, and end it where it does not; the caller holds the lock."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        try:
+            process.wait(_MERCY)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+    def _check(self, request: TrainingRequest) -> None:
+        if not _NAME.fullmatch(request.name):
+            raise WrongUse(
+                f"name={request.name[:80]!r}: give 1 to 64 letters, digits, points, - and _, a letter or "
+                "digit first"
+            )
+        if request.name in self._specs:
+            raise WrongUse(f"name={request.name!r}: is a ranker of the service already; give another one")
+        if request.name in self._finished():
+            raise WrongUse(f"name={request.name!r}: was trained already; give another name to train anew")
+        if request.start not in self.starts:
+            raise UnknownName("ranker or family to begin with", request.start, self.starts, "start")
+        if request.epochs is not None and not 1 <= request.epochs <= 1000:
+            raise WrongUse(f"epochs={request.epochs}: give 1 to 1,000")
+        if request.rate is not None and not 0 < request.rate <= 1:
+            raise WrongUse(f"rate={request.rate}: a learning rate is above 0 and at most 1, like 1e-3")
+        if not 0 <= request.seed < 2**31:
+            raise WrongUse(f"seed={request.seed}: give a whole number of 0 or more")
+
+    def _command(self, request: TrainingRequest, place: Path) -> list[str]:
+        """Return the arguments of the program, but for what it learns from."""
+        out, seed = str(place / "training"), str(request.seed)
+        options = ["--out", out, "--seed", seed, "--set", "log_every=1", "--json"]
+        epochs, rate = request.epochs, request.rate
+        if request.start in FRESH:  # few judgements: many small steps, large ones for what begins at nothing
+            epochs, rate = epochs or _FRESH_EPOCHS, rate or _FRESH_RATE
+            options += ["--set", f"batch={_FRESH_BATCH}", "--set", f"validate_every={_FRESH_BATCH}"]
+        if epochs is not None:
+            options += ["--epochs", str(epochs)]
+        if rate is not None:
+            options += ["--set", f"rate={rate!r}"]
+        index = self._service.catalogue.view(request.index).index
+        if isinstance(index, PartedIndex):
+            raise WrongUse("training reads one index on this machine, not parts; serve their merged index")
+        return ["train", *self._start(request), "--index", str(index.path), *options]
+
+    def _start(self, request: TrainingRequest) -> list[str]:
+        spec = self._specs.get(request.start, "")
+        if not spec and request.start in self._finished():
+            spec = str(self._place(request.start) / "training")
+        if not spec:
+            folder = minilm()  # its table of token vectors, a far better start than none
+            vectors = {"vectors": str(folder)} if folder is not None else {}
+            return ["--ranker", notation.write(request.start, min_count=2, **vectors)]
+        return ["--init", spec] if Path(spec).is_dir() else ["--ranker", spec]
+
+    def _watch(self, job: TrainingJob, process: subprocess.Popen[bytes]) -> None:
+        """Wait for the end of a training; a finished one is offered."""
+        code, name = process.wait(), job.request.name
+        place, fault = self._place(name), ""
+        state: State = "done" if code == 0 else "cancelled" if self._is_cancelled else "failed"
+        if state == "done":
+            try:
+                self._offer(name, str(place / "training"))
+            except Exception as error:  # noqa: BLE001 - whoever looks at the training is told
+                state, fault = "failed", f"it was trained, but cannot be served: {error}"
+        elif state == "failed":
+            fault = last_words(place / "said.txt") or f"rankhouse train ended with code {code}"
+        with suppress(RankhouseError):
+            write_json(place / "job.json", msgspec.structs.replace(job, state=state, fault=fault))
+        with self._lock:
+            self._running, self._process = "", None

@@ -1,0 +1,211 @@
+"""Ask: one question, one to four systems side by side, and what moved between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rankhouse.core.errors import RankhouseError
+from rankhouse.core.results import Marks
+from rankhouse.core.run import Ranking, Run
+from rankhouse.serve.judging.known import known_grades, known_queries
+from rankhouse.serve.judging.runs import trec_run
+from rankhouse.serve.page import asked
+from rankhouse.serve.page.faults import fault_page
+from rankhouse.serve.page.questions import question_of, scale
+from rankhouse.serve.page.render import address, download, exports, page
+from rankhouse.serve.page.sheets import csv_of
+from rankhouse.serve.search.answer import AnswerHit, SearchAnswer, SearchRequest, search
+from rankhouse.serve.search.asking import client_deadline
+
+if TYPE_CHECKING:
+    from rankhouse.serve.host.service import Service
+
+MOST_SYSTEMS = 4
+DEPTHS = (10, 20, 50, 100)
+PATIENCE = 20.0
+"""Seconds that a system may take before its first stage's order is shown."""
+_EXAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Move:
+    """Where a document stands beside the first column.
+
+    Attributes:
+        kind: "up", "down", "same" or "new".
+        text: What is seen.
+        said: What a screen reader says.
+    """
+
+    kind: str
+    text: str
+    said: str
+
+
+@dataclass(frozen=True)
+class ShownHit:
+    """A document of a column: as in the answer, with its movement, its grade and its neighbours."""
+
+    rank: int
+    doc_id: str
+    score: str
+    title: str
+    snippet: str
+    marks: Marks
+    move: Move | None
+    grade: int | None
+    beside: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A system's answer.
+
+    Attributes:
+        system: Its name.
+        summary: How many documents, how fast.
+        hits: The documents.
+        gone: Those of the first column that are not here.
+        notes: What a reader should know.
+    """
+
+    system: str
+    summary: str
+    hits: Sequence[ShownHit] = ()
+    gone: Sequence[AnswerHit] = ()
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def show(service: Service, request: Request) -> Response:
+    """Return the page of a question, or an empty form.
+
+    Raises:
+        RankhouseError: A parameter that is not accepted.
+    """
+    fields = request.query_params
+    query, index = asked.words(fields, "query"), asked.words(fields, "index")
+    k = asked.number(fields, "k", DEPTHS[0], 1, 1000)
+    view = service.catalogue.view(index)
+    systems = service.catalogue.systems(view.name)
+    chosen = asked.several(fields, "system", MOST_SYSTEMS, "systems") or _usual(systems)
+    content: dict[str, object] = {
+        "title": query or "Ask your collection",
+        "query": query,
+        "systems": list(dict.fromkeys([*systems, *chosen])),
+        "chosen": chosen,
+        "index": view.name,
+        "indexes": [(name, name) for name in service.catalogue.indexes],
+        "depths": [(str(n), str(n)) for n in sorted({*DEPTHS, k})],
+        "k": str(k),
+        "facts": f"{view.name}: {len(view.index.documents):,} documents",
+        "columns": [], "examples": [], "exports": [], "fault": "", "labels": scale(service),
+    }  # fmt: skip
+    if not query:
+        content["examples"] = known_queries(service)[:_EXAMPLES]
+        return page(request, "ask.html.j2", content)
+    try:
+        asked_of = [SearchRequest(query, name, view.name, k) for name in chosen]
+        answers = [search(service, one, client_deadline(request, PATIENCE)) for one in asked_of]
+    except RankhouseError as error:  # the form stays, with what is wrong
+        failed = fault_page(request, error)
+        content["fault"] = str(error)
+        return page(request, "ask.html.j2", content, failed.status_code)
+    if fields.get("export", "html") != "html":
+        return export(service, query, answers, asked.one_of(fields, "export", ("json", "csv", "run")))
+    content["columns"] = columns(answers, known_grades(service, question_of(service, query).id))
+    content["exports"] = exports(request, "html", "csv", "json") + _files(request, chosen)
+    return page(request, "ask.html.j2", content)
+
+
+def _usual(systems: Mapping[str, object]) -> list[str]:
+    """Return the systems that are chosen to begin with: the first, and the last of the quick ones."""
+    names = list(systems)
+    best = next((name for name in names if name.startswith("hybrid")), "")
+    return [names[0], best] if best else names[:1]
+
+
+def columns(answers: Sequence[SearchAnswer], grades: Mapping[str, int]) -> list[Column]:
+    """Return answers as columns, each held against the first."""
+    first = answers[0]
+    places = {hit.doc_id: hit.rank for hit in first.hits}
+    return [
+        Column(
+            answer.system,
+            _summary(answer),
+            [_shown(hit, answer, None if answer is first else _move(hit, places, first.system), grades)
+             for hit in answer.hits],
+            () if answer is first else _gone(first, answer),
+            tuple(filter(None, (answer.degraded, *answer.warnings))),
+        )
+        for answer in answers
+    ]  # fmt: skip
+
+
+def _shown(hit: AnswerHit, answer: SearchAnswer, move: Move | None, grades: Mapping[str, int]) -> ShownHit:
+    near = answer.hits[max(0, hit.rank - 2) : hit.rank + 1]
+    beside = tuple(other.doc_id for other in near if other is not hit)
+    score, grade = f"{hit.score:.4f}", grades.get(hit.doc_id)
+    return ShownHit(hit.rank, hit.doc_id, score, hit.title, hit.snippet, hit.marks, move, grade, beside)
+
+
+def _summary(answer: SearchAnswer) -> str:
+    if not answer.hits:
+        return f"{answer.seconds * 1000:,.0f} ms"
+    shown = f"{len(answer.hits):,} of {max(answer.found, len(answer.hits)):,}"
+    return f"{shown} · {answer.seconds * 1000:,.0f} ms"
+
+
+def _move(hit: AnswerHit, places: Mapping[str, int], system: str) -> Move:
+    before = places.get(hit.doc_id)
+    if before is None:
+        return Move("new", "new", f"new, not shown by {system}")
+    step = before - hit.rank
+    if not step:
+        return Move("same", "=", f"at the same rank as in {system}")
+    kind, arrow = ("up", "↑") if step > 0 else ("down", "↓")
+    return Move(kind, f"{arrow}{abs(step)}", f"{kind} {abs(step)} from rank {before} of {system}")
+
+
+def _gone(first: SearchAnswer, answer: SearchAnswer) -> list[AnswerHit]:
+    here = {hit.doc_id for hit in answer.hits}
+    return [hit for hit in first.hits if hit.doc_id not in here]
+
+
+def _files(request: Request, chosen: Sequence[str]) -> list[tuple[str, str]]:
+    given = request.query_params.multi_items()
+    rest = [(name, value) for name, value in given if name not in ("export", "system")]
+    return [(f"run of {name}", address("/", *rest, system=name, export="run")) for name in chosen]
+
+
+def export(service: Service, query: str, answers: Sequence[SearchAnswer], kind: str) -> Response:
+    """Return answers as a file.
+
+    Args:
+        service: What is served; it knows the query's id.
+        kind: "json", "csv" or "run".
+    """
+    if kind == "json":
+        content = msgspec.json.encode([msgspec.to_builtins(one) for one in answers]).decode()
+    elif kind == "run":
+        query_id = question_of(service, query).id
+        content = "".join(trec_run(_run_of(query_id, answer), answer.system) for answer in answers)
+    else:
+        rows = [
+            (answer.system, h.rank, h.doc_id, h.score, h.title, h.snippet)
+            for answer in answers
+            for h in answer.hits
+        ]
+        content = csv_of(("system", "rank", "id", "score", "title", "snippet"), rows)
+    return download(f"search.{kind}", content)
+
+
+def _run_of(query_id: str, answer: SearchAnswer) -> Run:
+    scores = np.array([hit.score for hit in answer.hits], np.float32)
+    return Run.from_rankings({query_id: Ranking(tuple(hit.doc_id for hit in answer.hits), scores)})

@@ -1,0 +1,192 @@
+"""Queries: what was asked before, how far it is judged, and how far judges agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rankhouse.io.trec import qrels_rows
+from rankhouse.page.tables import Table
+from rankhouse.serve.judging.agreement import agreements
+from rankhouse.serve.judging.known import known_qrels, known_queries
+from rankhouse.serve.judging.log import IMPORTED
+from rankhouse.serve.judging.store import JudgementStore
+from rankhouse.serve.page import asked
+from rankhouse.serve.page.render import address, download, exports, page
+from rankhouse.serve.page.sheets import csv_of
+
+if TYPE_CHECKING:
+    from rankhouse.serve.host.service import Service
+
+_A_PAGE = 100
+_DIFFERENCES = 50
+_SHOWS = {"all": "all", "judged": "judged", "open": "not judged"}
+
+
+class Row(NamedTuple):
+    """A question and how far it is judged."""
+
+    id: str
+    text: str
+    judged: int
+    relevant: int
+    judges: tuple[str, ...]
+
+
+_ORDERS: dict[str, tuple[str, Callable[[Row], Any] | None]] = {
+    "file": ("as they are", None),
+    "few": ("fewest judged first", lambda row: row.judged),
+    "many": ("most judged first", lambda row: -row.judged),
+    "words": ("by their words", lambda row: row.text.casefold()),
+}
+
+
+def show(service: Service, request: Request) -> Response:
+    """Return the list of questions.
+
+    Raises:
+        WrongUse: A parameter that is not accepted.
+    """
+    fields = request.query_params
+    shown = asked.one_of(fields, "show", _SHOWS)
+    order = asked.one_of(fields, "order", _ORDERS)
+    words = asked.words(fields, "words", 200)
+    rows = rows_of(service)
+    chosen = _chosen(rows, shown, order, words)
+    if fields.get("export", "html") != "html":
+        return export(service, chosen, asked.one_of(fields, "export", ("csv", "json", "qrels")))
+    last = max(1, math.ceil(len(chosen) / _A_PAGE))
+    number = asked.number(fields, "page", 1, 1, last)
+    store = service.judgements
+    return page(
+        request,
+        "queries.html.j2",
+        {
+            "title": "Queries",
+            "summary": _summary(rows),
+            "words": words, "show": shown, "shows": list(_SHOWS.items()), "order": order,
+            "orders": [(name, told) for name, (told, _) in _ORDERS.items()],
+            "rows": chosen[(number - 1) * _A_PAGE : number * _A_PAGE],
+            "pages": _pages(number, last, {"words": words, "show": shown, "order": order}),
+            "empty": "No question fits." if rows else
+                     "There are no questions yet: judge one, or start the service with --queries FILE.",
+            "judges": judges_table(store) if store is not None and store.judges else None,
+            "agreement": agreement_table(store) if store is not None else None,
+            "differing": differing_table(store) if store is not None else None,
+            "exports": exports(request, "html", "csv", "json", "qrels"),
+        },
+    )  # fmt: skip
+
+
+def rows_of(service: Service) -> list[Row]:
+    """Return every question with its counts."""
+    grades, judges = known_qrels(service), dict[str, dict[str, None]]()
+    for entry in service.judgements.entries if service.judgements is not None else ():
+        if entry.judge != IMPORTED:
+            judges.setdefault(entry.query_id, {})[entry.judge] = None
+    texts = {query.id: query.text for query in known_queries(service)}
+    ids = dict.fromkeys([*texts, *grades])
+    return [
+        Row(
+            query_id,
+            texts.get(query_id, ""),
+            len(said := grades.get(query_id, {})),
+            sum(grade > 0 for grade in said.values()),
+            tuple(judges.get(query_id, ())),
+        )
+        for query_id in ids
+    ]
+
+
+def _chosen(rows: Sequence[Row], shown: str, order: str, words: str) -> list[Row]:
+    wanted = words.casefold()
+    chosen = [
+        row
+        for row in rows
+        if (shown == "all" or bool(row.judged) == (shown == "judged"))
+        and (wanted in row.text.casefold() or wanted in row.id.casefold())
+    ]
+    key = _ORDERS[order][1]
+    return chosen if key is None else sorted(chosen, key=key)
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    some = sum(1 for row in rows if row.judged)
+    pairs, relevant = sum(row.judged for row in rows), sum(row.relevant for row in rows)
+    questions, documents = "question" + "s" * (len(rows) != 1), "document" + "s" * (pairs != 1)
+    return f"{len(rows):,} {questions}, {some:,} judged: {pairs:,} {documents}, {relevant:,} relevant."
+
+
+def _pages(number: int, last: int, kept: dict[str, str]) -> list[tuple[str, str]]:
+    near = (("← Earlier", number - 1), ("Later →", number + 1))
+    return [(name, address("/queries", **kept, page=n)) for name, n in near if 1 <= n <= last]
+
+
+def judges_table(store: JudgementStore) -> Table:
+    """Return how much each judge said."""
+    rows = []
+    for judge in store.judges:
+        said = store.qrels_of(judge)
+        grades = [grade for of_query in said.values() for grade in of_query.values()]
+        counts = (f"{grades.count(value):,}" for value in store.scale)
+        rows.append((judge, f"{len(said):,}", f"{len(grades):,}", *counts))
+    named = (f"{value} {label}" for value, label in store.scale.items())
+    return Table(("judge", "questions", "documents", *named), tuple(rows))
+
+
+def agreement_table(store: JudgementStore) -> Table | None:
+    """Return how far every two judges agree; None where no two judged the same document."""
+    found = agreements(store)
+    rows = tuple(
+        (f"{one.first}, {one.second}", f"{one.pairs:,}", f"{one.same:.0%}", *map(_kappa, one[4:6]))
+        for one in found
+    )
+    legend = (
+        "Of the documents that both judged: the share with the same grade; Cohen's kappa, the agreement "
+        "beyond chance (1 is perfect, 0 is chance); weighted: by the square of the distance."
+    )
+    return Table(("judges", "documents", "same", "kappa", "weighted"), rows, legend=legend) if rows else None
+
+
+def differing_table(store: JudgementStore) -> Table | None:
+    """Return the documents that judges grade differently, the furthest apart first; None without any."""
+    texts = {query.id: query.text for query in store.queries}
+    rows = [
+        (
+            texts.get(row.query_id) or row.query_id,
+            row.doc_id,
+            f"{one.first} {row.first}",
+            f"{one.second} {row.second}",
+        )
+        for one in agreements(store)
+        for row in one.differences[:_DIFFERENCES]
+    ]
+    return Table(("question", "document", "one says", "the other says"), tuple(rows)) if rows else None
+
+
+def _kappa(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
+def export(service: Service, rows: Sequence[Row], kind: str) -> Response:
+    """Return the questions, or their judgements, as a file.
+
+    Args:
+        kind: "csv", "json" or "qrels".
+
+    Raises:
+        WrongUse: An id has white space in it, so it cannot stand in qrels.
+    """
+    if kind == "qrels":
+        grades = known_qrels(service)
+        text = "".join(qrels_rows({row.id: grades.get(row.id, {}) for row in rows}))
+    elif kind == "csv":
+        text = csv_of(Row._fields, ([*row[:4], " ".join(row.judges)] for row in rows))
+    else:
+        text = msgspec.json.encode([row._asdict() for row in rows]).decode()
+    return download(f"queries.{kind}", text)

@@ -1,0 +1,217 @@
+"""Pages from templates: one frame, one style sheet, one script; the same view saved as one file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from jinja2 import Environment, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+import rankhouse.explanation
+from rankhouse.core.results import Marks
+from rankhouse.page.html import environment_of
+from rankhouse.serve.host.keys import ANYBODY, caller_of
+
+_HERE = Path(__file__).parent
+_ANSWERS = Path(rankhouse.explanation.__file__).parent / "templates"
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_SPACE = re.compile(r"\n\s+")
+_UNCACHED = {"cache-control": "no-store"}
+
+
+class Kind(NamedTuple):
+    """A kind of file that views are saved as: what people call it, and its type."""
+
+    name: str
+    media_type: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "html": Kind("page", "text/html"),
+    "md": Kind("Markdown", "text/markdown"),
+    "csv": Kind("CSV", "text/csv"),
+    "json": Kind("JSON", "application/json"),
+    "qrels": Kind("qrels", "text/plain"),
+    "run": Kind("run", "text/plain"),
+}
+
+
+class Static(NamedTuple):
+    """A file that never changes under its address.
+
+    Attributes:
+        path: Its address, which has a digest of its content.
+        content: What it holds.
+        media_type: Its type.
+    """
+
+    path: str
+    content: bytes
+    media_type: str
+
+
+def page(
+    request: Request,
+    template: str,
+    content: Mapping[str, object],
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return a page; with ``?export=html`` the same as one file that stands alone.
+
+    Args:
+        content: Name -> what the template calls by it; ``title`` is the page's.
+    """
+    saved = request.query_params.get("export") == "html" and request.method == "GET"
+    caller = caller_of(request)
+    here = {"path": request.url.path, "caller": "" if caller is ANYBODY else caller.name}
+    text = filled(template, {"saved": saved, "here": here, **content})
+    sent = {**_UNCACHED, **(headers or {})}
+    if saved:
+        sent |= _attachment(f"{request.url.path.strip('/') or 'search'}.html")
+    return Response(text.encode("utf-8", "replace"), status, sent, "text/html; charset=utf-8")
+
+
+def filled(template: str, content: Mapping[str, object]) -> str:
+    """Return a template of this room, filled.
+
+    Args:
+        content: What it shows; ``saved`` for a page that stands alone, ``here`` for where it is.
+    """
+    return _environment().get_template(template).render(content)
+
+
+def download(name: str, content: str | bytes) -> Response:
+    """Return a file that a browser saves.
+
+    Args:
+        name: Its name; the ending, one of :data:`KINDS`, says what it is.
+    """
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    return Response(data, 200, _UNCACHED | _attachment(name), KINDS[name.rpartition(".")[2]].media_type)
+
+
+def exports(request: Request, *kinds: str) -> list[tuple[str, str]]:
+    """Return names and addresses of the files that a view can be saved as."""
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "export"]
+    return [(KINDS[kind].name, address(request.url.path, *kept, export=kind)) for kind in kinds]
+
+
+def _attachment(name: str) -> dict[str, str]:
+    """Return the header that makes a browser save what it gets."""
+    return {"content-disposition": f'attachment; filename="{re.sub(r"[^A-Za-z0-9._-]+", "-", name)}"'}
+
+
+def static_routes() -> list[BaseRoute]:
+    """Return the routes of the style sheet, the script and the icon."""
+    files = {file.path.rpartition("/")[2]: file for file in (style(), script(), icon())}
+
+    async def send(request: Request) -> Response:
+        file = files.get(request.path_params["name"])
+        if file is None:
+            return Response("there is no such file", 404, media_type="text/plain")
+        kept = {"cache-control": "public, max-age=31536000, immutable"}
+        return Response(file.content, headers=kept, media_type=file.media_type)
+
+    return [Route("/static/{name}", send)]
+
+
+@lru_cache(maxsize=1)
+def style() -> Static:
+    """Return the one style sheet: that of saved pages, that of answers, and the service's own."""
+    names = ("style.css", "shares.css.j2", "why.css", "service.css")
+    sheet = "".join(_environment().get_template(name).render() for name in names)
+    return _static("page", "css", _SPACE.sub("\n", sheet).encode(), "text/css; charset=utf-8")
+
+
+@lru_cache(maxsize=1)
+def script() -> Static:
+    """Return the one script, a module."""
+    return _static("page", "js", (_HERE / "static" / "service.js").read_bytes(), "text/javascript")
+
+
+@lru_cache(maxsize=1)
+def icon() -> Static:
+    """Return the icon."""
+    return _static("icon", "svg", (_HERE / "static" / "icon.svg").read_bytes(), "image/svg+xml")
+
+
+def _static(name: str, ending: str, content: bytes, media_type: str) -> Static:
+    return Static(f"/static/{name}-{hashlib.sha256(content).hexdigest()[:12]}.{ending}", content, media_type)
+
+
+# --- what templates call ----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    made = environment_of(_HERE / "templates", _HERE / "static", _ANSWERS)
+    made.finalize = visible
+    made.filters |= {"marked": marked, "brief": brief, "minus": minus}
+    made.globals |= {"address": address, "link": link, "style": style, "script": script, "icon": icon}
+    return made
+
+
+def visible(value: Any) -> Any:  # noqa: ANN401 - whatever a template shows
+    """Return text without characters that no page may hold; all else as it is."""
+    if isinstance(value, str) and _CONTROL.search(value):
+        return type(value)(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", value))
+    return value
+
+
+def address(path: str, *more: tuple[str, object], **asked: object) -> str:
+    """Return an address with its parameters; empty ones are left out, lists are repeated."""
+    pairs = parameters(*more, **asked)
+    query = "&".join(f"{quote(name, safe='')}={quote(one, safe='', errors='replace')}" for name, one in pairs)
+    return f"{path}?{query}" if query else path
+
+
+def parameters(*more: tuple[str, object], **asked: object) -> list[tuple[str, str]]:
+    """Return parameters of an address, or fields of a form; empty ones are left out, lists are repeated."""
+    return [(name, one) for name, value in (*more, *asked.items()) for one in _each(value)]
+
+
+def _each(value: object) -> Iterator[str]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _each(one)
+    elif value not in (None, "", False):
+        yield "1" if value is True else str(value)
+
+
+@pass_context
+def link(context: Context, path: str, *more: tuple[str, object], **asked: object) -> Markup:
+    """Return an attribute that leads to another page; nothing in a saved file, where there are no others."""
+    return Markup("") if context["saved"] else Markup(' href="{}"').format(address(path, *more, **asked))
+
+
+def marked(text: str, marks: Marks) -> Iterator[tuple[str, bool]]:
+    """Cut a text where words are to be marked."""
+    last = 0
+    for start, end in marks:
+        if last < start:
+            yield text[last:start], False
+        yield text[start:end], True
+        last = end
+    if last < len(text):
+        yield text[last:], False
+
+
+def brief(text: str, most: int) -> str:
+    """Return a text, its end cut off where it is too long."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def minus(text: object) -> str:
+    """Return numbers with a true minus sign."""
+    return str(text).replace("-", "−")

@@ -1,0 +1,203 @@
+"""Runs: systems and runs compared on judged questions, with significance, and where they differ most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.run import Run
+from rankhouse.evaluation.measure_notation import parse
+from rankhouse.evaluation.significance import CORRECTIONS, TESTS
+from rankhouse.evaluation.tables import differences_table, means_table, records
+from rankhouse.serve.judging.compare import (
+    MEASURES,
+    MOST_COMPARED,
+    ComparedRuns,
+    CompareRequest,
+    comparable,
+    compare_runs,
+)
+from rankhouse.serve.judging.known import known_qrels, known_queries
+from rankhouse.serve.judging.runs import trec_run
+from rankhouse.serve.page import asked
+from rankhouse.serve.page.faults import fault_page
+from rankhouse.serve.page.render import address, download, exports, page
+from rankhouse.serve.page.sheets import csv_of
+
+if TYPE_CHECKING:
+    from rankhouse.serve.host.service import Service
+
+_ROWS = 100
+_CORRECTIONS = ("holm", *(name for name in CORRECTIONS if name != "holm"))
+_TESTS = ("randomization", *(name for name in TESTS if name != "randomization"))
+
+
+class ShownQuery(NamedTuple):
+    """A question and what separates two systems on it.
+
+    Attributes:
+        id: Its id.
+        text: Its words, or the id where they are not known.
+        values: Both values, for people.
+        difference: With its sign.
+        share: Of the largest difference, -100 to 100.
+    """
+
+    id: str
+    text: str
+    values: str
+    difference: str
+    share: int
+
+
+def show(service: Service, request: Request) -> Response:
+    """Return the comparison of chosen runs, or how far it is.
+
+    Raises:
+        RankhouseError: A parameter that is not accepted.
+    """
+    fields = request.query_params
+    view = service.catalogue.view(asked.words(fields, "index"))
+    known = comparable(service, view.name)
+    chosen = asked.several(fields, "system", MOST_COMPARED, "runs")
+    baseline = asked.words(fields, "baseline")
+    if baseline in chosen:
+        chosen = [baseline, *(name for name in chosen if name != baseline)]
+    wanted = CompareRequest(
+        tuple(chosen),
+        asked.words(fields, "measures", 200) or MEASURES,
+        asked.one_of(fields, "test", _TESTS),
+        asked.one_of(fields, "correction", _CORRECTIONS),
+        view.name,
+    )
+    if fields.get("export") == "run":
+        return export_run(service, wanted)
+    content = _form(service, wanted, known)
+    if not chosen:
+        return page(request, "runs.html.j2", content)
+    try:
+        parse(wanted.measures)  # before systems are asked for nothing
+        compared = compare_runs(service, wanted, asked.words(fields, "versus"))
+    except RankhouseError as error:  # the form stays, with what is wrong
+        failed = fault_page(request, error)
+        return page(request, "runs.html.j2", content | {"notes": (str(error),)}, failed.status_code)
+    if fields.get("export", "html") != "html":
+        return export(compared, asked.one_of(fields, "export", ("csv", "json")))
+    return page(request, "runs.html.j2", content | _shown(service, request, compared))
+
+
+def _form(service: Service, wanted: CompareRequest, known: Sequence[str]) -> dict[str, object]:
+    judged = sum(1 for said in known_qrels(service).values() if said)
+    return {
+        "title": "Runs",
+        "runs": list(service.runs),
+        "systems": [name for name in dict.fromkeys([*known, *wanted.names]) if name not in service.runs],
+        "chosen": wanted.names,
+        "index": wanted.index,
+        "measures": wanted.measures,
+        "baseline": wanted.names[0] if wanted.names else "",
+        "baselines": [("", "the first chosen"), *((one, _told(service, one)) for one in known)],
+        "test": wanted.test,
+        "tests": [(name, {"t": "paired t-test"}.get(name, name)) for name in _TESTS],
+        "correction": wanted.correction,
+        "corrections": [(name, name.capitalize()) for name in _CORRECTIONS],
+        "empty": f"Choose two or more; they are compared on {judged:,} judged questions."
+                 if judged else "Nothing is judged yet: judge some documents first.",
+        "notes": (), "comparison": None, "progress": (), "exports": [],
+    }  # fmt: skip
+
+
+def _told(service: Service, name: str) -> str:
+    return f"{name} (run)" if name in service.runs else name
+
+
+def _shown(service: Service, request: Request, compared: ComparedRuns) -> dict[str, object]:
+    if (comparison := compared.comparison) is None:
+        return {"notes": compared.notes, "progress": compared.progress, "is_going": not compared.notes}
+    shared = {"index": compared.request.index, "export": "run"}
+    files = [(f"run of {name}", address("/runs", system=name, **shared)) for name in compared.request.names]
+    given = request.query_params.multi_items()
+    rest = [(name, value) for name, value in given if name not in ("export", "versus")]
+    return {
+        "comparison": comparison,
+        "means": means_table(comparison),
+        "differences": differences_table(comparison) if comparison.challengers else None,
+        "pair": compared.pair,
+        "versus": [(name, address("/runs", *rest, versus=name)) for name in comparison.challengers],
+        "rows": rows_of(compared)[:_ROWS],
+        "more": max(0, len(compared.rows) - _ROWS),
+        "counts": _counts(compared),
+        "columns": [
+            name for name in compared.pair if name in service.catalogue.systems(compared.request.index)
+        ],
+        "notes": compared.notes,
+        "exports": exports(request, "html", "csv", "json") + files,
+    }
+
+
+def rows_of(compared: ComparedRuns) -> list[ShownQuery]:
+    """Return the questions, those that differ most first."""
+    largest = max((abs(row.difference) for row in compared.rows), default=0.0) or 1.0
+    first, second = compared.pair
+    return [
+        ShownQuery(
+            row.query.id,
+            row.query.text or row.query.id,
+            f"{row.values[first]:.4f} → {row.values[second]:.4f}, {row.judged:,} judged",
+            f"{row.difference:+.4f}" if row.difference else "0",
+            round(100 * row.difference / largest),
+        )
+        for row in compared.rows
+    ]
+
+
+def _counts(compared: ComparedRuns) -> str:
+    better = sum(row.difference > 0 for row in compared.rows)
+    worse = sum(row.difference < 0 for row in compared.rows)
+    return f"{better:,} better, {worse:,} worse, {len(compared.rows) - better - worse:,} equal"
+
+
+def export(compared: ComparedRuns, kind: str) -> Response:
+    """Return a comparison as a file.
+
+    Args:
+        kind: "csv" or "json".
+
+    Raises:
+        WrongUse: It has not come out yet.
+    """
+    if compared.comparison is None:
+        raise WrongUse("the runs are still being made; look again in a moment")
+    if kind == "json":
+        rows = [{"query": row.query.id, "text": row.query.text, "judged": row.judged, **row.values}
+                for row in compared.rows]  # fmt: skip
+        text = msgspec.json.encode({**compared.comparison.to_dict(), "queries": rows}).decode()
+    else:
+        cells = records(compared.comparison)
+        head = list(dict.fromkeys(name for cell in cells for name in cell))
+        text = csv_of(head, ([cell.get(name, "") for name in head] for cell in cells))
+    return download(f"runs.{kind}", text)
+
+
+def export_run(service: Service, wanted: CompareRequest) -> Response:
+    """Return the run of one system over the judged questions.
+
+    Raises:
+        WrongUse: More than one, or it is still being made.
+    """
+    if len(wanted.names) != 1:
+        raise WrongUse("a run is of one system: name one")
+    name = wanted.names[0]
+    run: Run | None = service.runs.get(name)
+    if run is None:
+        qrels = known_qrels(service)
+        judged = [query for query in known_queries(service) if qrels.get(query.id)]
+        run = service.system_runs.finished(name, judged, wanted.index, patience=60.0).run
+    if run is None:
+        raise WrongUse(f'the run of "{name}" is still being made; look again in a moment')
+    return download(f"{name}.run", trec_run(run, name))

@@ -1,0 +1,219 @@
+"""Documents as people read them: whole, and with their passages shaded by how well they answer a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from rankhouse.core import notation
+from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.nouns import Document, FloatArray, Pair, Query
+from rankhouse.core.scores import base_of, scale_of
+from rankhouse.index.lexical.weighting import lucene_idf
+from rankhouse.index.parts.any_index import AnyIndex
+from rankhouse.serve.contracts.errors import UnknownName
+from rankhouse.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.serve.search.answer import Searching
+from rankhouse.serve.search.stages import reading_plan
+from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.serve.search.view import IndexView
+from rankhouse.systems.explaining.names import unknown
+from rankhouse.systems.rankers import DenseModel, is_dense
+from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split
+
+if TYPE_CHECKING:
+    from rankhouse.serve.engine.served import ServedRanker
+
+LEXICAL_SPLIT: Final = "sentences(2, 2)"
+WITHOUT_SENTENCES: Final = "windows(40, 40, limit=None)"
+"""Where no package finds sentences."""
+
+
+class UnknownDocument(UnknownName):
+    """A document that the index does not have."""
+
+    def __init__(self, doc_id: str, view: IndexView) -> None:
+        super().__init__("document", doc_id, param="id")
+        self.args = (str(unknown("document", doc_id, view.index.documents, view.name)),)
+
+
+class ShadedPassage(NamedTuple):
+    """A passage and what it is worth.
+
+    Attributes:
+        number: From 1, in reading order.
+        start: Where it begins in the document's text.
+        end: Where it ends.
+        score: Higher is better.
+        share: Where its score lies between the document's lowest, 0, and highest, 1.
+    """
+
+    number: int
+    start: int
+    end: int
+    score: float
+    share: float
+
+
+class Stretch(NamedTuple):
+    """A stretch of a document's text, as much of it as lies in the same passages.
+
+    Attributes:
+        text: The text.
+        passage: Number of the best passage that holds it; 0 where none does.
+        share: That passage's.
+    """
+
+    text: str
+    passage: int
+    share: float
+
+
+@dataclass(frozen=True)
+class ShadedDocument:
+    """A document with the scores of its passages.
+
+    Attributes:
+        document: The document.
+        system: Name of what ranks.
+        scorer: What scored the passages: a ranker, or the words of the question.
+        unit: What the scores are.
+        split: How the document is cut, in notation.
+        passages: In reading order; those without text are left out.
+        stretches: The whole text, in order.
+    """
+
+    document: Document
+    system: str
+    scorer: str
+    unit: str
+    split: str
+    passages: tuple[ShadedPassage, ...]
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def best(self) -> ShadedPassage | None:
+        """The best passage, of equals the first; None where no passage has text."""
+        return max(self.passages, key=lambda one: one.score, default=None)
+
+
+def read_document(service: Searching, index: str, doc_id: str) -> tuple[IndexView, Document]:
+    """Return a document, and the index as it is now.
+
+    Args:
+        index: Name of the index; "" for the default.
+
+    Raises:
+        UnknownName: There is no such index or document.
+    """
+    view = service.catalogue.view(index)
+    try:
+        return view, view.index.documents[doc_id]
+    except KeyError:
+        raise UnknownDocument(doc_id, view) from None
+
+
+def passages_with_scores(
+    service: Searching, index: str, doc_id: str, query: str, system: str = "", deadline: Deadline = ENDLESS
+) -> ShadedDocument:
+    """Score the passages of a document: by the system's ranker, its encoder, or the question's words.
+
+    Args:
+        index: Name of the index; "" for the default.
+        system: Name of what ranks; "" for the default.
+
+    Raises:
+        UnknownName: There is no such index, document or system.
+        WrongUse: The question has no words.
+        Overloaded, DeadlinePassed: The ranker has too much to do.
+    """
+    if not query.strip():
+        raise WrongUse("query is empty: say what is looked for")
+    view, document = read_document(service, index, doc_id)
+    spec = service.catalogue.system(system, view.name)
+    ranker, split = _scorer_of(service, view, spec)
+    split = split or _lexical_split()
+    spans = split.spans(document) if isinstance(split, LocatingSplitter) else [(0, len(document.text))]
+    passages = [(p, s) for p, s in zip(split(document), spans, strict=True) if p.text.strip()]
+    pairs = [Pair(Query("query", query), passage) for passage, _ in passages]
+    scores = _by_words(view.index, pairs) if ranker is None else ranker.blocking(deadline).score(pairs)
+    shaded = _shaded([span for _, span in passages], scores)
+    return ShadedDocument(
+        document,
+        spec.name,
+        "the words of the question" if ranker is None else ranker.name,
+        "rarity of matching words" if ranker is None else base_of(scale_of(ranker.ranker)),
+        notation.name_of(split),
+        shaded,
+        _stretches(document.text, shaded),
+    )
+
+
+def _scorer_of(
+    service: Searching, view: IndexView, spec: SystemSpec
+) -> tuple[ServedRanker | None, Split | None]:
+    """Return what scores a system's passages and how it cuts them; None for the words of the question."""
+    if spec.ranker:
+        ranker = service.catalogue.ranker(spec.ranker)
+        return ranker, reading_plan(view, ranker, spec).split
+    dense = next((DenseModel.parse(model) for model in spec.models if is_dense(model)), None)
+    if dense is None:
+        return None, None
+    cut = view.searcher(dense).searcher.vectors.state.policy
+    try:
+        return service.catalogue.ranker(dense.ranker), notation.make(cut, SPLITTERS, "splitter")
+    except WrongUse:  # cut by a function of someone's own
+        encoder = service.catalogue.ranker(dense.ranker)
+        return encoder, encoder.split
+
+
+def _lexical_split() -> Split:
+    split = notation.make(LEXICAL_SPLIT, SPLITTERS, "splitter")
+    try:
+        split(Document("", "One sentence."))
+    except MissingExtra:
+        return notation.make(WITHOUT_SENTENCES, SPLITTERS, "splitter")
+    return split
+
+
+def _by_words(index: AnyIndex, pairs: Sequence[Pair]) -> FloatArray:
+    """Score n passages by the question's words in them, the rarer the better: (n,)."""
+    scores = np.zeros(len(pairs), np.float32)
+    if not pairs:
+        return scores
+    wanted = dict.fromkeys(index.analyzer(pairs[0].query.text))
+    rarity = {term: lucene_idf(index.counts(term), index.collection) for term in wanted}
+    for place, pair in enumerate(pairs):
+        terms = index.analyzer(pair.passage.text)
+        counts = ((rarity[term], terms.count(term)) for term in wanted)
+        scores[place] = sum(weight * count / (count + 1) for weight, count in counts)
+    return scores
+
+
+def _shaded(spans: Sequence[tuple[int, int]], scores: FloatArray) -> tuple[ShadedPassage, ...]:
+    values = scores.tolist()
+    lowest, highest = min(values, default=0.0), max(values, default=0.0)
+
+    def share(score: float) -> float:
+        return (score - lowest) / (highest - lowest) if highest > lowest else 0.0
+
+    rows = enumerate(zip(spans, values, strict=True), 1)
+    return tuple(ShadedPassage(number, *span, score, share(score)) for number, (span, score) in rows)
+
+
+def _stretches(text: str, passages: Sequence[ShadedPassage]) -> tuple[Stretch, ...]:
+    """Cut a text where passages begin and end; each stretch has the best passage that holds it."""
+    edges = sorted({0, len(text), *(edge for one in passages for edge in (one.start, one.end))})
+    stretches: list[Stretch] = []
+    for start, end in pairwise(edges):
+        holders = [one for one in passages if one.start <= start and end <= one.end]
+        best = max(holders, key=lambda one: one.score, default=None)
+        stretch = Stretch(text[start:end], best.number if best else 0, best.share if best else 0.0)
+        if stretches and stretches[-1][1:] == stretch[1:]:
+            stretch = stretch._replace(text=stretches.pop().text + stretch.text)
+        stretches.append(stretch)
+    return tuple(stretches)

@@ -1,0 +1,262 @@
+"""What goes in and out of the JSON routes of searching, as msgspec's types."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from rankhouse.core.results import Marks
+from rankhouse.serve.contracts.openapi import Parameter
+from rankhouse.serve.search.answer import MOST_ASKED
+from rankhouse.serve.search.systems import FOUND, READ, SystemSpec
+from rankhouse.serve.search.why import MOST_PASSES, MOST_TOP
+
+Seconds = Annotated[float, Meta(gt=0, le=3600)]
+Words = Annotated[str, Meta(min_length=1, max_length=10_000)]
+
+
+class OwnSystem(Struct):
+    """A system of the asker's own; nothing of it given means the named or the default one.
+
+    Attributes:
+        models: First stages, in notation; ``dense(NAME)`` names an encoder of the service.
+        feedback: Of the lexical ones.
+        fusion: How they, and the ranker with them, are joined.
+        weights: One a model, the ranker's last.
+        ranker: Name of a ranker of the service.
+        depth: Documents that it reads.
+        split: How it cuts them.
+        pool: What makes one score of passages.
+    """
+
+    models: Annotated[list[str], Meta(min_length=1, max_length=8)] | None = None
+    feedback: str | None = None
+    fusion: str | None = None
+    weights: Annotated[list[float], Meta(max_length=9)] | None = None
+    ranker: str | None = None
+    depth: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    split: str | None = None
+    pool: str | None = None
+
+    def spec(self) -> SystemSpec | None:
+        """Return the system; None where nothing of one is given."""
+        fields = ("models", "feedback", "fusion", "weights", "ranker", "depth", "split", "pool")
+        if all(getattr(self, name) is None for name in fields):
+            return None
+        return SystemSpec(
+            "own",
+            tuple(self.models or ("bm25",)),
+            self.feedback or "",
+            self.fusion or "",
+            None if self.weights is None else tuple(self.weights),
+            self.ranker or "",
+            READ if self.depth is None else self.depth,
+            self.split or "",
+            self.pool or "",
+            FOUND,
+        )
+
+
+class SearchBody(OwnSystem, kw_only=True):
+    """A question.
+
+    Attributes:
+        query: It.
+        system: Name of what ranks; the default is the best the service has.
+        index: Name of what is searched; the default is the first.
+        k: Documents in the answer; 10 if not said.
+        snippets: Whether they come with the stretch of text that answers best; yes if not said.
+        deadline_s: Seconds after which the first stage's order is good enough.
+        partial: Whether what the other parts of an index find is good enough where some do not answer; as the
+            service was started if not said.
+    """
+
+    query: Words
+    system: str | None = None
+    index: str | None = None
+    k: Annotated[int, Meta(ge=1, le=MOST_ASKED)] | None = None
+    snippets: bool | None = None
+    deadline_s: Seconds | None = None
+    partial: bool | None = None
+
+
+class SearchHit(Struct):
+    """A document of an answer.
+
+    Attributes:
+        rank: From 1.
+        id: Its id.
+        score: Higher is better; null where it is not finite.
+        title: Its title.
+        snippet: The stretch of its text that answers best.
+        marks: Begin and end, in characters, of the words to highlight in it.
+        before: Its rank in the first stage.
+    """
+
+    rank: int
+    id: str
+    score: float | None
+    title: str
+    snippet: str
+    marks: Marks
+    before: int | None
+
+
+class SearchResponse(Struct):
+    """An answer.
+
+    Attributes:
+        index: What was searched.
+        system: What ranked.
+        query: The question.
+        hits: The documents, best first.
+        found: How many were ranked.
+        seconds: How long it took.
+        degraded: Why this is only the first stage's order, or lacks documents; "" where it is the system's.
+        warnings: What the asker should know.
+    """
+
+    index: str
+    system: str
+    query: str
+    hits: list[SearchHit]
+    found: int
+    seconds: float
+    degraded: str
+    warnings: list[str]
+
+
+class ExplainBody(OwnSystem, kw_only=True):
+    """Why does a document score what it scores, stand above another, stand elsewhere than in another system?
+
+    Attributes:
+        query: The question.
+        document: The document; not with ``top``.
+        system: Name of what ranks.
+        index: Name of what is searched.
+        against: The document that it is held against.
+        before: Name of the system from whose ranking it moved.
+        top: The first so many documents of the ranking instead.
+        method: removal, shapley or gradients; the one that suits the ranker if not said.
+        unit: sentence or word.
+        passes: Most pairs scored for one document.
+        deadline_s: Seconds after which nobody waits.
+    """
+
+    query: Words
+    document: str | None = None
+    system: str | None = None
+    index: str | None = None
+    against: str | None = None
+    before: str | None = None
+    top: Annotated[int, Meta(ge=1, le=MOST_TOP)] | None = None
+    method: str | None = None
+    unit: str | None = None
+    passes: Annotated[int, Meta(ge=2, le=MOST_PASSES)] | None = None
+    deadline_s: Seconds | None = None
+
+
+class ExplainResponse(Struct):
+    """Why.
+
+    Attributes:
+        kind: "explanation", "contrast", "ranking" or "movement".
+        sentence: The answer in words.
+        answer: Its parts and numbers, as ``rankhouse explain --json`` writes them.
+    """
+
+    kind: str
+    sentence: str
+    answer: dict[str, Any]
+
+
+class DocumentPassage(Struct):
+    """A passage of a document and what it is worth for a question.
+
+    Attributes:
+        number: From 1.
+        start: Where it begins in the text, in characters.
+        end: Where it ends.
+        score: Higher is better; null where it is not finite.
+        share: Where that lies between the document's lowest score, 0, and highest, 1.
+    """
+
+    number: int
+    start: int
+    end: int
+    score: float | None
+    share: float
+
+
+class DocumentResponse(Struct):
+    """A document.
+
+    Attributes:
+        index: Where it is.
+        id: Its id.
+        title: Its title.
+        text: Its text.
+        extra: Whatever else its record held.
+        passages: With a question: what its passages are worth.
+        unit: With a question: what the scores are.
+    """
+
+    index: str
+    id: str
+    title: str
+    text: str
+    extra: dict[str, Any]
+    passages: list[DocumentPassage] | None = None
+    unit: str | None = None
+
+
+class IndexInfo(Struct):
+    """An index of the service."""
+
+    name: str
+    documents: int
+    analyzer: str
+    fingerprint: str
+    systems: list[str]
+
+
+class SystemInfo(Struct):
+    """A system of the service: its name, what it does, the ranker it names."""
+
+    name: str
+    description: str
+    ranker: str
+
+
+class DocumentQuery(Struct):
+    """What is asked about a document."""
+
+    query: str | None = None
+    system: str | None = None
+
+
+SEARCHING = (
+    Parameter("query", str, "The question.", required=True),
+    Parameter("system", str, "Name of what ranks."),
+    Parameter("index", str, "Name of what is searched."),
+    Parameter("k", Annotated[int, Meta(ge=1, le=MOST_ASKED)], "Documents in the answer."),
+    Parameter("snippets", bool, "Whether they come with the stretch of text that answers best."),
+    Parameter("deadline_s", Seconds, "Seconds after which the first stage's order is good enough."),
+    Parameter("partial", bool, "Whether some parts of the index may be missing from the answer."),
+)
+EXPLAINING = (
+    *SEARCHING[:3],
+    Parameter("document", str, "The document; not with top."),
+    Parameter("against", str, "The document that it is held against."),
+    Parameter("before", str, "Name of the system from whose ranking it moved."),
+    Parameter("top", Annotated[int, Meta(ge=1, le=MOST_TOP)], "The first so many documents instead."),
+    Parameter("method", str, "removal, shapley or gradients."),
+    Parameter("unit", str, "sentence or word."),
+    Parameter("passes", Annotated[int, Meta(ge=2, le=MOST_PASSES)], "Most pairs scored for one document."),
+    SEARCHING[5],
+)
+READING = (
+    Parameter("query", str, "A question, for the scores of its passages."),
+    Parameter("system", str, "Name of what scores them."),
+)

@@ -1,0 +1,149 @@
+"""An index as it is at one moment: what a request sees from its beginning to its end."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from rankhouse.core.errors import BadIndex, RankhouseError
+from rankhouse.index.dense.exact import Searcher
+from rankhouse.index.dense.faiss import searcher_of
+from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.index import Index
+from rankhouse.index.parts.any_index import AnyIndex, open_index
+from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
+from rankhouse.jobs.parts import refuse_incomplete
+from rankhouse.serve.search.recent import RecentRankings
+from rankhouse.systems.precomputed import PrecomputedScorer, open_precomputed
+from rankhouse.systems.rankers import DenseModel
+
+if TYPE_CHECKING:
+    from rankhouse.serve.engine.served import ServedRanker
+
+
+_SPLITS = 64
+"""Rankers and splits for which it is known what is stored."""
+
+
+class FoundVectors(NamedTuple):
+    """Vectors of an index, ready to be searched.
+
+    Attributes:
+        searcher: What searches them.
+        warning: What of the index they lack; "" for nothing.
+    """
+
+    searcher: Searcher
+    warning: str
+
+
+class IndexView:
+    """An index, opened; what it answers never changes.
+
+    Attributes:
+        problem: Why a newer state of it could not be opened; "" where all is well.
+        recent: What rankers made of the latest questions.
+    """
+
+    def __init__(self, name: str, index: AnyIndex, *, partial: bool = False) -> None:
+        self.name, self.index, self.partial, self.problem = name, index, partial, ""
+        self.recent = RecentRankings()
+        self._lock = threading.Lock()
+        self._encoded: dict[str, str] = {}
+        self._searchers: dict[tuple[str, str], FoundVectors] = {}
+        self._stored: dict[tuple[str, str], PrecomputedScorer | None] = {}
+        self._over: dict[tuple[str, ...], IndexView] = {}
+
+    @classmethod
+    def open(cls, name: str, path: Path) -> Self:
+        """Open it as it is now."""
+        refuse_incomplete([path])
+        return cls(name, open_index([path]))
+
+    def noting(self, problem: str) -> Self:
+        """Return it with a problem."""
+        noted = copy.copy(self)
+        noted.problem = problem
+        return noted
+
+    def over(self, index: PartedIndex) -> IndexView:
+        """Return a view of those parts of the index that answer."""
+        with self._lock:
+            return self._over.setdefault(index.missing, IndexView(self.name, index))
+
+    def vectors_of(self, encoder: ServedRanker) -> str:
+        """Return the name of the vectors that an encoder made of the index; "" where there are none."""
+        mark = encoder.fingerprint
+        with self._lock:
+            if mark not in self._encoded:
+                self._encoded[mark] = next(self._names_of(mark), "")
+            return self._encoded[mark]
+
+    def _names_of(self, encoder: str) -> Iterator[str]:
+        index = self.index
+        if isinstance(index, PartedIndex):
+            of_parts = [
+                {name for name, state in info.vectors.items() if state.encoder == encoder}
+                for info in index.infos.values()
+            ]
+            yield from sorted(set.intersection(*of_parts))
+        else:
+            folders = sorted((index.path / "vectors").glob("*/"))
+            yield from (folder.name for folder in folders if self._are_of(index, folder, encoder))
+
+    def _are_of(self, index: Index, folder: Path, encoder: str) -> bool:
+        try:
+            state = Vectors.open(folder).state
+        except RankhouseError:  # being made, or damaged: whoever asks for them by name is told
+            return False
+        return state.encoder == encoder and index.manifest.began_as(state.collection)
+
+    def searcher(self, model: DenseModel) -> FoundVectors:
+        """Open vectors of the index. Those of fewer documents, since the index grew, are searched as well.
+
+        Raises:
+            MissingInput: Nothing was encoded under this name.
+            BadIndex: They are of another index, or damaged.
+        """
+        key = (model.name, model.vectors)
+        with self._lock:
+            if key not in self._searchers:
+                self._searchers[key] = self._opened(model)
+            return self._searchers[key]
+
+    def _opened(self, model: DenseModel) -> FoundVectors:
+        index = self.index
+        if isinstance(index, PartedIndex):
+            return FoundVectors(PartedSearcher(index, open_vectors(index, model.name), model.vectors), "")
+        vectors = Vectors.open(vectors_folder(index.path, model.name))
+        state, warning = vectors.state, ""
+        if index.manifest.began_as(state.collection):
+            if missing := len(index) - state.documents:
+                warning = (
+                    f"{missing:,} documents were added to {self.name} after it was encoded, so vectors do "
+                    "not find them; run  rankhouse encode  again: only what is new is encoded"
+                )
+        else:
+            vectors.require(documents=len(index), collection=index.fingerprint)
+        return FoundVectors(searcher_of(vectors, model.vectors), warning)
+
+    def stored(self, ranker: ServedRanker, split: str) -> PrecomputedScorer | None:
+        """Return what the index stores for a ranker; None where that is nothing, or not of this index.
+
+        Args:
+            split: How documents are to be cut, in notation; "" takes what there is.
+        """
+        key = (ranker.fingerprint, split)
+        with self._lock:
+            if key not in self._stored:
+                try:
+                    self._stored[key] = open_precomputed(self.index, ranker.ranker, split)
+                except BadIndex:  # of other documents: texts are read instead
+                    self._stored[key] = None
+                if len(self._stored) > _SPLITS:  # requests name splits of their own
+                    del self._stored[next(iter(self._stored))]
+            return self._stored[key]

@@ -1,0 +1,140 @@
+"""What the adapters share: importing a client, explaining its errors, keeping secrets out of messages."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, StoreFailed, WrongUse
+from rankhouse.stores.store import Record, Store
+
+_WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
+_SECRETS: Final = re.compile(r"KEY|TOKEN|PASSWORD|SECRET")
+_USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+@")
+_ADDRESS: Final = re.compile(r"[A-Za-z][\w+.-]+:/.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9A-Fa-f:.]+\](:\d+)?(/.*)?")
+_GIVEN: Final = re.compile(
+    r"((?:password|api_?key|token|secret)\w*\s*=\s*)('[^']*'|\"[^\"]*\"|[^\s,)'\"]+)", re.IGNORECASE
+)
+
+
+def library(module: str, store: str, extra: str) -> Any:  # noqa: ANN401 - clients are typed to varying degrees
+    """Import a client library.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(f"the store {store}", extra) from error
+
+
+def masked(text: str) -> str:
+    """Return a message without what may be a secret: users of URLs, passwords, the environment's keys."""
+    for name, value in os.environ.items():
+        if _SECRETS.search(name.upper()) and len(value) >= 4:
+            text = text.replace(value, "***")
+    return _GIVEN.sub(r"\1***", _USERINFO.sub("***@", text))
+
+
+def without_user(url: str, how: str) -> str:
+    """Return an address, unless it holds a password, which would stand in histories and logs.
+
+    Raises:
+        WrongUse: It holds one.
+    """
+    if _USERINFO.search(url) or _GIVEN.search(url):
+        raise WrongUse(f"{masked(url)}: leave name and password out of the address; {how}")
+    return url
+
+
+def folder_or_file(store: str, where: str, instead: str) -> str:
+    """Return a local place, unless it is rather an address that was written wrongly.
+
+    Raises:
+        WrongUse: It looks like an address, and nothing is there under this name.
+    """
+    if _ADDRESS.fullmatch(where) and not Path(where).exists():
+        raise WrongUse(f"{store}({masked(where)!r}): is no address that can be asked; {instead}")
+    return where
+
+
+def whole_numbers(doc_ids: Iterable[str]) -> list[int]:
+    """Return those ids that are whole numbers, as such: a field of somebody else's may hold numbers."""
+    return [int(doc_id) for doc_id in doc_ids if _WHOLE.fullmatch(doc_id)]
+
+
+@contextmanager
+def explained(name: str, *faults: type[Exception]) -> Iterator[None]:
+    """Turn a client's exceptions into one that names the store, without a secret in it.
+
+    Raises:
+        StoreFailed: The block raised one of them.
+    """
+    try:
+        yield
+    except RankhouseError:
+        raise
+    except faults as error:
+        lines = [line.strip() for line in f"{error} {_reason(error)}".splitlines() if line.strip()]
+        said = masked(" ".join(lines)[:400]) or type(error).__name__
+        advice = "; is the server running, and is its address right?" if _is_unreachable(said, error) else ""
+        raise StoreFailed(f"{name}: {said}{advice}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason in the answer of a search engine, which its client's message leaves out."""
+    answer = getattr(error, "info", None) or getattr(error, "body", None)
+    fault = answer.get("error") if isinstance(answer, dict) else None
+    return str(fault.get("reason", "")) if isinstance(fault, dict) else ""
+
+
+@contextmanager
+def silent(logger: str) -> Iterator[None]:
+    """Keep a client's log to itself while the block runs: what goes wrong is raised, and said once."""
+    logs = logging.getLogger(logger)
+    before = logs.level
+    logs.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logs.setLevel(before)
+
+
+def _is_unreachable(said: str, error: Exception) -> bool:
+    signs = ("refused", "timed out", "timeout", "unreachable", "resolve", "name or service", "connect")
+    return isinstance(error, ConnectionError | TimeoutError) or any(sign in said.lower() for sign in signs)
+
+
+def check_name(store: str, what: str, name: str, pattern: str, accepted: str) -> str:
+    """Return a collection's name, if it is one that the store accepts.
+
+    Args:
+        what: "collection", "table" or the like.
+        pattern: What it must match.
+
+    Raises:
+        WrongUse: It is no such name.
+    """
+    if not re.fullmatch(pattern, name):
+        raise WrongUse(f"{store}({what}={name!r}): {accepted}")
+    return name
+
+
+def too_long(store: Store, record: Record, size: int, most: int) -> BadData:
+    """Return the error for a text that does not fit.
+
+    Args:
+        size: Its bytes.
+    """
+    return BadData(
+        f'{store.name}: document "{record.doc_id}" has {size:,} bytes of text, and a field there holds at '
+        f"most {most:,}; push with --no-texts and keep the texts elsewhere, or cut the documents "
+        "before indexing"
+    )

@@ -1,0 +1,218 @@
+"""LanceDB: tables of texts and vectors in a folder or a bucket (extra ``lancedb``).
+
+It has no sparse vectors, so no impacts; it ranks by its own full-text search. What a table holds is in the
+metadata of its schema.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Document, FloatArray
+from rankhouse.stores.clients import (
+    check_name,
+    explained,
+    folder_or_file,
+    library,
+    whole_numbers,
+    without_user,
+)
+from rankhouse.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
+
+_PARTITION: Final = 4096  # vectors of one list of the approximate structure
+_PROBED: Final = 20  # of these lists
+
+
+@dataclass(eq=False, repr=False)
+class LanceDB(FieldStore):
+    """A table of LanceDB.
+
+    Args:
+        where: A folder, an address such as s3://bucket/folder, or db://name with LANCEDB_API_KEY.
+    """
+
+    holds = frozenset({"vectors", "texts"})
+    batch, batch_bytes, most = 4096, 64 << 20, 1 << 20
+
+    where: str
+    table: str
+
+    def __post_init__(self) -> None:
+        where = without_user(self.where, "put the key into LANCEDB_API_KEY")
+        check_name(
+            "lancedb", "table", self.table, r"[\w.-]+", "a table's name has letters, digits, _, - and ."
+        )
+        if "://" not in where:
+            folder_or_file("lancedb", where, "name a folder, s3://BUCKET/FOLDER or the like, or  db://NAME")
+        os.environ.setdefault("LANCE_LOG", "error")  # it warns of every table that is new
+        self._lance: Any = library("lancedb", "lancedb", "lancedb")
+        self._arrow: Any = library("pyarrow", "lancedb", "lancedb")
+        self.name = f"lancedb {where}, table {self.table}"
+        secret = os.environ.get("LANCEDB_API_KEY") or None
+        options = {"api_key": secret} if where.startswith("db://") else {}
+        with self._explained():
+            self._db: Any = self._lance.connect(where, **options)
+        self._table: Any = None
+        self._is_new = False
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        with explained(self.name, ValueError, RuntimeError, OSError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+
+    def exists(self) -> bool:
+        """Return whether there is such a table."""
+        self._is_new = False  # what is there already may hold the same keys
+        if self._table is None:
+            with self._explained():
+                try:
+                    self._table = self._db.open_table(self.table)
+                except ValueError as error:
+                    if "not found" not in str(error):
+                        raise
+        return self._table is not None
+
+    def read(self) -> Contents | None:
+        """Return what the schema's metadata say."""
+        with self._explained():
+            metadata = self._table.schema.metadata or {}
+        return read_contents(metadata.get(CONTENTS.encode()), self.name)
+
+    def count(self) -> int:
+        """Count the rows."""
+        with self._explained():
+            return int(self._table.count_rows())
+
+    def dimension(self) -> int:
+        """Return the size of the vectors that are searched."""
+        schema = self._table.schema
+        place = schema.get_field_index(self.vector)
+        if place < 0:
+            raise WrongUse(
+                f'{self.name}: has no column "{self.vector}"; there are: {", ".join(schema.names)}'
+            )
+        return int(getattr(schema.field(place).type, "list_size", 0))
+
+    def create(self, contents: Contents) -> None:
+        """Make the table."""
+        pa = self._arrow
+        columns = [("key", pa.string()), ("id", pa.string()), ("passage", pa.int32())]
+        columns += [("title", pa.string()), ("text", pa.string())]
+        if contents.dimension:
+            columns.append(("vector", pa.list_(pa.float32(), contents.dimension)))
+        with self._explained():
+            schema = pa.schema(columns, metadata={CONTENTS: contents.to_json()})
+            self._table = self._db.create_table(self.table, schema=schema)
+        self._is_new = True
+
+    def drop(self) -> None:
+        """Remove the table."""
+        with self._explained():
+            self._db.drop_table(self.table)
+        self._table = None
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Add rows; into a table that this process did not make, replace those of the same keys."""
+        pa, schema = self._arrow, self._table.schema
+        # A further passage has no text: null, so that no text search counts it as a document.
+        texts = [(r.title, r.text) if r.passage == 0 else (None, None) for r in records]
+        columns: dict[str, Any] = {
+            "key": [r.key for r in records],
+            "id": [r.doc_id for r in records],
+            "passage": [r.passage for r in records],
+            "title": [title for title, _ in texts],
+            "text": [text for _, text in texts],
+        }
+        if "vector" in schema.names:
+            vectors = [None if r.vector is None else r.vector.tolist() for r in records]
+            columns["vector"] = pa.array(vectors, schema.field("vector").type)
+        with self._explained():
+            rows = pa.table(columns, schema=schema)
+            if self._is_new:
+                self._table.add(rows, on_bad_vectors="null")
+            else:
+                merge = self._table.merge_insert("key").when_matched_update_all()
+                merge.when_not_matched_insert_all().execute(rows, on_bad_vectors="null")
+
+    def finish(self) -> None:
+        """Join the small files of the batches, and build the structures that searches use."""
+        contents = self.contents()
+        with self._explained():
+            built = {column for index in self._table.list_indices() for column in index.columns}
+            indexes: Any = library("lancedb.index", "lancedb", "lancedb")
+            if contents is not None and contents.texts:
+                for column in {"title", "text"} - built:
+                    self._table.create_index(column, config=indexes.FTS())
+            if (
+                contents is not None
+                and contents.structure == "hnsw"
+                and contents.dimension
+                and "vector" not in built
+            ):
+                lists = max(1, math.ceil(self.count() / _PARTITION))
+                metric = "l2" if contents.similarity == "l2" else "dot"
+                config = indexes.HnswSq(distance_type=metric, num_partitions=lists)
+                self._table.create_index("vector", config=config)
+            self._table.optimize(cleanup_older_than=timedelta(days=7))
+
+    def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
+        """Find the nearest rows. Args: as in :meth:`Store.nearest`."""
+        metric = self.compared(similarity)
+        with self._explained():
+            query = self._table.search(vector, vector_column_name=self.vector).distance_type(metric).limit(k)
+            if self.vectors == "exact":
+                query = query.bypass_vector_index()
+            else:
+                query = query.nprobes(_PROBED).ef(max(100, 2 * k)).refine_factor(2)
+            rows = query.select([self.key, "_distance"]).to_arrow()
+        far = rows["_distance"].to_pylist()
+        # LanceDB's distance of the dot product and of the cosine is 1 minus it, and of l2 its square.
+        scores = [-d for d in far] if metric == "l2" else [1 - d for d in far]
+        return list(zip(map(str, rows[self.key].to_pylist()), scores, strict=True))
+
+    def search_text(self, text: str, k: int) -> Hits:
+        """Search titles and texts by LanceDB's own BM25. Args: as in :meth:`Store.search_text`."""
+        queries: Any = library("lancedb.query", "lancedb", "lancedb")
+        columns = [name for name in (self.title, self.text) if name in self._table.schema.names]
+        with self._explained():
+            question = queries.MultiMatchQuery(text, columns)
+            rows = (
+                self._table.search(question, query_type="fts")
+                .limit(k)
+                .select([self.key, "_score"])
+                .to_arrow()
+            )
+        return list(zip(map(str, rows[self.key].to_pylist()), rows["_score"].to_pylist(), strict=True))
+
+    def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
+        """Read documents by their ids."""
+        names = self._table.schema.names
+        columns = [name for name in (self.key, self.title, self.text) if name in names]
+        values = ["'" + doc_id.replace("'", "''") + "'" for doc_id in doc_ids]
+        if self.key in names and self._arrow.types.is_integer(self._table.schema.field(self.key).type):
+            values = list(map(str, whole_numbers(doc_ids)))
+        if not values:
+            return
+        where = f"`{self.key}` IN ({', '.join(values)})" + (
+            " AND passage = 0" if self.known() is not None else ""
+        )
+        with self._explained():
+            rows = (
+                self._table.search()
+                .where(where)
+                .limit(100 * len(doc_ids))
+                .select(columns)
+                .to_arrow()
+                .to_pylist()
+            )
+        for row in rows:
+            yield Document(str(row[self.key]), row.get(self.text) or "", row.get(self.title) or "")

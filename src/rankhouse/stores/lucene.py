@@ -1,0 +1,286 @@
+"""Search engines built on Lucene: what OpenSearch and Elasticsearch share.
+
+They have no exact sparse vectors (``rank_features`` keeps nine bits of a weight), but they have Lucene's own
+BM25 and query likelihood. So the terms of a document are pushed as they are in the index, in a field that is
+only cut at white space and has the model as its similarity; a query is a sum of terms with their weights.
+Both engines then compute the very formula that the index computes, from the same statistics (collected over
+all shards, and without replaced documents, which are purged). What an index holds stands in its mapping's
+``_meta``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple
+
+from rankhouse.core import notation
+from rankhouse.core.errors import StoreFailed, WrongUse
+from rankhouse.core.nouns import Document, FloatArray
+from rankhouse.stores.clients import check_name, explained, silent, without_user
+from rankhouse.stores.records import uuid_of
+from rankhouse.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
+
+_TERMS: Final = "terms"
+_ANALYSIS: Final = {
+    "analyzer": {_TERMS: {"type": "custom", "tokenizer": _TERMS}},
+    "tokenizer": {_TERMS: {"type": "whitespace", "max_token_length": 32_766}},
+}
+_TINY: Final = 1.2e-38  # about the smallest normal float32
+NAME_PATTERN: Final = r'[^A-Z\\/*?"<>| ,#:_+-][^A-Z\\/*?"<>| ,#:]{0,254}'
+NAME_RULE: Final = "an index's name is in lower case, without spaces and any of  \\ / * ? \" < > | , #"
+
+
+class VectorQuery(NamedTuple):
+    """A search by vectors.
+
+    Attributes:
+        vector: (d,) the query.
+        k: How many documents.
+        similarity: "dot", "cosine" or "l2".
+        largest_norm: Length of the longest document's vector; 0 where it is not known.
+    """
+
+    vector: FloatArray
+    k: int
+    similarity: str
+    largest_norm: float
+
+
+@dataclass(eq=False, repr=False)
+class LuceneStore(FieldStore):
+    """An index of a search engine built on Lucene; the two engines differ in their vectors.
+
+    Args:
+        where: The server's address; what says who asks is read from the environment.
+
+    Attributes:
+        engine: The engine's name in the notation, and that of its extra.
+        secrets: Where a key or password belongs that somebody put into the address.
+    """
+
+    engine: ClassVar[str]
+    secrets: ClassVar[str]
+    holds = frozenset({"vectors", "impacts", "texts"})
+    weighs = True
+    batch, batch_bytes, most = 500, 8 << 20, 10_000
+
+    where: str
+    index: str
+
+    def __post_init__(self) -> None:
+        without_user(self.where, self.secrets)
+        check_name(self.engine, "index", self.index, NAME_PATTERN, NAME_RULE)
+        self.name = f"{self.engine} {self.where}, index {self.index}"
+        self._client, self._faults = self.connect()
+
+    @abstractmethod
+    def connect(self) -> tuple[Any, tuple[type[Exception], ...]]:
+        """Return the engine's own client, and what it raises."""
+
+    @abstractmethod
+    def vector_field(self, contents: Contents) -> dict[str, Any]:
+        """Return the mapping of the field of vectors."""
+
+    def vector_settings(self, contents: Contents) -> dict[str, Any]:  # noqa: ARG002 - for those that need some
+        """Return what an index with vectors needs among its settings."""
+        return {}
+
+    @abstractmethod
+    def vector_search(self, query: VectorQuery) -> dict[str, Any]:
+        """Return the body of a search by vectors."""
+
+    @abstractmethod
+    def similarity(self, query: VectorQuery, score: float) -> float:
+        """Turn an engine's score, which is never negative, back into the similarity."""
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        with silent("opensearch"), silent("elastic_transport"), explained(self.name, *self._faults, OSError):
+            yield
+
+    def exists(self) -> bool:
+        """Return whether there is such an index."""
+        with self._explained():
+            return bool(self._client.indices.exists(index=self.index))
+
+    def _mapping(self) -> dict[str, Any]:
+        with self._explained():
+            answer = self._client.indices.get_mapping(index=self.index)
+        return dict(next(iter(dict(answer).values()))["mappings"])
+
+    def read(self) -> Contents | None:
+        """Return what the mapping's ``_meta`` says."""
+        return read_contents(self._mapping().get("_meta", {}).get(CONTENTS), self.name)
+
+    def count(self) -> int:
+        """Count the records."""
+        with self._explained():
+            self._client.indices.refresh(index=self.index)
+            return int(self._client.count(index=self.index)["count"])
+
+    def dimension(self) -> int:
+        """Return the size of the vectors that are searched."""
+        field = self._mapping().get("properties", {}).get(self.vector)
+        if field is None:
+            raise WrongUse(f'{self.name}: has no field "{self.vector}"; name it, as in  vector="..."')
+        return int(field.get("dims") or field.get("dimension") or 0)
+
+    def check(self, contents: Contents) -> None:
+        """Refuse impacts of a model that Lucene has not."""
+        if contents.impacts:
+            similarity_of(contents.impacts)
+
+    def create(self, contents: Contents) -> None:
+        """Make the index."""
+        text = {"type": "text", "analyzer": "english"}
+        properties: dict[str, Any] = {"id": {"type": "keyword"}, "passage": {"type": "integer"}}
+        properties |= {"title": text, "text": text}
+        settings: dict[str, Any] = {"analysis": _ANALYSIS, "merge.policy.expunge_deletes_allowed": 0}
+        if contents.impacts:
+            settings["similarity"] = {CONTENTS: similarity_of(contents.impacts)}
+            properties[_TERMS] = {"type": "text", "analyzer": _TERMS, "similarity": CONTENTS}
+            properties[_TERMS] |= {"index_options": "freqs"}
+        if contents.dimension:
+            properties["vector"] = self.vector_field(contents)
+            settings |= self.vector_settings(contents)
+        mappings = {
+            "_meta": {CONTENTS: contents.to_json()},
+            "_source": {"excludes": [_TERMS]},
+            "dynamic": "strict",
+            "properties": properties,
+        }
+        with self._explained():
+            self._client.indices.create(
+                index=self.index, body={"settings": {"index": settings}, "mappings": mappings}
+            )
+
+    def drop(self) -> None:
+        """Remove the index."""
+        self._is_known = False
+        with self._explained():
+            self._client.indices.delete(index=self.index)
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Write records; those of the same ids are replaced."""
+        lines: list[dict[str, Any]] = []
+        for record in records:
+            lines += [{"index": {"_index": self.index, "_id": uuid_of(record.key)}}, self._source(record)]
+        with self._explained():
+            answer = self._client.bulk(body=lines)
+        items = [item["index"] for item in answer["items"]]
+        if answer["errors"]:
+            place, error = next((i, item["error"]) for i, item in enumerate(items) if "error" in item)
+            why = error.get("reason", error) if isinstance(error, Mapping) else error
+            raise StoreFailed(f'{self.name}: refused document "{records[place].doc_id}": {str(why)[:300]}')
+
+    def _source(self, record: Record) -> dict[str, Any]:
+        source: dict[str, Any] = {"id": record.doc_id, "passage": record.passage}
+        if record.passage == 0:
+            source |= {"title": record.title, "text": record.text}
+        if record.impacts:
+            source[_TERMS] = " ".join(" ".join([term] * int(n)) for term, n in record.impacts.items())
+        if record.vector is not None:
+            source["vector"] = record.vector.tolist()
+        return source
+
+    def finish(self) -> None:
+        """Let searches see what was written, and purge what was replaced, which statistics would count.
+
+        Also what a push replaced that was killed before it came to this; where nothing was, nothing is done.
+        """
+        with self._explained():
+            self._client.indices.forcemerge(index=self.index, only_expunge_deletes=True)
+            self._client.indices.refresh(index=self.index)
+
+    def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
+        """Find the nearest records. Args: as in :meth:`Store.nearest`."""
+        own = self.known()
+        norm = own.largest_norm if own is not None else 0.0
+        query = VectorQuery(vector, k, self.compared(similarity), norm)
+        hits = self._search(self.vector_search(query), k)
+        return [(doc_id, self.similarity(query, score)) for doc_id, score in hits]
+
+    def scripted(self, script: dict[str, Any]) -> dict[str, Any]:
+        """Return the body of a search that scores all records with a vector by a script."""
+        some = {"bool": {"filter": [{"exists": {"field": self.vector}}]}}
+        return {"query": {"script_score": {"query": some, "script": script}}}
+
+    def match(self, weights: Mapping[str, float], k: int) -> Hits:
+        """Find records by a sum of weighted terms. Args: as in :meth:`Store.match`."""
+        if not weights:
+            return []
+        terms = [{"term": {_TERMS: {"value": term, "boost": weight}}} for term, weight in weights.items()]
+        return self._search({"query": {"bool": {"should": terms}}}, k)
+
+    def search_text(self, text: str, k: int) -> Hits:
+        """Search titles and texts as the engine does. Args: as in :meth:`Store.search_text`."""
+        fields = [name for name in (self.title, self.text) if name]
+        return self._search({"query": {"multi_match": {"query": text, "fields": fields}}}, k)
+
+    def _search(self, body: dict[str, Any], k: int, fields: Sequence[str] = ()) -> Hits:
+        return [(self._id_of(hit), float(hit["_score"])) for hit in self._hits(body, k, fields)]
+
+    def _hits(self, body: dict[str, Any], k: int, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
+        wanted = [name for name in (self.key, *fields) if name]
+        whole = body | {"size": k, "_source": wanted or False, "track_total_hits": False}
+        with self._explained():
+            answer = self._client.search(index=self.index, body=whole, search_type="dfs_query_then_fetch")
+        return list(answer["hits"]["hits"])
+
+    def _id_of(self, hit: Mapping[str, Any]) -> str:
+        if not self.key:
+            return str(hit["_id"])
+        value = hit.get("_source", {}).get(self.key)
+        if value is None:
+            raise WrongUse(
+                f'{self.name}: {hit["_id"]} has no field "{self.key}" for its id; name the field, '
+                'as in  key="doc_id", or  key=""  for the engine\'s own ids'
+            )
+        return str(value)
+
+    def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
+        """Read documents by their ids."""
+        title, text, own = self.title, self.text, self.known()
+        where: dict[str, Any] = {"terms": {self.key: list(doc_ids)}}
+        if own is not None or not self.key:
+            ids = [uuid_of(f"0/{doc_id}") if own else doc_id for doc_id in doc_ids]
+            where = {"ids": {"values": ids}}
+        for hit in self._hits({"query": {"bool": {"filter": [where]}}}, len(doc_ids), (title, text)):
+            source = hit.get("_source", {})
+            yield Document(self._id_of(hit), str(source.get(text) or ""), str(source.get(title) or ""))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+def similarity_of(impacts: str) -> dict[str, Any]:
+    """Return the settings of Lucene's similarity that is a retrieval model.
+
+    Raises:
+        WrongUse: Lucene has no such similarity.
+    """
+    model = notation.parse(impacts)
+    match model.name, dict(model.kwargs):
+        case "bm25", {"k1": k1, "b": b, **rest} if not rest:
+            return {"type": "BM25", "k1": k1, "b": b}
+        case "ql", {"mu": mu, **rest} if not rest:
+            return {"type": "LMDirichlet", "mu": mu}
+        case "jm", {"lambda_": weight, **rest} if not rest:
+            return {"type": "LMJelinekMercer", "lambda": weight}
+    raise WrongUse(
+        f"{impacts}: is no similarity of Lucene's; take bm25(k1=..., b=...), ql(mu=...) or jm(lambda=...)"
+    )
+
+
+def product_of(score: float) -> float:
+    """Return the inner product that both engines turn into a score above 0: x + 1, or 1 / (1 - x) below 0."""
+    return score - 1 if score >= 1 else 1 - 1 / max(score, _TINY)
+
+
+def distance_of(score: float) -> float:
+    """Return minus the squared distance d that both engines turn into 1 / (1 + d)."""
+    return 1 - 1 / max(score, _TINY)

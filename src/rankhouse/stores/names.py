@@ -1,0 +1,42 @@
+"""The stores by their names in the notation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.stores.clients import masked
+from rankhouse.stores.elasticsearch import Elasticsearch
+from rankhouse.stores.lancedb import LanceDB
+from rankhouse.stores.milvus import Milvus
+from rankhouse.stores.opensearch import OpenSearch
+from rankhouse.stores.postgres import Postgres
+from rankhouse.stores.qdrant import Qdrant
+from rankhouse.stores.qdrant_edge import QdrantEdge
+from rankhouse.stores.store import Store
+
+STORES: dict[str, Callable[..., Store]] = {
+    "qdrant": Qdrant,
+    "qdrant_edge": QdrantEdge,
+    "lancedb": LanceDB,
+    "milvus": Milvus,
+    "postgres": Postgres,
+    "opensearch": OpenSearch,
+    "elasticsearch": Elasticsearch,
+}
+"""Name -> what makes the store; a client library is imported when its store is made."""
+
+
+def open_store(text: str) -> Store:
+    """Open a store by its notation, ``qdrant("http://localhost:6333", collection="papers")``.
+
+    Raises:
+        WrongUse: There is no such store, or its arguments are wrong.
+        MissingExtra: Its client library is not installed.
+        StoreFailed: It cannot be reached.
+    """
+    try:
+        return notation.make(text, STORES, "store")
+    except WrongUse as error:  # it quotes what was given, which may hold a secret
+        raise WrongUse(masked(str(error))) from None

@@ -1,0 +1,225 @@
+"""Push: an index's documents, vectors and impacts into a store.
+
+Records have names of their own, always the same ones, and are written in the index's order. So a push that
+was killed goes on after the records that are there, and a push that is repeated changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadIndex, WrongUse
+from rankhouse.core.nouns import FloatArray
+from rankhouse.core.progress import Progress, ignore
+from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.weighting import Weighting
+from rankhouse.stores.impacts import impact_model, posting_weights, term_counts
+from rankhouse.stores.records import DIMENSIONS, batches, hash_of
+from rankhouse.stores.store import Contents, Record, Store
+
+_READ_AT_ONCE = 500  # documents
+
+
+@dataclass(frozen=True)
+class PushOptions:
+    """What to push.
+
+    Attributes:
+        impacts: Notation of the model whose posting weights to push; "" for none.
+        vectors: Name under which ``rankhouse encode`` stored vectors; "" for none.
+        texts: Push titles and texts too.
+        overwrite: Replace a collection that holds something else.
+    """
+
+    impacts: str = ""
+    vectors: str = ""
+    texts: bool = True
+    overwrite: bool = False
+
+
+class PushResult(NamedTuple):
+    """What a push did.
+
+    Attributes:
+        contents: What the collection holds now.
+        written: Records that were written.
+        collisions: Terms whose dimension is another term's as well.
+    """
+
+    contents: Contents
+    written: int
+    collisions: int
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What records are made of: the index, its vectors, and the model of its impacts."""
+
+    index: Index
+    vectors: Vectors | None
+    model: Weighting | None
+    texts: bool
+    counts: bool
+
+    def contents(self, structure: str) -> Contents:
+        """Describe the collection that these records make."""
+        state = self.vectors.state if self.vectors else None
+        return Contents(
+            source=self.index.fingerprint,
+            documents=len(self.index),
+            records=int(self.ends[-1]),
+            texts=self.texts,
+            analyzer=self.index.manifest.analyzer,
+            impacts=str(self.model or ""),
+            vectors=state.fingerprint if state else "",
+            encoder=state.encoder if state else "",
+            similarity=state.similarity if state else "",
+            dimension=state.dimension if state else 0,
+            largest_norm=state.largest_norm if state else 0.0,
+            structure=structure if state else "exact",
+        )
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """How many records the documents have up to each: one, or as many as passages, for each of them."""
+        if self.vectors is None or not self.vectors.passages:
+            return np.arange(1, len(self.index) + 1)
+        rows = np.bincount(np.asarray(self.vectors.owners[:]), minlength=len(self.index))
+        return np.cumsum(np.maximum(rows, 1))
+
+    def records(self, start: int) -> Iterator[Record]:
+        """Make the records of all documents from a row on."""
+        for first in range(start, len(self.index), _READ_AT_ONCE):
+            yield from self._some(first, min(first + _READ_AT_ONCE, len(self.index)))
+
+    def _some(self, start: int, stop: int) -> Iterator[Record]:
+        impacts: list[dict[str, float]] = [{} for _ in range(stop - start)]
+        if self.model is not None:
+            impacts = (
+                term_counts(self.index, start, stop)
+                if self.counts
+                else posting_weights(self.index, self.model, start, stop)
+            )
+        for row, weights in zip(range(start, stop), impacts, strict=True):
+            segment, there = self.index.place(row)
+            document = segment.document(there)
+            title, text = (document.title, document.text) if self.texts else ("", "")
+            first, *rest = self._vectors_of(row, document.id)
+            yield Record(row, document.id, 0, title, text, first, weights)
+            for passage, vector in enumerate(rest, 1):
+                yield Record(row, document.id, passage, "", "", vector, {})
+
+    def _vectors_of(self, row: int, doc_id: str) -> list[FloatArray | None]:
+        if self.vectors is None:
+            return [None]
+        if self.vectors.ids[row] != doc_id:
+            raise BadIndex(f"{self.vectors.folder}: the vectors are of other documents; encode again")
+        rows = self.vectors.rows_of(row)
+        return [np.asarray(vector, np.float32) for vector in self.vectors.rows[rows]] or [None]
+
+
+def push(index: Index, store: Store, options: PushOptions, progress: Progress = ignore) -> PushResult:
+    """Push an index into a store.
+
+    Raises:
+        WrongUse: The store cannot hold it, or the collection holds something else.
+        MissingInput: There are no such vectors.
+        StoreFailed: The store cannot be reached, or refuses.
+    """
+    source = _source(index, store, options)
+    contents = source.contents(store.vectors)
+    collisions = count_collisions(index) if source.model is not None and store.hashed else 0
+    store.check(contents)
+    done = _prepare(store, contents, overwrite=options.overwrite)
+    # One batch more than what is missing: the last one may have been cut off in the middle.
+    start = int(np.searchsorted(source.ends, max(0, done - store.batch), side="right")) if done else 0
+    if done == contents.records:
+        start = len(index)
+    written = _write(source, store, start, progress)
+    if start and store.count() < contents.records:  # somebody removed some of those that were there
+        written = _write(source, store, 0, progress)
+    return PushResult(contents, written, collisions)
+
+
+def _write(source: _Source, store: Store, start: int, progress: Progress) -> int:
+    """Write the records of all documents from a row on; return how many."""
+    written, there, records = 0, int(source.ends[start - 1]) if start else 0, int(source.ends[-1])
+    progress(there, records)
+    for group in batches(source.records(start), store.batch, store.batch_bytes):
+        store.write(group)
+        written += len(group)
+        progress(there + written, records)
+    store.finish()
+    return written
+
+
+def _source(index: Index, store: Store, options: PushOptions) -> _Source:
+    if options.impacts and "impacts" not in store.holds:
+        raise store.cannot(
+            "holds no impacts", "push texts and vectors there, and search it by its own text search"
+        )
+    model = impact_model(options.impacts) if options.impacts else None
+    vectors = None
+    if options.vectors:
+        if "vectors" not in store.holds:
+            raise store.cannot("holds no vectors", "leave out --vectors")
+        vectors = Vectors.open(vectors_folder(index.path, options.vectors))
+        vectors.require(documents=len(index), collection=index.fingerprint)
+    return _Source(index, vectors, model, options.texts, store.weighs)
+
+
+def _prepare(store: Store, contents: Contents, *, overwrite: bool) -> int:
+    """Make sure that the collection is the one to be pushed; return how many records it has already."""
+    if store.exists():
+        there = store.contents()
+        if there == contents:
+            return min(store.count(), contents.records) if not overwrite else _anew(store, contents)
+        if not overwrite:
+            raise WrongUse(
+                f"{store.name}: {_difference(there, contents)}; name another one, or --overwrite it"
+            )
+        return _anew(store, contents)
+    store.create(contents)
+    return 0
+
+
+def _anew(store: Store, contents: Contents) -> int:
+    store.drop()
+    store.create(contents)
+    return 0
+
+
+def _difference(there: Contents | None, wanted: Contents) -> str:
+    """Say how the collection that is there differs from the one to be pushed."""
+    if there is None:
+        return "the collection was not pushed by rankhouse, and is never replaced unasked"
+    other_vectors = "no vectors" if wanted.encoder else "vectors, and none are to be pushed"
+    words = {
+        "source": "another index, or another state of it",
+        "impacts": f"{there.impacts or 'no'} impacts instead of {wanted.impacts or 'none'}",
+        "encoder": "vectors of another encoder" if there.encoder and wanted.encoder else other_vectors,
+        "dimension": f"vectors of {there.dimension} numbers instead of {wanted.dimension}",
+        "vectors": "other vectors",
+        "texts": "texts" if there.texts else "no texts",
+    }
+    old, new = msgspec.structs.asdict(there), msgspec.structs.asdict(wanted)
+    differing = [name for name in old if old[name] != new[name]]
+    said = next((f"holds {words[name]}" for name in words if name in differing), "")
+    return f"the collection {said or 'differs in ' + ', '.join(differing)}"
+
+
+def count_collisions(index: Index) -> int:
+    """Count the terms of an index that share their dimension with another one."""
+    hashes = [
+        np.fromiter(map(hash_of, segment.terms), np.uint64, len(segment.terms)) for segment in index.segments
+    ]
+    distinct = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
+    return len(distinct) - len(np.unique(distinct % np.uint64(DIMENSIONS)))

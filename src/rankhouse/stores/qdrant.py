@@ -1,0 +1,251 @@
+"""Qdrant: a server, a folder, or memory, through qdrant-client (extra ``qdrant``).
+
+Every record is a point; its UUID is made from the document's id, which stands in the payload. Impacts are a
+sparse vector, compared by the dot product. The collection's metadata says what it holds (servers from 1.16
+on). The client runs without a server too, in memory or on a folder, comparing everything with everything: for
+tests and small collections.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rankhouse.core.errors import StoreFailed, WrongUse
+from rankhouse.core.nouns import Document, FloatArray
+from rankhouse.stores.clients import (
+    check_name,
+    explained,
+    folder_or_file,
+    library,
+    whole_numbers,
+    without_user,
+)
+from rankhouse.stores.records import sparse, uuid_of
+from rankhouse.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
+
+IMPACTS: Final = "impacts"
+NAME_PATTERN: Final = r'[^/\\<>:"|?*\x00-\x1f]{1,255}'
+NAME_RULE: Final = "a collection's name has 1 to 255 characters, none of them / or the like"
+_DISTANCES: Final = {"dot": "DOT", "cosine": "DOT", "l2": "EUCLID"}  # our cosine vectors have length 1
+
+
+@dataclass(eq=False, repr=False)
+class Qdrant(FieldStore):
+    """A collection of Qdrant.
+
+    Args:
+        where: The server's address, a folder, or ":memory:"; a key is read from QDRANT_API_KEY.
+        vector: Name of the vector; "" for the one without a name.
+    """
+
+    holds = frozenset({"vectors", "impacts"})
+    hashed = True
+    batch, batch_bytes, most = 256, 8 << 20, 1 << 17
+
+    where: str
+    collection: str
+
+    def __post_init__(self) -> None:
+        where = without_user(self.where, "put the key into QDRANT_API_KEY")
+        check_name("qdrant", "collection", self.collection, NAME_PATTERN, NAME_RULE)
+        qdrant = library("qdrant_client", "qdrant", "qdrant")
+        self._models: Any = qdrant.models
+        self.name = f"qdrant {where}, collection {self.collection}"
+        self._known_distance: str | None = None
+        with self._explained():
+            if where.startswith(("http://", "https://")):
+                secret = os.environ.get("QDRANT_API_KEY") or None
+                options: dict[str, Any] = {"api_key": secret, "timeout": 120, "check_compatibility": False}
+                self._client: Any = qdrant.QdrantClient(url=where, **options)
+            elif where == ":memory:":
+                self._client = qdrant.QdrantClient(":memory:")
+            else:
+                folder_or_file("qdrant", where, "write  http://HOST:6333  or  https://HOST:PORT")
+                self._client = qdrant.QdrantClient(path=where)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        http = library("qdrant_client.http.exceptions", "qdrant", "qdrant")
+        faults = (
+            http.ApiException,
+            ValueError,
+            RuntimeError,
+            OSError,
+        )  # the last three: the client without a server
+        with explained(self.name, *faults), warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # "local mode is not recommended for collections with ..."
+            yield
+
+    def exists(self) -> bool:
+        """Return whether there is such a collection."""
+        with self._explained():
+            return bool(self._client.collection_exists(self.collection))
+
+    def _config(self) -> Any:  # noqa: ANN401 - the client's model
+        with self._explained():
+            return self._client.get_collection(self.collection).config
+
+    def read(self) -> Contents | None:
+        """Return what the collection's metadata say."""
+        metadata = getattr(self._config(), "metadata", None) or {}
+        return read_contents(metadata.get(CONTENTS), self.name)
+
+    def count(self) -> int:
+        """Count the points."""
+        with self._explained():
+            return int(self._client.count(self.collection, exact=True).count)
+
+    def dimension(self) -> int:
+        """Return the size of the vector that is searched."""
+        params, one = self._params()
+        if one is None:
+            there = ", ".join(params) if isinstance(params, dict) else ""
+            raise WrongUse(f'{self.name}: has no vector "{self.vector}"; there are: {there or "none"}')
+        return int(one.size)
+
+    def _params(self) -> tuple[Any, Any]:
+        """Return the parameters of all vectors, and of the one that is searched."""
+        params = self._config().params.vectors
+        return params, params.get(self.vector) if isinstance(params, dict) else params
+
+    def create(self, contents: Contents) -> None:
+        """Make the collection."""
+        models, vectors = self._models, dict[str, Any]()
+        if contents.dimension:
+            exact = models.HnswConfigDiff(m=0) if contents.structure == "exact" else None
+            distance = getattr(models.Distance, _DISTANCES[contents.similarity])
+            vectors["vector"] = models.VectorParams(
+                size=contents.dimension, distance=distance, hnsw_config=exact
+            )
+        impacts = {IMPACTS: models.SparseVectorParams()} if contents.impacts else None
+        with self._explained():
+            self._client.create_collection(
+                self.collection,
+                vectors_config=vectors,
+                sparse_vectors_config=impacts,
+                metadata={CONTENTS: contents.to_json()},
+            )
+        if self.contents() is None:
+            self.drop()
+            raise StoreFailed(
+                f"{self.name}: the server keeps no metadata of collections; Qdrant 1.16 or later does"
+            )
+
+    def drop(self) -> None:
+        """Remove the collection."""
+        self._known_distance = None
+        with self._explained():
+            self._client.delete_collection(self.collection)
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Write points; those of the same ids are replaced."""
+        with self._explained():
+            self._client.upsert(
+                self.collection, points=[self._point(record) for record in records], wait=True
+            )
+
+    def _point(self, record: Record) -> Any:  # noqa: ANN401 - the client's model
+        vectors, payload = parts_of(record, self._sparse)
+        return self._models.PointStruct(id=uuid_of(record.key), vector=vectors, payload=payload)
+
+    def _sparse(self, weights: Mapping[str, float]) -> Any:  # noqa: ANN401 - the client's model
+        vector = sparse(weights)
+        return self._models.SparseVector(indices=list(vector), values=list(vector.values()))
+
+    def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
+        """Find the nearest points. Args: as in :meth:`Store.nearest`."""
+        del similarity  # the collection has its own
+        exact = self._models.SearchParams(exact=self.vectors == "exact")
+        hits = self._query(vector.tolist(), self.vector or None, k, exact)
+        if self._distance() == "Euclid":
+            return [(doc_id, -(score**2)) for doc_id, score in hits]
+        return [(doc_id, -score) for doc_id, score in hits] if self._distance() == "Manhattan" else hits
+
+    def _distance(self) -> str:
+        if self._known_distance is None:
+            _, one = self._params()
+            self._known_distance = str(one.distance.value) if one is not None else ""
+        return self._known_distance
+
+    def match(self, weights: Mapping[str, float], k: int) -> Hits:
+        """Find points by their impacts. Args: as in :meth:`Store.match`."""
+        return self._query(self._sparse(weights), IMPACTS, k, None) if weights else []
+
+    def _query(self, vector: object, using: str | None, k: int, params: object) -> Hits:
+        fields = [self.key] if self.key else False
+        with self._explained():
+            points = self._client.query_points(
+                self.collection,
+                query=vector,
+                using=using,
+                limit=k,
+                with_payload=fields,
+                search_params=params,
+            ).points
+        return [(self._id_of(point), float(point.score)) for point in points]
+
+    def _id_of(self, point: Any) -> str:  # noqa: ANN401 - the client's model
+        if not self.key:
+            return str(point.id)
+        value = (point.payload or {}).get(self.key)
+        if value is None:
+            raise WrongUse(
+                f'{self.name}: the point {point.id} has no field "{self.key}" for its id; name the field, '
+                'as in  key="doc_id", or  key=""  for the points\' own ids'
+            )
+        return str(value)
+
+    def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
+        """Read documents: by their points' ids, or by the field that holds the ids."""
+        fields = [name for name in (self.key, self.title, self.text) if name]
+        with self._explained():
+            if not self.key or self.known() is not None:
+                ids = [uuid_of(f"0/{d}") if self.key else _point_id(d) for d in doc_ids]
+                points = self._client.retrieve(self.collection, ids=ids, with_payload=fields)
+            else:
+                models = self._models
+                values = [some for some in (list(doc_ids), whole_numbers(doc_ids)) if some]
+                either = [
+                    models.FieldCondition(key=self.key, match=models.MatchAny(any=some)) for some in values
+                ]
+                points, _ = self._client.scroll(
+                    self.collection,
+                    scroll_filter=models.Filter(should=either),
+                    limit=100 * len(doc_ids),
+                    with_payload=fields,
+                )
+        for point in points:
+            payload = point.payload or {}
+            if self.text not in fields or self.text in payload:
+                text, title = (str(payload.get(name) or "") for name in (self.text, self.title))
+                yield Document(self._id_of(point), text, title)
+
+    def close(self) -> None:
+        """Close the client, and let go of the folder."""
+        self._client.close()
+
+
+def parts_of(
+    record: Record, sparse_vector: Callable[[Mapping[str, float]], Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a point's vectors and its payload."""
+    vectors: dict[str, Any] = {}
+    if record.vector is not None:
+        vectors["vector"] = record.vector.tolist()
+    if record.impacts:
+        vectors[IMPACTS] = sparse_vector(record.impacts)
+    payload = {"id": record.doc_id}
+    if record.passage == 0:
+        payload |= {"title": record.title, "text": record.text}
+    return vectors, payload
+
+
+def _point_id(doc_id: str) -> int | str:
+    return int(doc_id) if doc_id.isdecimal() else doc_id

@@ -1,0 +1,258 @@
+"""What push and pull ask of a store, whichever database or search engine it is.
+
+A store is made of a notation, ``qdrant("http://localhost:6333", collection="papers")``, and stands for one
+collection: a record a document, or a record a passage where vectors are those of passages. What it holds, and
+how it was made, is kept beside the records in the store itself (:class:`Contents`), so that it is never mixed
+with anything else. A collection that somebody else filled has no contents; it can be searched, but nothing is
+pushed into it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Literal, NamedTuple
+
+import msgspec
+
+from rankhouse.core.errors import StoreFailed, WrongUse
+from rankhouse.core.nouns import Document, FloatArray
+
+FORMAT: Final = "rankhouse-store"
+VERSION: Final = 1
+CONTENTS: Final = "rankhouse"
+"""The name under which a store keeps the :class:`Contents`."""
+
+
+Structure = Literal["exact", "hnsw"]
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """What a collection holds, and how it was made.
+
+    Attributes:
+        source: Fingerprint of the index.
+        documents: How many of them.
+        records: How many records that makes.
+        texts: Whether the records hold titles and texts.
+        analyzer: What turns queries into terms.
+        impacts: Notation of the model whose posting weights are held; "" for none.
+        vectors: Fingerprint of the vectors; "" for none.
+        encoder: Fingerprint of their encoder.
+        similarity: How they are compared: "dot", "cosine" or "l2".
+        dimension: Numbers in a vector.
+        largest_norm: Length of the longest vector.
+        structure: "exact", or the kind of approximate structure that searches them.
+        format: Always :data:`FORMAT`.
+        version: Of this description.
+    """
+
+    source: str
+    documents: int
+    records: int
+    texts: bool = True
+    analyzer: str
+    impacts: str = ""
+    vectors: str = ""
+    encoder: str = ""
+    similarity: str = ""
+    dimension: int = 0
+    largest_norm: float = 0.0
+    structure: str = "exact"
+    format: str = FORMAT
+    version: int = VERSION
+
+    def to_json(self) -> str:
+        """Write them as JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def passages(self) -> bool:
+        """Whether some document has several records."""
+        return self.records > self.documents
+
+
+def read_contents(raw: str | bytes | None, name: str) -> Contents | None:
+    """Read what :meth:`Contents.to_json` wrote; None where there is nothing.
+
+    Raises:
+        StoreFailed: It is of another version, or damaged.
+    """
+    if not raw:
+        return None
+    try:
+        contents = msgspec.json.decode(raw, type=Contents)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise StoreFailed(
+            f"{name}: what rankhouse noted about the collection cannot be read ({error}); push with "
+            "--overwrite"
+        ) from error
+    if contents.format != FORMAT or contents.version != VERSION:
+        raise StoreFailed(
+            f"{name}: was pushed by another version of rankhouse (format {contents.version}, this one reads "
+            f"{VERSION}); push with --overwrite"
+        )
+    return contents
+
+
+class Record(NamedTuple):
+    """One row of a collection: a document, or one more passage of it.
+
+    Attributes:
+        number: The document's place in the index.
+        doc_id: Its id.
+        passage: 0 for the record that holds title, text and impacts; further passages only hold a vector.
+        title: The document's title.
+        text: Its text.
+        vector: (d,) float32; None where the document has no text, or nothing was encoded.
+        impacts: Term -> posting weight, or term -> count where the store weighs itself.
+    """
+
+    number: int
+    doc_id: str
+    passage: int
+    title: str
+    text: str
+    vector: FloatArray | None
+    impacts: Mapping[str, float]
+
+    @property
+    def key(self) -> str:
+        """The record's name within its collection, the same whenever it is pushed."""
+        return f"{self.passage}/{self.doc_id}"
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes it takes on its way."""
+        floats = 0 if self.vector is None else len(self.vector)
+        return 200 + len(self.title) + len(self.text) + 14 * floats + 30 * len(self.impacts)
+
+
+Hits = list[tuple[str, float]]
+"""Document ids with scores, higher is better, best first; a document may come once for each passage."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Store(ABC):
+    """One collection of a database or search engine.
+
+    Args:
+        vectors: "exact", or "hnsw" for the store's approximate structure: what is built and searched.
+
+    Attributes:
+        name: What messages call it; holds no secret.
+        holds: What it can keep and search: of "vectors", "impacts", "texts".
+        hashed: Terms of impacts become numbers below 2^32, so two of them may coincide.
+        weighs: Computes the weights of postings itself: is handed counts of terms.
+        batch: At most so many records are written at once.
+        batch_bytes: And about so many bytes.
+        most: The most hits it returns for a query.
+    """
+
+    holds: ClassVar[frozenset[str]]
+    hashed: ClassVar[bool] = False
+    weighs: ClassVar[bool] = False
+    batch: ClassVar[int]
+    batch_bytes: ClassVar[int]
+    most: ClassVar[int]
+
+    vectors: Structure = "exact"
+    name: str = field(init=False)
+    _known: Contents | None = field(init=False, default=None)
+    _is_known: bool = field(init=False, default=False)
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Return whether there is such a collection."""
+
+    @abstractmethod
+    def read(self) -> Contents | None:
+        """Read what an existing collection holds; None where it was not pushed by rankhouse."""
+
+    def contents(self) -> Contents | None:
+        """Return what :meth:`read` reads now, and remember it."""
+        self._known, self._is_known = self.read(), True
+        return self._known
+
+    def known(self) -> Contents | None:
+        """Return the contents as they were last read, so that no query asks for them again."""
+        return self._known if self._is_known else self.contents()
+
+    def compared(self, similarity: str) -> str:
+        """Return how vectors are compared there: "dot" for the cosine where we pushed them, with length 1."""
+        return "dot" if similarity == "cosine" and self.known() is not None else similarity
+
+    @abstractmethod
+    def count(self) -> int:
+        """Count the records."""
+
+    @abstractmethod
+    def dimension(self) -> int:
+        """Return the numbers in a vector of an existing collection, 0 where it has none or does not say."""
+
+    def check(self, contents: Contents) -> None:
+        """Refuse what the store cannot hold, before anything is made or replaced.
+
+        Raises:
+            WrongUse: It holds neither vectors nor impacts, and the store ranks by nothing else.
+        """
+        if "texts" not in self.holds and not contents.dimension and not contents.impacts:
+            raise self.cannot("keeps nothing without vectors or impacts", "add --impacts or --vectors")
+
+    def cannot(self, what: str, instead: str) -> WrongUse:
+        """Return the error for something that the store does not do."""
+        return WrongUse(f"{self.name}: {what}; {instead}")
+
+    @abstractmethod
+    def create(self, contents: Contents) -> None:
+        """Make the collection, empty."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Remove the collection and all of its records."""
+
+    @abstractmethod
+    def write(self, records: Sequence[Record]) -> None:
+        """Write records; those that are there already are replaced."""
+
+    def finish(self) -> None:  # noqa: B027 - some have nothing left to do
+        """Do what is to be done once all records are there."""
+
+    @abstractmethod
+    def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
+        """Find the records with the nearest vectors to (d,).
+
+        Args:
+            similarity: "dot", "cosine" or "l2": how its encoder compares; a store whose collection settles
+                that does as it says.
+        """
+
+    def match(self, weights: Mapping[str, float], k: int) -> Hits:
+        """Find the records with the largest sums of posting weight times query weight."""
+        raise NotImplementedError  # asked only of stores that hold impacts
+
+    def search_text(self, text: str, k: int) -> Hits:
+        """Search by the store's own text search."""
+        raise NotImplementedError  # asked only of stores that hold texts
+
+    @abstractmethod
+    def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
+        """Read documents, in any order, without those that are not there; the first of an id counts."""
+
+    def close(self) -> None:  # noqa: B027 - some hold no connection
+        """Let go of the connection."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FieldStore(Store):
+    """A store whose collections may be somebody else's, with names of fields (columns) of their own.
+
+    Args:
+        key: Field of the document ids; "" for the store's own ids, where it has some.
+    """
+
+    key: str = "id"
+    title: str = "title"
+    text: str = "text"
+    vector: str = "vector"

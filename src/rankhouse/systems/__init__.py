@@ -1,0 +1,1 @@
+"""Systems that rank: first stages, fusion, rankers; searching, reranking, explaining."""

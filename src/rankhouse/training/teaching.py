@@ -1,0 +1,199 @@
+"""Training with everything that goes with it: the model to begin, its examples, validation, pages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.evaluation.measure_notation import graded
+from rankhouse.index.index import Index
+from rankhouse.io.locks import only_writer
+from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
+from rankhouse.models.families import DESIGNS, FAMILIES, open_model
+from rankhouse.ranking.pool import POOLS
+from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.text.split import SPLITTERS
+from rankhouse.training.examples import Examples, from_judgements, from_pairs
+from rankhouse.training.fit import fit
+from rankhouse.training.joined_scores import with_scores
+from rankhouse.training.pages import write_pages
+from rankhouse.training.settings import Settings, defaults
+from rankhouse.training.state import Outcome
+from rankhouse.training.validation import Validation
+
+if TYPE_CHECKING:
+    from rankhouse.models.contract import Model
+
+
+TEACHER_LOSS = "margin-mse"
+"""What is learned from a teacher unless another loss is named."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What to learn from, and what to choose the best by.
+
+    Attributes:
+        queries: Texts to learn from.
+        qrels: Their judgements.
+        run: A first stage, for negatives.
+        pairs: PAIRS files in place of the three.
+        relevant_from: The lowest grade or label that means relevant.
+        validation: (queries, qrels, run); None keeps the last model.
+        teacher: Whose scores are learned; it scores the pairs that have none, a run or several teachers all
+            of them, before the training. Judgements are not needed then.
+    """
+
+    queries: Sequence[Query] | None = None
+    qrels: Qrels | None = None
+    run: Run | None = None
+    pairs: tuple[Path, ...] = ()
+    relevant_from: int = 1
+    validation: tuple[Sequence[Query], Qrels, Run] | None = None
+    teacher: Ranker | None = None
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How to train and how the ranker is meant to be used.
+
+    Attributes:
+        split: How documents are cut for validation and use, in notation.
+        pool: What makes one score of passages, in notation.
+        depth: How deep validation re-ranks.
+        settings: What differs from the family's defaults.
+
+    Raises:
+        WrongUse: An unknown splitter or pool, or an argument that it does not take.
+    """
+
+    split: str = "whole"
+    pool: str = "max"
+    depth: int = 100
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.plan  # noqa: B018 - without validation too, what is wrong is said before anything is learned
+
+    @cached_property
+    def plan(self) -> Plan:
+        """How validation re-ranks."""
+        split = notation.make(self.split, SPLITTERS, "splitter")
+        return Plan(split, notation.make(self.pool, POOLS, "pool"), self.depth)
+
+    @property
+    def seed(self) -> int:
+        """The settings' seed, for a fresh model's weights; the settings refuse what is none."""
+        value = self.settings.get("seed")
+        return value if isinstance(value, int) and value >= 0 else 0
+
+
+def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
+    """Return a model to train: a fresh one, a published checkpoint, or one that was trained before.
+
+    Args:
+        ranker: ``tk(vectors="glove.txt")``, ``crossencoder("DIR")``, or the folder of a ranker.
+
+    Raises:
+        WrongUse: An unknown family or argument.
+        BadModel: The checkpoint cannot be used.
+    """
+    if Path(ranker).is_dir():
+        return open_ranker(ranker, ComputeOptions("fp32", "cpu")).model
+    name = ranker.partition("(")[0].strip()
+    notation.choose(name, FAMILIES, "family of rankers")
+    if name not in DESIGNS:
+        return open_model(ranker)
+
+    def texts() -> Iterator[str]:
+        return (document.full_text for document in index.documents.stream())
+
+    return notation.make(ranker, DESIGNS, "ranker").fresh(texts(), seed=seed)
+
+
+def examples_of(data: TrainingData, index: Index, progress: Progress | None = None) -> Examples:
+    """Lay out what is to be learned.
+
+    Raises:
+        WrongUse: Neither judgements nor pairs were given, or both.
+        BadData: Nothing to learn from.
+    """
+    examples = _examples(data, index)
+    if isinstance(data.teacher, JoinedTeachers | RunTeacher):
+        return with_scores(examples, data.teacher, progress or ignore)
+    return replace(examples, teacher=data.teacher)
+
+
+def _examples(data: TrainingData, index: Index) -> Examples:
+    if data.pairs:
+        if data.queries or data.qrels or data.run:
+            raise WrongUse("pairs hold queries and labels already; leave out queries, qrels and run")
+        return from_pairs(*data.pairs, relevant_from=data.relevant_from)
+    if data.queries is None or (data.run if data.teacher else data.qrels) is None:
+        raise WrongUse("give queries and qrels (and a run for negatives), queries, run and teacher, or pairs")
+    return from_judgements(
+        data.queries,
+        data.qrels or {},
+        index.documents,
+        data.run,
+        relevant_from=data.relevant_from,
+        unjudged=data.teacher is not None,
+    )
+
+
+def train_with(
+    model: Model[Any],
+    index: Index,
+    data: TrainingData,
+    out: Path,
+    options: TrainOptions,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Train a model, and write its curve, its validation run and its report.
+
+    Args:
+        out: The training's folder; given again, a killed training goes on from there.
+
+    Raises:
+        WrongUse: Another process trains there, or the folder holds another training.
+        BadData: Nothing to learn from.
+    """
+    settings, validation = settings_of(model.family, data, options), None
+    if data.validation is not None:
+        queries, qrels, run = data.validation
+        validation = Validation(run, queries, qrels, index.documents, options.plan)
+    use = {"split": options.split, "pool": options.pool}
+    first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
+    with only_writer(out) if first else nullcontext():
+        examples = examples_of(data, index, progress)
+        outcome = fit(model, examples, settings, out, validation, use=use, progress=progress)
+        if first:
+            write_pages(out, index, validation, settings.measure)
+    return outcome
+
+
+def settings_of(family: str, data: TrainingData, options: TrainOptions) -> Settings:
+    """Return the family's defaults with what differs; validation counts the grades that training does.
+
+    Raises:
+        WrongUse: An unknown setting, or a value that it cannot have.
+    """
+    settings = defaults(family)
+    if data.teacher is not None and "denoise" not in options.settings:
+        settings = settings.but(loss=TEACHER_LOSS)
+    settings = settings.but(**options.settings)
+    if data.relevant_from == 1:
+        return settings
+    return settings.but(measure=str(graded(settings.measure, data.relevant_from)[0]))

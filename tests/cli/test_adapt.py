@@ -1,0 +1,644 @@
+"""rankhouse adapt: from documents and a teacher to a ranker, resumed where it was killed."""
+
+import json
+import random
+import shutil
+import time
+from functools import wraps
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("blingfire")
+
+import rankhouse as rh
+from rankhouse.adapt import timetable, writing
+from rankhouse.adapt.adapt import adapt_with
+from rankhouse.adapt.options import AdaptOptions, JudgedQuestions
+from rankhouse.adapt.pupil import begin_pupil, examples_of, held_out, settings_of
+from rankhouse.adapt.questions import ask_documents, asking, questions
+from rankhouse.adapt.teacher import VectorTeacher, similarities, write_word_vectors
+from rankhouse.core.progress import ignore
+from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
+from rankhouse.labels.pseudo_queries import PseudoOptions
+from rankhouse.labels.pseudo_source import Words
+from rankhouse.labels.soft_scores import z_scores
+
+TOPICS = {
+    "harbour": ["pilots", "steer", "ships", "into", "the", "harbour", "at", "high", "water"],
+    "grain": ["farmers", "harvest", "wheat", "and", "sell", "grain", "at", "the", "market"],
+    "coal": ["miners", "dig", "coal", "that", "burns", "in", "power", "stations"],
+    "music": ["violins", "play", "a", "quartet", "in", "the", "concert", "hall"],
+}
+MEANING = {word: place for place, words in enumerate(TOPICS.values()) for word in words}
+
+
+class Meaning:
+    """A bi-encoder whose vectors say how many words of each topic a text has, and which document it is."""
+
+    scale, similarity = "similarity", "cosine"
+
+    def __init__(self, fingerprint="meaning-1"):
+        self.encoded, self.fingerprint = 0, fingerprint
+
+    def encode_passages(self, texts):
+        self.encoded += len(texts)
+        return np.stack([self._vector(text) for text in texts])
+
+    encode_queries = encode_passages
+
+    @staticmethod
+    def _vector(text):
+        vector = np.full(16, 0.01, np.float32)
+        for word in text.lower().replace(".", " ").split():
+            vector[MEANING.get(word, 4 + sum(map(ord, word)) % 12)] += 1 if word in MEANING else 0.3
+        return vector
+
+    def score(self, pairs):
+        one, other = (self.encode_queries([part.text for part in side]) for side in zip(*pairs, strict=True))
+        one, other = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (one, other))
+        return (one * other).sum(1).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    rng = random.Random(3)
+    documents = []
+    for number in range(80):
+        topic = TOPICS[list(TOPICS)[number % 4]]
+        sentences = [" ".join([f"word{rng.randrange(60)}", *rng.sample(topic, 5)]) for _ in range(3)]
+        documents.append(
+            {"id": f"d{number}", "title": f"note{number} {topic[0]}", "text": ". ".join(sentences) + "."}
+        )
+    return rh.Index.build(documents, tmp_path_factory.mktemp("adapt") / "i")
+
+
+OPTIONS = {
+    "ranker": "tk(width=16, heads=2, attention_width=4, feed_forward=8, min_count=1)",
+    "held_out": 20,
+    "width": 8,
+}
+TEST = JudgedQuestions(
+    [rh.Query("t1", "ships harbour"), rh.Query("t2", "coal power")],
+    {"t1": {f"d{n}": 1 for n in range(0, 80, 4)}, "t2": {f"d{n}": 1 for n in range(2, 80, 4)}},
+)
+
+
+class Plain:
+    """The same teacher without vectors."""
+
+    scale, fingerprint = "similarity", "plain"
+
+    def score(self, pairs):
+        return Meaning().score(pairs)
+
+
+class Length:
+    """Another one, on another scale: the shorter the better."""
+
+    scale, fingerprint = "score", "length"
+
+    def score(self, pairs):
+        return np.array([-len(pair.passage.text) for pair in pairs], np.float32)
+
+
+def adapt(index, out, teacher=None, test=TEST, people=(), **options):
+    chosen = AdaptOptions(**OPTIONS | {"steps": 40} | options)
+    return adapt_with(index, teacher or Meaning(), out, chosen, lambda _: ignore, people, test)
+
+
+def training(out, name="training"):
+    return json.loads((out / name / "settings.json").read_text())
+
+
+def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
+    people = [rh.Query("p1", "quartet of violins")]
+    result = adapt(index, tmp_path / "a", people=people, ranker="tk", steps=60)
+    assert result.steps == 60
+    assert training(tmp_path / "a")["crossed"]  # every question of a batch beside every document of it
+    assert set(result.test) == {"first stage", "pupil", "pupil + first stage", "teacher"}
+    assert result.held_out["joined"] >= max(result.held_out["first stage"], result.held_out["pupil"])
+    assert 0 <= result.pupil_weight <= 1
+    assert json.loads((tmp_path / "a" / "adapted.json").read_text())["test"] == result.test
+    words = (tmp_path / "a" / "words.txt").read_text().splitlines()
+    assert len(words[0].split()) == 1 + 8
+    ranker = rh.open_ranker(tmp_path / "a")
+    assert len(ranker.rank("ships", ["ships sail", "coal burns"]).doc_ids) == 2
+    asked = [
+        json.loads(line)["text"]
+        for line in (tmp_path / "a" / "questions" / "queries.jsonl").read_text().splitlines()
+    ]
+    assert "quartet of violins" in asked
+    assert not {"ships harbour", "coal power"} & set(asked)
+
+
+def test_a_pupil_learns_to_order_as_its_teacher_does(index, tmp_path):
+    def agreement(ranker):
+        pairs = [
+            [rh.Pair(query, rh.Passage(f"d{n}", 0, index.documents[f"d{n}"].full_text)) for n in range(40)]
+            for query in TEST.queries
+        ]
+        teacher = Meaning()
+        return np.mean([np.corrcoef(ranker.score(some), teacher.score(some))[0, 1] for some in pairs])
+
+    adapt(index, tmp_path / "short", steps=1, test=None)
+    adapt(index, tmp_path / "long", steps=150, test=None)
+    before, after = (agreement(rh.open_ranker(tmp_path / name)) for name in ("short", "long"))
+    assert after > max(0.4, before + 0.1)
+
+
+def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeypatch):
+    import rankhouse.adapt.adapt as stages
+
+    whole = adapt(index, tmp_path / "whole")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "teach", killed)
+    first = Meaning()
+    with pytest.raises(KeyboardInterrupt):
+        adapt(index, tmp_path / "killed", first)
+    monkeypatch.undo()
+    again = Meaning()
+    result = adapt(index, tmp_path / "killed", again)
+    assert result.test == whole.test
+    assert again.encoded < first.encoded / 2  # the test's pairs only
+    shutil.rmtree(tmp_path / "killed" / "ranker")
+
+    def copy_one(source, target):
+        target.mkdir(exist_ok=True)
+        shutil.copy(source / "manifest.json", target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages.shutil, "copytree", copy_one)
+    with pytest.raises(KeyboardInterrupt):
+        adapt(index, tmp_path / "killed", again)
+    monkeypatch.undo()
+    assert adapt(index, tmp_path / "killed", again).test == whole.test
+    with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was: .*seed \\(was 0\\);"):
+        adapt(index, tmp_path / "killed", seed=1)
+
+
+def test_a_teacher_without_vectors_teaches_by_lists(index, tmp_path):
+    result = adapt(index, tmp_path / "a", Plain(), ranker="knrm(width=8, min_count=1)", steps=10)
+    settings = training(tmp_path / "a")
+    assert (settings["crossed"], settings["loss"], settings["batch"]) == (False, "listwise-kl", 16)
+    assert result.test["teacher"] > 0
+    chosen = {"batch": 4, "crossed": True, "count": 2}
+    adapt(index, tmp_path / "b", Plain(), ranker="knrm(width=8, min_count=1)", steps=2, settings=chosen)
+    assert training(tmp_path / "b").items() >= chosen.items()
+
+
+def test_a_slow_teacher_reads_what_there_is_time_for(index, tmp_path, capsys):
+    class Slow:
+        scale, fingerprint, read = "similarity", "slow", 0
+
+        def score(self, pairs):
+            time.sleep(0.001 * len(pairs))
+            self.read += len(pairs)
+            return Meaning().score(pairs)
+
+    def round_trip(out, **options):
+        """Return how many pairs the teacher reads before it is asked about those that are held out."""
+        slow, folder = Slow(), tmp_path / out / "questions"
+        folder.mkdir(parents=True)
+        chosen = AdaptOptions(**OPTIONS | {"held_out": 10} | options)
+        questions(index, slow, [], [], folder, (chosen, lambda _: ignore))
+        return slow.read
+
+    whole, short = round_trip("whole"), round_trip("short", minutes=0.08)
+    assert short < whole / 2
+    assert "reads 20 candidates of" in capsys.readouterr().err
+    assert short < 2000  # a quarter of the time, a millisecond each, and two for the measurement
+
+
+def test_a_large_collection_asks_by_some_of_its_documents(index):
+    some = [document.id for document in asking(index, AdaptOptions(questions=20))]
+    assert 8 < len(some) < 35
+    assert len(list(asking(index, AdaptOptions(questions=80)))) == 80
+
+
+def test_a_trained_tk_goes_on_from_its_own_mixture(index, tmp_path):
+    adapt(index, tmp_path / "a", test=None, steps=10)
+    model = rh.open_ranker(tmp_path / "a").model
+    mixture = float(model.mix.detach())
+    again = begin_pupil(index, Meaning(), tmp_path, AdaptOptions(ranker=str(tmp_path / "a" / "ranker")))
+    assert float(again.mix.detach()) == mixture != pytest.approx(0.9)
+
+
+def test_minutes_bound_the_work(index, tmp_path, capsys):
+    result = adapt(index, tmp_path / "a", steps=0, minutes=0.05, test=None)
+    assert result.steps < 4000
+    assert " from now" in capsys.readouterr().err
+    assert result.test == {}
+    result = adapt(index, tmp_path / "b", steps=0, minutes=0.0001, test=None)
+    assert result.steps == 50
+    assert "give more minutes" in capsys.readouterr().err
+
+
+def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypatch):
+    """A second a step, and 20 ms a pair that pupil or teacher reads."""
+    monkeypatch.setattr(timetable, "seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr(timetable, "seconds_a_pair", lambda *_: 0.02)
+    rows = []
+
+    def settled(minutes, test=TEST, **more):
+        options = AdaptOptions(**OPTIONS | {"minutes": minutes, "depth": 40} | more)
+        folder = tmp_path / f"{minutes} {len(more)} {test is None}"
+        found = questions(index, Meaning(), [], [], folder, (options, lambda _: ignore))
+        apart = held_out(found, index, folder / "taught.qrels", 0, lambda _: ignore)
+        model = begin_pupil(index, Meaning(), folder, options)
+        examples = examples_of(found, index)
+        settings = settings_of(model.family, found.teacher, options)
+        work = timetable.Work(model, examples, settings, apart, Meaning(), test)
+        rows.append(sum(len(ranking.doc_ids) for ranking in apart.first.values()))
+        before = time.monotonic() - 100
+        done = timetable.timetable(work, index, folder / "steps.json", options, before)
+        assert timetable.timetable(work, index, folder / "steps.json", options, 0.0) == done
+        return done
+
+    long = settled(30.0)
+    assert (long.validation, long.weighing) == (20, 20)
+    assert long.afterwards == pytest.approx(13 * rows[0] * 0.02 + 2 * 40 * 0.04, abs=0.1)
+    assert 100 + long.steps * 1.05 + long.afterwards == pytest.approx(1800, abs=2)
+    short = settled(4.0)
+    assert short.validation < 20  # fewer are read, so that time is left for learning
+    assert 100 + short.steps * 1.05 + short.afterwards == pytest.approx(240, abs=2)
+    assert settled(30.0, test=None).afterwards == pytest.approx(long.afterwards - 2 * 40 * 0.04, abs=0.1)
+    given = settled(4.0, steps=7)
+    assert (given.steps, given.validation) == (7, 20)
+
+
+def test_what_is_held_out_is_read_once_and_within_the_time(index, tmp_path):
+    class Slow(Plain):
+        read = 0
+
+        def score(self, pairs):
+            self.read += 1
+            time.sleep(0.01)
+            return super().score(pairs)
+
+    options = AdaptOptions(**OPTIONS)
+    found = questions(index, Slow(), [], [], tmp_path / "q", (options, lambda _: ignore))
+    before = found.teacher.read
+    apart = held_out(found, index, tmp_path / "taught.qrels", 0.001, lambda _: ignore)
+    assert len(apart.queries) == len(apart.taught) == found.teacher.read - before < 20
+    again = held_out(found, index, tmp_path / "taught.qrels", 0.001, lambda _: ignore)
+    assert (again.queries, again.taught, again.own) == (apart.queries, apart.taught, apart.own)
+    assert found.teacher.read - before == len(apart.queries)
+    few = apart.few(3)
+    assert set(few.own) == set(few.taught) == set(few.first) == {query.id for query in apart.queries[:3]}
+    assert few.validation(index).rows == sum(len(few.first[query.id].doc_ids[:50]) for query in few.queries)
+
+
+def test_scores_are_not_kept_of_a_teacher_with_vectors(index, run, tmp_path, bert):
+    teacher = f"biencoder({str(bert('BertModel'))!r})"
+    done = run(
+        "adapt",
+        "--index",
+        index.path,
+        "--teacher",
+        teacher,
+        "--cache",
+        tmp_path / "c",
+        "--out",
+        tmp_path / "o",
+    )
+    assert done.returncode == 2
+    assert "vectors of a bi-encoder are kept in --out" in done.stderr
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
+def test_vectors_score_pairs_as_the_encoder_would(similarity, tmp_path):
+    import torch
+
+    from rankhouse.models.biencoder import compare
+
+    rng = np.random.default_rng(0)
+    queries, vectors = rng.normal(size=(3, 5)).astype(np.float32), rng.normal(size=(6, 5)).astype(np.float32)
+    encoder = SimpleNamespace(
+        fingerprint="x",
+        similarity=similarity,
+        encode_passages=lambda texts: vectors[[int(text) for text in texts]],
+    )
+    documents = [rh.Document(f"d{n}", str(n)) for n in range(6)]
+    stored = encode(encoder, documents, tmp_path / "v", EncodeOptions(6, "six"))
+    teacher = VectorTeacher({f"q{n}": v for n, v in enumerate(queries)}, stored)
+    pairs = [
+        rh.Pair(rh.Query(f"q{q}", ""), rh.Passage(f"d{d}", 0, ""))
+        for q, d in [(0, 1), (2, 5), (0, 0), (1, 1)]
+    ]
+    rows = torch.tensor([[0, 1], [2, 5], [0, 0], [1, 1]])
+    expected = compare(torch.tensor(queries)[rows[:, 0]], torch.tensor(vectors)[rows[:, 1]], similarity)
+    np.testing.assert_allclose(teacher.score(pairs), expected, rtol=1e-4, atol=1e-5)
+    nearest = teacher.nearest([rh.Query("q1", "")], 2)
+    best = np.argsort(-similarities(queries[1:2], vectors, similarity)[0])[:2]
+    assert nearest["q1"].doc_ids == tuple(f"d{n}" for n in best)
+
+
+def test_word_vectors_keep_what_the_teacher_says_of_words(tmp_path):
+    words = [word for topic in TOPICS.values() for word in topic]
+    write_word_vectors(Meaning(), words, tmp_path / "w.txt", 4)
+    rows = {
+        line.split()[0]: np.array(line.split()[1:], float)
+        for line in (tmp_path / "w.txt").read_text().splitlines()
+    }
+    assert len(rows["ships"]) == 4
+
+    def cosine(a, b):
+        return rows[a] @ rows[b] / np.linalg.norm(rows[a]) / np.linalg.norm(rows[b])
+
+    assert cosine("ships", "pilots") > cosine("ships", "coal") + 0.5
+
+
+@pytest.mark.parametrize("options", [{"questions": 0}, {"minutes": -1.0}, {"depth": 0}])
+def test_wrong_options_are_refused(options):
+    with pytest.raises(rh.RankhouseError, match=next(iter(options))):
+        AdaptOptions(**options)
+
+
+T5 = Path(__file__).parents[1] / "golden" / "monot5"
+
+
+@pytest.fixture
+def t5(tmp_path):
+    shutil.copytree(T5 / "tiny_t5_v1_0", tmp_path / "t5")
+    shutil.copy(T5 / "spiece.model", tmp_path / "t5")
+    return str(tmp_path / "t5")
+
+
+PUPILS = {
+    "tk": "tk",
+    "knrm": "knrm",
+    "conv_knrm": "conv_knrm",
+    "samcnn": "samcnn(width=8, filters=8, min_count=1)",
+    "crossencoder": "crossencoder({!r})",
+    "biencoder": "biencoder({!r})",
+    "monot5": "monot5({!r})",
+}
+
+
+@pytest.mark.parametrize("pupil", PUPILS)
+def test_every_family_is_a_pupil(index, tmp_path, bert, t5, pupil):
+    folder = t5
+    if pupil in ("crossencoder", "biencoder"):
+        folder = (
+            bert("BertForSequenceClassification", num_labels=2)
+            if pupil == "crossencoder"
+            else bert("BertModel")
+        )
+    result = adapt(index, tmp_path / "a", ranker=PUPILS[pupil].format(str(folder)), steps=3)
+    assert result.steps == 3
+    assert result.test["pupil"] > 0
+    assert rh.open_ranker(tmp_path / "a").model.family == pupil
+
+
+def test_transformers_are_teachers(index, tmp_path, bert):
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3}
+    encoder = rh.open_ranker(f"biencoder({str(bert('BertModel'))!r})", device="cpu")
+    plain = rh.open_ranker(f"crossencoder({str(bert('BertForSequenceClassification', num_labels=2))!r})")
+    for teacher in (encoder, plain):
+        assert adapt(index, tmp_path / teacher.model.family, teacher, **small).test["teacher"] > 0
+
+
+def test_several_teachers_with_vectors_teach_as_one(index, tmp_path):
+    def pair():
+        return JoinedTeachers([Meaning(), Meaning("meaning-2")])
+
+    first = pair()
+    result = adapt(index, tmp_path / "a", first, ranker="tk")
+    assert training(tmp_path / "a")["crossed"]
+    assert result.test["teacher"] > 0
+    asked = tmp_path / "a" / "questions"
+    assert {path.name for path in asked.glob("teacher-*/*")} == {"documents", "queries.npy"}
+    assert not list(asked.glob("*.npy"))
+    again = pair()
+    assert adapt(index, tmp_path / "a", again, ranker="tk").test == result.test
+    assert again.teachers[0].encoded < first.teachers[0].encoded / 2  # the test's pairs only
+    with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was: teacher;"):
+        adapt(index, tmp_path / "a", JoinedTeachers(pair().teachers, "ranks"), ranker="tk")
+
+
+def test_joined_scores_are_compared_with_a_questions_first_candidates(index, tmp_path):
+    options = AdaptOptions(**OPTIONS)
+    teacher = JoinedTeachers([Meaning(), Length()])
+    found = questions(index, teacher, [], [], tmp_path / "q", (options, lambda _: ignore))
+    query = found.queries[0]
+    doc_ids = found.candidates[query.id].doc_ids
+    passages = [rh.Passage(d, 0, index.documents[d].full_text) for d in doc_ids]
+    pairs = [rh.Pair(query, passage) for passage in passages]
+    both = np.column_stack([Meaning().score(pairs), Length().score(pairs)]).astype(float)
+    expected = z_scores(both, both[:20])
+    np.testing.assert_allclose(found.teacher.score(pairs), expected, rtol=1e-2, atol=1e-2)  # half precision
+
+
+def test_a_run_teaches_beside_a_ranker(index, tmp_path):
+    people = [rh.Query("p1", "quartet of violins"), rh.Query("p2", "wheat market")]
+    own = rh.Run.of({"p1": {f"d{n}": float(n) for n in range(40)}})
+    teacher = JoinedTeachers([Plain(), RunTeacher(own)])
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3, "people": people}
+    assert adapt(index, tmp_path / "a", teacher, **small).steps == 3
+    assert not training(tmp_path / "a")["crossed"]
+    with pytest.raises(rh.RankhouseError, match="rankhouse train --teacher RUN"):
+        adapt(index, tmp_path / "b", RunTeacher(own), **small)
+
+
+def test_the_first_stage_is_chosen_and_a_test_run_is_reranked(index, tmp_path):
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3}
+    with pytest.raises(rh.RankhouseError, match='"bm26" is no model'):
+        adapt(index, tmp_path / "wrong", first_stage="bm26", **small)
+    result = adapt(index, tmp_path / "a", first_stage="ql(mu=50)", **small)
+    assert result.first_stage == "ql(mu=50)"
+    first = index.retrieve(TEST.queries, "ql(mu=50)", k=100)
+    assert result.test["first stage"] == rh.evaluate(first, TEST.qrels, "nDCG@10").mean("nDCG@10")
+    wrong = {f"d{n}": 1.0 - n for n in range(1, 80, 4)}
+    worst = rh.Run.of({"t1": wrong, "t2": wrong, "other": {"d1": 1.0}})
+    test = JudgedQuestions(TEST.queries, TEST.qrels, worst)
+    assert adapt(index, tmp_path / "a", test=test, first_stage="ql(mu=50)", **small).test["first stage"] == 0
+    with pytest.raises(rh.RankhouseError, match='none of the 2 test queries: it has "other"'):
+        JudgedQuestions(TEST.queries, TEST.qrels, worst.restrict(["other"]))
+
+
+def test_the_pupil_itself_chooses_hard_negatives_and_false_ones_are_left_out(index, tmp_path, capsys):
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 11, "mine": 1}
+    result = adapt(index, tmp_path / "a", **small)
+    assert result.steps == 11
+    assert [training(tmp_path / "a")["steps"], training(tmp_path / "a", "training-2")["steps"]] == [5, 6]
+    (mined,) = result.mined
+    assert f"; {mined.false_negatives:,} more, which the teacher likes" in capsys.readouterr().err
+    run = rh.read_run(tmp_path / "a" / "questions" / "mined-1.run")
+    own = rh.read_qrels(tmp_path / "a" / "questions" / "own.qrels")
+    queries = {query.id: query for query in rh.read_queries(tmp_path / "a" / "questions" / "queries.jsonl")}
+    first = rh.open_ranker(tmp_path / "a" / "training")
+    candidates = rh.read_run(tmp_path / "a" / "questions" / "candidates.run.zst")
+    left_out = 0
+    for query_id in run:
+
+        def scores(ranker, doc_ids, query=queries[query_id]):
+            texts = [rh.Passage(d, 0, index.documents[d].full_text) for d in doc_ids]
+            return dict(zip(doc_ids, ranker.score([rh.Pair(query, text) for text in texts]), strict=True))
+
+        mine = run[query_id].doc_ids
+        (true,) = own[query_id]
+        by_pupil = scores(first, candidates[query_id].doc_ids)
+        twentieth = sorted(by_pupil.values())[-20]
+        assert all(by_pupil[doc_id] >= twentieth - 1e-5 for doc_id in mine)
+        by_teacher = scores(Meaning(), [true, *mine])
+        assert all(by_teacher[d] <= by_teacher[true] + 1e-2 for d in mine)
+        left_out += 20 - len(mine)
+    assert mined.candidates == run.rows
+    assert mined.false_negatives > 0
+    assert left_out <= mined.false_negatives
+    ranker = tmp_path / "a" / "ranker" / "weights.safetensors"
+    assert ranker.read_bytes() == (tmp_path / "a" / "training-2" / "ranker" / ranker.name).read_bytes()
+    assert adapt(index, tmp_path / "a", **small) == result  # read again, not mined again
+
+
+def test_a_model_writes_questions_and_what_it_wrote_is_kept(index, tmp_path, t5, monkeypatch, capsys):
+    def asked(out, **more):
+        options = AdaptOptions(**OPTIONS | {"doc2query": f"doc2query({t5!r}, longest=8)"} | more)
+        folder = tmp_path / out
+        done = ask_documents(index, Words(index.documents.stream()), [], folder, (options, lambda _: ignore))
+        return done, folder / "written.jsonl"
+
+    whole, path = asked("a")
+    assert "questions are written about 80 of 80 documents" in capsys.readouterr().err
+    written = [query for query in whole.queries if query.kind == "doc2query"]
+    assert written
+    assert {query.kind for query in whole.queries} > {"doc2query", "span"}
+    lines = path.read_text().splitlines()
+    assert len(lines) == 1 + 80
+    path.write_text("\n".join(lines[:41]) + "\n" + lines[41][:9])  # as a kill leaves it
+    model, before = writing.open_doc2query, []
+
+    @wraps(model)
+    def counting(*given, **options):
+        ask = model(*given, **options)
+        return lambda document, seed: before.append(document.id) or ask(document, seed)
+
+    monkeypatch.setattr(writing, "open_doc2query", counting)
+    again, _ = asked("a")
+    assert again.queries == whole.queries
+    assert path.read_text().splitlines() == lines
+    assert len(before) == 40
+    only, _ = asked("b", pseudo=PseudoOptions(("doc2query",)))
+    assert {query.kind for query in only.queries} == {"doc2query"}
+    _, path = asked("c", minutes=1e-9)
+    assert json.loads(path.read_text().splitlines()[0])["documents"] == 1
+    with pytest.raises(rh.RankhouseError, match="need a model that writes them"):
+        asked("d", pseudo=PseudoOptions(("doc2query",)), doc2query="")
+
+
+def test_in_python_as_on_the_command_line(index, tmp_path):
+    ranker = rh.adapt(
+        index,
+        [Plain(), rh.Run.of({"p1": {"d1": 2.0, "d2": 1.0}})],
+        out=tmp_path / "a",
+        ranker="knrm(width=8, min_count=1)",
+        join="ranks",
+        queries={"p1": "quartet of violins"},
+        test=(TEST.queries, TEST.qrels, {"t1": {"d0": 1.0, "d1": 0.5}, "t2": {"d2": 1.0}}),
+        first_stage="ql",
+        steps=3,
+        questions=30,
+        kinds=["span", "title"],
+        depth=10,
+        cache=tmp_path / "scores",
+    )
+    assert ranker.model.family == "knrm"
+    plan = json.loads((tmp_path / "a" / "plan.json").read_text())
+    options = plan["options"]
+    assert (options["first_stage"], options["depth"], options["questions"]) == ("ql", 10, 30)
+    assert options["pseudo"]["kinds"] == ["span", "title"]
+    assert plan["teacher"].startswith("joined('ranks', 'plain', ")
+    assert (tmp_path / "scores" / "scores.sqlite").exists()
+    for wrong in ({"kinds": "span"}, {"test": (TEST.queries,)}, {"join": "sum"}):
+        with pytest.raises(rh.RankhouseError):
+            rh.adapt(index, [Plain(), Plain()], out=tmp_path / "b", **wrong)
+
+
+@pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")  # the teacher's training
+def test_the_command_adapts_and_says_how_to_go_on(run, tmp_path, index):
+    done = run("adapt", "--index", index.path, "--teacher", "missing", "--out", tmp_path / "o", "--steps", 5)
+    assert done.returncode == 1
+    queries = {f"q{n}": f"ships harbour word{n}" for n in range(6)}
+    first = index.retrieve(queries, k=20)
+    qrels = {query: dict.fromkeys(first[query].doc_ids[:3], 1) for query in first}
+    rh.train(
+        "knrm(width=8, min_count=1)", index, out=tmp_path / "teacher", queries=queries, qrels=qrels, run=first
+    )
+    command = ["adapt", "--index", index.path, "--teacher", tmp_path / "teacher", "--steps", 5]
+    done = run(
+        *command,
+        "--ranker",
+        "knrm(width=8, min_count=1)",
+        "--kinds",
+        "span,title",
+        "--out",
+        tmp_path / "o",
+        "--json",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["steps"] == 5
+    (tmp_path / "own.run").write_text("p1 Q0 d1 1 2.0 x\np1 Q0 d2 2 1.0 x\n")
+    (tmp_path / "people.tsv").write_text("p1\tquartet of violins\n")
+    several = ["--teacher", "own.run", "--join", "ranks", "--queries", "people.tsv", "--first-stage", "ql"]
+    done = run(*command, *several, "--ranker", "knrm(width=8, min_count=1)", "--out", tmp_path / "q")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads((tmp_path / "q" / "plan.json").read_text())
+    assert plan["teacher"].startswith("joined('ranks', ")
+    assert plan["options"]["first_stage"] == "ql"
+    for more, said in (
+        (["--minutes", 3], "--steps says how long"),
+        (["--join", "ranks"], "--join would change nothing here"),
+        (["--test-run", "own.run"], "no --test-queries"),
+    ):
+        wrong = run(*command, *more, "--out", tmp_path / "p")
+        assert wrong.returncode == 2
+        assert said in wrong.stderr
+
+
+def test_a_folder_of_a_designs_name_is_not_mistaken_for_a_ranker(index, tmp_path, monkeypatch):
+    (tmp_path / "tk").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert adapt(index, tmp_path / "a", ranker="tk", steps=20).steps == 20
+    with pytest.raises(rh.RankhouseError, match="no ranker saved by rankhouse"):
+        adapt(index, tmp_path / "b", ranker=str(tmp_path / "tk" / ".." / "tk"))
+
+
+def test_a_setting_that_is_refused_leaves_nothing_behind(index, tmp_path):
+    with pytest.raises(rh.RankhouseError, match="below 1"):
+        adapt(index, tmp_path / "a", settings={"dropout": 1.5})
+    assert not (tmp_path / "a").exists()
+    made = adapt(index, tmp_path / "made", steps=20)
+    with pytest.raises(rh.RankhouseError, match="below 1"):
+        adapt(index, tmp_path / "a", ranker=str(tmp_path / "made" / "ranker"), settings={"dropout": 1.5})
+    assert made.steps == 20
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("name", ["steps", "epochs", "seed"])
+def test_what_all_parts_share_is_no_setting_of_the_pupil(index, tmp_path, name):
+    option = "seed" if name == "seed" else "steps"
+    with pytest.raises(
+        rh.RankhouseError, match=rf"{name}=7 is no setting of the pupil here: give {option} \(--{option}"
+    ):
+        rh.adapt(index, Meaning(), out=tmp_path / "a", settings={name: 7})
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(("quick", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_a_cross_encoder_learns_in_bf16_where_the_processor_is_quick_at_it(monkeypatch, quick, precision):
+    monkeypatch.setattr("rankhouse.nn.cpu.machine.has_bf16", lambda: quick)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+
+    def chosen(**changes):
+        return settings_of("crossencoder", Meaning(), AdaptOptions(settings=changes)).precision
+
+    assert chosen() == precision
+    assert chosen(precision="fp32") == "fp32"

@@ -1,0 +1,65 @@
+"""The weight of a pupil beside the first stage: nearest to equal shares among those that may be the best."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from rankhouse.adapt.pupil import HeldOut
+from rankhouse.adapt.report import weigh
+from rankhouse.core.nouns import Document, Query
+from rankhouse.core.progress import ignore
+from rankhouse.core.run import Run
+
+DOCS = {name: Document(name, name) for name in "abcdef"}
+
+
+class Preference:
+    """A ranker that puts the documents of a query in a given order."""
+
+    scale, fingerprint = "score", "preference"
+
+    def __init__(self, orders):
+        self.orders = orders
+
+    def score(self, pairs):
+        return np.array([-self.orders[p.query.id].index(p.passage.doc_id) for p in pairs], np.float32)
+
+
+class Library:
+    documents = DOCS
+
+
+def weight(first, pupil, wanted):
+    """The weight chosen where query n's relevant document is wanted[n]."""
+    ids = [f"q{n}" for n in range(len(wanted))]
+    run = Run.of(
+        {q: {d: float(-place) for place, d in enumerate(order)} for q, order in zip(ids, first, strict=True)}
+    )
+    qrels = {q: {d: 1} for q, d in zip(ids, wanted, strict=True)}
+    apart = HeldOut([Query(q, q) for q in ids], run, qrels, qrels)
+    return weigh(Preference(dict(zip(ids, pupil, strict=True))), apart, Library(), 100, ignore)
+
+
+def test_equal_shares_where_many_weights_are_as_good():
+    found = weight(["bacdef"] * 8, ["abcdef"] * 8, "a" * 8)
+    assert found.values["pupil"] == 1 > found.values["first stage"]
+    assert found.pupil == 0.6  # from there on the pupil's choice between the two leaders counts for more
+
+
+def test_a_pupil_that_only_harms_has_no_say():
+    found = weight(["abcdef"] * 8, ["fedcba"] * 8, "a" * 8)
+    assert found.pupil < 0.5
+    assert found.values["joined"] == found.values["first stage"] == 1
+
+
+def test_what_may_be_chance_does_not_move_the_weight():
+    # Alone the pupil is best on seven questions of eight, and bad on one: nothing sure against equal shares.
+    first, pupil = ["bacdef"] * 7 + ["abcdef"], ["acbdef"] * 7 + ["fedcba"]
+    found = weight(first, pupil, "a" * 8)
+    assert found.pupil == 0.5
+    assert found.values["joined"] >= found.values["first stage"]
+
+
+def test_a_single_question_is_enough_to_choose():
+    assert 0 <= weight(["ab"], ["ba"], "b").pupil <= 1

@@ -1,0 +1,16 @@
+"""What is said of an index that was built."""
+
+from rankhouse.core.nouns import Document
+from rankhouse.index.lexical.build import build
+from rankhouse.jobs.indexing import index_warnings
+
+
+def test_each_warning_names_its_own_documents(tmp_path):
+    documents = [Document("empty", " "), Document("stopped", "the of and"), Document("found", "a pilot")]
+    assert index_warnings(build(documents, tmp_path / "i")) == [
+        "1 documents have no text; no search finds them (first: empty)",
+        "1 documents hold nothing but stop words and punctuation; no search finds them (first: stopped)",
+    ]
+    many = [Document(f"d{n}", "") for n in range(9)]
+    [said] = index_warnings(build([*many, documents[2]], tmp_path / "j"))
+    assert said.endswith("(first: d0, d1, d2, d3, d4)")

@@ -1,0 +1,169 @@
+"""Ctrl-C, SIGTERM, lines of progress, warnings: what a person sees of a command at work."""
+
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+
+from rankhouse.cli import console, signals
+from rankhouse.cli import main as cli
+from rankhouse.core.errors import RankhouseWarning
+
+SLOW = """
+import sys, time
+from rankhouse.io import corpora
+from rankhouse.core.nouns import Document
+from rankhouse.cli.commands import index
+def slow(*sources):
+    print("begun", flush=True)
+    for number in range(10**6):
+        time.sleep(0.002)
+        yield Document(f"d{number}", "ships and harbours " * 200)
+index.read_sources = slow
+from rankhouse.cli.main import main
+sys.argv = ["rankhouse", "index", "corpus.jsonl", "--out", "my.index", "--workers", "2"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_during_index_ends_in_one_line_and_leaves_nothing(tmp_path, number, code, said):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(0.7)
+    os.killpg(process.pid, number)  # as a terminal does: everyone in the group
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert told.split() == [said]
+    assert not (tmp_path / "my.index").exists()
+    assert not [one.name for one in tmp_path.iterdir() if "building" in one.name]
+
+
+def test_a_signal_that_fell_into_a_callback_gets_through():
+    class Finaliser:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), signals.heeded():
+        Finaliser()
+        gc.collect()
+        for _ in range(500):
+            time.sleep(0.01)
+    assert sys.unraisablehook is not None
+
+
+def test_sigterm_is_put_back_afterwards():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(signals.Termination) as end, signals.heeded():
+        signal.raise_signal(signal.SIGTERM)
+    assert end.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_an_unknown_command_or_option_suggests_the_nearest(run):
+    done = run("serch", "--index", "i")
+    assert done.returncode == 2
+    assert 'there is no command "serch" (did you mean "search"?); choose from: index' in done.stderr
+    done = run("search", "--indx", "i")
+    assert done.returncode == 2
+    assert "Did you mean" in done.stderr
+    assert "--index" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(36, "File name too long", "x"), "rankhouse: x: File name too long"),
+        (MemoryError(), "not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 8 bytes"), "not enough memory"),
+    ],
+)
+def test_the_systems_own_errors_are_one_line(run, monkeypatch, error, said):
+    def fail(**_):
+        raise error
+
+    monkeypatch.setattr(cli.cli, "main", fail)
+    done = run("index", "x")
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_line_of_progress_without_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(console, "LINE_EVERY", 0.02)
+    with console.progress("encoding", 2_000) as show:
+        show(0)
+        show(500)
+        time.sleep(0.1)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) >= 2
+    assert re.fullmatch(r"encoding: 500 of 2,000 \(25%\) in 0 s, about 0 s left", lines[0])
+
+
+@pytest.mark.parametrize(
+    ("total", "unit", "done", "seconds", "line"),
+    [
+        (1000, "", 250, 100, "x: 250 of 1,000 (25%) in 1 min 40 s, about 5 min 00 s left"),
+        (1000, "bytes", 100, 3600, "x: 10% in 1 h 00 min, about 9 h 00 min left"),
+        (1000, "", 0, 30, "x: 0 of 1,000 (0%) in 30 s"),
+        (None, "", 70, 30, "x: 70 so far, 30 s"),
+        (None, "", 0, 30, "x: at work, 30 s"),
+    ],
+)
+def test_how_far_and_how_long(total, unit, done, seconds, line):
+    lines = console.Lines("x", total, unit)
+    lines.done = done
+    assert lines.line(seconds) == line
+
+
+def test_what_is_left_follows_from_this_sitting_alone(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
+    lines = console.Lines("x", None)
+    clock[0] += 20  # reading
+    lines.tell(900, 1000)  # of an earlier sitting
+    assert lines.line(30) == "x: 900 of 1,000 (90%) in 30 s"
+    lines.tell(910, 1000)
+    assert lines.line(30) == "x: 910 of 1,000 (91%) in 30 s, about 1 min 30 s left"
+    clock[0] += 20
+    lines.tell(0, 500)  # other work
+    lines.tell(100, 500)
+    assert lines.line(50) == "x: 100 of 500 (20%) in 50 s, about 40 s left"
+
+
+def test_a_warning_is_said_once_and_no_note_repeats_it(capsys):
+    with warnings.catch_warnings():
+        console.show_warnings_plainly()
+        for _ in range(2):
+            warnings.warn("the sea is wet", RankhouseWarning, stacklevel=1)
+            console.warn("the sea is wet")
+            console.note("the sea is wet")
+            console.note("water is wet")
+    assert capsys.readouterr().err.splitlines() == ["warning: the sea is wet", "note: water is wet"]
+
+
+def test_tables_keep_their_width_when_piped(files):
+    wide = "w" * 150
+    (files / f"{wide}.run").write_text("q1 Q0 d1 1 2.0 x\nq2 Q0 d2 1 1.0 x\n")
+    command = f"{sys.executable} -m rankhouse.cli.main evaluate --qrels qrels.txt {wide}.run | cat"
+    shown = subprocess.run(command, shell=True, cwd=files, capture_output=True, text=True, check=True).stdout
+    assert wide in shown
+    assert not [line for line in shown.splitlines() if "…" in line]
