@@ -1,6 +1,7 @@
 """Bundles: what is saved scores the same when it is opened again, and nothing damaged is opened."""
 
 import json
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from rankhouse.models.families import DESIGNS, FAMILIES, open_model
 from rankhouse.models.knrm import KNRMDesign
 from rankhouse.models.loading import load, open_ranker
 from rankhouse.models.ranker import NeuralRanker
+from rankhouse.training.settings import Settings, defaults
 
 SPECS = {
     "t5": 'monot5("{}", targets=("hot", "cold"), max_length=48)',
@@ -186,6 +188,15 @@ def test_every_family_is_published_or_designed():
     assert all((family.open is None) != (family.design is None) for family in FAMILIES.values())
     assert all(callable(family.rebuild) for family in FAMILIES.values())
     assert DESIGNS["pacrr_drmm"]().aggregate == "terms"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_familys_line_names_what_there_is(name):
+    family = FAMILIES[name]
+    module, _, method = family.explain.partition(".")
+    assert callable(getattr(import_module(f"rankhouse.explanation.{module}"), method))
+    assert family.ranker.__name__ == ("DenseRanker" if name == "biencoder" else "NeuralRanker")
+    assert Settings(**family.settings) == defaults(name)
 
 
 def test_a_manifest_whose_checksum_lost_its_name_is_refused(bundle):

@@ -1,30 +1,23 @@
-"""The table of model families: how one is opened, begun or rebuilt, and what puts it to work."""
+"""The table of model families: one line says all that the other packages know of a family.
+
+A family is added here and in a file of its own. Models and explanations are named, ``module.name``, and
+imported when they are used, so that reading the table loads neither torch nor the other families.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import make
-from rankhouse.models.biencoder import BiEncoder, open_biencoder
-from rankhouse.models.cedr import CEDR
-from rankhouse.models.cedr_design import CEDRDesign
-from rankhouse.models.contract import Model
-from rankhouse.models.conv_knrm import ConvKNRM, ConvKNRMDesign
-from rankhouse.models.crossencoder import CrossEncoder, open_crossencoder
-from rankhouse.models.dense_ranker import DenseRanker
-from rankhouse.models.drmm import DRMM, DRMMDesign
-from rankhouse.models.duot5 import open_duot5
-from rankhouse.models.knrm import KNRM, KNRMDesign
-from rankhouse.models.matchpyramid import MatchPyramid, MatchPyramidDesign
-from rankhouse.models.monot5 import MonoT5, open_monot5
-from rankhouse.models.mp_hcnn import MPHCNN, MPHCNNDesign
-from rankhouse.models.pacrr import PACRR, PACRRDesign
-from rankhouse.models.ranker import NeuralRanker
-from rankhouse.models.samcnn import SamCNN, SamCNNDesign
-from rankhouse.models.tk import TK, TKDesign
+
+if TYPE_CHECKING:
+    from rankhouse.models.contract import Model
+    from rankhouse.models.ranker import NeuralRanker
 
 
 class Design(Protocol):
@@ -35,48 +28,230 @@ class Design(Protocol):
         ...
 
 
-class Family(NamedTuple):
-    """One line of the table; a family has ``open`` or ``design``.
+@dataclass(frozen=True)
+class Family:
+    """One line of the table; a family has ``published`` or ``designed``.
 
     Attributes:
-        rebuild: Makes a model from a bundle's policy and assets; the weights are put in afterwards.
-        open: Opens a published checkpoint: ``monot5("DIR")``.
-        design: Says what a model to be trained is like: ``tk(vectors="glove.txt")``.
-        ranker: What puts a model to work.
+        model: Module of ``rankhouse.models`` and class.
+        published: Function that opens a published checkpoint: ``monot5("DIR")``.
+        designed: Class that describes a model to be trained: ``tk(vectors="glove.txt")``.
+        fixed: Arguments of ``designed`` that the family's name stands for.
+        works_as: Class that scores with the model.
+        settings: Training settings of its paper, where they differ from ``training.settings.Settings``.
+        explain: Module of ``rankhouse.explanation`` and function that explains a score.
+        gradients: Whether integrated gradients can explain it, too.
+        student: Notation of the model that an adaptation trains by default; "": the family's name needs
+            arguments there.
+        adaptation: Training settings of an adaptation, where they differ from ``settings``; none: margins.
     """
 
-    rebuild: Callable[[Mapping[str, Any], Mapping[str, bytes]], Model[Any]]
-    open: Callable[..., Model[Any]] | None = None
-    design: Callable[..., Design] | None = None
-    ranker: Callable[..., NeuralRanker] = NeuralRanker
+    model: str
+    settings: Mapping[str, Any]
+    published: str = ""
+    designed: str = ""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    works_as: str = "ranker.NeuralRanker"
+    explain: str = "removal.explain_removal"
+    gradients: bool = False
+    student: str = ""
+    adaptation: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def open(self) -> Callable[..., Model[Any]] | None:
+        """What opens a published checkpoint; None for a family that is trained from the start."""
+        return _load(self.published) if self.published else None
+
+    @property
+    def design(self) -> Callable[..., Design] | None:
+        """What the notation of a model to be trained makes; None for a family of published checkpoints."""
+        if not self.designed:
+            return None
+        return partial(_load(self.designed), **self.fixed) if self.fixed else _load(self.designed)
+
+    @property
+    def rebuild(self) -> Callable[[Mapping[str, Any], Mapping[str, bytes]], Model[Any]]:
+        """What makes a model from a bundle's policy and assets; the weights are put in afterwards."""
+        model: type[Model[Any]] = _load(self.model)
+        return model.rebuild
+
+    @property
+    def ranker(self) -> Callable[..., NeuralRanker]:
+        """The class that scores with the model: ``ranker(model, compute)``."""
+        ranker: type[NeuralRanker] = _load(self.works_as)
+        return ranker
+
+
+class Names(Mapping[str, Callable[..., Any]]):
+    """Name -> what it makes, imported when it is looked up."""
+
+    def __init__(self, load: Mapping[str, Callable[[], Callable[..., Any]]]) -> None:
+        self._load = load
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        return self._load[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._load)
+
+    def __len__(self) -> int:
+        return len(self._load)
+
+
+def _load(name: str) -> Any:  # noqa: ANN401  # a class or a function
+    """Import ``module.name`` of this package."""
+    module, _, own = name.partition(".")
+    return getattr(import_module(f"rankhouse.models.{module}"), own)
+
+
+# Hofstätter et al., TREC 2019: Adam, 1e-4 for embedding and contextualisation, 1e-3 for the rest; batches,
+# plateau, patience and measure from their published configuration.
+_KERNELS: Final[dict[str, Any]] = {
+    "epochs": 3,
+    "batch": 64,
+    "optimizer": "adam",
+    "rate": 1e-3,
+    "schedule": "plateau(factor=0.5, patience=10)",
+    "measure": "RR@10",
+    "patience": 35,
+}
+# Shi et al., NAACL 2019, table 2 (rate) and their code (momentum, decay, schedule): batches are the posts of
+# a query, 256 at most. Mixed ones with 4 negatives for each positive did better: docs/samcnn.md.
+_POSTS: Final[dict[str, Any]] = {
+    "epochs": 15,
+    "by_query": 256,
+    "count": 0,
+    "optimizer": "sgd(momentum=0.9, weight_decay=1e-4)",
+    "rate": 0.03,
+    "schedule": "step(every=5, factor=0.75)",
+}
+# MacAvaney et al., SIGIR 2019: 2e-5 for BERT, 1e-3 for the rest; batches of 16 pairs in two parts, a relevant
+# and another passage each, from their code, which ends after 20 validations without a gain.
+_CEDR: Final[dict[str, Any]] = {
+    "epochs": 3,
+    "batch": 16,
+    "accumulate": 2,
+    "rate": 1e-3,
+    "rates": {"network": 2e-5},
+    "measure": "P@20",
+    "patience": 20,
+}
+_BERT: Final[dict[str, Any]] = {"optimizer": "adamw", "schedule": "linear(warmup=0.1)", "clip": 1.0}
+_LISTS: Final[dict[str, Any]] = {
+    "loss": "listwise-kl",
+    "optimizer": "adam",
+    "clip": 5.0,
+    "schedule": "linear(warmup=100)",
+    "patience": 0,
+    "measure": "nDCG@10",
+    "rate": 5e-3,
+}
+_MARGINS: Final[dict[str, Any]] = {"loss": "margin-mse", "clip": 1.0, "measure": "nDCG@10", "patience": 0}
+_STUDENT = "(passage_length=120, min_count=2{vectors})"
 
 FAMILIES: dict[str, Family] = {
-    "monot5": Family(MonoT5.rebuild, open=open_monot5),
-    "crossencoder": Family(CrossEncoder.rebuild, open=open_crossencoder),
-    "biencoder": Family(BiEncoder.rebuild, open=open_biencoder, ranker=DenseRanker),
-    "tk": Family(TK.rebuild, design=TKDesign),
-    "knrm": Family(KNRM.rebuild, design=KNRMDesign),
-    "conv_knrm": Family(ConvKNRM.rebuild, design=ConvKNRMDesign),
-    "samcnn": Family(SamCNN.rebuild, design=SamCNNDesign),
-    "drmm": Family(DRMM.rebuild, design=DRMMDesign),
-    "pacrr": Family(PACRR.rebuild, design=PACRRDesign),
-    "pacrr_drmm": Family(PACRR.rebuild, design=partial(PACRRDesign, aggregate="terms")),
-    "matchpyramid": Family(MatchPyramid.rebuild, design=MatchPyramidDesign),
-    "mp_hcnn": Family(MPHCNN.rebuild, design=MPHCNNDesign),
-    "cedr_knrm": Family(CEDR.rebuild, design=partial(CEDRDesign, head="knrm")),
-    "cedr_pacrr": Family(CEDR.rebuild, design=partial(CEDRDesign, head="pacrr")),
-    "cedr_drmm": Family(CEDR.rebuild, design=partial(CEDRDesign, head="drmm")),
+    # Nogueira et al., EMNLP 2020: constant 1e-3, class-balanced batches of 128.
+    "monot5": Family(
+        "monot5.MonoT5",
+        {
+            "epochs": 3,
+            "batch": 128,
+            "accumulate": 16,
+            "optimizer": "adafactor",
+            "rate": 1e-3,
+            "measure": "RR@10",
+        },
+        published="monot5.open_monot5",
+        gradients=True,
+    ),
+    # Rudra, Fernando, Anand (QA-DocRank): 1e-5, batches of 16, one negative for each positive; their epochs
+    # are not given, the schedule is BERT's own. An adaptation takes three questions of eight passages a step;
+    # the head is new, the encoder is not.
+    "crossencoder": Family(
+        "crossencoder.CrossEncoder",
+        _BERT | {"epochs": 2, "batch": 16, "rate": 1e-5},
+        published="crossencoder.open_crossencoder",
+        gradients=True,
+        adaptation=_MARGINS
+        | {
+            "loss": "listwise-kl",
+            "batch": 24,
+            "count": 7,
+            "rate": 1e-4,
+            "rates": {"network.classifier": 1e-3},
+        }
+        | {"dropout": 0.0, "precision": "auto"},
+    ),
+    # DPR's in-batch softmax, rate and schedule; the temperature is the model's.
+    "biencoder": Family(
+        "biencoder.BiEncoder",
+        _BERT | {"epochs": 3, "batch": 32, "count": 0, "rate": 2e-5},
+        published="biencoder.open_biencoder",
+        works_as="dense_ranker.DenseRanker",
+        explain="vectors.explain_biencoder",
+        adaptation=_MARGINS | {"batch": 12, "count": 3, "rate": 2e-5},
+    ),
+    "tk": Family(
+        "tk.TK",
+        _KERNELS | {"rates": {"embedding": 1e-4, "encoder": 1e-4, "mix": 1e-4}},
+        designed="tk.TKDesign",
+        explain="kernels.explain_tk",
+        student="tk(layers=1, heads=8, passage_length=120, min_count=2{vectors})",
+        adaptation=_LISTS | {"rates": {"embedding": 3e-3, "encoder": 1e-3, "mix": 1e-3}},
+    ),
+    "knrm": Family(
+        "knrm.KNRM",
+        _KERNELS | {"rates": {"embedding": 1e-4}},
+        designed="knrm.KNRMDesign",
+        explain="kernels.explain_knrm",
+        student="knrm" + _STUDENT,
+        adaptation=_LISTS | {"rates": {"embedding": 3e-3}},
+    ),
+    "conv_knrm": Family(
+        "conv_knrm.ConvKNRM",
+        _KERNELS | {"rates": {"embedding": 1e-4}},
+        designed="conv_knrm.ConvKNRMDesign",
+        explain="kernels.explain_conv_knrm",
+        student="conv_knrm" + _STUDENT,
+        adaptation=_LISTS | {"rates": {"embedding": 3e-3}},
+    ),
+    "samcnn": Family(
+        "samcnn.SamCNN", _POSTS, designed="samcnn.SamCNNDesign", explain="shapley.explain_shapley"
+    ),
+    "drmm": Family("drmm.DRMM", _KERNELS, designed="drmm.DRMMDesign", explain="gates.explain_drmm"),
+    "pacrr": Family("pacrr.PACRR", _KERNELS, designed="pacrr.PACRRDesign", explain="shapley.explain_shapley"),
+    "pacrr_drmm": Family(
+        "pacrr.PACRR",
+        _KERNELS,
+        designed="pacrr.PACRRDesign",
+        fixed={"aggregate": "terms"},
+        explain="gates.explain_pacrr_drmm",
+    ),
+    "matchpyramid": Family(
+        "matchpyramid.MatchPyramid",
+        _KERNELS,
+        designed="matchpyramid.MatchPyramidDesign",
+        explain="shapley.explain_shapley",
+    ),
+    # Compared with samCNN on its terms.
+    "mp_hcnn": Family(
+        "mp_hcnn.MPHCNN", _POSTS, designed="mp_hcnn.MPHCNNDesign", explain="shapley.explain_shapley"
+    ),
+    **{
+        f"cedr_{head}": Family("cedr.CEDR", _CEDR, designed="cedr_design.CEDRDesign", fixed={"head": head})
+        for head in ("knrm", "pacrr", "drmm")
+    },
 }
 
-PUBLISHED = {name: family.open for name, family in FAMILIES.items() if family.open is not None}
+PUBLISHED = Names(
+    {name: partial(_load, family.published) for name, family in FAMILIES.items() if family.published}
+)
 """Families whose checkpoints others publish: name -> what opens one."""
 
-DESIGNS = {name: family.design for name, family in FAMILIES.items() if family.design is not None}
+DESIGNS = Names({name: partial(getattr, f, "design") for name, f in FAMILIES.items() if f.designed})
 """Families that are trained from the start here: name -> what its notation makes."""
 
-
-PAIRWISE = {"duot5": open_duot5}
+PAIRWISE = Names({"duot5": partial(_load, "duot5.open_duot5")})
 """Families that compare passages two by two, so that they order lists and score no pairs."""
 
 
