@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rankhouse.cli import console, transfers
 from rankhouse.cli import main as cli
+from rankhouse.cli import transfers
 from rankhouse.cli.options import PATH, SOURCE, FileCommand
-from rankhouse.core.errors import MissingInput
+from rankhouse.core.errors import MissingInput, as_called
 from rankhouse.io import remote, staging
 from rankhouse.io.remote import MARK, Remote
 
@@ -437,7 +437,7 @@ class TestCopies:
     def test_workers_fetch_by_the_same_text(self, data, copies):
         local = transfers.fetched('judged("memory://in/qrels.txt")')
         assert Path(local.split('"')[1]).read_bytes() == QRELS
-        assert console.as_called(local) == 'judged("memory://in/qrels.txt")'
+        assert as_called(local) == 'judged("memory://in/qrels.txt")'
         assert transfers.fetched("qrels.txt") == "qrels.txt"
 
 

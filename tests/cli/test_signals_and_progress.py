@@ -14,6 +14,7 @@ import pytest
 from rankhouse.cli import console, signals
 from rankhouse.cli import main as cli
 from rankhouse.core.errors import RankhouseWarning
+from rankhouse.core.progress import Lines
 
 SLOW = """
 import sys, time
@@ -108,7 +109,7 @@ def test_the_systems_own_errors_are_one_line(run, monkeypatch, error, said):
 
 
 def test_a_line_of_progress_without_a_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(console, "LINE_EVERY", 0.02)
+    monkeypatch.setattr("rankhouse.core.progress.LINE_EVERY", 0.02)
     with console.progress("encoding", 2_000) as show:
         show(0)
         show(500)
@@ -129,15 +130,15 @@ def test_a_line_of_progress_without_a_terminal(capsys, monkeypatch):
     ],
 )
 def test_how_far_and_how_long(total, unit, done, seconds, line):
-    lines = console.Lines("x", total, unit)
+    lines = Lines("x", total, unit, print)
     lines.done = done
     assert lines.line(seconds) == line
 
 
 def test_what_is_left_follows_from_this_sitting_alone(monkeypatch):
     clock = [100.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
-    lines = console.Lines("x", None)
+    monkeypatch.setattr("rankhouse.core.progress.time.monotonic", lambda: clock[0])
+    lines = Lines("x", None, "", print)
     clock[0] += 20  # reading
     lines.tell(900, 1000)  # of an earlier sitting
     assert lines.line(30) == "x: 900 of 1,000 (90%) in 30 s"

@@ -18,6 +18,7 @@ from rankhouse.adapt.writing import writer_of
 from rankhouse.cli import console
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Document, Encoder, Pair, Passage, Query, Ranker, TextEncoder
+from rankhouse.core.progress import clock
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.sampling import order, short_lot
@@ -233,7 +234,7 @@ def _affordable(
     most = min(most, len(asked))
     console.say(
         f"the teacher has no vectors and reads {Round().first} candidates of {most:,} of {len(asked):,} "
-        f"pseudo-queries: about {console.clock(most * each)}"
+        f"pseudo-queries: about {clock(most * each)}"
     )
     return most
 

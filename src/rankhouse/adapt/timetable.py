@@ -16,6 +16,7 @@ from rankhouse.adapt.options import STEPS, AdaptOptions, JudgedQuestions
 from rankhouse.adapt.pupil import HeldOut
 from rankhouse.cli import console
 from rankhouse.core.nouns import Pair, Passage, Ranker
+from rankhouse.core.progress import clock
 from rankhouse.index.index import Index
 from rankhouse.io.outputs import write_json
 from rankhouse.models.contract import Model
@@ -89,7 +90,7 @@ def timetable(work: Work, index: Index, path: Path, options: AdaptOptions, began
     seconds = settled.steps * settled.step + settled.afterwards
     console.say(
         f"{len(work.examples.queries):,} questions to learn from; {settled.steps:,} steps of "
-        f"{settled.step:.2f} s, about {console.clock(seconds)} from now"
+        f"{settled.step:.2f} s, about {clock(seconds)} from now"
     )
     write_json(path, msgspec.to_builtins(settled))
     return settled

@@ -14,7 +14,7 @@ from rankhouse.adapt.options import AdaptOptions, Show
 from rankhouse.cli import console
 from rankhouse.core import notation
 from rankhouse.core.nouns import Document
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, clock
 from rankhouse.core.sampling import short_lot
 from rankhouse.index.index import Index
 from rankhouse.models.doc2query import open_doc2query
@@ -96,6 +96,6 @@ def _affordable(write: Callable[[Document], Sequence[str]], index: Index, option
     most = min(most, _asking(index, options))
     console.say(
         f"questions are written about {most:,} of {len(index.documents):,} documents: about "
-        f"{console.clock(most * each)}"
+        f"{clock(most * each)}"
     )
     return most

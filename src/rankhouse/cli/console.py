@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
-import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -29,14 +26,13 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from rankhouse.core import progress as progress_of
-from rankhouse.core.errors import RankhouseWarning
+from rankhouse.core.errors import RankhouseWarning, as_called
 from rankhouse.io.files import Skips
 from rankhouse.page.tables import Table
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
 
-LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
 _WIDE = 1_000  # columns of a file or a pipe: tables keep the width they need
 
 # Control characters have pictures of their own; what turns a line's direction, or is no character, has none.
@@ -44,21 +40,6 @@ _PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t
 _WITHOUT_PICTURE = (range(0x80, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A), range(0xD800, 0xE000))
 _PICTURES |= dict.fromkeys((code for codes in _WITHOUT_PICTURE for code in codes), 0xFFFD)
 _not_escaped_by_json = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-_called: dict[str, str] = {}
-
-
-def call(path: Path, name: str) -> None:
-    """Let people read another name of a path in whatever is said from now on."""
-    _called[str(path)] = name
-
-
-def as_called(text: str) -> str:
-    """Return a text with paths as people know them, see :func:`call`."""
-    for path, name in _called.items():
-        text = text.replace(path, name)
-    return text
 
 
 def visible(text: str) -> str:
@@ -187,7 +168,7 @@ def progress(label: str, total: int | None, unit: str = "") -> Iterator[progress
         disable=not messages.is_terminal,
         transient=True,
     )
-    lines = Lines(label, total, unit)
+    lines = progress_of.Lines(label, total, unit, say)
     with bar, nullcontext() if messages.is_terminal else lines:
         task = bar.add_task(label, total=total)
 
@@ -198,66 +179,17 @@ def progress(label: str, total: int | None, unit: str = "") -> Iterator[progress
         yield show
 
 
-class Lines:
-    """Says every :data:`LINE_EVERY` seconds how far the work is; one thread, which ends with the block.
+class _Bars:
+    """Progress as bars, remarks on standard error: see :class:`~rankhouse.core.progress.Display`."""
 
-    What the first call tells was done before: by an earlier sitting, if not 0. The rate is that of the rest.
-
-    Args:
-        total: How much there is to do; None when nobody knows.
-        unit: "bytes" says shares only, anything else counts.
-    """
-
-    def __init__(self, label: str, total: int | None, unit: str = "") -> None:
-        self.label, self.done, self.total, self._unit = label, 0, total, unit
-        self._started, self._over = time.monotonic(), threading.Event()
-        self._begin: tuple[float, float] | None = None  # done before, and after how many seconds
-        self._thread = threading.Thread(target=self._speak, daemon=True)
-
-    def __enter__(self) -> Lines:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def tell(self, done: float, total: int | None) -> None:
-        """Take how far the work is.
-
-        Args:
-            total: How much there is to do; None when nobody knows.
-        """
-        if self._begin is None or done < self.done or (total and not self.total):  # other work begins
-            self._begin = done, time.monotonic() - self._started
-        self.done, self.total = int(done), total
-
-    def _speak(self) -> None:
-        while not self._over.wait(LINE_EVERY):
-            say(self.line(time.monotonic() - self._started))
-
-    def line(self, seconds: float) -> str:
-        """Write how far the work is after so many seconds, and how long the rest will take at this rate."""
-        counted = "" if self._unit == "bytes" else f"{self.done:,}"
-        if not self.total:
-            so_far = f"{counted} so far" if counted and self.done else "at work"
-            return f"{self.label}: {so_far}, {clock(seconds)}"
-        share = f"{min(1.0, self.done / self.total):.0%}"
-        where = f"{counted} of {self.total:,} ({share})" if counted else share
-        before, began = self._begin or (0.0, 0.0)
-        new = self.done - before
-        left = (seconds - began) * max(0, self.total - self.done) / new if new > 0 else None
-        ahead = "" if left is None else f", about {clock(left)} left"
-        return f"{self.label}: {where} in {clock(seconds)}{ahead}"
+    shown = staticmethod(progress)
+    say = staticmethod(say)
+    note = staticmethod(note)
 
 
-def clock(seconds: float) -> str:
-    """Write a length of time down: ``41 s``, ``2 min 05 s``, ``1 h 30 min``."""
-    whole = round(seconds)
-    hours, minutes = whole // 3600, whole % 3600 // 60
-    if hours:
-        return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {whole % 60:02} s" if minutes else f"{whole} s"
+def show_progress_as_bars() -> None:
+    """Let work anywhere in the package show its progress as bars, and its remarks on standard error."""
+    progress_of.use(_Bars())
 
 
 def show_warnings_plainly() -> None:

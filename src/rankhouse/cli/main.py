@@ -109,6 +109,7 @@ def cli() -> None:
 def main() -> None:
     """Run the program. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 143 terminated."""
     console.show_warnings_plainly()
+    console.show_progress_as_bars()
     try:
         # What a command returns here is the code of a click Exit, for example doctor's 1.
         with signals.heeded():

@@ -16,7 +16,7 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cluster import TRANSFERS
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import WrongUse, call_path
 from rankhouse.io import staging
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import writing_failures
@@ -47,7 +47,7 @@ class Transfers:
         files = remote.listing()
         local = staging.copy_of(remote, files)
         self._inputs[remote.path] = (remote, files)
-        console.call(local, url)
+        call_path(local, url)
         return local
 
     def output(
@@ -71,7 +71,7 @@ class Transfers:
             work.parent.mkdir(parents=True, exist_ok=True)
         ctx.with_resource(only_writer(work))
         self._outputs[remote.path] = (Output(remote, work, is_folder), reads)
-        console.call(work, url)
+        call_path(work, url)
         return work
 
     @contextmanager
@@ -125,7 +125,7 @@ def local_text(text: str, ctx: click.Context) -> str:
 def fetched(text: str) -> str:
     """Fetch what a text names by URL, for as long as this process lives: for workers on other machines.
 
-    A driver sends :func:`rankhouse.cli.console.as_called` of a path or a notation, which holds URLs again.
+    A driver sends :func:`rankhouse.core.errors.as_called` of a path or a notation, which holds URLs again.
     """
     if "://" not in text:
         return text
@@ -135,7 +135,7 @@ def fetched(text: str) -> str:
     def local(match: re.Match[str]) -> str:
         remote = Remote.at(match[1])
         path = keep.enter_context(_staged(remote, remote.listing()))
-        console.call(path, match[1])
+        call_path(path, match[1])
         return match[0].replace(match[1], str(path))
 
     return _named.sub(local, text)

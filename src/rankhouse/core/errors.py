@@ -111,3 +111,18 @@ class RankhouseWarning(UserWarning):
     >>> import rankhouse as rh, warnings
     >>> warnings.simplefilter("error", rh.RankhouseWarning)  # stop at whatever would be a warning
     """
+
+
+_called: dict[str, str] = {}
+
+
+def call_path(path: Path, name: str) -> None:
+    """Show a local copy's path by another name, its URL, in messages from now on."""
+    _called[str(path)] = name
+
+
+def as_called(text: str) -> str:
+    """Return a text with paths as people know them, see :func:`call_path`."""
+    for path, name in _called.items():
+        text = text.replace(path, name)
+    return text

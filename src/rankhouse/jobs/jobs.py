@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
-from rankhouse.cli import console
-from rankhouse.core.errors import BadData
+from rankhouse.core.errors import BadData, as_called
 from rankhouse.core.progress import Progress
 from rankhouse.io.files import read_whole
 from rankhouse.io.outputs import write_json
@@ -128,7 +127,7 @@ class Job(Protocol):
 
 def pack(job: Job) -> dict[str, Any]:
     """Return a job's options as JSON values, remote files by their URLs; see :func:`unpack`."""
-    return {name: _with(one, console.as_called) for name, one in msgspec.to_builtins(job).items()}
+    return {name: _with(one, as_called) for name, one in msgspec.to_builtins(job).items()}
 
 
 def _with(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - an option's value
