@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM, lines of progress, warnings: what a person sees of a command at work."""
 
+import contextlib
 import gc
 import os
 import re
@@ -77,6 +78,35 @@ def test_sigterm_is_put_back_afterwards():
         signal.raise_signal(signal.SIGTERM)
     assert end.value.code == 143
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def raise_another():
+    """What Ray's ``get`` and ``wait`` make of an exception of a signal's handler."""
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except SystemExit:
+        raise SystemExit(1) from None
+
+
+def swallow():
+    with contextlib.suppress(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def fail_over_it():
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except BaseException as error:
+        raise RuntimeError("a callback failed") from error
+
+
+@pytest.mark.parametrize("library", [raise_another, swallow, fail_over_it])
+def test_sigterm_ends_with_143_whatever_a_library_makes_of_it(library, monkeypatch, capsys):
+    monkeypatch.setattr(cli.cli, "main", lambda **_: library())
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 143
+    assert capsys.readouterr().err == "terminated\n"
 
 
 def test_an_unknown_command_or_option_suggests_the_nearest(run):
