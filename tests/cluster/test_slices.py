@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.jobs import rerank_job
+from rankhouse.jobs import rerank as rerank_job
 from rankhouse.jobs.slices import Shard, Slice, shard
 
 GOLDEN = Path(__file__).parents[1] / "golden"

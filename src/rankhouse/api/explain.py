@@ -99,7 +99,7 @@ def explain(
     """
     options = replace(
         _ranking(ranker, first_stage, feedback, fusion, weights, k),
-        rerank=RerankOptions(split, pool, depth),
+        rerank=RerankOptions(split=split, pool=pool, depth=depth),
         explain=ExplainOptions(method, unit, passes),
     )
     asked = _query(query, queries)

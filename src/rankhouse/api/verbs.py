@@ -93,10 +93,12 @@ def rerank(
         if pool or cache:
             raise WrongUse(f"{ranker}: compares documents two by two; pool and cache have no meaning for it")
         system = open_pairwise(ranker, ComputeOptions())
-        plan = system.plan(RerankOptions(split, depth=PAIRWISE_DEPTH if depth is None else depth, tail=tail))
+        depth = PAIRWISE_DEPTH if depth is None else depth
+        plan = system.plan(RerankOptions(split=split, depth=depth, tail=tail))
         return system.rerank(as_run(run), as_queries(queries), as_index(index), plan).run
     folder = as_path(cache, "cache") if cache else None
-    options = RerankOptions(split, pool, 1000 if depth is None else depth, tail, cache=folder)
+    depth = 1000 if depth is None else depth
+    options = RerankOptions(split=split, pool=pool, depth=depth, tail=tail, cache=folder)
     return rerank_with(as_ranker(ranker), as_run(run), as_queries(queries), as_index(index), options).run
 
 

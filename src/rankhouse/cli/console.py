@@ -31,6 +31,7 @@ from rankhouse.io.files import Skips
 from rankhouse.page.tables import Table
 
 if TYPE_CHECKING:
+    from rankhouse.models.duot5 import DuoT5Ranker
     from rankhouse.models.ranker import NeuralRanker
 
 _WIDE = 1_000  # columns of a file or a pipe: tables keep the width they need
@@ -106,7 +107,7 @@ def report_skips(skips: Skips, most: int = 10) -> None:
         say(f"  ... and {len(skips.seen) - most} more")
 
 
-def warn_of_truncation(ranker: NeuralRanker, name: str) -> None:
+def warn_of_truncation(ranker: NeuralRanker | DuoT5Ranker, name: str) -> None:
     """Say how much of the passages that a ranker has scored it could not read."""
     seen = ranker.report
     if seen.truncated:

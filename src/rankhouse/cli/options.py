@@ -6,14 +6,17 @@ import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 
 import click
 from click.core import ParameterSource
 
 from rankhouse.cluster import TRANSFERS
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.options import OptionField, option_fields
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_file_target, is_stream
 
@@ -223,3 +226,67 @@ _precision = click.option("--precision", default="auto", show_default=True, help
 def computing(command: F) -> F:
     """Add --precision, --device and --threads."""
     return _precision(_device(_threads(command)))
+
+
+def options_of(record: type) -> Callable[[F], F]:
+    """Give a command the options of a record; it is called with one, and with its other options by name."""
+    held = option_fields(record)
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def call(**values: Any) -> Any:  # noqa: ANN401 - a command's options
+            given = {one.name: _plain(one, values.pop(one.name)) for one in held}
+            return command(record(**given), **values)
+
+        made: Any = call
+        for one in reversed(held):
+            made = _option(one)(made)
+        return made  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _plain(held: OptionField, value: Any) -> Any:  # noqa: ANN401 - an option's value
+    """Return what the record holds: texts for paths where it says so, its default where none was given."""
+    if value is None:
+        return None if held.is_required else held.default
+    if isinstance(value, tuple):
+        return tuple(_plain(held._replace(type=get_args(held.type)[0]), one) for one in value)
+    return value if Path in (held.type, *get_args(held.type)) or not isinstance(value, Path) else str(value)
+
+
+def _option(held: OptionField) -> Callable[[F], F]:
+    """Make the click option of a field."""
+    option, kinds = held.option, [kind for kind in _kinds(held.type) if kind is not NoneType]
+    flag = option.flag or f"--{held.name.replace('_', '-')}"
+    several, kind = get_origin(kinds[0]) is tuple, kinds[0]
+    of = _click_type(held, get_args(kind)[0] if several else kind)
+    if option.kind == "inputs":
+        return click.argument(held.name, nargs=-1, type=of, required=True)
+    default = None if held.is_required or option.default else held.default
+    words = f"{option.help}  [default: {option.default}]" if option.default else option.help
+    more: dict[str, Any] = {"help": words, "required": held.is_required, "metavar": option.metavar}
+    if kind is bool:
+        both = len(_kinds(held.type)) > 1  # not given is a third answer
+        return click.option(
+            held.name, f"{flag}/--no-{flag[2:]}" if both else flag, is_flag=True, default=default, **more
+        )
+    return click.option(
+        held.name, flag, type=of, multiple=several, default=default, show_default=bool(default), **more
+    )
+
+
+def _kinds(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - annotations have no common type
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _click_type(held: OptionField, kind: Any) -> click.ParamType[Any]:  # noqa: ANN401 - as above
+    if get_origin(kind) is Literal:
+        return click.Choice(get_args(kind))
+    if kind is int:
+        return click.IntRange(held.option.least, held.option.most)
+    if kind is float:
+        return FINITE
+    return {"input": PATH, "source": SOURCE, "inputs": SOURCE, "local": LOCAL}.get(
+        held.option.kind, click.STRING
+    )

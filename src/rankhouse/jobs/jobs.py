@@ -25,7 +25,7 @@ JOBS: Final = {
     "index": ("index_job", "IndexJob"),
     "encode": ("encode_job", "EncodeJob"),
     "label": ("label_job", "LabelJob"),
-    "rerank": ("rerank_job", "RerankJob"),
+    "rerank": ("rerank", "RerankJob"),
 }
 """Command -> module under ``cluster`` and class of its job; imported when needed."""
 
@@ -127,7 +127,7 @@ class Job(Protocol):
 
 def pack(job: Job) -> dict[str, Any]:
     """Return a job's options as JSON values, remote files by their URLs; see :func:`unpack`."""
-    return {name: _with(one, as_called) for name, one in msgspec.to_builtins(job).items()}
+    return {name: _with(one, as_called) for name, one in msgspec.to_builtins(job, enc_hook=str).items()}
 
 
 def _with(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - an option's value
@@ -148,7 +148,7 @@ def unpack(command: str, options: Mapping[str, Any], *, fetch: bool = True) -> J
         module, name = JOBS[command]
         made = getattr(importlib.import_module(f"rankhouse.jobs.{module}"), name)
         local = {name: _with(one, fetched) for name, one in options.items()} if fetch else dict(options)
-        job: Job = msgspec.convert(local, made)
+        job: Job = msgspec.convert(local, made, dec_hook=lambda kind, value: kind(value))
     except (KeyError, msgspec.ValidationError) as error:
         raise BadData(
             f'"{command}": parts of this command cannot be read by this version ({error})'

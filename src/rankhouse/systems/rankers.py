@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Encoder, Query, Ranker, TextEncoder
+from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher, search
@@ -30,11 +31,11 @@ _DENSE = re.compile(r"\s*dense\s*(?:\((?P<inside>.*)\))?\s*", re.DOTALL)
 
 @dataclass(frozen=True)
 class ComputeOptions:
-    """How to compute: precision (auto, fp32, bf16, int8), device (auto, cpu, cuda), threads (0: all)."""
+    """How to compute."""
 
-    precision: str = "auto"
-    device: str = "auto"
-    threads: int = 0
+    precision: Annotated[str, Option("auto, fp32, bf16 or int8.")] = "auto"
+    device: Annotated[str, Option("auto, cpu or cuda.")] = "auto"
+    threads: Annotated[int, Option("Processor threads; 0 for all.", least=0)] = 0
 
 
 def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from rankhouse.core import notation
 from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.parts.any_index import AnyIndex
@@ -22,27 +23,26 @@ from rankhouse.systems.precomputed import PrecomputedRanker, PrecomputedScorer, 
 from rankhouse.text.split import SPLITTERS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RerankOptions:
-    """How to rerank.
+    """How to rerank; what ``rankhouse rerank`` says of each, too."""
 
-    Attributes:
-        split: How documents are cut, in notation; "" is as stored for this ranker, else whole.
-        pool: What makes one score of passages, in notation; "" is as stored, else max.
-        depth: How many documents a query are read.
-        tail: What becomes of those below: "keep" or "drop".
-        alone: No two queries are scored together; the report then has a time for each.
-        stored: Use what the index stores for this ranker: True insists, False does without, None if there.
-        cache: Where scores are kept for the next time; None keeps none.
-    """
-
-    split: str = ""
-    pool: str = ""
-    depth: int = 1000
-    tail: Literal["keep", "drop"] = "keep"
-    alone: bool = False
-    stored: bool | None = None
-    cache: Path | None = None
+    depth: Annotated[int, Option("Documents read a query; 50 by default for duot5.", least=0)] = 1000
+    split: Annotated[
+        str,
+        Option('"sentences(10, 5)", "words(100)" ...', default="whole; as kept, where encode kept it"),
+    ] = ""
+    pool: Annotated[
+        str, Option('first, max, sum, mean, "top(3)" ...', default="max; as kept, where encode kept it")
+    ] = ""
+    stored: Annotated[
+        bool | None, Option("Insist on, or refuse, what encode kept.", default="used if there")
+    ] = None
+    tail: Annotated[Literal["keep", "drop"], Option("What becomes of documents below the depth.")] = "keep"
+    alone: Annotated[bool, Option("Queries one by one, as people ask them, and the time of each.")] = False
+    cache: Annotated[
+        Path | None, Option("Keep scores in this folder, and go on from there after a kill.", kind="local")
+    ] = None
 
 
 class RerankResult(NamedTuple):

@@ -81,7 +81,7 @@ def test_why_is_what_the_command_says(service, world, system):
     options = SystemOptions(
         tuple(names.get(model, model) for model in spec.models), spec.feedback, spec.fusion, None,
         open_ranker(world.specs[spec.ranker], compute) if spec.ranker else None, spec.ranker,
-        rerank=RerankOptions(cut, "", spec.depth), explain=ExplainOptions(passes=64), compute=compute,
+        rerank=RerankOptions(split=cut, depth=spec.depth), explain=ExplainOptions(passes=64), compute=compute,
     )  # fmt: skip
     offline = ask(service.catalogue.view().index, Query("query", ASKED), options, Question((one,), other))
     assert (told.score, told.first.score) == (offline.score, offline.first.score)

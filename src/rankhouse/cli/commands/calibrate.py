@@ -106,7 +106,9 @@ def command(
     else:
         texts, index = read_queries(queries, field=field), Index.open(index_path)
         source = JudgedRun(read_run(run_path), texts, read_qrels(qrels), index, relevant_from, judged_only)
-        options = RerankOptions(use.get("split", ""), use.get("pool", ""), depth, cache=cache)
+        options = RerankOptions(
+            split=use.get("split", ""), pool=use.get("pool", ""), depth=depth, cache=cache
+        )
         with console.progress("scoring", None) as show:
             judged = judged_documents(neural, source, options, show)
     result = calibrate(judged, method, seed)

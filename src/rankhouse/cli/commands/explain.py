@@ -116,7 +116,7 @@ def command(
         ranker or "",
         _on_file(first_stage),
         k,
-        RerankOptions(split, pool, depth),
+        RerankOptions(split=split, pool=pool, depth=depth),
         ExplainOptions(method, unit, passes),
         compute,
     )

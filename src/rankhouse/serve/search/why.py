@@ -194,7 +194,9 @@ class _Explainer:
         request, reading = self.request, RerankOptions(stored=stored)
         if spec.ranker:
             plan = reading_plan(self.view, self.service.catalogue.ranker(spec.ranker), spec)
-            reading = RerankOptions(name_of(plan.split), name_of(plan.pool), spec.depth, stored=stored)
+            reading = RerankOptions(
+                split=name_of(plan.split), pool=name_of(plan.pool), depth=spec.depth, stored=stored
+            )
         encoders: dict[str, Any] = {name: ranker for name, ranker in opened.items() if name != spec.ranker}
         return SystemOptions(
             spec.models,

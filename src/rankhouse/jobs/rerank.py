@@ -1,4 +1,4 @@
-"""rerank in slices of the run's queries: a part holds the rows of its queries, as the whole run does."""
+"""rerank: its options, its work, and its shards, of which each holds the rows of its queries."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
 from rankhouse.core.nouns import Query, fingerprint_of
+from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
@@ -23,6 +24,7 @@ from rankhouse.jobs.identity import computed_by, described
 from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, read_reports, total_of, write_report
 from rankhouse.jobs.parts import Found, Part
 from rankhouse.jobs.slices import Slice
+from rankhouse.ranking.pairwise import comparisons
 from rankhouse.systems.pairwise import is_pairwise, open_pairwise
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.systems.reranking import RerankOptions, RerankResult, rerank_with
@@ -40,34 +42,32 @@ _COUNTS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class RerankJob:
-    """The options of ``rankhouse rerank``, by the same names."""
+@dataclass(frozen=True, kw_only=True)
+class RerankJob(RerankOptions, ComputeOptions):
+    """The options of ``rankhouse rerank``."""
 
     command: ClassVar[str] = "rerank"
     unit: ClassVar[str] = "queries"
 
-    run: str
-    queries: str
-    index: str
-    ranker: str
-    field: str = ""
-    depth: int = 1000
-    split: str = ""
-    pool: str = ""
-    tail: Literal["keep", "drop"] = "keep"
-    alone: bool = False
-    stored: bool | None = None
-    cache: str | None = None
-    tag: str | None = None
-    precision: str = "auto"
-    device: str = "auto"
-    threads: int = 0
+    run: Annotated[str, Option("The first stage's run.", kind="input")]
+    queries: Annotated[str, Option("The texts of its queries.", kind="source")]
+    field: Annotated[str, Option("Which text of the queries, where they have several.")] = ""
+    index: Annotated[str, Option("The index that holds the documents.", kind="input")]
+    ranker: Annotated[str, Option('A bundle folder, monot5("DIR"), crossencoder("DIR") ...', kind="source")]
+    tag: Annotated[
+        str | None,
+        Option("Name of the run, in its last column.", default="the ranker's family and fingerprint"),
+    ] = None
+
+    @property
+    def is_pairwise(self) -> bool:
+        """Whether the ranker compares documents two by two."""
+        return is_pairwise(self.ranker)
 
     @property
     def read(self) -> str:
         """What the ranker reads one at a time."""
-        return "comparisons" if is_pairwise(self.ranker) else "passages"
+        return "comparisons" if self.is_pairwise else "passages"
 
     @cached_property
     def first_stage(self) -> Run:
@@ -87,7 +87,7 @@ class RerankJob:
         return Survey(len(self.first_stage), identity)
 
     def unit_name(self, unit: int) -> str:
-        """Return a query's id. Args: as in :class:`~rankhouse.jobs.jobs.Job`."""
+        """Return a query's id."""
         return list(self.first_stage)[unit]
 
     def open(self) -> RerankWorker:
@@ -95,7 +95,7 @@ class RerankJob:
         return RerankWorker(self)
 
     def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
-        """Write one run. Args: as in :class:`~rankhouse.jobs.jobs.Job`."""
+        """Write one run."""
         del options
         with only_writer(out), writing(out) as file:
             for part in parts:
@@ -105,57 +105,73 @@ class RerankJob:
 
 
 class RerankWorker:
-    """Reranks queries of a job's run."""
+    """Reranks a job's run, or the queries of a shard of it.
+
+    Attributes:
+        ranker: What scores passages, or compares them two by two.
+        total: How many passages, or comparisons, there are at most.
+    """
+
+    ranker: NeuralRanker | DuoT5Ranker
 
     def __init__(self, job: RerankJob) -> None:
         self._job = job
         self._run, self._index = job.first_stage, Index.open(job.index)
         self._queries = read_queries(job.queries, field=job.field)
         require_texts([q for q in self._run if len(self._run[q].scores)], by_id(self._queries))
-        self._open_ranker(ComputeOptions(job.precision, job.device, job.threads))
+        self._chooser: dict[str, str] = {}
+        self._rerank = self._open_pairwise() if job.is_pairwise else self._open()
         self._store = ""
 
-    def _open_ranker(self, compute: ComputeOptions) -> None:
-        """Settle what reranks: a ranker that scores pairs, or one that compares two by two."""
+    def _open(self) -> _Rerank:
         job, index = self._job, self._index
-        cache = Path(job.cache) if job.cache else None
-        options = RerankOptions(job.split, job.pool, job.depth, job.tail, job.alone, job.stored, cache)
-        self._chooser: dict[str, str] = {}
-        self.ranker: NeuralRanker | DuoT5Ranker
-        if is_pairwise(job.ranker):
-            system = open_pairwise(job.ranker, compute)
-            plan, self.ranker = system.plan(options), system.ranker
-            if plan.chooser is not None:
-                self._chooser = {"weights of the passages' ranker": fingerprint_of(plan.chooser)}
-            self._rerank: _Rerank = lambda run, asked, show: system.rerank(run, asked, index, plan, show)
-        else:
-            ranker = self.ranker = open_ranker(job.ranker, compute)
-            self._rerank = lambda run, asked, show: rerank_with(ranker, run, asked, index, options, show)
+        self.ranker = ranker = open_ranker(job.ranker, job)
+        self.total = sum(min(job.depth, len(ranking.doc_ids)) for ranking in self._run.values())
+        return lambda run, asked, show: rerank_with(ranker, run, asked, index, job, show)
+
+    def _open_pairwise(self) -> _Rerank:
+        job, index = self._job, self._index
+        system = open_pairwise(job.ranker, job)
+        plan, self.ranker = system.plan(job), system.ranker
+        self.total = comparisons(self._run, job.depth)
+        if plan.chooser is not None:
+            self._chooser = {"weights of the passages' ranker": fingerprint_of(plan.chooser)}
+        return lambda run, asked, show: system.rerank(run, asked, index, plan, show)
 
     @property
     def found(self) -> Found:
         """The ranker, what it computes on, and what was kept for it."""
         return computed_by(self.ranker) | self._chooser | {"kept by encode": self._store}
 
+    def rerank(self, progress: Progress) -> RerankResult:
+        """Rerank the whole run."""
+        return self._rerank(self._run, self._queries, progress)
+
+    def write(self, done: RerankResult, out: Path) -> None:
+        """Write a reranked run under the job's tag."""
+        write_run(done.run, out, self._job.tag or ranker_tag(self.ranker))
+
     def run(self, part: Slice, folder: Path, progress: Progress) -> None:
-        """Rerank the queries of a slice. Args: as in :class:`~rankhouse.jobs.jobs.Worker`."""
+        """Rerank the queries of a shard."""
         mine = list(self._run)[part.start : part.stop]
         wanted = set(mine)
-        if part.start == 0:  # queries that are not in the run at all are said once
+        if part.start == 0:  # queries that are not in the run at all are reported once
             wanted |= {query.id for query in self._queries if query.id not in self._run}
-        read = self.ranker.report
-        truncated, lost = read.truncated, read.tokens_lost
+        before = self.unread
         asked = [query for query in self._queries if query.id in wanted]
         done = self._rerank(self._run.restrict(mine), asked, progress)
         if done.stored is not None:
             state = done.stored.store.state
             self._store = f"{state.name}, {state.documents} documents"
-        write_run(done.run, folder / _ROWS, self._job.tag or ranker_tag(self.ranker))
-        facts = facts_of(done) | {
-            "truncated": read.truncated - truncated,
-            "tokens_lost": read.tokens_lost - lost,
-        }
+        self.write(done, folder / _ROWS)
+        facts = facts_of(done) | {name: now - before[name] for name, now in self.unread.items()}
         write_report(folder, facts | {"warnings": _losses(facts, self._job.read)})
+
+    @property
+    def unread(self) -> dict[str, int]:
+        """How many texts the ranker has truncated so far, and how many tokens of them it did not read."""
+        read = self.ranker.report
+        return {"truncated": read.truncated, "tokens_lost": read.tokens_lost}
 
 
 def facts_of(done: RerankResult) -> dict[str, Any]:
