@@ -1,7 +1,7 @@
 """No table of the house takes an argument of the wrong type; WrongUse shows it and what is accepted."""
 
 import inspect
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -48,13 +48,30 @@ TABLES = {
 ODD = (b"x", {"a": 1}, {1}, 1j, ..., float("nan"), float("inf"), 10**400, [[1]], [None], (1, 2, 3, "x"))
 PLAIN = {"'x'": "x", "1.5": 1.5, "7": 7, "True": True, "None": None}
 
+STRANGE = (-1, 0, 2**62, -(2**62), 1e300, -1e-300, "", "\0", "x" * 200, (), [0, -1])
+WRONG = {
+    "str": ("7", "1.5", "True"),
+    "int": ("'x'", "1.5", "True"),
+    "float": ("'x'", "True"),
+    "bool": ("'x'", "7", "1.5"),
+}
 
-PARAMETERS = [
-    pytest.param(what, name, parameter, id=f"{what}-{name}-{parameter.name}")
-    for what, table in TABLES.items()
-    for name, factory in table.items()
-    for parameter in inspect.signature(factory).parameters.values()
-]
+
+def specs(what, values):
+    """From a table to each name and parameter of it, with each value as that parameter."""
+    for name, factory in TABLES[what].items():
+        for parameter in inspect.signature(factory).parameters.values():
+            for value in values(parameter):
+                yield name, parameter, value, spec(name, factory, parameter, value)
+
+
+@contextmanager
+def named(name, parameter, value):
+    """Name the parameter and its value in whatever fails inside."""
+    try:
+        yield
+    except (Exception, pytest.fail.Exception) as error:
+        raise AssertionError(f"{name}({parameter.name}={value!r}): {error}") from error
 
 
 def spec(name, factory, parameter, value):
@@ -71,39 +88,35 @@ def words_of(parameter):
     return set(str(parameter.annotation).replace("|", " ").split())
 
 
-@pytest.mark.parametrize(("what", "name", "parameter"), PARAMETERS)
-@pytest.mark.parametrize("value", ODD, ids=lambda v: repr(v)[:12])
-def test_no_parameter_takes_what_is_of_no_kind(what, name, parameter, value):
-    table = TABLES[what]
-    with pytest.raises(
-        WrongUse, match=rf"{parameter.name.rstrip('_')}=.*, but it takes .*; accepted: {name}\("
-    ):
-        make(spec(name, table[name], parameter, value), table, what)
-
-
-@pytest.mark.parametrize(("what", "name", "parameter"), PARAMETERS)
-def test_a_number_is_no_text_and_a_text_is_no_number(what, name, parameter):
-    table, said = TABLES[what], words_of(parameter)
-    wrong = {
-        "str": ["7", "1.5", "True"],
-        "int": ["'x'", "1.5", "True"],
-        "float": ["'x'", "True"],
-        "bool": ["'x'", "7", "1.5"],
-    }
-    kinds = [kind for kind in wrong if kind in said]
+def wrong_kinds(parameter):
+    """Return the plain values that a parameter of one plain type does not take."""
+    said = words_of(parameter)
+    kinds = [kind for kind in WRONG if kind in said]
     if len(kinds) != 1 or "tuple" in str(parameter.annotation):
-        return
-    for shown in wrong[kinds[0]] + ([] if "None" in said else ["None"]):
-        with pytest.raises(WrongUse, match="takes"):
-            make(spec(name, table[name], parameter, PLAIN[shown]), table, what)
+        return []
+    return [PLAIN[shown] for shown in (*WRONG[kinds[0]], *(() if "None" in said else ("None",)))]
 
 
-@pytest.mark.parametrize(("what", "name", "parameter"), PARAMETERS)
-@pytest.mark.parametrize("value", [-1, 0, 2**62, -(2**62), 1e300, -1e-300, "", "\0", "x" * 200, (), [0, -1]])
-def test_a_strange_value_is_taken_or_refused_in_words(what, name, parameter, value):
-    table = TABLES[what]
-    with suppress(RankhouseError):  # and nothing else may come
-        make(spec(name, table[name], parameter, value), table, what)
+@pytest.mark.parametrize("what", TABLES)
+def test_no_parameter_takes_a_value_of_no_type_of_the_notation(what):
+    for name, parameter, value, wrong in specs(what, lambda _: ODD):
+        message = rf"{parameter.name.rstrip('_')}=.*, but it takes .*; accepted: {name}\("
+        with named(name, parameter, value), pytest.raises(WrongUse, match=message):
+            make(wrong, TABLES[what], what)
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_a_number_is_no_text_and_a_text_is_no_number(what):
+    for name, parameter, value, wrong in specs(what, wrong_kinds):
+        with named(name, parameter, value), pytest.raises(WrongUse, match="takes"):
+            make(wrong, TABLES[what], what)
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_a_strange_value_is_accepted_or_refused_in_words(what):
+    for name, parameter, value, strange in specs(what, lambda _: STRANGE):
+        with named(name, parameter, value), suppress(RankhouseError):  # and nothing else may come
+            make(strange, TABLES[what], what)
 
 
 @pytest.mark.parametrize(
