@@ -1,5 +1,6 @@
-"""Settings of all tests: examples are the same on every machine, and none fails for being slow."""
+"""Settings of all tests: examples are the same on every machine, and the quick tier stays quick."""
 
+import os
 import signal
 import sys
 import threading
@@ -21,7 +22,50 @@ if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+TIERS = ("slow", "outside", "kill")
+LIMIT = float(os.environ.get("RANKHOUSE_TIER_LIMIT", "inf"))
+"""Seconds of processor time that an unmarked test may take."""
+COST = "processor seconds"
+too_costly: list[str] = []
+
 BERT = Path(__file__).parent / "golden" / "bert"
+
+
+def processor_seconds():
+    """Return the time of this process and of children that ended; other processes add little to it."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Note what a test of the quick tier costs."""
+    before = processor_seconds()
+    try:
+        return (yield)
+    finally:
+        if not any(item.get_closest_marker(tier) for tier in TIERS):
+            item.user_properties.append((COST, processor_seconds() - before))
+
+
+def pytest_runtest_logreport(report):
+    """Collect the costly tests, in the process that reports to the user."""
+    cost = dict(report.user_properties).get(COST, 0)
+    if report.when == "call" and cost > LIMIT:
+        too_costly.append(f"{report.nodeid}: {cost:.1f} s of processor time")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """List the costly tests."""
+    if too_costly:
+        terminalreporter.section(f"unmarked tests over {LIMIT:g} s: mark them slow, or make them quicker")
+        terminalreporter.write_line("\n".join(too_costly))
+
+
+def pytest_sessionfinish(session):
+    """Fail a session with costly tests that passed otherwise."""
+    if too_costly and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 class Outline(HTMLParser):
