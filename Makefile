@@ -1,23 +1,40 @@
-# Everything happens in .venv, which is made when it is absent or when what it was made of has changed.
+# Everything happens in .venv, which is made when it is absent or when what it was made of has changed. Another
+# Python beside it:  make test VENV=.venv-newest PYTHON=python3.13
 PYTHON ?= python3
-BIN := .venv/bin
-STAMP := .venv/.installed
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST = $(BIN)/python -m pytest -n auto --dist loadfile
+MARKED := slow or outside or kill
 CLIENTS := .venv-clients/.installed
 
-.PHONY: install demo test clients check docs bench clean
+.PHONY: install demo test test-slow test-all test-newest clients check docs bench clean
 
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt src/rankhouse/io/_crc32.c src/rankhouse/index/lexical/_kernel.c src/rankhouse/nn/cpu/_infer.c src/rankhouse/nn/cpu/_train.c src/rankhouse/nn/cpu/_vector.h
-	test "$$($(BIN)/python -V 2>&1)" = "$$($(PYTHON) -V)" || $(PYTHON) -m venv --clear .venv
+	test "$$($(BIN)/python -V 2>&1)" = "$$($(PYTHON) -V)" || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev,docs]"
 	touch $@
 
 demo: $(STAMP)
 	$(BIN)/rankhouse demo --out demo
 
+# The quick tier; tests/TIERS.md.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(PYTEST) -m "not ($(MARKED))"
+
+# What is marked slow, outside or kill, and nothing else.
+test-slow: $(STAMP)
+	$(PYTEST) -m "$(MARKED)"
+
+test-all: $(STAMP)
+	$(PYTEST)
+
+# A part of the marked tests on another Python, in a virtual environment of its own:  PYTHON=python3.13
+NEWEST := .venv-newest
+test-newest:
+	$(MAKE) test-slow VENV=$(NEWEST) PYTHON=$(PYTHON) MARKED="slow or kill"
 
 # Other people's clients from PyPI and npm, which tests/serve runs against the service where they are installed.
 clients: $(CLIENTS)
@@ -35,11 +52,9 @@ check: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_floors.py tests/test_house.py
 
-# The site, as plain files under site/; a dead link or an undocumented name stops it (--quiet would not count warnings).
+# The site, as plain files under site/; a dead link stops it (--quiet would not count warnings).
 docs: $(STAMP)
-	$(BIN)/python -m pytest tests/test_site.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
@@ -48,4 +63,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/first_stage.py
 
 clean:
-	rm -rf .venv .venv-clients tests/serve/npm/node_modules build demo site
+	rm -rf .venv .venv-newest .venv-clients tests/serve/npm/node_modules build demo site

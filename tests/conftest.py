@@ -23,6 +23,8 @@ if threading.current_thread() is threading.main_thread():
 
 
 TIERS = ("slow", "outside", "kill")
+OUTSIDE = {"browser", "cluster"}
+"""Fixtures that start a program of other people."""
 LIMIT = float(os.environ.get("RANKHOUSE_TIER_LIMIT", "inf"))
 """Seconds of processor time that an unmarked test may take."""
 COST = "processor seconds"
@@ -35,6 +37,14 @@ def processor_seconds():
     """Return the time of this process and of children that ended; other processes add little to it."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark what needs a program of other people, before a tier is chosen."""
+    for item in items:
+        if OUTSIDE & set(item.fixturenames):
+            item.add_marker("outside")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -19,6 +19,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+QUICK = ("README.md", "tutorial.md")
+BY_TIER = [
+    pytest.param(page, marks=() if page.name in QUICK else pytest.mark.slow, id=page.name) for page in PAGES
+]
 GOLDEN = ROOT / "tests" / "golden"
 TINY = {
     "castorini/monot5-base-msmarco": (GOLDEN / "monot5" / "tiny_t5_v1_0", GOLDEN / "monot5" / "spiece.model"),
@@ -85,7 +89,7 @@ def trimmed(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", BY_TIER)
 def test_code_blocks_run_and_print_what_they_say(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.kill
+
 HOUSE = Path(__file__).parents[2]
 
 

@@ -194,6 +194,7 @@ def test_labels_are_made_and_learned_from(index, tmp_path):
         rh.train(KNRM, index, out="knrm3", pairs="pairs.jsonl", queries=QUERIES)
 
 
+@pytest.mark.slow
 def test_a_consumer_passes_strict_type_checking(tmp_path):
     pytest.importorskip("mypy")
     done = subprocess.run(

@@ -528,6 +528,7 @@ class TestS3:
         assert worker.run(Slice(0, 3, 3)).state == "done"
         assert list((tmp_path / "elsewhere").glob("in/*/*/my.index/manifest.json"))
 
+    @pytest.mark.outside
     def test_a_cluster_gives_the_bytes_of_one_machine(self, s3, copies, tmp_path):
         """Ray and its workers are processes of their own, with the same S3."""
         pytest.importorskip("ray")
@@ -572,6 +573,7 @@ class TestS3:
             done = run("search", "--index", "s3://bucket/x", "--query", "x")
         assert (done.returncode, "cannot be reached (no answer in 0 s)" in done.stderr) == (1, True)
 
+    @pytest.mark.kill
     def test_a_process_killed_while_it_uploads_is_repaired_by_running_again(self, run, s3, copies, tmp_path):
         s3.pipe("bucket/corpus.jsonl", CORPUS)
         words = ["index", "s3://bucket/corpus.jsonl", "--out", "s3://bucket/my.index"]

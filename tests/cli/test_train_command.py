@@ -284,6 +284,7 @@ def made(folder: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.kill
 def test_whatever_is_missing_is_made_by_the_same_command(world, starting):
     whole = world / "whole"
     shutil.copytree(world, whole)

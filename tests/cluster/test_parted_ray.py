@@ -193,6 +193,7 @@ def test_the_service_answers_as_one_index(service, folder):
         assert told(answer) == expected(whole, question, models=("ql",), feedback="rm3(docs=5)")
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize("what", ["replicas", "node"])
 def test_nobody_notices_that_replicas_die(service, cluster, folder, what):
     whole = Index.open(folder / "whole")
@@ -226,6 +227,7 @@ def test_nobody_notices_that_replicas_die(service, cluster, folder, what):
         assert answer["degraded"] == ""
 
 
+@pytest.mark.kill
 def test_a_dead_part_is_named_or_left_out_and_comes_back(service, cluster, folder):
     part, away = folder / "parts" / "1", folder / "away"
     pids = both_holders(cluster, part)
@@ -250,6 +252,7 @@ def test_a_dead_part_is_named_or_left_out_and_comes_back(service, cluster, folde
     assert told(answer) == expected(Index.open(folder / "whole"), QUESTIONS[0])
 
 
+@pytest.mark.kill
 def test_rankers_on_a_cluster_lose_no_admitted_request(cluster, tmp_path, crossencoder):
     import rankhouse as rh
 

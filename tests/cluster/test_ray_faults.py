@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+pytestmark = pytest.mark.kill
+
 pytest.importorskip("torch")
 tools = SimpleNamespace(**run_path(str(Path(__file__).with_name("ray_world.py"))))
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]

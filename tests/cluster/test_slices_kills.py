@@ -14,6 +14,8 @@ from rankhouse.io.locks import lock_of
 from rankhouse.io.scratch import try_lock
 from rankhouse.jobs.parts import load_part
 
+pytestmark = pytest.mark.kill
+
 KILLING = Path(__file__).parents[1] / "cli" / "killing.py"
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 SMALL = ["--segment-tokens", "400", "--workers", "1"]

@@ -201,6 +201,7 @@ def slow():
 """
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize("verb", ["build", "append"])
 def test_a_killed_build_leaves_no_half_index_and_can_be_started_again(tmp_path, documents, verb, monkeypatch):
     place = tmp_path / "index"

@@ -380,6 +380,7 @@ def done_in(folder):
         return 0
 
 
+@pytest.mark.kill
 def test_a_killed_encoding_goes_on_where_it_was(tmp_path):
     documents, folder = collection(400), tmp_path / "v"
     killed = child(folder, 400, 0.2)
@@ -406,6 +407,7 @@ def test_a_killed_encoding_goes_on_where_it_was(tmp_path):
     assert not (folder / "progress.json").exists()
 
 
+@pytest.mark.kill
 def test_a_kill_while_adding_leaves_the_old_vectors_searchable(tmp_path, encoded):
     before = search(ExactSearcher(encoded), HashedWords(), QUERIES)
     killed = child(encoded.folder, 400, 0.05)

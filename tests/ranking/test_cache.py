@@ -390,6 +390,7 @@ def kept(folder):
         sql.close()
 
 
+@pytest.mark.kill
 def test_a_killed_ranking_goes_on_where_it_was(tmp_path):
     killed = child(tmp_path, 0, 2000, pause=0.004)
     assert killed.stdout.readline() == "ready\n"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.kill
+
 pytest.importorskip("torch")
 
 RECIPE = Path(__file__).with_name("tiny.toml")

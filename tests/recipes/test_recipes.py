@@ -43,6 +43,7 @@ def test_a_recipe_is_planned_whether_or_not_its_data_are_there(recipe, run):
     assert "rankhouse " in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", [r for r in RECIPES if smallest(r)], ids=lambda path: path.stem)
 def test_a_recipe_is_carried_out_at_its_smallest_size(recipe, run, tmp_path):
     pytest.importorskip("torch")

@@ -145,6 +145,7 @@ fit(
 """
 
 
+@pytest.mark.kill
 def test_a_training_killed_by_the_system_ends_bit_equal(toy, fresh, tmp_path):
     settings = settings_for("samcnn", rate=0.03, epochs=1)
     out = tmp_path / "killed"

@@ -265,6 +265,7 @@ for number in range(2):
 """
 
 
+@pytest.mark.kill
 def test_no_answered_judgement_is_lost_by_a_kill_at_any_moment(tmp_path):
     """Killed again and again, on one file that grows from kill to kill."""
     path, draw, answered = tmp_path / "qrels.txt", random.Random(11), {}

@@ -163,6 +163,7 @@ def test_a_training_that_is_ended_goes_on_when_asked_for_again(service, jobs):
     assert [one.request.name for one in fresh.jobs()] == ["long"]
 
 
+@pytest.mark.kill
 @pytest.mark.skipif(os.name != "posix", reason="a kill that nobody can heed is POSIX's")
 def test_a_training_does_not_outlive_a_service_that_is_killed(index, tmp_path):
     """Else the same request could not go on with it."""

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.outside
+
 ROOT = Path(__file__).parents[3]
 SCRIPTS, NPM, VENVS = ROOT / "tests/serve/clients", ROOT / "tests/serve/npm", ROOT / ".venv-clients"
 NODE = shutil.which("node")

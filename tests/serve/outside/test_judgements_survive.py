@@ -13,6 +13,8 @@ import pytest
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels
 
+pytestmark = pytest.mark.outside
+
 JUDGES = 6
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.outside
+
 QUERY = "boats at the coast"
 WORDS = (
     "boat army bread cheap clock coast cost cross crowns data engine flour war adds after again " * 2

@@ -7,6 +7,8 @@ from importlib.util import find_spec
 
 import pytest
 
+pytestmark = pytest.mark.outside
+
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
     "response_schema_conformance,ignored_auth"
