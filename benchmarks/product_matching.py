@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from rankhouse.evaluation.group_split import products
+from rankhouse.evaluation.folds import products
 from rankhouse.io.files import numbered_lines
 
 

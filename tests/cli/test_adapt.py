@@ -23,10 +23,8 @@ from rankhouse.adapt.questions import ask_documents, asking, questions
 from rankhouse.adapt.teacher import VectorTeacher, similarities, write_word_vectors
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
-from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
-from rankhouse.labels.pseudo_queries import PseudoOptions
-from rankhouse.labels.pseudo_source import Words
-from rankhouse.labels.soft_scores import z_scores
+from rankhouse.labels.pseudo_queries import PseudoOptions, WordCounts
+from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 
 TOPICS = {
     "harbour": ["pilots", "steer", "ships", "into", "the", "harbour", "at", "high", "water"],
@@ -503,7 +501,9 @@ def test_a_model_writes_questions_and_what_it_wrote_is_kept(index, tmp_path, t5,
     def asked(out, **more):
         options = AdaptOptions(**OPTIONS | {"doc2query": f"doc2query({t5!r}, longest=8)"} | more)
         folder = tmp_path / out
-        done = ask_documents(index, Words(index.documents.stream()), [], folder, (options, lambda _: ignore))
+        done = ask_documents(
+            index, WordCounts(index.documents.stream()), [], folder, (options, lambda _: ignore)
+        )
         return done, folder / "written.jsonl"
 
     whole, path = asked("a")

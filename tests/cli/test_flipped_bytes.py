@@ -177,10 +177,10 @@ CHUNK = ([3, 2, -1, 4], np.arange(9, dtype=np.uint8), np.linspace(0, 1, 9, dtype
 
 
 def ask_journal(folder):
-    from rankhouse.labels.journal import Journal
+    from rankhouse.labels.journal import LabelJournal
     from rankhouse.labels.votes import Votes
 
-    journal = Journal(folder, {"run": "a", "rules": "b"})
+    journal = LabelJournal(folder, {"run": "a", "rules": "b"})
     while journal.rows < 160:
         journal.commit(CHUNK[0], Votes(*CHUNK[1:]))
     return [column.tolist() for column in journal.columns()]

@@ -8,9 +8,10 @@ import pytest
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.fitted_scales import Isotonic
 from rankhouse.core.scores import latent, probabilities
-from rankhouse.evaluation.calibration import JudgedScores, calibrate
-from rankhouse.evaluation.calibration_report import (
+from rankhouse.evaluation.calibration import (
+    JudgedScores,
     bins_table,
+    calibrate,
     calibration_record,
     goodness_table,
     write_figure,

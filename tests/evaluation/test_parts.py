@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.evaluation.group_split import divide, products
+from rankhouse.evaluation.folds import divide, products
 
 KEYS = st.dictionaries(
     st.integers(0, 40).map("q{}".format), st.sets(st.integers(0, 25).map("d{}".format), max_size=3)

@@ -12,7 +12,6 @@ from rankhouse.core.errors import MissingExtra, OutputFailed, WrongUse
 from rankhouse.core.run import Run
 from rankhouse.evaluation.charts import inline_chart, write_chart
 from rankhouse.evaluation.compare import compare
-from rankhouse.evaluation.report import write_report
 from rankhouse.evaluation.tables import (
     differences_table,
     extremes_tables,
@@ -20,6 +19,7 @@ from rankhouse.evaluation.tables import (
     per_query_table,
     records,
     write_per_query,
+    write_report,
 )
 
 TEXT = "a <script>alert(1)</script> query"

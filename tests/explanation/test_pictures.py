@@ -13,8 +13,8 @@ from rankhouse.cli.main import cli  # noqa: E402 - torch first
 from rankhouse.core.errors import BadData, WrongUse  # noqa: E402
 from rankhouse.core.nouns import Document, Pair, Passage, Query  # noqa: E402
 from rankhouse.core.run import Run  # noqa: E402
+from rankhouse.evaluation.charts import write_difficulty_chart  # noqa: E402
 from rankhouse.evaluation.compare import compare  # noqa: E402
-from rankhouse.evaluation.difficulty_chart import write_difficulty_chart  # noqa: E402
 from rankhouse.explanation.attention import attention_over, filter_places  # noqa: E402
 from rankhouse.explanation.pair_map import map_pairs, pair_vectors, project  # noqa: E402
 from rankhouse.index.lexical.build import BuildOptions, build  # noqa: E402

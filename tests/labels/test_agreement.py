@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.labels import votes
-from rankhouse.labels.agreement import agree
-from rankhouse.labels.charts import grouped
-from rankhouse.labels.confusion import Confusion
-from rankhouse.labels.label import Plan, label
+from rankhouse.labels.agreement import Confusion, agree
+from rankhouse.labels.label import LabelPlan, label
 from rankhouse.labels.leaf_rules import judged, taught
 from rankhouse.labels.negative_sampling import none
-from rankhouse.labels.report import record
+from rankhouse.labels.report import grouped, record
 from rankhouse.labels.votes import panel_of
 
 
@@ -192,7 +190,7 @@ def test_without_judge_or_teacher_what_is_left_is_still_said():
 def test_a_labelling_finds_the_same_as_pairs_in_memory(world, teacher, tmp_path):
     rule = judged(world.qrels, name="q") & taught(teacher, 0.4, name="t")
     truth = judged({"q1": {"d5#0": 1}}, by="passage", name="truth")
-    plan = Plan(split=world.split, negatives=none(), truth=truth, ask_all=True, chunk=7, shown=5)
+    plan = LabelPlan(split=world.split, negatives=none(), truth=truth, ask_all=True, chunk=7, shown=5)
     done = label(rule, world.run, world.queries, world.documents, tmp_path / "p", plan)
     expected = agree(panel_of(rule, truth=truth, ask_all=True), world.pairs, most=5)
     assert record(done.agreement) == record(expected)

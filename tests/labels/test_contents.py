@@ -1,7 +1,7 @@
 """What a PAIRS file holds."""
 
 from rankhouse.io.pairs import LabelledPair
-from rankhouse.labels.pairs_summary import summarise_pairs
+from rankhouse.labels.thresholds import summarise_pairs
 
 
 def a_pair(query, document, label, passage=0):

@@ -6,8 +6,7 @@ import pytest
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.run import Run
-from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher, members_of
-from rankhouse.labels.soft_scores import JOINS
+from rankhouse.labels.soft_scores import JOINS, JoinedTeachers, RunTeacher, members_of
 
 
 class Length:

@@ -19,7 +19,7 @@ from rankhouse.core.errors import BadData, BadModel, DuplicateId, OutputFailed, 
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.io.pairs import read_pairs
-from rankhouse.labels.label import Plan, label
+from rankhouse.labels.label import LabelPlan, label
 from rankhouse.labels.leaf_rules import judged, ranked, taught
 from rankhouse.labels.negative_sampling import NEGATIVES, every, none, random
 from rankhouse.ranking.cache import CachedRanker
@@ -31,7 +31,7 @@ def lines(path):
 
 
 def work(world, rule, out, progress=None, **plan):
-    chosen = Plan(**{"split": world.split} | plan)
+    chosen = LabelPlan(**{"split": world.split} | plan)
     return label(rule, world.run, world.queries, world.documents, out, chosen, progress)
 
 
@@ -269,7 +269,7 @@ KILLED = """
 import signal, sys, time
 sys.path.insert(0, {tests!r})
 from conftest import Overlap, World
-from rankhouse.labels.label import Plan, label
+from rankhouse.labels.label import LabelPlan, label
 from rankhouse.labels.leaf_rules import judged, taught
 
 class Slow(Overlap):
@@ -279,7 +279,7 @@ class Slow(Overlap):
 
 world = World()
 rule = taught(Slow(), 0.4) | judged(world.qrels)
-plan = Plan(split=world.split, chunk=3)
+plan = LabelPlan(split=world.split, chunk=3)
 signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))  # the system ends the process then, wherever it is
 label(rule, world.run, world.queries, world.documents, {out!r}, plan)
 """
@@ -373,7 +373,7 @@ def test_bad_input_is_refused(world, teacher, tmp_path):
     with pytest.raises(BadData, match="the run has no rows"):
         label(taught(teacher), Run.of([]), world.queries, world.documents, tmp_path / "p")
     with pytest.raises(WrongUse, match="depth=0"):
-        Plan(depth=0)
+        LabelPlan(depth=0)
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputFailed):
         label(taught(teacher), world.run, world.queries, world.documents, tmp_path / "file" / "p")

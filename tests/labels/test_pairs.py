@@ -11,7 +11,7 @@ from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.io.files import Skips
 from rankhouse.io.pairs import LabelledPair, read_pairs, write_pairs
-from rankhouse.labels.passage_files import check_passages, gather, read_passages
+from rankhouse.labels.candidates import check_passages, gather, read_passages
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 LINE = '{"query_id":"q","query":"x","doc_id":"d","passage":0,"text":"t","label":1}\n'

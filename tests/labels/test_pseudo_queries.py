@@ -17,11 +17,10 @@ from rankhouse.labels.pseudo_queries import (
     TWICE,
     PseudoOptions,
     PseudoQuery,
+    WordCounts,
     ask,
 )
-from rankhouse.labels.pseudo_report import PseudoReport, write_pseudo_report
-from rankhouse.labels.pseudo_source import Words
-from rankhouse.labels.round_trip import BEATEN, LOST, Round, round_trip
+from rankhouse.labels.round_trip import BEATEN, LOST, PseudoReport, Round, round_trip, write_pseudo_report
 
 DOCUMENTS = [
     Document(
@@ -32,7 +31,7 @@ DOCUMENTS = [
     Document("grain", "Ships carried grain. Prices rose when the harvest was poor.", "Grain trade"),
     Document("coal", "Cranes unload coal from ships, and the coal burns in power stations.", "Coal"),
 ]
-WORDS = Words(DOCUMENTS)
+WORDS = WordCounts(DOCUMENTS)
 
 
 def asked(kinds, documents=DOCUMENTS, avoid=(), **options):
@@ -86,7 +85,7 @@ def test_sentences_that_are_questions_are_asked():
 def test_questions_are_about_what_a_text_repeats_in_phrases_of_one_clause():
     text = "Of the ships, zeppelins fly; the zeppelins (airships) land near the dock."
     about = Document("about", text)
-    words = Words([*DOCUMENTS, about])
+    words = WordCounts([*DOCUMENTS, about])
     phrases = [
         query.text.removeprefix("about ")
         for seed in range(40)
@@ -100,7 +99,7 @@ def test_questions_are_about_what_a_text_repeats_in_phrases_of_one_clause():
 
 def test_spans_prefer_words_that_few_documents_have():
     rare = Document("rare", "ships ships ships ships ships zeppelin airship dock", "")
-    words = Words([*DOCUMENTS, rare])
+    words = WordCounts([*DOCUMENTS, rare])
     with_rare = [
         any(word in text for word in ("zeppelin", "airship", "dock"))
         for seed in range(40)
@@ -127,8 +126,8 @@ def test_what_is_no_question_of_ones_own_is_thrown_away_and_counted():
     assert asked(("title", "first"), [nearly]).counts == {ALIKE: 1}
     common = [Document(f"d{n}", f"the ship number{n}", "The ship") for n in range(9)]
     with pytest.raises(BadData, match="none of 9 documents asks a question of 2 to 16 words"):
-        ask(common, Words(common), PseudoOptions(kinds=("title",)))
-    some = ask(common, Words(common), PseudoOptions(kinds=("title", "first")))
+        ask(common, WordCounts(common), PseudoOptions(kinds=("title",)))
+    some = ask(common, WordCounts(common), PseudoOptions(kinds=("title", "first")))
     assert (some.counts[COMMON], some.silent) == (9, 0)
 
 

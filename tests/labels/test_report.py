@@ -10,7 +10,7 @@ import pytest
 from rankhouse.core.errors import MissingExtra, OutputFailed
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.labels.agreement import agree
-from rankhouse.labels.label import Plan, label
+from rankhouse.labels.label import LabelPlan, label
 from rankhouse.labels.leaf_rules import judged, taught
 from rankhouse.labels.negative_sampling import none
 from rankhouse.labels.report import (
@@ -29,7 +29,7 @@ NASTY = 'a <script>alert("1")</script> & $x$ -5 %s {{ 7 * 7 }}'
 def done(world, teacher, tmp_path):
     rule = judged(world.qrels, name="qrels.txt") & taught(teacher, 0.4, name="teacher")
     truth = judged({"q1": {"d5#0": 1}}, by="passage", name="passages.txt")
-    plan = Plan(split=world.split, negatives=none(), truth=truth, ask_all=True)
+    plan = LabelPlan(split=world.split, negatives=none(), truth=truth, ask_all=True)
     return label(rule, world.run, world.queries, world.documents, tmp_path / "p", plan)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.io.pairs import read_pairs
-from rankhouse.labels.label import Plan, label
+from rankhouse.labels.label import LabelPlan, label
 from rankhouse.labels.leaf_rules import judged, ranked, taught
 from rankhouse.labels.negative_sampling import none, random
 from rankhouse.labels.soft_scores import JOINS, ranks, z_scores
@@ -45,7 +45,7 @@ def written(world, rule, path, **plan):
             world.queries,
             world.documents,
             path,
-            Plan(split=world.split, negatives=plan.pop("negatives", none()), scores=True, **plan),
+            LabelPlan(split=world.split, negatives=plan.pop("negatives", none()), scores=True, **plan),
         )
     return done, list(read_pairs(path))
 
@@ -119,7 +119,7 @@ def test_scores_need_somebody_who_scores(world, tmp_path):
     with pytest.raises(WrongUse, match="has nothing that scores pairs"):
         written(world, judged(world.qrels), tmp_path / "p")
     with pytest.raises(WrongUse, match='"mean" is no way to join scores known here'):
-        Plan(join="mean")
+        LabelPlan(join="mean")
 
 
 def test_an_undecided_pair_needs_a_score(tmp_path):

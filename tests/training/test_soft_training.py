@@ -11,8 +11,7 @@ import torch
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.io.pairs import LabelledPair, write_pairs
-from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
-from rankhouse.labels.soft_scores import z_scores
+from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 from rankhouse.training.any_batches import MixedBatches, batches_for
 from rankhouse.training.examples import from_judgements, from_pairs
 from rankhouse.training.fit import fit

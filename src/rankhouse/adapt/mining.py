@@ -16,13 +16,12 @@ import numpy as np
 from rankhouse.adapt.options import Show
 from rankhouse.adapt.questions import Questions
 from rankhouse.cli import console
-from rankhouse.core.nouns import Pair, Passage, Query, Ranker
+from rankhouse.core.nouns import Documents, Pair, Passage, Query, Ranker
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.sampling import order
 from rankhouse.index.index import Index
 from rankhouse.io.outputs import write_json
 from rankhouse.io.trec import read_run, write_run
-from rankhouse.labels.candidates import Documents
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
 

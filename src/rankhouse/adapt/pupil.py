@@ -20,7 +20,7 @@ from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.trec import read_qrels, write_qrels
-from rankhouse.labels.joined_teachers import members_of
+from rankhouse.labels.soft_scores import members_of
 from rankhouse.models.contract import Model
 from rankhouse.models.tk import TK
 from rankhouse.nn.compute import choose

@@ -17,7 +17,7 @@ from rankhouse.adapt.teacher import VectorTeacher, needs_texts, vector_teacher
 from rankhouse.adapt.writing import writer_of
 from rankhouse.cli import console
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.nouns import Document, Encoder, Pair, Passage, Query, Ranker, TextEncoder
+from rankhouse.core.nouns import Document, Documents, Encoder, Pair, Passage, Query, Ranker, TextEncoder
 from rankhouse.core.progress import clock
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Ranking, Run
@@ -26,12 +26,9 @@ from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.outputs import write_json, writing
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
-from rankhouse.labels.candidates import Documents
-from rankhouse.labels.joined_teachers import JoinedTeachers, Reference, RunTeacher, members_of
-from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery, ask
-from rankhouse.labels.pseudo_report import PseudoReport, write_pseudo_report
-from rankhouse.labels.pseudo_source import Words
-from rankhouse.labels.round_trip import Round, round_trip
+from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery, WordCounts, ask
+from rankhouse.labels.round_trip import PseudoReport, Round, round_trip, write_pseudo_report
+from rankhouse.labels.soft_scores import JoinedTeachers, Reference, RunTeacher, members_of
 from rankhouse.systems.searching import SearchOptions, search_with
 
 QUERIES, OWN, CANDIDATES, FIRST = "queries.jsonl", "own.qrels", "candidates.run.zst", "held-out.run"
@@ -150,7 +147,7 @@ def _make(
     depth = max(options.candidates, options.depth)
     search = SearchOptions((options.first_stage,), k=depth)
     search_with(index, [Query("trial", "a")], search)  # what is wrong with it is said before long work
-    words = Words(index.documents.stream())
+    words = WordCounts(index.documents.stream())
     asked = ask_documents(index, words, avoid, folder, how)
     numbered = [(f"pq{number}", query) for number, query in enumerate(asked.queries)]
     chosen = sorted(numbered, key=lambda entry: order(options.seed, entry[0]))[: 2 * options.questions]
@@ -176,7 +173,7 @@ def _make(
 
 
 def ask_documents(
-    index: Index, words: Words, avoid: Sequence[Query], folder: Path, how: tuple[AdaptOptions, Show]
+    index: Index, words: WordCounts, avoid: Sequence[Query], folder: Path, how: tuple[AdaptOptions, Show]
 ) -> PseudoQueries:
     """Have documents ask, and a model write questions about some of them if one is given.
 

@@ -21,7 +21,7 @@ from rankhouse.evaluation.compare import compare
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
 from rankhouse.io.trec import write_run
-from rankhouse.labels.joined_teachers import JoinedTeachers
+from rankhouse.labels.soft_scores import JoinedTeachers
 from rankhouse.ranking.fuse import linear
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan

@@ -18,7 +18,7 @@ from rankhouse.index.dense.exact import ExactSearcher
 from rankhouse.index.dense.vectors import Vectors, unit_length
 from rankhouse.index.index import Index
 from rankhouse.io.outputs import replacing
-from rankhouse.labels.joined_teachers import RunTeacher, members_of
+from rankhouse.labels.soft_scores import RunTeacher, members_of
 
 _PORTION: Final = 2048
 

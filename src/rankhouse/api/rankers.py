@@ -11,7 +11,7 @@ from rankhouse.core.arguments import checked
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.run import Run
 from rankhouse.io.trec import read_run
-from rankhouse.labels.joined_teachers import RunTeacher
+from rankhouse.labels.soft_scores import RunTeacher
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.rankers import open_ranker as _open
 

@@ -254,7 +254,7 @@ def label(
         BadModel: A teacher gave something that is no score.
     """
     stored = as_index(index)
-    plan = labelling.Plan(
+    plan = labelling.LabelPlan(
         split=notation.make(split, SPLITTERS, "splitter"),
         negatives=notation.make(negatives, NEGATIVES, "way to choose negatives"),
         depth=depth,

@@ -49,8 +49,16 @@ class Document(NamedTuple):
         return f"{self.title} {self.text}" if self.title and self.text else self.title or self.text
 
 
+class Documents(Protocol):
+    """The documents by id: a dict, or the index's document store."""
+
+    def __getitem__(self, doc_id: str, /) -> Document:
+        """Return a document; KeyError where there is none of that id."""
+        ...
+
+
 class Passage(NamedTuple):
-    """A stretch of a document. A document that was not split is a passage of one, index 0.
+    """A part of a document. A document that was not split is a passage of one, index 0.
 
     >>> import rankhouse as rh
     >>> rh.Passage("d1", 0, "It lifts ships.").doc_id

@@ -23,8 +23,7 @@ from rankhouse.demo.collection import collect
 from rankhouse.demo.neural import neural_runs
 from rankhouse.demo.why import explain_demo, show_why, write_why
 from rankhouse.evaluation.compare import Comparison, compare
-from rankhouse.evaluation.report import write_report
-from rankhouse.evaluation.tables import means_table, records
+from rankhouse.evaluation.tables import means_table, records, write_report
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve

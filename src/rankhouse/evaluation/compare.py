@@ -21,7 +21,7 @@ from rankhouse.core.frames import frame
 from rankhouse.core.notation import choose
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.evaluation import charts, report, tables
+from rankhouse.evaluation import charts, tables
 from rankhouse.evaluation.comparison_data import (
     ALPHA,
     TIE,
@@ -113,7 +113,7 @@ class Comparison(ComparisonData):
         path = Path(path)
         kind = ending_of(path, "a comparison is", ".html", ".md", ".csv", ".json", ".png", ".svg")
         if kind == ".html":
-            report.write_report(self, path, title, texts)
+            tables.write_report(self, path, title, texts)
         elif kind in (".png", ".svg"):
             charts.write_chart(self, system or self._only_challenger(), measure or self.measures[0], path)
         elif kind == ".json":

@@ -1,4 +1,4 @@
-"""The tables of an evaluation, and its numbers as plain values."""
+"""An evaluation as tables, as plain values, and as a page of HTML (the page needs the extra report)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from rankhouse.evaluation.charts import inline_chart, inline_difficulty_chart
 from rankhouse.evaluation.comparison_data import ComparisonData, MeanScore
 from rankhouse.evaluation.measures import Scores
 from rankhouse.io.outputs import writing
+from rankhouse.page.html import write_page
 from rankhouse.page.tables import BETTER, WORSE, Table
 
 _NOTHING: Mapping[str, str] = {}
@@ -166,3 +168,42 @@ def _range(low: float, high: float) -> str:
 
 def _probability(p: float) -> str:
     return "< 0.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+_TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
+
+
+def write_report(
+    comparison: ComparisonData,
+    path: Path | str,
+    title: str = "Evaluation",
+    texts: Mapping[str, str] = _NOTHING,
+    most: int = 5,
+) -> None:
+    """Write a page that stands alone: tables, charts, best and worst queries; no link and no script.
+
+    Args:
+        comparison: What to show.
+        path: The HTML file.
+        title: Its heading.
+        texts: Query id -> its words, shown beside the best and worst queries.
+        most: How many of these to show on each side.
+
+    Raises:
+        MissingExtra: jinja2 or matplotlib is not installed.
+        OutputFailed: The file cannot be written.
+    """
+    sections = [
+        {
+            "system": system,
+            "tests": differences_table(comparison, system),
+            "charts": [
+                (measure, inline_chart(comparison, system, measure)) for measure in comparison.measures
+            ],
+            "difficulty": inline_difficulty_chart(comparison, system, comparison.measures[0]),
+            "extremes": extremes_tables(comparison, system, comparison.measures[0], most, texts),
+        }
+        for system in comparison.challengers
+    ]
+    content = {"title": title, "comparison": comparison, "sections": sections}
+    write_page(_TEMPLATE, content | {"means": means_table(comparison)}, path)

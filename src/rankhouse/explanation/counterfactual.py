@@ -24,7 +24,7 @@ from rankhouse.explanation.removal import most_units, unit_for, units_of
 from rankhouse.explanation.units import Unit, joined, without
 from rankhouse.explanation.variants import finite_scores
 from rankhouse.ranking.pool import Pool, best
-from rankhouse.ranking.walk import pooled_ones, readable
+from rankhouse.ranking.rerank import pooled_ones, readable
 from rankhouse.text.split import Split, Whole
 
 ALWAYS_TRIED = 8

@@ -16,7 +16,7 @@ from rankhouse.explanation.explain import ExplainOptions, explain_pair
 from rankhouse.index.dense.exact import Rows, encode_queries, rescore
 from rankhouse.index.dense.vectors import Vectors
 from rankhouse.index.index import Index
-from rankhouse.ranking.walk import readable
+from rankhouse.ranking.rerank import readable
 from rankhouse.text.split import SPLITTERS, Splitter
 
 BEST = "best passage"

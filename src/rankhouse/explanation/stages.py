@@ -21,7 +21,7 @@ from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText
 from rankhouse.explanation.explain import ExplainOptions, explain_pair
 from rankhouse.explanation.units import ordinal
 from rankhouse.ranking.pool import Pool
-from rankhouse.ranking.walk import in_portions, pooled_ones, readable
+from rankhouse.ranking.rerank import in_portions, pooled_ones, readable
 from rankhouse.text.split import Split, Whole, dropped_words
 
 MOST_PARTS: Final = 100

@@ -22,7 +22,7 @@ from rankhouse.index.lexical.weighting import Collection, TermCounts
 from rankhouse.text.analyze import ANALYZERS, Analyzer
 
 
-class Documents(Mapping[str, Document]):
+class IndexDocuments(Mapping[str, Document]):
     """The documents of an index by id, read from disk when asked for; iteration is in index order."""
 
     def __init__(self, segments: list[Segment]) -> None:
@@ -97,7 +97,7 @@ class Index:
     def __init__(self, path: Path, manifest: Manifest, segments: list[Segment]) -> None:
         self.path, self.manifest, self.segments = path, manifest, segments
         self.analyzer: Analyzer = notation.make(manifest.analyzer, ANALYZERS, "analyzer")
-        self.documents = Documents(segments)
+        self.documents = IndexDocuments(segments)
         self.collection = Collection(
             sum(entry.documents for entry in manifest.segments),
             sum(entry.with_text for entry in manifest.segments),
@@ -179,7 +179,7 @@ class Index:
         """Refuse a run of another collection.
 
         Args:
-            doc_ids: Documents that the run ranks.
+            doc_ids: IndexDocuments that the run ranks.
 
         Raises:
             BadData: The index does not have one of them.

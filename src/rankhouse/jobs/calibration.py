@@ -19,8 +19,8 @@ from rankhouse.evaluation.calibration import JudgedScores
 from rankhouse.index.index import Index
 from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.io.pairs import LabelledPair
+from rankhouse.ranking.rerank import Counter, candidates, in_portions, scored
 from rankhouse.ranking.rerank_plan import Plan, Report
-from rankhouse.ranking.walk import Counter, candidates, in_portions, scored
 from rankhouse.systems.reranking import RerankOptions, reading_plan, with_cache
 
 _POOLS = ("max", "first")

@@ -17,12 +17,11 @@ from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.labels import report
-from rankhouse.labels.candidates import Split
-from rankhouse.labels.label import LabelResult, Plan
+from rankhouse.labels.candidates import PassageFile, Split, check_passages, read_passages
+from rankhouse.labels.label import LabelPlan, LabelResult
 from rankhouse.labels.leaf_rules import PASSAGE_MARK, judged, judges, passage_key
 from rankhouse.labels.leakage import Overlap, QuerySet, keep_apart, overlap
 from rankhouse.labels.negative_sampling import NEGATIVES
-from rankhouse.labels.passage_files import PassageFile, check_passages, read_passages
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
 from rankhouse.page.tables import Table
@@ -80,7 +79,7 @@ class Labelling:
     run: Run
     queries: list[Query]
     index: Index
-    plan: Plan
+    plan: LabelPlan
     shared: Overlap | None
 
 
@@ -125,7 +124,7 @@ def prepared(options: LabelOptions, teachers: Callable[[str], Ranker]) -> Labell
     rule = read(options.rule, openers)
     pool = read(options.negative_rule, openers) if options.negative_rule else None
     shared = _guard(rule, [q for q in asked if q.id in run], test, index, allow_test=options.allow_test)
-    plan = Plan(
+    plan = LabelPlan(
         cut, how, options.depth, pool, known, options.ask_all, collection=index.fingerprint,
         shown=options.shown, scores=options.scores, join=options.join,
     )  # fmt: skip

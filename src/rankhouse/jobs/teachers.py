@@ -11,8 +11,7 @@ import click
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Ranker, TextEncoder
 from rankhouse.io.trec import read_run
-from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
-from rankhouse.labels.soft_scores import JOINS
+from rankhouse.labels.soft_scores import JOINS, JoinedTeachers, RunTeacher
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 

@@ -6,34 +6,32 @@ after any of them and go on there, and can come back to the few whose text it ne
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import NamedTuple
 
-from rankhouse.core.errors import BadData
+import msgspec
+
+from rankhouse.core.errors import BadData, DuplicateId, RankhouseWarning, name_few
 from rankhouse.core.notation import name_of
-from rankhouse.core.nouns import Document, Pair, Passage, Query
+from rankhouse.core.nouns import Document, Documents, Pair, Passage, Query
 from rankhouse.core.run import Run
+from rankhouse.io.decoding import from_json
 from rankhouse.io.duplicate_ids import by_id, require_texts
-from rankhouse.labels.fingerprints import run_digest
+from rankhouse.io.files import numbered_lines
+from rankhouse.labels.leaf_rules import run_digest
 from rankhouse.text.split_cache import SplitCache
 
 Split = Callable[[Document], Sequence[Passage]]
 """What cuts a document into passages; ``text.split`` has them."""
 
 
-class Documents(Protocol):
-    """The documents by id: a dict, or the index's document store."""
-
-    def __getitem__(self, doc_id: str, /) -> Document:
-        """Return a document; KeyError where there is none of that id."""
-        ...
-
-
-class Row(NamedTuple):
+class CandidateRow(NamedTuple):
     """One document of one query.
 
     Attributes:
@@ -67,7 +65,7 @@ class Candidates:
     def _cut(self) -> SplitCache:
         return SplitCache(lambda document: [p for p in self.split(document) if p.text.strip()])
 
-    def rows(self, start: int = 0) -> Iterator[Row]:
+    def rows(self, start: int = 0) -> Iterator[CandidateRow]:
         """Stream the rows from one on, numbered from 0."""
         for query_id in self.run:
             doc_ids = self.run[query_id].doc_ids
@@ -75,10 +73,10 @@ class Candidates:
                 start -= len(doc_ids)
                 continue
             for rank, doc_id in islice(enumerate(doc_ids, 1), start, None):
-                yield Row(self.queries[query_id], doc_id, rank)
+                yield CandidateRow(self.queries[query_id], doc_id, rank)
             start = 0
 
-    def pairs(self, row: Row) -> list[Pair]:
+    def pairs(self, row: CandidateRow) -> list[Pair]:
         """Return the pairs of a row: its document's passages, but for those without text.
 
         Raises:
@@ -113,3 +111,98 @@ def candidates(
         raise BadData("the run has no rows, so there is nothing to label; search deeper or give another run")
     require_texts(list(run), texts)
     return Candidates(run.top(depth), texts, documents, split)
+
+
+class _PassageLine(msgspec.Struct):
+    doc_id: str
+    index: int
+    text: str
+
+
+_decoder = msgspec.json.Decoder(_PassageLine)
+
+
+@dataclass(frozen=True, repr=False)
+class PassageFile:
+    """A splitter that looks up what was cut already; a document without passages is its own passage."""
+
+    passages: Mapping[str, tuple[Passage, ...]] = field(hash=False)
+    name: str
+
+    def __call__(self, document: Document) -> list[Passage]:
+        """Return a document's passages."""
+        return list(self.passages.get(document.id, (Passage(document.id, 0, document.full_text),)))
+
+    def dropped(self, document: Document) -> int:  # noqa: ARG002 - the same question to every splitter
+        """Count no words: what the file leaves out was left out on purpose."""
+        return 0
+
+    def __str__(self) -> str:
+        digest = blake2b(digest_size=8)
+        for doc_id in sorted(self.passages):
+            digest.update(f"\n{doc_id}\n".encode())
+            digest.update("\n".join(f"{p.index} {p.text}" for p in self.passages[doc_id]).encode())
+        return f"given({self.name!r}, {digest.hexdigest()!r})"
+
+
+def gather(passages: Iterable[Passage], name: str) -> PassageFile:
+    """Gather passages by their document; they are all kept in memory.
+
+    Raises:
+        DuplicateId: One number of one document is given twice.
+    """
+    by_document: dict[str, dict[int, Passage]] = {}
+    for passage in passages:
+        if passage.index in by_document.setdefault(passage.doc_id, {}):
+            raise DuplicateId(
+                f'passage {passage.index} of document "{passage.doc_id}" is given twice in {name}'
+            )
+        by_document[passage.doc_id][passage.index] = passage
+    return PassageFile({d: tuple(p[i] for i in sorted(p)) for d, p in by_document.items()}, name)
+
+
+def read_passages(path: Path | str) -> PassageFile:
+    """Read JSON lines of {"doc_id", "index", "text"}, plain or compressed.
+
+    Raises:
+        BadData: A line that is no such object; says which.
+        DuplicateId: A passage given twice.
+        MissingInput: No such file.
+    """
+    path = Path(path)
+    return gather((_passage(raw, path, line) for line, raw in numbered_lines(path) if raw.strip()), path.name)
+
+
+def _passage(raw: bytes, path: Path, line: int) -> Passage:
+    wanted = 'not a passage; a line is {"doc_id", "index", "text"}'
+    record = from_json(_decoder, raw, wanted, path, line)
+    if record.index < 0:
+        raise BadData(f"the index {record.index} is no place in a document; the first is 0", path, line)
+    return Passage(record.doc_id, record.index, record.text)
+
+
+def check_passages(passages: PassageFile, run: Run, depth: int) -> None:
+    """Make sure that passages are those of the candidates.
+
+    Raises:
+        BadData: No candidate has passages.
+
+    Warns:
+        RankhouseWarning: Some have none, and are labelled whole.
+    """
+    wanted = {doc_id for query_id in run for doc_id in run[query_id].doc_ids[:depth]}
+    missing = sorted(wanted - passages.passages.keys())
+    if wanted and len(missing) == len(wanted):
+        has = ", ".join(list(passages.passages)[:3]) or "no document"
+        raise BadData(
+            f"the passages belong to none of the {len(wanted):,} candidates: they are of {has} ..., "
+            f"the candidates are {name_few(missing, 3)}; do run and passages name documents alike?",
+            passages.name,
+        )
+    if missing:
+        warnings.warn(
+            f"{len(missing):,} of {len(wanted):,} candidates have no passages in {passages.name} and are "
+            f"labelled whole: {name_few(missing)}",
+            RankhouseWarning,
+            stacklevel=2,
+        )

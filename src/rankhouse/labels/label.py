@@ -20,18 +20,17 @@ import numpy as np
 
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
 from rankhouse.core.notation import choose
-from rankhouse.core.nouns import Document, Pair, Query
+from rankhouse.core.nouns import Document, Documents, Pair, Query
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.qrels import relevant
 from rankhouse.core.run import Run
 from rankhouse.io.locks import only_writer
 from rankhouse.io.pairs import LabelledPair, write_pairs
 from rankhouse.labels.agreement import Agreement, summarise
-from rankhouse.labels.candidates import Candidates, Documents, Split, candidates
-from rankhouse.labels.journal import Columns, Journal, columns_in
+from rankhouse.labels.candidates import Candidates, Split, candidates
+from rankhouse.labels.journal import JournalColumns, LabelJournal, NegativeSample, PairTable, columns_in
 from rankhouse.labels.leaf_rules import judges
 from rankhouse.labels.negative_sampling import Negatives, random
-from rankhouse.labels.pair_table import NegativeSample, PairTable
 from rankhouse.labels.rules import Rule
 from rankhouse.labels.soft_scores import JOINS, SoftScores
 from rankhouse.labels.votes import Panel, panel_of, vote
@@ -39,7 +38,7 @@ from rankhouse.text.split import Whole
 
 
 @dataclass(frozen=True)
-class Plan:
+class LabelPlan:
     """How to label.
 
     Attributes:
@@ -127,7 +126,7 @@ def label(
     queries: Iterable[Query],
     documents: Documents | Mapping[str, Document],
     out: Path | str,
-    plan: Plan | None = None,
+    plan: LabelPlan | None = None,
     progress: Progress | None = None,
 ) -> LabelResult:
     """Label the pairs of a run and write the relevant ones and some negatives as a PAIRS file.
@@ -149,67 +148,55 @@ def label(
         BadModel: A teacher gave something that is no score.
         OutputFailed: The file cannot be written.
     """
-    with only_writer(Path(out)):
-        return _label(rule, run, queries, documents, Path(out), plan or Plan(), progress)
-
-
-def _label(
-    rule: Rule,
-    run: Run,
-    queries: Iterable[Query],
-    documents: Documents | Mapping[str, Document],
-    out: Path,
-    plan: Plan,
-    progress: Progress | None,
-) -> LabelResult:
-    """Do what :func:`label` says, with the file and its journal to oneself."""
-    panel = panel_of(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all, scores=plan.scores)
-    rows = candidates(run, queries, documents, plan.split, plan.depth)
-    _refuse_foreign_judgements(rule, rows)
-    identity = panel.identity() | rows.identity() | {"collection": plan.collection}
-    folder = out.parent / f".{out.name}.labelling"
-    if plan.answers:
-        shutil.rmtree(folder, ignore_errors=True)  # of a merge that was killed
-    journal = Journal(folder, identity, len(panel.sources))
-    resumed = journal.pairs
-    for columns in (columns_in(answers, len(panel.sources)) for answers in plan.answers):
-        if len(columns.rows):
-            journal.commit(columns.rows, columns.votes)
-    _collect_votes(panel, rows, journal, plan.chunk, progress)
-    columns = journal.columns()
-    table = PairTable(rows, columns)
-    sample = NegativeSample(table, plan.negatives)
-    soft = SoftScores(panel.sources, columns, plan.join) if panel.sources else None
-    write_pairs(_labelled(table, columns, sample, soft), out)
-    positives = {query.query_id: query.positives for query in table}
-    agreement = summarise(
-        panel, columns.votes, positives, lambda places: list(map(table.pair, places)), plan.shown
-    )
-    journal.remove()
-    result = LabelResult(
-        out=out,
-        rule=str(rule),
-        negatives=str(plan.negatives),
-        queries=len(rows.run),
-        pairs=len(columns.marks),
-        asked=agreement.asked,
-        relevant=agreement.relevant,
-        non_relevant=sample.count,
-        pool=sample.pool,
-        short=sample.short,
-        unknown=int((columns.rows < 0).sum()),
-        without_text=int((columns.rows == 0).sum()),
-        missed=_missed(rule, rows.run),
-        resumed=resumed,
-        agreement=agreement,
-        scored=soft.scored if soft else 0,
-        undecided=soft.undecided if soft else 0,
-        scale=soft.scale if soft else "",
-    )
-    _warn(result)
-    if isinstance(plan.split, Whole):
-        _warn_of_loss(agreement)
-    return result
+    out, plan = Path(out), plan or LabelPlan()
+    with only_writer(out):
+        panel = panel_of(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all, scores=plan.scores)
+        rows = candidates(run, queries, documents, plan.split, plan.depth)
+        _refuse_foreign_judgements(rule, rows)
+        identity = panel.identity() | rows.identity() | {"collection": plan.collection}
+        folder = out.parent / f".{out.name}.labelling"
+        if plan.answers:
+            shutil.rmtree(folder, ignore_errors=True)  # of a merge that was killed
+        journal = LabelJournal(folder, identity, len(panel.sources))
+        resumed = journal.pairs
+        for columns in (columns_in(answers, len(panel.sources)) for answers in plan.answers):
+            if len(columns.rows):
+                journal.commit(columns.rows, columns.votes)
+        _collect_votes(panel, rows, journal, plan.chunk, progress)
+        columns = journal.columns()
+        table = PairTable(rows, columns)
+        sample = NegativeSample(table, plan.negatives)
+        soft = SoftScores(panel.sources, columns, plan.join) if panel.sources else None
+        write_pairs(_labelled(table, columns, sample, soft), out)
+        positives = {query.query_id: query.positives for query in table}
+        agreement = summarise(
+            panel, columns.votes, positives, lambda places: list(map(table.pair, places)), plan.shown
+        )
+        journal.remove()
+        result = LabelResult(
+            out=out,
+            rule=str(rule),
+            negatives=str(plan.negatives),
+            queries=len(rows.run),
+            pairs=len(columns.marks),
+            asked=agreement.asked,
+            relevant=agreement.relevant,
+            non_relevant=sample.count,
+            pool=sample.pool,
+            short=sample.short,
+            unknown=int((columns.rows < 0).sum()),
+            without_text=int((columns.rows == 0).sum()),
+            missed=_missed(rule, rows.run),
+            resumed=resumed,
+            agreement=agreement,
+            scored=soft.scored if soft else 0,
+            undecided=soft.undecided if soft else 0,
+            scale=soft.scale if soft else "",
+        )
+        _warn(result)
+        if isinstance(plan.split, Whole):
+            _warn_of_loss(agreement)
+        return result
 
 
 def collect(
@@ -217,10 +204,10 @@ def collect(
     rows: Candidates,
     wanted: Iterable[str],
     folder: Path,
-    plan: Plan,
+    plan: LabelPlan,
     progress: Progress | None = None,
 ) -> int:
-    """Ask about the pairs of some of a run's queries and keep the answers, for :attr:`Plan.answers`.
+    """Ask about the pairs of some of a run's queries and keep the answers, for :attr:`LabelPlan.answers`.
 
     Args:
         rule: What is relevant.
@@ -242,13 +229,13 @@ def collect(
     _refuse_foreign_judgements(rule, rows)
     some = replace(rows, run=rows.run.restrict(wanted))
     identity = panel.identity() | some.identity() | {"collection": plan.collection}
-    journal = Journal(folder, identity, len(panel.sources))
+    journal = LabelJournal(folder, identity, len(panel.sources))
     _collect_votes(panel, some, journal, plan.chunk, progress)
     return journal.pairs
 
 
 def _collect_votes(
-    panel: Panel, candidates: Candidates, journal: Journal, chunk: int, progress: Progress | None
+    panel: Panel, candidates: Candidates, journal: LabelJournal, chunk: int, progress: Progress | None
 ) -> None:
     """Pass 1: ask about all rows that the journal does not have yet."""
     rows: list[int] = []
@@ -273,7 +260,7 @@ def _collect_votes(
 
 
 def _labelled(
-    table: PairTable, columns: Columns, sample: NegativeSample, soft: SoftScores | None
+    table: PairTable, columns: JournalColumns, sample: NegativeSample, soft: SoftScores | None
 ) -> Iterator[LabelledPair]:
     """Pass 2: fetch the documents of the chosen pairs once more."""
     for query in table:

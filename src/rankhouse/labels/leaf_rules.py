@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from hashlib import blake2b
 from typing import ClassVar, Final, Literal
 
 import numpy as np
@@ -22,9 +23,35 @@ from rankhouse.core.nouns import FloatArray, Ranker, fingerprint_of
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import check_scale, is_probable, probabilities, scale_of
-from rankhouse.labels.fingerprints import qrels_digest, run_digest, source_of_run
 from rankhouse.labels.rules import And, Not, Or, Rule
 from rankhouse.labels.teacher_scores import BoolArray, ChunkScores, Places, foremost
+
+
+def qrels_digest(qrels: Qrels) -> str:
+    """Hash judgements, whatever their order, to 32 hexadecimal digits."""
+    digest = blake2b(digest_size=16)
+    for query_id in sorted(qrels):
+        digest.update(f"\n{query_id}\t".encode())
+        digest.update("\t".join(f"{d} {g}" for d, g in sorted(qrels[query_id].items())).encode())
+    return digest.hexdigest()
+
+
+def run_digest(run: Run, depth: int) -> str:
+    """Hash the first ``depth`` documents of every query, in order, to 32 hexadecimal digits."""
+    digest = blake2b(digest_size=16)
+    for query_id in run:
+        digest.update(f"\n{query_id}\t".encode())
+        digest.update("\t".join(run[query_id].doc_ids[:depth]).encode())
+    return digest.hexdigest()
+
+
+def source_of_run(run: Run) -> str:
+    """Name a run as a source of scores: by its documents and what it gives them."""
+    scores = blake2b(digest_size=16)
+    for query_id in run:
+        scores.update(run[query_id].scores.tobytes())
+    return write("ranked", run_digest(run, max(1, run.rows)), scores.hexdigest())
+
 
 PASSAGE_MARK = "#"
 """Passage judgements name passage 3 of document d as d#3."""

@@ -10,11 +10,15 @@ its id.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadData, WrongUse
@@ -22,28 +26,52 @@ from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document
 from rankhouse.core.sameness import normalised
 from rankhouse.core.sampling import generator, short_lot
-from rankhouse.labels.pseudo_source import SENTENCE_ENDS, WORDS, Source, Words
+
+_CLAUSE_ENDS = re.compile(r"[^\w\s'’-](?=\s|$)|[()\[\]{}\"“”„«»|/\n]|(?<=\s)[^\w\s]")
+SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
+WORDS = re.compile(r"\w+(?:[-'’.,]\w+)*")
+
+_TRIES = 8
+_TELLING = 0.1
+"""A word of more of the documents does not say what a text is about, unless it stands in no other one."""
+
+
+class WordCounts:
+    """In how many documents of a collection each word is.
+
+    Args:
+        documents: All of them, streamed once; memory grows with the distinct words.
+    """
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        self.documents, self._counts = 0, Counter[str]()
+        for document in documents:
+            self.documents += 1
+            self._counts.update({word.lower() for word in WORDS.findall(document.full_text)})
+
+    def weight(self, word: str) -> float:
+        """Return how much a word tells documents apart: its inverse document frequency."""
+        return math.log((1 + self.documents) / (0.5 + self._counts[word.lower()]))
+
+    def is_common(self, word: str) -> bool:
+        """Return whether a word is in a quarter of the documents or more."""
+        return self.weight(word) < math.log(4)
+
+    def tells(self, word: str) -> bool:
+        """Return whether a word says what a text is about."""
+        if len(word) < 3 or not any(map(str.isalpha, word)):
+            return False
+        return self._counts[word.lower()] <= max(1, _TELLING * self.documents)
+
 
 WRITTEN: Final = "doc2query"
 """The kind of question that a model writes."""
 
 OPENINGS: Final = (
-    *("what is", "what is the", "what are", "what does", "what causes", "how to", "how do", "how does"),
-    *(
-        "how long",
-        "how much",
-        "how many",
-        "why",
-        "why do",
-        "when",
-        "where is",
-        "who is",
-        "which",
-        "is",
-        "can",
-    ),
-    *("define", "definition of", "meaning of", "difference between", "types of", "cost of", "average"),
-)
+    "what is", "what is the", "what are", "what does", "what causes", "how to", "how do", "how does",
+    "how long", "how much", "how many", "why", "why do", "when", "where is", "who is", "which", "is", "can",
+    "define", "definition of", "meaning of", "difference between", "types of", "cost of", "average",
+)  # fmt: skip
 """How English questions begin; give others for another language."""
 
 _HEADING = re.compile(r"^(?:#+\s+|\d+(?:\.\d+)*\.?\s+)?(?P<text>\S.{2,80}?)\s*#*$")
@@ -90,18 +118,87 @@ class PseudoOptions:
 
 
 @dataclass(frozen=True)
-class _Source(Source):
-    """A document, what it shall be asked, and who writes questions about it."""
+class QuerySource:
+    """A document to be asked about: its words, and what is drawn from them.
 
+    Attributes:
+        document: The document.
+        words: Of the whole collection.
+        rng: What draws.
+        options: What it shall be asked.
+        writer: Writes questions about it.
+    """
+
+    document: Document
+    words: WordCounts
+    rng: np.random.Generator
     options: PseudoOptions
     writer: Writer | None = None
 
+    @cached_property
+    def sentences(self) -> list[list[str]]:
+        """The words of each sentence."""
+        parts = (WORDS.findall(part) for part in SENTENCE_ENDS.split(self.document.text))
+        return [words for words in parts if words]
 
-def _title(source: _Source) -> Iterator[list[str]]:
+    @cached_property
+    def clauses(self) -> list[tuple[list[str], list[int]]]:
+        """The words between marks of punctuation, and the places of telling ones, where there are any."""
+        clauses = (WORDS.findall(part) for part in _CLAUSE_ENDS.split(self.document.text))
+        telling = ((words, [at for at, w in enumerate(words) if self.words.tells(w)]) for words in clauses)
+        return [(words, places) for words, places in telling if places]
+
+    @cached_property
+    def common(self) -> list[str]:
+        """The words of the text that are common, as often as they stand there."""
+        words = (word for sentence in self.sentences for word in sentence)
+        return [word for word in words if self.words.is_common(word)]
+
+    def phrase(self) -> list[str]:
+        """Return, of several drawn phrases, the one of the words that say most; chance makes it vary.
+
+        A phrase is 1 to 4 words of a clause that begin and end with telling ones.
+        """
+        drawn = [self._phrase() for _ in range(_TRIES)]
+        weights = [sum(self.topics[w.lower()] for w in phrase) / len(phrase) ** 0.5 for phrase in drawn]
+        return drawn[int(np.argmax(weights + self.rng.gumbel(size=_TRIES)))]
+
+    @cached_property
+    def topics(self) -> dict[str, float]:
+        """How much a word says what the text is about: its weight, more if it is repeated."""
+        counts = Counter(word.lower() for sentence in self.sentences for word in sentence)
+        return {w: self.words.weight(w) * math.log2(1 + n) * self.words.tells(w) for w, n in counts.items()}
+
+    def _phrase(self) -> list[str]:
+        clause, at = self.clauses[int(self.rng.integers(len(self.clauses)))]
+        start = at[int(self.rng.integers(len(at)))]
+        size = int(self.rng.integers(1, 5))
+        end = max(place for place in at if start <= place < start + size)
+        return clause[start : end + 1]
+
+    def crop(self, fewest: int, most: int) -> list[str]:
+        """Cut some words out of a sentence that is drawn by its length."""
+        long = [words for words in self.sentences if len(words) >= fewest]
+        if not long:
+            return []
+        sizes = np.array([len(words) for words in long], np.float64)
+        words = long[int(self.rng.choice(len(long), p=sizes / sizes.sum()))]
+        size = min(len(words), int(self.rng.integers(fewest, most + 1)))
+        start = int(self.rng.integers(len(words) - size + 1))
+        return words[start : start + size]
+
+    def distinctive(self, fewest: int, most: int) -> list[str]:
+        """Return the span, of several drawn, whose words tell most; a little chance makes it vary."""
+        spans = [span for _ in range(_TRIES) if (span := self.crop(fewest, most))]
+        weights = [np.mean([self.words.weight(w) for w in span]) + self.rng.random() for span in spans]
+        return spans[int(np.argmax(weights))] if spans else []
+
+
+def _title(source: QuerySource) -> Iterator[list[str]]:
     yield WORDS.findall(source.document.title)
 
 
-def _headings(source: _Source) -> Iterator[list[str]]:
+def _headings(source: QuerySource) -> Iterator[list[str]]:
     """Find lines that stand alone, do not end as sentences do, and have text below."""
     lines = source.document.text.split("\n")
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -114,23 +211,23 @@ def _headings(source: _Source) -> Iterator[list[str]]:
             yield WORDS.findall(match["text"])
 
 
-def _first_sentence(source: _Source) -> Iterator[list[str]]:
+def _first_sentence(source: QuerySource) -> Iterator[list[str]]:
     yield from source.sentences[:1]
 
 
-def _spans(source: _Source) -> Iterator[list[str]]:
+def _spans(source: QuerySource) -> Iterator[list[str]]:
     yield source.distinctive(2, 6)
     yield source.distinctive(2, 6)
 
 
-def _asked(source: _Source) -> Iterator[list[str]]:
+def _asked(source: QuerySource) -> Iterator[list[str]]:
     """Find sentences that are questions."""
     for part in SENTENCE_ENDS.split(source.document.text):
         if part.rstrip().endswith("?"):
             yield WORDS.findall(part)
 
 
-def _questions(source: _Source) -> Iterator[list[str]]:
+def _questions(source: QuerySource) -> Iterator[list[str]]:
     """Put one or two phrases behind an opening; a common word of the text may join them."""
     if not source.clauses:
         return
@@ -143,7 +240,7 @@ def _questions(source: _Source) -> Iterator[list[str]]:
         yield [*opening, *phrase]
 
 
-def _keywords(source: _Source) -> Iterator[list[str]]:
+def _keywords(source: QuerySource) -> Iterator[list[str]]:
     """Pick words by weight and chance, in the order in which they come."""
     words = list(dict.fromkeys(word for sentence in source.sentences for word in sentence if len(word) > 2))
     chance = source.rng.gumbel(size=len(words))
@@ -152,16 +249,16 @@ def _keywords(source: _Source) -> Iterator[list[str]]:
     yield [words[i] for i in sorted(chosen)]
 
 
-def _crops(source: _Source) -> Iterator[list[str]]:
+def _crops(source: QuerySource) -> Iterator[list[str]]:
     yield source.crop(4, 12)
 
 
-def _written(source: _Source) -> Iterator[list[str]]:
+def _written(source: QuerySource) -> Iterator[list[str]]:
     if source.writer is not None:
         yield from map(WORDS.findall, source.writer(source.document))
 
 
-KINDS: Final[dict[str, Callable[[_Source], Iterator[list[str]]]]] = {
+KINDS: Final[dict[str, Callable[[QuerySource], Iterator[list[str]]]]] = {
     "title": _title,
     "heading": _headings,
     "first": _first_sentence,
@@ -198,7 +295,7 @@ _SHOWN = 200
 
 def ask(
     documents: Iterable[Document],
-    words: Words,
+    words: WordCounts,
     options: PseudoOptions | None = None,
     avoid: Sequence[str] = (),
     writer: Writer | None = None,
@@ -243,13 +340,13 @@ def ask(
 
 def _of_document(
     document: Document,
-    words: Words,
+    words: WordCounts,
     how: tuple[PseudoOptions, Writer | None],
     asked: PseudoQueries,
 ) -> Iterator[PseudoQuery]:
     options, writer = how
     rng = generator(options.seed, short_lot(options.seed, document.id))
-    source, kept = _Source(document, words, rng, options, writer), list[set[str]]()
+    source, kept = QuerySource(document, words, rng, options, writer), list[set[str]]()
     for kind in options.kinds:
         for parts in KINDS[kind](source):
             query = PseudoQuery(" ".join(parts), document.id, kind)
@@ -263,7 +360,7 @@ def _of_document(
                 yield query
 
 
-def _fault(parts: Sequence[str], words: Words, options: PseudoOptions) -> str:
+def _fault(parts: Sequence[str], words: WordCounts, options: PseudoOptions) -> str:
     if len(parts) < options.words[0]:
         return SHORT
     if len(parts) > options.words[1]:

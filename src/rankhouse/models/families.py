@@ -17,6 +17,7 @@ from rankhouse.core.notation import make
 
 if TYPE_CHECKING:
     from rankhouse.models.contract import Model
+    from rankhouse.models.monot5 import MonoT5
     from rankhouse.models.ranker import NeuralRanker
 
 
@@ -82,7 +83,7 @@ class Family:
         return ranker
 
 
-class Names(Mapping[str, Callable[..., Any]]):
+class LazyTable(Mapping[str, Callable[..., Any]]):
     """Name -> what it makes, imported when it is looked up."""
 
     def __init__(self, load: Mapping[str, Callable[[], Callable[..., Any]]]) -> None:
@@ -243,15 +244,17 @@ FAMILIES: dict[str, Family] = {
     },
 }
 
-PUBLISHED = Names(
+PUBLISHED: Mapping[str, Callable[..., Model[Any]]] = LazyTable(
     {name: partial(_load, family.published) for name, family in FAMILIES.items() if family.published}
 )
 """Families whose checkpoints others publish: name -> what opens one."""
 
-DESIGNS = Names({name: partial(getattr, f, "design") for name, f in FAMILIES.items() if f.designed})
+DESIGNS: Mapping[str, Callable[..., Design]] = LazyTable(
+    {name: partial(getattr, f, "design") for name, f in FAMILIES.items() if f.designed}
+)
 """Families that are trained from the start here: name -> what its notation makes."""
 
-PAIRWISE = Names({"duot5": partial(_load, "duot5.open_duot5")})
+PAIRWISE: Mapping[str, Callable[..., MonoT5]] = LazyTable({"duot5": partial(_load, "duot5.open_duot5")})
 """Families that compare passages two by two, so that they order lists and score no pairs."""
 
 

@@ -25,13 +25,12 @@ import numpy as np
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import choose
-from rankhouse.core.nouns import FloatArray, Pair, Passage, Query, Ranker
+from rankhouse.core.nouns import Documents, FloatArray, Pair, Passage, Query, Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.scores import Doubles
-from rankhouse.ranking.rerank import query_texts, settled, warn_of_losses
-from rankhouse.ranking.rerank_plan import Documents, Plan, Report
-from rankhouse.ranking.walk import Candidate, candidates, in_portions
+from rankhouse.ranking.rerank import Candidate, candidates, in_portions, query_texts, settled, warn_of_losses
+from rankhouse.ranking.rerank_plan import Plan, Report
 from rankhouse.text.split import Split, Whole
 
 DEPTH = 50

@@ -7,17 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Document, FloatArray, StoredPair, StoredPassage
+from rankhouse.core.nouns import FloatArray, StoredPair, StoredPassage
 from rankhouse.ranking.pool import Pool, best
 from rankhouse.text.split import Split, Whole
-
-
-class Documents(Protocol):
-    """The documents by id: a dict, or the index's document store."""
-
-    def __getitem__(self, doc_id: str, /) -> Document:
-        """Return a document; KeyError where there is none of that id."""
-        ...
 
 
 class StoredScorer(Protocol):

@@ -16,7 +16,7 @@ import numpy as np
 
 from rankhouse.core.errors import BadData
 from rankhouse.core.sampling import generator
-from rankhouse.evaluation.group_split import products
+from rankhouse.evaluation.folds import products
 from rankhouse.training.examples import Examples
 from rankhouse.training.groups import BatchSource, Groups, Shape, TextBatch, read_texts
 from rankhouse.training.negatives import RELEVANT, UNJUDGED, IntArray

@@ -11,7 +11,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.scores import numbers_only, one_each
-from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
+from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher
 from rankhouse.training.examples import Examples
 from rankhouse.training.negatives import IntArray
 

@@ -19,7 +19,7 @@ from rankhouse.core.run import Run
 from rankhouse.evaluation.measure_notation import graded
 from rankhouse.index.index import Index
 from rankhouse.io.locks import only_writer
-from rankhouse.labels.joined_teachers import JoinedTeachers, RunTeacher
+from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher
 from rankhouse.models.families import DESIGNS, FAMILIES, open_model
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank_plan import Plan

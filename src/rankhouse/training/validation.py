@@ -13,12 +13,12 @@ import msgspec
 
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.notation import name_of
-from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.nouns import Documents, Query, Ranker
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
 from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Documents, Plan
+from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.training.settings import Settings
 
 _LEAST, _MOST = 4, 10

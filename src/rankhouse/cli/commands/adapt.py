@@ -32,8 +32,8 @@ from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.jobs.teachers import joining, open_teacher
-from rankhouse.labels.joined_teachers import members_of
 from rankhouse.labels.pseudo_queries import PseudoOptions
+from rankhouse.labels.soft_scores import members_of
 
 if TYPE_CHECKING:
     from rankhouse.adapt.report import AdaptResult

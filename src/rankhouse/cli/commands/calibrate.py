@@ -21,8 +21,16 @@ from rankhouse.cli.options import (
     relevant_from,
 )
 from rankhouse.core.errors import WrongUse
-from rankhouse.evaluation import calibration_report as report
-from rankhouse.evaluation.calibration import ISOTONIC_LEAST, METHODS, CalibrationResult, calibrate
+from rankhouse.evaluation.calibration import (
+    ISOTONIC_LEAST,
+    METHODS,
+    CalibrationResult,
+    calibrate,
+    calibration_record,
+    goodness_table,
+    write_figure,
+    write_report,
+)
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.pairs import read_pairs
@@ -115,15 +123,15 @@ def command(
     neural.calibration = str(result.scale)
     neural.save(out, use)
     if report_path is not None:
-        report.write_report(result, report_path, f"Calibration of {ranker}")
+        write_report(result, report_path, f"Calibration of {ranker}")
     if chart is not None:
-        report.write_figure(result, chart)
+        write_figure(result, chart)
     console.warn_of_truncation(neural, ranker)
     _warn_of_few(result)
     if as_json:
-        console.emit_json(report.calibration_record(result) | {"out": str(out)})
+        console.emit_json(calibration_record(result) | {"out": str(out)})
         return
-    console.print_table(report.goodness_table(result))
+    console.print_table(goodness_table(result))
     console.say(
         f"fitted on {result.pairs:,} pairs of {result.queries:,} queries, {result.relevant:,} relevant; "
         f"use it with  --ranker {out}"

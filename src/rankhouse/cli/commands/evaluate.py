@@ -10,10 +10,9 @@ from rankhouse.cli import console
 from rankhouse.cli.given import idle
 from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, FileCommand, as_json, skip_bad
 from rankhouse.core.errors import WrongUse
-from rankhouse.evaluation import report, tables
-from rankhouse.evaluation.charts import write_chart
+from rankhouse.evaluation import tables
+from rankhouse.evaluation.charts import write_chart, write_difficulty_chart
 from rankhouse.evaluation.compare import Comparison, compare
-from rankhouse.evaluation.difficulty_chart import write_difficulty_chart
 from rankhouse.evaluation.significance import CORRECTIONS, TESTS
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.files import Skips
@@ -93,7 +92,7 @@ def command(
     if chart is not None:
         _draw(comparison, chart, chart_kind)
     if report_path is not None:
-        report.write_report(comparison, report_path, f"Evaluation against {qrels.name}", texts)
+        tables.write_report(comparison, report_path, f"Evaluation against {qrels.name}", texts)
         console.say(f"written to {report_path}")
     if as_json:
         console.emit_json(comparison.to_dict())

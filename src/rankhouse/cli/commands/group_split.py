@@ -25,7 +25,7 @@ from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels, from_grade, restrict
-from rankhouse.evaluation.group_split import divide, products
+from rankhouse.evaluation.folds import divide, products
 from rankhouse.io.corpora import read_documents, read_queries, write_queries
 from rankhouse.io.files import Skips
 from rankhouse.io.locks import only_writer

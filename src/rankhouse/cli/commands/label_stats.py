@@ -12,7 +12,7 @@ from rankhouse.cli.options import PATH, FileCommand, as_json, relevant_from
 from rankhouse.core.qrels import from_grade
 from rankhouse.io.pairs import read_pairs
 from rankhouse.io.trec import read_qrels
-from rankhouse.labels.pairs_summary import PairsSummary, summarise_pairs
+from rankhouse.labels.thresholds import PairsSummary, summarise_pairs
 from rankhouse.page.tables import Table
 
 

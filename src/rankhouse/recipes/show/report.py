@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rankhouse.core.errors import MissingExtra
-from rankhouse.evaluation.charts import inline_chart
-from rankhouse.evaluation.difficulty_chart import inline_difficulty_chart
+from rankhouse.evaluation.charts import inline_chart, inline_difficulty_chart
 from rankhouse.io.outputs import write_json, writing
 from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table

@@ -19,7 +19,7 @@ from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import Doubles, is_probable, probabilities, with_room_below
 from rankhouse.ranking.pool import POOLS, Pool
-from rankhouse.ranking.walk import pooled_ones, readable
+from rankhouse.ranking.rerank import pooled_ones, readable
 from rankhouse.serve.contracts.errors import TooLarge
 from rankhouse.serve.engine.deadline import ENDLESS, Deadline
 from rankhouse.serve.engine.options import ReadingOptions, asked_split

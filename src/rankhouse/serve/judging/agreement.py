@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from rankhouse.core.qrels import Qrels
-from rankhouse.labels.kappa import cohens_kappa
+from rankhouse.labels.agreement import cohens_kappa
 from rankhouse.serve.judging.store import JudgementStore
 
 
