@@ -73,15 +73,16 @@ def table(work: Path, teacher: str, chosen: argparse.Namespace) -> None:
         own, out = work / data, work / chosen.name / data
         if not (out / "adapted.json").exists():
             continue
-        weight = msgspec.json.decode((out / "adapted.json").read_bytes())["pupil_weight"]
+        adapted = msgspec.json.decode((out / "adapted.json").read_bytes())
+        weight = adapted.get("student_weight", adapted.get("pupil_weight"))  # its name until version 0.2
         queries, first = read_queries(own / "test.queries.jsonl"), read_run(own / "test.run").top(DEPTH)
         index, qrels = rh.Index.open(own / "index"), read_qrels(own / "test.qrels")
         first = first.restrict([query.id for query in queries if query.id in qrels])
         alone = rh.rerank(str(out), first, queries, index, depth=DEPTH)
-        runs = {"BM25": first, "pupil": alone}
+        runs = {"BM25": first, "student": alone}
         for share in sorted({0.3, 0.5, 0.7, weight}):
             joined = rh.fuse([alone, first], 'linear("z-score")', weights=[share, 1 - share])
-            runs[f"pupil {share:g} + BM25" + (" (chosen)" if share == weight else "")] = joined
+            runs[f"student {share:g} + BM25" + (" (chosen)" if share == weight else "")] = joined
         runs["teacher"] = rh.rerank(teacher, first, queries, index, depth=DEPTH)
         measures = "nDCG@10 AP(rel=2) RR@10" if data == "dl20" else "nDCG@10 AP RR@10"
         comparison = rh.compare(

@@ -28,7 +28,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.models.families import open_model
-from rankhouse.training.learning_rate import Moment
+from rankhouse.training.optimizer import Moment
 from rankhouse.training.settings import defaults
 from rankhouse.training.steps import Part, Stepper
 

@@ -22,10 +22,6 @@ HOUSE = Path(__file__).parents[1] / "src" / "rankhouse"
 KNOWN = frozenset(
     line.strip()
     for line in """
-    adapt/mining.py -> cli
-    adapt/questions.py -> cli
-    adapt/timetable.py -> cli
-    adapt/writing.py -> cli
     cluster/ray_execute.py -> cli
     cluster/ray_options.py -> cli
     cluster/ray_pool.py -> cli
@@ -45,9 +41,6 @@ KNOWN = frozenset(
     serve/host/journal.py -> cli
     serve/host/serving.py -> cli
     serve/judging/process.py -> cli
-    training/pages.py -> cli
-    training/pages.py -> systems
-    training/teaching.py -> systems
     """.strip().splitlines()
 )
 

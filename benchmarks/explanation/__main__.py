@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 
-from rankhouse.explanation.explain import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.io.outputs import write_json
 from rankhouse.models.ranker import NeuralRanker
 

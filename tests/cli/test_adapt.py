@@ -15,16 +15,17 @@ pytest.importorskip("torch")
 pytest.importorskip("blingfire")
 
 import rankhouse as rh
-from rankhouse.adapt import timetable, writing
+from rankhouse.adapt import student
 from rankhouse.adapt.adapt import adapt_with
 from rankhouse.adapt.options import AdaptOptions, JudgedQuestions
-from rankhouse.adapt.pupil import begin_pupil, examples_of, held_out, settings_of
 from rankhouse.adapt.questions import ask_documents, asking, questions
+from rankhouse.adapt.student import begin_student, examples_of, held_out, settings_of
 from rankhouse.adapt.teacher import VectorTeacher, similarities, write_word_vectors
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.labels.pseudo_queries import PseudoOptions, WordCounts
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
+from rankhouse.models.doc2query import open_doc2query
 
 TOPICS = {
     "harbour": ["pilots", "steer", "ships", "into", "the", "harbour", "at", "high", "water"],
@@ -118,9 +119,9 @@ def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     result = adapt(index, tmp_path / "a", people=people, ranker="tk", steps=60)
     assert result.steps == 60
     assert training(tmp_path / "a")["crossed"]  # every question of a batch beside every document of it
-    assert set(result.test) == {"first stage", "pupil", "pupil + first stage", "teacher"}
-    assert result.held_out["joined"] >= max(result.held_out["first stage"], result.held_out["pupil"])
-    assert 0 <= result.pupil_weight <= 1
+    assert set(result.test) == {"first stage", "student", "student + first stage", "teacher"}
+    assert result.held_out["joined"] >= max(result.held_out["first stage"], result.held_out["student"])
+    assert 0 <= result.student_weight <= 1
     assert json.loads((tmp_path / "a" / "adapted.json").read_text())["test"] == result.test
     words = (tmp_path / "a" / "words.txt").read_text().splitlines()
     assert len(words[0].split()) == 1 + 8
@@ -134,7 +135,7 @@ def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     assert not {"ships harbour", "coal power"} & set(asked)
 
 
-def test_a_pupil_learns_to_order_as_its_teacher_does(index, tmp_path):
+def test_a_student_learns_to_order_as_its_teacher_does(index, tmp_path):
     def agreement(ranker):
         pairs = [
             [rh.Pair(query, rh.Passage(f"d{n}", 0, index.documents[f"d{n}"].full_text)) for n in range(40)]
@@ -225,7 +226,7 @@ def test_a_trained_tk_goes_on_from_its_own_mixture(index, tmp_path):
     adapt(index, tmp_path / "a", test=None, steps=10)
     model = rh.open_ranker(tmp_path / "a").model
     mixture = float(model.mix.detach())
-    again = begin_pupil(index, Meaning(), tmp_path, AdaptOptions(ranker=str(tmp_path / "a" / "ranker")))
+    again = begin_student(index, Meaning(), tmp_path, AdaptOptions(ranker=str(tmp_path / "a" / "ranker")))
     assert float(again.mix.detach()) == mixture != pytest.approx(0.9)
 
 
@@ -240,9 +241,9 @@ def test_minutes_bound_the_work(index, tmp_path, capsys):
 
 
 def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypatch):
-    """A second a step, and 20 ms a pair that pupil or teacher reads."""
-    monkeypatch.setattr(timetable, "seconds_a_step", lambda *_: 1.0)
-    monkeypatch.setattr(timetable, "seconds_a_pair", lambda *_: 0.02)
+    """A second a step, and 20 ms a pair that student or teacher reads."""
+    monkeypatch.setattr(student, "seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr(student, "seconds_a_pair", lambda *_: 0.02)
     rows = []
 
     def settled(minutes, test=TEST, **more):
@@ -250,14 +251,14 @@ def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypat
         folder = tmp_path / f"{minutes} {len(more)} {test is None}"
         found = questions(index, Meaning(), [], [], folder, (options, lambda _: ignore))
         apart = held_out(found, index, folder / "taught.qrels", 0, lambda _: ignore)
-        model = begin_pupil(index, Meaning(), folder, options)
+        model = begin_student(index, Meaning(), folder, options)
         examples = examples_of(found, index)
         settings = settings_of(model.family, found.teacher, options)
-        work = timetable.Work(model, examples, settings, apart, Meaning(), test)
+        work = student.Work(model, examples, settings, apart, Meaning(), test)
         rows.append(sum(len(ranking.doc_ids) for ranking in apart.first.values()))
         before = time.monotonic() - 100
-        done = timetable.timetable(work, index, folder / "steps.json", options, before)
-        assert timetable.timetable(work, index, folder / "steps.json", options, 0.0) == done
+        done = student.timetable(work, index, folder / "steps.json", options, before)
+        assert student.timetable(work, index, folder / "steps.json", options, 0.0) == done
         return done
 
     long = settled(30.0)
@@ -370,7 +371,7 @@ def t5(tmp_path):
     return str(tmp_path / "t5")
 
 
-PUPILS = {
+STUDENTS = {
     "tk": "tk",
     "knrm": "knrm",
     "conv_knrm": "conv_knrm",
@@ -381,19 +382,19 @@ PUPILS = {
 }
 
 
-@pytest.mark.parametrize("pupil", PUPILS)
-def test_every_family_is_a_pupil(index, tmp_path, bert, t5, pupil):
+@pytest.mark.parametrize("student", STUDENTS)
+def test_every_family_is_a_student(index, tmp_path, bert, t5, student):
     folder = t5
-    if pupil in ("crossencoder", "biencoder"):
+    if student in ("crossencoder", "biencoder"):
         folder = (
             bert("BertForSequenceClassification", num_labels=2)
-            if pupil == "crossencoder"
+            if student == "crossencoder"
             else bert("BertModel")
         )
-    result = adapt(index, tmp_path / "a", ranker=PUPILS[pupil].format(str(folder)), steps=3)
+    result = adapt(index, tmp_path / "a", ranker=STUDENTS[student].format(str(folder)), steps=3)
     assert result.steps == 3
-    assert result.test["pupil"] > 0
-    assert rh.open_ranker(tmp_path / "a").model.family == pupil
+    assert result.test["student"] > 0
+    assert rh.open_ranker(tmp_path / "a").model.family == student
 
 
 def test_transformers_are_teachers(index, tmp_path, bert):
@@ -462,7 +463,7 @@ def test_the_first_stage_is_chosen_and_a_test_run_is_reranked(index, tmp_path):
         JudgedQuestions(TEST.queries, TEST.qrels, worst.restrict(["other"]))
 
 
-def test_the_pupil_itself_chooses_hard_negatives_and_false_ones_are_left_out(index, tmp_path, capsys):
+def test_the_student_itself_chooses_hard_negatives_and_false_ones_are_left_out(index, tmp_path, capsys):
     small = {"ranker": "knrm(width=8, min_count=1)", "steps": 11, "mine": 1}
     result = adapt(index, tmp_path / "a", **small)
     assert result.steps == 11
@@ -483,9 +484,9 @@ def test_the_pupil_itself_chooses_hard_negatives_and_false_ones_are_left_out(ind
 
         mine = run[query_id].doc_ids
         (true,) = own[query_id]
-        by_pupil = scores(first, candidates[query_id].doc_ids)
-        twentieth = sorted(by_pupil.values())[-20]
-        assert all(by_pupil[doc_id] >= twentieth - 1e-5 for doc_id in mine)
+        by_student = scores(first, candidates[query_id].doc_ids)
+        twentieth = sorted(by_student.values())[-20]
+        assert all(by_student[doc_id] >= twentieth - 1e-5 for doc_id in mine)
         by_teacher = scores(Meaning(), [true, *mine])
         assert all(by_teacher[d] <= by_teacher[true] + 1e-2 for d in mine)
         left_out += 20 - len(mine)
@@ -514,14 +515,14 @@ def test_a_model_writes_questions_and_what_it_wrote_is_kept(index, tmp_path, t5,
     lines = path.read_text().splitlines()
     assert len(lines) == 1 + 80
     path.write_text("\n".join(lines[:41]) + "\n" + lines[41][:9])  # as a kill leaves it
-    model, before = writing.open_doc2query, []
+    model, before = open_doc2query, []
 
     @wraps(model)
     def counting(*given, **options):
         ask = model(*given, **options)
         return lambda document, seed: before.append(document.id) or ask(document, seed)
 
-    monkeypatch.setattr(writing, "open_doc2query", counting)
+    monkeypatch.setattr("rankhouse.adapt.questions.open_doc2query", counting)
     again, _ = asked("a")
     assert again.queries == whole.queries
     assert path.read_text().splitlines() == lines
@@ -623,10 +624,10 @@ def test_a_setting_that_is_refused_leaves_nothing_behind(index, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["steps", "epochs", "seed"])
-def test_what_all_parts_share_is_no_setting_of_the_pupil(index, tmp_path, name):
+def test_what_all_parts_share_is_no_setting_of_the_student(index, tmp_path, name):
     option = "seed" if name == "seed" else "steps"
     with pytest.raises(
-        rh.RankhouseError, match=rf"{name}=7 is no setting of the pupil here: give {option} \(--{option}"
+        rh.RankhouseError, match=rf"{name}=7 is no setting of the student here: give {option} \(--{option}"
     ):
         rh.adapt(index, Meaning(), out=tmp_path / "a", settings={name: 7})
     assert not (tmp_path / "a").exists()

@@ -1,12 +1,12 @@
-"""The weight of a pupil beside the first stage: nearest to equal shares among those that may be the best."""
+"""The weight of a student beside the first stage: the nearest to equal shares that may be the best."""
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
-from rankhouse.adapt.pupil import HeldOut
 from rankhouse.adapt.report import weigh
+from rankhouse.adapt.student import HeldOut
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.progress import ignore
 from rankhouse.core.run import Run
@@ -30,7 +30,7 @@ class Library:
     documents = DOCS
 
 
-def weight(first, pupil, wanted):
+def weight(first, student, wanted):
     """The weight chosen where query n's relevant document is wanted[n]."""
     ids = [f"q{n}" for n in range(len(wanted))]
     run = Run.of(
@@ -38,28 +38,29 @@ def weight(first, pupil, wanted):
     )
     qrels = {q: {d: 1} for q, d in zip(ids, wanted, strict=True)}
     apart = HeldOut([Query(q, q) for q in ids], run, qrels, qrels)
-    return weigh(Preference(dict(zip(ids, pupil, strict=True))), apart, Library(), 100, ignore)
+    return weigh(Preference(dict(zip(ids, student, strict=True))), apart, Library(), 100, ignore)
 
 
 def test_equal_shares_where_many_weights_are_as_good():
     found = weight(["bacdef"] * 8, ["abcdef"] * 8, "a" * 8)
-    assert found.values["pupil"] == 1 > found.values["first stage"]
-    assert found.pupil == 0.6  # from there on the pupil's choice between the two leaders counts for more
+    assert found.values["student"] == 1 > found.values["first stage"]
+    assert found.student == 0.6  # from there on the student's choice between the two leaders counts for more
 
 
-def test_a_pupil_that_only_harms_has_no_say():
+def test_a_student_that_only_harms_has_no_say():
     found = weight(["abcdef"] * 8, ["fedcba"] * 8, "a" * 8)
-    assert found.pupil < 0.5
+    assert found.student < 0.5
     assert found.values["joined"] == found.values["first stage"] == 1
 
 
 def test_what_may_be_chance_does_not_move_the_weight():
-    # Alone the pupil is best on seven questions of eight, and bad on one: nothing sure against equal shares.
-    first, pupil = ["bacdef"] * 7 + ["abcdef"], ["acbdef"] * 7 + ["fedcba"]
-    found = weight(first, pupil, "a" * 8)
-    assert found.pupil == 0.5
+    # Alone the student is best on seven questions of eight, and bad on one: nothing sure against
+    # equal shares.
+    first, student = ["bacdef"] * 7 + ["abcdef"], ["acbdef"] * 7 + ["fedcba"]
+    found = weight(first, student, "a" * 8)
+    assert found.student == 0.5
     assert found.values["joined"] >= found.values["first stage"]
 
 
 def test_a_single_question_is_enough_to_choose():
-    assert 0 <= weight(["ab"], ["ba"], "b").pupil <= 1
+    assert 0 <= weight(["ab"], ["ba"], "b").student <= 1

@@ -63,17 +63,17 @@ def test_a_teachers_scores_are_learned_without_judgements(world, run):
     taught = run(*TRAIN, "--ranker", "knrm(min_count=1, width=16)", *SETTINGS, "--out", "teacher")
     assert taught.returncode == 0, taught.stderr
     train = [word for word in TRAIN if word not in ("--qrels", "train.qrels")]
-    pupil = [*train, *VALID, "--ranker", "knrm(min_count=1, width=8)", *SETTINGS, "--teacher", "teacher"]
-    done = run(*pupil, "--cache", "scores", "--set", "count=3", "--out", "pupil", "--json")
+    student = [*train, *VALID, "--ranker", "knrm(min_count=1, width=8)", *SETTINGS, "--teacher", "teacher"]
+    done = run(*student, "--cache", "scores", "--set", "count=3", "--out", "student", "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["best"] > said["first_stage"]
-    assert json.loads((world / "pupil" / "settings.json").read_text())["loss"] == "margin-mse"
+    assert json.loads((world / "student" / "settings.json").read_text())["loss"] == "margin-mse"
     assert (world / "scores" / "scores.sqlite").exists()
     label = ["label", "--index", "i", "--queries", "train.tsv", "--run", "train.run", "--negatives", "none"]
     soft = run(*label, "--scores", "--rule", "taught('teacher', 0, scale='score')", "--out", "soft.jsonl")
     assert soft.returncode == 0, soft.stderr
-    from_file = ["train", "--index", "i", "--pairs", "soft.jsonl", *pupil[len(train) : -2]]
+    from_file = ["train", "--index", "i", "--pairs", "soft.jsonl", *student[len(train) : -2]]
     done = run(*from_file, "--loss", "listwise-kl", "--set", "count=3", "--out", "read", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["best"] > said["first_stage"]
@@ -85,17 +85,17 @@ def test_several_teachers_and_runs_are_learned_from(world, run):
     best = [f"{q} Q0 {d} 1 {int(grade) + n / 1000} t\n" for n, (q, _, d, grade) in enumerate(lines)]
     (world / "best.run").write_text("".join(best))
     train = [word for word in TRAIN if word not in ("--qrels", "train.qrels")]
-    pupil = [*train, *VALID, "--ranker", "knrm(min_count=1, width=16)", *SETTINGS, "--set", "count=3"]
-    alone = run(*pupil, "--teacher", "best.run", "--out", "one", "--json")
+    student = [*train, *VALID, "--ranker", "knrm(min_count=1, width=16)", *SETTINGS, "--set", "count=3"]
+    alone = run(*student, "--teacher", "best.run", "--out", "one", "--json")
     assert alone.returncode == 0, alone.stderr
     said = json.loads(alone.stdout)
     assert said["best"] > said["first_stage"]
     both = ["--teacher", "best.run", "--teacher", "one"]
-    joined = run(*pupil, *both, "--join", "ranks", "--cache", "scores", "--out", "two", "--json")
+    joined = run(*student, *both, "--join", "ranks", "--cache", "scores", "--out", "two", "--json")
     assert joined.returncode == 0, joined.stderr
     assert json.loads(joined.stdout)["best"] > said["first_stage"]
     assert (world / "scores" / "scores.sqlite").exists()
-    wrong = run(*pupil, "--teacher", "best.run", "--join", "ranks", "--out", "three")
+    wrong = run(*student, "--teacher", "best.run", "--join", "ranks", "--out", "three")
     assert wrong.returncode == 2
     assert "--join would change nothing here" in wrong.stderr
     index = rh.Index.open(world / "i")
@@ -257,7 +257,7 @@ def starting():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         [
-            *("rankhouse.cli.commands.train", "rankhouse.training.pages", "rankhouse.models.loading"),
+            *("rankhouse.cli.commands.train", "rankhouse.training.teaching", "rankhouse.models.loading"),
             *("torch._dynamo", "ir_measures", "jinja2", "matplotlib.backends.backend_svg"),
         ]
     )

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from rankhouse.core.nouns import Document, Query
 from rankhouse.explanation.axioms import AXIOMS, DocumentPairs
-from rankhouse.explanation.proximity import measure
-from rankhouse.explanation.term_features import TermReader
+from rankhouse.explanation.term_features import TermReader, measure
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.explanation.counterfactual import flip
-from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.ranking import pool as pools
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan

@@ -8,7 +8,7 @@ import pytest
 
 from rankhouse.core.errors import BadIndex, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
-from rankhouse.explanation.dense import explain_dense
+from rankhouse.explanation.stages import explain_dense
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.index import Index

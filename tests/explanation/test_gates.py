@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.explanation.explain import ExplainOptions, explain_pair
+from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.gates import explain_pacrr_drmm
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.units import NO_WORDS
 from rankhouse.models.pacrr import PACRRDesign
 

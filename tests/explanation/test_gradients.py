@@ -9,7 +9,7 @@ import torch
 from rankhouse.core.errors import WrongUse
 from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.gradients import integrated_gradients
-from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 

@@ -15,8 +15,7 @@ from rankhouse.core.nouns import Document, Pair, Passage, Query  # noqa: E402
 from rankhouse.core.run import Run  # noqa: E402
 from rankhouse.evaluation.charts import write_difficulty_chart  # noqa: E402
 from rankhouse.evaluation.compare import compare  # noqa: E402
-from rankhouse.explanation.attention import attention_over, filter_places  # noqa: E402
-from rankhouse.explanation.pair_map import map_pairs, pair_vectors, project  # noqa: E402
+from rankhouse.explanation.pictures import attention_over, filter_places, map_pairs, pair_vectors, project  # noqa: E402  # noqa: E402
 from rankhouse.index.lexical.build import BuildOptions, build  # noqa: E402
 from rankhouse.io.trec import write_qrels, write_run  # noqa: E402
 from rankhouse.models.knrm import KNRMDesign  # noqa: E402

@@ -9,7 +9,7 @@ import pytest
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.explanation.explain import explain_pair
-from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.removal import REST
 from rankhouse.explanation.units import numbered
 from rankhouse.ranking.cache import CachedRanker
@@ -220,4 +220,4 @@ except WrongUse as error:
     assert done.returncode == 0, done.stderr[-500:]
     parts, refusal = done.stdout.splitlines()
     assert parts == "[1.0, 0.0, 1.0, 0.0] 2.0"
-    assert "no model of this house: choose from removal, shapley" in refusal
+    assert "no model of rankhouse: choose from removal, shapley" in refusal

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rankhouse.explanation.explain import explain_pair
-from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.shapley import shapley_values
+from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.removal import shapley_values
 from rankhouse.explanation.units import NO_WORDS
 
 SHAPLEY = ExplainOptions(method="shapley")

@@ -9,10 +9,10 @@ import pytest
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
-from rankhouse.explanation import report, show, tables
+from rankhouse.explanation import contrast as contrasts
+from rankhouse.explanation import report, show
 from rankhouse.explanation.answer import Counterfactual, Explanation, Grid, Part, ReadText, Word
-from rankhouse.explanation.contrast import contrast
-from rankhouse.explanation.rankings import Movement, RankingExplanation, Standing, changed_places
+from rankhouse.explanation.contrast import Movement, RankingExplanation, Standing, changed_places, contrast
 from rankhouse.explanation.views import MOST_WORDS, view_of
 
 QUERY = Query("q1", "who steers ships?")
@@ -164,7 +164,7 @@ def test_words_have_signs_by_their_share_and_unread_ones_are_told():
 def test_a_contrast_s_table_adds_up_and_leaves_out_what_adds_nothing():
     told = two()
     silent = replace(told, parts=(*told.parts, Part("who", 0.0, "", {"first": 0.0, "second": 0.0})))
-    table = tables.contrast_table(silent)
+    table = show.contrast_table(silent)
     assert [row[0] for row in table.rows if not row[0].startswith("·")] == [
         "ships",
         "no words",
@@ -178,7 +178,7 @@ def test_a_contrast_s_table_adds_up_and_leaves_out_what_adds_nothing():
 def test_parts_beyond_the_most_are_summed_in_one_row():
     parts = tuple(Part(f"w{i:02}", 1.0 + i) for i in range(30))
     told = Explanation(QUERY, "d", sum(p.value for p in parts), "m", True, "bm25", parts)
-    table = tables.parts_table(told)
+    table = show.parts_table(told)
     assert table.rows[-1][0] == "18 more"
     assert sum(float(row[1]) for row in table.rows) == pytest.approx(told.score)
     assert sum(float(bar.value) for bar in view_of(told).bars) == pytest.approx(told.score)
@@ -287,10 +287,10 @@ def test_a_long_text_is_cut_and_counted(tmp_path):
 
 def test_ties_and_ranks_are_told():
     run = Run.of({"q": {"a": 1.0, "b": 1.0, "c": 0.5}})
-    assert show.standing_note("my.run", run["q"], "b").startswith(
+    assert contrasts.standing_note("my.run", run["q"], "b").startswith(
         "b has rank 1 of 3 in my.run; it ties with a"
     )
-    assert show.standing_note("my.run", run["q"], "c") == "c has rank 3 of 3 in my.run."
+    assert contrasts.standing_note("my.run", run["q"], "c") == "c has rank 3 of 3 in my.run."
 
 
 def test_who_changed_places_is_found_where_a_ranking_lacks_a_document_too():

@@ -15,16 +15,15 @@ from rankhouse.core.run import Run
 from rankhouse.explanation import stages
 from rankhouse.explanation.answer import Explanation, Part
 from rankhouse.explanation.contrast import contrast
-from rankhouse.explanation.explain import ExplainOptions
-from rankhouse.explanation.fusion import explain_fused
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.placeholder import placeholder
-from rankhouse.explanation.stages import MOST_PARTS, explain_reranked
+from rankhouse.explanation.stages import MOST_PARTS, explain_fused, explain_reranked
 from rankhouse.ranking.fuse import FUSIONS, linear
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.text.split import Whole, Windows
-from rankhouse.training.tuning import mean_of
+from rankhouse.training.validation import mean_of
 
 QUERY = Query("q1", "who steers ships?")
 METHODS = [

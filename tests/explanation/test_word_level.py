@@ -12,8 +12,8 @@ import pytest
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.explanation.contrast import contrast
-from rankhouse.explanation.explain import ExplainOptions, explain_pair
-from rankhouse.explanation.families import METHODS
+from rankhouse.explanation.explain import explain_pair, own_method
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.units import NO_WORDS
 
 DESIGNS, at_work, fresh, pair, random_pairs, shaken = itemgetter(
@@ -150,4 +150,4 @@ def test_other_weights_give_another_explanation(family):
 def test_a_method_refuses_a_ranker_of_another_family(family):
     other = at_work(fresh("drmm" if family.name == "knrm" else "knrm"))
     with pytest.raises(WrongUse, match="parts this method reads off"):
-        METHODS[family.model.family](other, pair("river", "tree"), ExplainOptions())
+        own_method(family)(other, pair("river", "tree"), ExplainOptions())

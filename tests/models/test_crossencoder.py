@@ -10,7 +10,7 @@ from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.transformer_encoders import by_length, is_packable
 from rankhouse.nn.layers.ragged import Packed, Ragged
-from rankhouse.training.soft_losses import comparable
+from rankhouse.training.distillation import comparable
 
 KINDS = ["bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert", "deberta", "modernbert"]
 PACKED = {"bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert"}

@@ -21,9 +21,8 @@ from rankhouse.systems import rankers
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.split import SPLITTERS
 from rankhouse.text.words import WORDS
-from rankhouse.training.learning_rate import SCHEDULES
-from rankhouse.training.negatives import NEGATIVES as SOURCES
-from rankhouse.training.optimizer import OPTIMISERS
+from rankhouse.training.examples import NEGATIVES as SOURCES
+from rankhouse.training.optimizer import OPTIMISERS, SCHEDULES
 
 TABLES = {
     "model": WEIGHTINGS,

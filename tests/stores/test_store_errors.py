@@ -15,8 +15,7 @@ from rankhouse.stores.clients import masked
 from rankhouse.stores.names import open_store
 from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
 from rankhouse.stores.push import PushOptions, count_collisions, push
-from rankhouse.stores.records import batches, dimension_of, sparse, uuid_of
-from rankhouse.stores.store import Record
+from rankhouse.stores.store import Record, batches, dimension_of, sparse, uuid_of
 
 from .conftest import NEEDED, QUERIES, WordEncoder, _need
 

@@ -9,8 +9,7 @@ from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
 from rankhouse.stores.push import PushOptions, push
-from rankhouse.stores.records import uuid_of
-from rankhouse.stores.store import Record
+from rankhouse.stores.store import Record, uuid_of
 
 from .conftest import AWKWARD, ENGINES, NEEDED, QUERIES, SPARSE, TEXTS, WordEncoder
 

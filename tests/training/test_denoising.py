@@ -8,12 +8,12 @@ import pytest
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.training.any_batches import batches_for
-from rankhouse.training.denoising import DENOISERS, denoise
+from rankhouse.training.batches import shape_of
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit
-from rankhouse.training.groups import shape_of
 from rankhouse.training.settings import Settings, defaults
+from rankhouse.training.teacher_batches import batches_for
+from rankhouse.training.teacher_scores import DENOISERS, denoise
 
 
 class Known:

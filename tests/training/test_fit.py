@@ -23,9 +23,9 @@ from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.training import diagnostics, folder
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit
+from rankhouse.training.folder import Outcome
 from rankhouse.training.log import read_log
 from rankhouse.training.settings import defaults
-from rankhouse.training.state import Outcome
 from rankhouse.training.validation import Validation, Validator, interval
 
 QUICK = {"batch": 16, "measure": "AP", "validate_every": 0, "patience": 0, "rates": {}, "device": "cpu"}

@@ -11,10 +11,8 @@ from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.training.batches import Batches
-from rankhouse.training.examples import from_judgements
-from rankhouse.training.groups import Shape
-from rankhouse.training.negatives import NEGATIVES
+from rankhouse.training.batches import Batches, Shape
+from rankhouse.training.examples import NEGATIVES, from_judgements
 
 
 def rule(text):

@@ -13,8 +13,8 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.monot5 import open_monot5
 from rankhouse.training.log import read_log
 from rankhouse.training.pretrain import PretrainingSettings, pretrain
+from rankhouse.training.pretraining_data import Stream, write_tokens
 from rankhouse.training.t5_pretraining import SIZES, T5Shape, begin, read_tokenizer, specials
-from rankhouse.training.token_stream import Stream, write_tokens
 
 SPIECE = Path(__file__).parents[1] / "golden" / "monot5" / "spiece.model"
 TINY = T5Shape(d_model=16, layers=1, heads=2, d_ff=24)

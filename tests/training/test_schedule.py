@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.training.learning_rate import SCHEDULES, Moment
+from rankhouse.training.optimizer import SCHEDULES, Moment
 
 
 def factors(text, steps, **moment):

@@ -12,15 +12,13 @@ from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.io.pairs import LabelledPair, write_pairs
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
-from rankhouse.training.any_batches import MixedBatches, batches_for
+from rankhouse.training.batches import shape_of
+from rankhouse.training.distillation import ScoredPairs, comparable, soft_loss, targets_for
 from rankhouse.training.examples import from_judgements, from_pairs
 from rankhouse.training.fit import fit
-from rankhouse.training.groups import shape_of
-from rankhouse.training.joined_scores import with_scores
 from rankhouse.training.settings import Settings, defaults
-from rankhouse.training.soft_batches import SoftBatches
-from rankhouse.training.soft_losses import comparable, soft_loss
-from rankhouse.training.soft_targets import ScoredPairs, targets_for
+from rankhouse.training.teacher_batches import MixedBatches, SoftBatches, batches_for
+from rankhouse.training.teacher_scores import with_scores
 
 ALL = ("knrm", "conv_knrm", "tk", "samcnn")
 
@@ -45,15 +43,15 @@ def settings(family, **changes):
 
 
 def test_margins_are_compared_over_all_two_pairs_of_a_list():
-    pupil, teacher = torch.tensor([[1.0, 0.5, 2.0], [0, 0, 0]]), torch.tensor([[3.0, 1.0, 1.0], [1, 2, 4]])
+    student, teacher = torch.tensor([[1.0, 0.5, 2.0], [0, 0, 0]]), torch.tensor([[3.0, 1.0, 1.0], [1, 2, 4]])
     differences = [
-        ((pupil[g, i] - pupil[g, j]) - (teacher[g, i] - teacher[g, j])) ** 2
+        ((student[g, i] - student[g, j]) - (teacher[g, i] - teacher[g, j])) ** 2
         for g in range(2)
         for i in range(3)
         for j in range(3)
         if i != j
     ]
-    assert float(soft_loss("margin-mse")(pupil, teacher)) == pytest.approx(float(np.mean(differences)))
+    assert float(soft_loss("margin-mse")(student, teacher)) == pytest.approx(float(np.mean(differences)))
     two = soft_loss("margin_mse")(torch.tensor([[2.0, 1.0]]), torch.tensor([[5.0, 1.0]]))
     assert float(two) == pytest.approx((1 - 4) ** 2)  # Hofstätter et al., eq. 5
 

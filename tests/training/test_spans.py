@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.training.span_corruption import Corruption, Specials
+from rankhouse.training.pretraining_data import Corruption, Specials
 
 SPECIALS = Specials(1, np.arange(9_999, 9_899, -1))
 

@@ -8,7 +8,7 @@ import pytest
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.training.batches import Batches
+from rankhouse.training.batches import Batches, Shape
 from rankhouse.training.diagnostics import (
     Remarks,
     check_batches,
@@ -20,9 +20,7 @@ from rankhouse.training.diagnostics import (
     spread,
     trouble,
 )
-from rankhouse.training.examples import from_judgements
-from rankhouse.training.groups import Shape
-from rankhouse.training.negatives import NEGATIVES
+from rankhouse.training.examples import NEGATIVES, from_judgements
 from rankhouse.training.settings import defaults
 
 TRAINING = [Query("1", "How tall is it?"), Query("2", "Who was there?")]

@@ -1,6 +1,6 @@
-"""An index and a teacher become a ranker of one's own: questions, candidates, scores, pupil, weight, report.
+"""An index and a teacher become a ranker: questions, candidates, scores, student, weight, report.
 
-Everything is written into one folder as it is made, so that a killed adaptation goes on where it was.
+Everything is written into one folder as it is made, so that a killed adaptation resumes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,20 @@ from typing import Any
 import msgspec
 
 from rankhouse.adapt.mining import Mined, mine
-from rankhouse.adapt.options import DESIGNS, AdaptOptions, JudgedQuestions, Show
-from rankhouse.adapt.pupil import begin_pupil, examples_of, held_out, settings_of, teach
+from rankhouse.adapt.options import AdaptOptions, JudgedQuestions, Show, design_of
 from rankhouse.adapt.questions import Questions, questions
 from rankhouse.adapt.report import AdaptResult, weigh, write_report
-from rankhouse.adapt.timetable import Timetable, Work, ranker_of, timetable
+from rankhouse.adapt.student import (
+    Timetable,
+    Work,
+    begin_student,
+    examples_of,
+    held_out,
+    ranker_of,
+    settings_of,
+    teach,
+    timetable,
+)
 from rankhouse.core.arguments import changed
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query, Ranker, fingerprint_of
@@ -26,8 +35,8 @@ from rankhouse.index.index import Index
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, replacing_folder, write_json
 from rankhouse.models.bundle import MANIFEST, read_manifest
+from rankhouse.models.families import FAMILIES
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
-from rankhouse.training.settings import DEFAULTS
 from rankhouse.training.validation import Validation
 
 PLAN, QUESTIONS, TRAINING, RANKER, RESULT = "plan.json", "questions", "training", "ranker", "adapted.json"
@@ -55,7 +64,7 @@ def adapt_with(
     """
     began = time.monotonic()
     family = _family_of(options.ranker)
-    if family in DEFAULTS:  # a setting that is refused is refused before anything is written
+    if family in FAMILIES:  # a setting that is refused is refused before anything is written
         settings_of(family, teacher, options)
     with only_writer(out):
         check_own_folder(out, (PLAN,))
@@ -64,7 +73,7 @@ def adapt_with(
         avoid = list(test.queries) if test else []
         found = questions(index, teacher, people, avoid, out / QUESTIONS, (options, show))
         apart = held_out(found, index, out / QUESTIONS / TAUGHT, options.minutes, show)
-        model = begin_pupil(index, teacher, out, options)
+        model = begin_student(index, teacher, out, options)
         examples = examples_of(found, index)
         settings = settings_of(model.family, found.teacher, options)
         work = Work(model, examples, settings, apart, teacher, test)
@@ -75,8 +84,8 @@ def adapt_with(
 
 
 def _family_of(ranker: str) -> str:
-    """Return the family of a design, a notation or a bundle, as :func:`begin_pupil` reads it."""
-    if ranker not in DESIGNS and (Path(ranker) / MANIFEST).is_file():
+    """Return the family of a design, a notation or a bundle, as :func:`begin_student` reads it."""
+    if not design_of(ranker) and (Path(ranker) / MANIFEST).is_file():
         return read_manifest(ranker).family
     return ranker.partition("(")[0].strip()
 
@@ -89,7 +98,7 @@ def _teach(
     out: Path,
     how: tuple[AdaptOptions, Show],
 ) -> tuple[int, list[Mined]]:
-    """Teach the pupil in one part, or in several with mining between them; keep the last part's best.
+    """Teach the student in one part, or in several with mining between them; keep the last part's best.
 
     Returns:
         The steps taken, and what was mined.
@@ -149,19 +158,19 @@ def _finish(
     out: Path,
     how: tuple[AdaptOptions, Show],
 ) -> AdaptResult:
-    """Weigh the pupil against the first stage, and report."""
+    """Weigh the student against the first stage, and report."""
     options, show = how
-    pupil = open_ranker(str(out), ComputeOptions(work.settings.precision))
+    student = open_ranker(str(out), ComputeOptions(work.settings.precision))
     apart = work.apart.few(settled.weighing)
-    weights = weigh(pupil, apart, index, options.depth, show("weighing the pupil"))
+    weights = weigh(student, apart, index, options.depth, show("weighing the student"))
     result = AdaptResult(
         ranker=str(out),
         steps=taught[0],
         questions=len(work.examples.queries),
-        pupil_weight=weights.pupil,
+        student_weight=weights.student,
         first_stage=options.first_stage,
         held_out=weights.values,
-        test=write_report(out, index, (pupil, work.teacher, weights.pupil), (options, work.test, show)),
+        test=write_report(out, index, (student, work.teacher, weights.student), (options, work.test, show)),
         mined=taught[1],
     )
     write_json(out / RESULT, msgspec.to_builtins(result))

@@ -1,4 +1,4 @@
-"""Hard negatives from the pupil itself: between two parts of its training it says what it would put first.
+"""Hard negatives from the student itself: between two parts of its training it says what it would put first.
 
 After Xiong et al., "Approximate Nearest Neighbor Negative Contrastive Learning" (2021), among a question's
 candidates. What the teacher likes as much as the question's own document is no negative, and left out.
@@ -15,8 +15,8 @@ import numpy as np
 
 from rankhouse.adapt.options import Show
 from rankhouse.adapt.questions import Questions
-from rankhouse.cli import console
 from rankhouse.core.nouns import Documents, Pair, Passage, Query, Ranker
+from rankhouse.core.progress import say
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.sampling import order
 from rankhouse.index.index import Index
@@ -26,7 +26,7 @@ from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
 
 _BEST: Final = 20
-"""Candidates that the pupil puts first are kept of a question."""
+"""Candidates that the student puts first are kept of a question."""
 MINING_SHARE: Final = 0.1
 """Of the training's time, for one mining."""
 _PORTION, _ALL = 32, 1_000_000
@@ -36,7 +36,7 @@ class Mined(msgspec.Struct, frozen=True, kw_only=True):
     """What was mined.
 
     Attributes:
-        questions: Whose candidates were ordered by the pupil.
+        questions: Whose candidates were ordered by the student.
         candidates: Of them, how many are learned from now.
         false_negatives: How many were left out, since the teacher likes them as much as the own document.
     """
@@ -47,19 +47,19 @@ class Mined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mine(
-    pupil: Ranker, found: Questions, index: Index, path: Path, how: tuple[float, int, Show]
+    student: Ranker, found: Questions, index: Index, path: Path, how: tuple[float, int, Show]
 ) -> tuple[Run, Mined]:
-    """Return the candidates of all questions, those of as many as there is time for ordered by the pupil.
+    """Return the candidates of all questions, those of as many as there is time for ordered by the student.
 
     Args:
         path: Where what is mined is kept; what stands there is read.
         how: Seconds of the whole training, the seed of the questions' order, what shows how far the work is.
     """
     if not path.with_suffix(".json").exists():
-        _write(pupil, found, index, path, how)
+        _write(student, found, index, path, how)
     fresh, counts = read_run(path), msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=Mined)
-    console.say(
-        f"the pupil's own best: {counts.candidates:,} candidates of {counts.questions:,} questions; "
+    say(
+        f"the student's own best: {counts.candidates:,} candidates of {counts.questions:,} questions; "
         f"{counts.false_negatives:,} more, which the teacher likes as much as the question's own document, "
         "were left out"
     )
@@ -67,7 +67,7 @@ def mine(
     return Run.from_rankings({q: (fresh if q in fresh else before)[q] for q in before}), counts
 
 
-def _write(pupil: Ranker, found: Questions, index: Index, path: Path, how: tuple[float, int, Show]) -> None:
+def _write(student: Ranker, found: Questions, index: Index, path: Path, how: tuple[float, int, Show]) -> None:
     seconds, seed, show = how
     progress, began = show("mining"), time.monotonic()
     queries = sorted(found.queries, key=lambda query: order(seed, query.id))
@@ -77,7 +77,7 @@ def _write(pupil: Ranker, found: Questions, index: Index, path: Path, how: tuple
         progress(done, len(queries))
         some = queries[done : done + _PORTION]
         first = found.candidates.restrict([query.id for query in some])
-        best = rerank(pupil, first, some, index.documents, Plan(depth=_ALL)).top(_BEST)
+        best = rerank(student, first, some, index.documents, Plan(depth=_ALL)).top(_BEST)
         for query in some:
             doc_ids = best[query.id].doc_ids
             own = [doc_id for doc_id in found.own.get(query.id, {}) if doc_id in index.documents]

@@ -1,4 +1,4 @@
-"""How a pupil is taught without judgements: what is asked, what is learned, and how long that may take."""
+"""How a student is taught without judgements: what is asked, what is learned, and how long that may take."""
 
 from __future__ import annotations
 
@@ -14,42 +14,15 @@ from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.round_trip import Round
-
-_KERNELS: Final[dict[str, Any]] = {
-    "loss": "listwise-kl",
-    "optimizer": "adam",
-    "clip": 5.0,
-    "schedule": "linear(warmup=100)",
-    "patience": 0,
-    "measure": "nDCG@10",
-    "rate": 5e-3,
-}
-MARGINS: Final[dict[str, Any]] = {"loss": "margin-mse", "clip": 1.0, "measure": "nDCG@10", "patience": 0}
-"""The recipe of a family that has none of its own."""
-
-RECIPES: Final[dict[str, dict[str, Any]]] = {
-    "tk": _KERNELS | {"rates": {"embedding": 3e-3, "encoder": 1e-3, "mix": 1e-3}},
-    "knrm": _KERNELS | {"rates": {"embedding": 3e-3}},
-    "conv_knrm": _KERNELS | {"rates": {"embedding": 3e-3}},
-    # Three questions of eight passages a step; the head is new, the encoder is not.
-    "crossencoder": MARGINS
-    | {"loss": "listwise-kl", "batch": 24, "count": 7, "rate": 1e-4, "rates": {"network.classifier": 1e-3}}
-    | {"dropout": 0.0, "precision": "auto"},
-    "biencoder": MARGINS | {"batch": 12, "count": 3, "rate": 2e-5},
-}
-"""Family -> settings that differ from its paper's; precision "auto" is what the machine is quick at."""
+from rankhouse.models.families import FAMILIES
 
 CROSSED: Final[dict[str, Any]] = {"crossed": True, "batch": 2, "count": 25}
-"""Batches of a family in :data:`DESIGNS` whose teacher has vectors: some 50 questions, 50 documents."""
+"""Batches of a designed student whose teacher has vectors: some 50 questions, 50 documents."""
 LISTS: Final[dict[str, Any]] = {"batch": 16, "count": 7}
 """Its batches where the teacher reads every pair."""
 
-DESIGNS: Final[dict[str, str]] = {
-    "tk": "tk(layers=1, heads=8, passage_length=120, min_count=2{vectors})",
-    "knrm": "knrm(passage_length=120, min_count=2{vectors})",
-    "conv_knrm": "conv_knrm(passage_length=120, min_count=2{vectors})",
-}
-"""What a bare name of a family means here."""
+MARGINS: Final[dict[str, Any]] = {"loss": "margin-mse", "clip": 1.0, "measure": "nDCG@10", "patience": 0}
+"""Settings of a family that has none of its own for an adaptation."""
 
 Show = Callable[[str], Progress]
 """Names a stage of the work -> what is told how far it is."""
@@ -66,12 +39,17 @@ _OWN: Final = {
 """Settings of a training that an adaptation decides for all its parts."""
 
 
+def design_of(ranker: str) -> str:
+    """Return the design that a bare family's name stands for here; "" for anything else."""
+    return FAMILIES[ranker].student if ranker in FAMILIES else ""
+
+
 @dataclass(frozen=True)
 class AdaptOptions:
     """How to adapt.
 
     Attributes:
-        ranker: The pupil: a bare family, ``tk``, or a design or checkpoint in notation.
+        ranker: The student: a bare family, ``tk``, or a design or checkpoint in notation.
         pseudo: What documents ask.
         doc2query: A sequence-to-sequence model that writes questions besides, in notation or its folder; "":
             none.
@@ -81,10 +59,10 @@ class AdaptOptions:
         first_stage: Notation of the first stage; dense(...) where the index has vectors.
         candidates: Documents of the first stage that a question is learned on.
         neighbours: Documents besides that the teacher's own vectors find, where it has any.
-        depth: How many documents of the first stage the pupil will rerank.
+        depth: How many documents of the first stage the student will rerank.
         held_out: Questions kept for validation and for the weight of interpolation.
         width: Numbers of a word's start vector, from the teacher.
-        mine: How often the pupil itself chooses candidates, each time between two parts of the training.
+        mine: How often the student itself chooses candidates, each time between two parts of the training.
         steps: Steps of training; 0: as many as fit into ``minutes``.
         minutes: What all of it may take; 0: no limit.
         settings: What differs from the family's recipe.
@@ -113,7 +91,7 @@ class AdaptOptions:
         check_least(self, 0, "minutes", "steps", "neighbours", "mine")
         for name, advice in _OWN.items():
             if name in self.settings:
-                raise WrongUse(f"{name}={self.settings[name]} is no setting of the pupil here: {advice}")
+                raise WrongUse(f"{name}={self.settings[name]} is no setting of the student here: {advice}")
 
 
 @dataclass(frozen=True)

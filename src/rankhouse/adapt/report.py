@@ -1,4 +1,4 @@
-"""Third stage of adapting: the weight of the pupil beside the first stage, and what all of it is worth."""
+"""Third stage of adapting: the weight of the student beside the first stage, and what all of it is worth."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from rankhouse.adapt.mining import Mined
 from rankhouse.adapt.options import AdaptOptions, JudgedQuestions, Show
-from rankhouse.adapt.pupil import HeldOut
 from rankhouse.adapt.questions import first_passages
+from rankhouse.adapt.student import HeldOut
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.progress import Progress
@@ -38,17 +38,17 @@ class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
         ranker: The folder, which ``--ranker`` takes.
         steps: Steps of training.
         questions: Questions learned from.
-        pupil_weight: The pupil's weight beside the first stage, whose own is the rest to 1, of z-scores.
+        student_weight: The student's weight beside the first stage, whose own is the rest to 1, of z-scores.
         first_stage: In notation.
         held_out: System -> nDCG@10 on held-out pseudo-queries, the mean of both ideas of relevance.
         test: System -> nDCG@10 on the test; empty without one.
-        mined: What the pupil itself chose between the parts of its training, one each.
+        mined: What the student itself chose between the parts of its training, one each.
     """
 
     ranker: str
     steps: int
     questions: int
-    pupil_weight: float
+    student_weight: float
     first_stage: str
     held_out: dict[str, float]
     test: dict[str, float]
@@ -56,21 +56,21 @@ class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Weight(NamedTuple):
-    """The pupil's weight, and what the systems are worth on the held-out questions."""
+    """The student's weight, and what the systems are worth on the held-out questions."""
 
-    pupil: float
+    student: float
     values: dict[str, float]
 
 
-def weigh(pupil: Ranker, apart: HeldOut, index: Index, depth: int, progress: Progress) -> Weight:
-    """Choose the pupil's weight on held-out pseudo-queries.
+def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: Progress) -> Weight:
+    """Choose the student's weight on held-out pseudo-queries.
 
     A question's own document flatters the first stage, since the words are the document's; the teacher's best
-    flatter the pupil; so the mean of both counts. Of all weights within a standard error of the best one (of
-    the differences, question by question) it is the nearest to equal shares.
+    flatter the student; so the mean of both counts. Of all weights within a standard error of the best one
+    (of the differences, question by question) it is the nearest to equal shares.
     """
     plan = Plan(depth=depth)
-    reranked = rerank(pupil, apart.first, apart.queries, index.documents, plan, progress=progress)
+    reranked = rerank(student, apart.first, apart.queries, index.documents, plan, progress=progress)
     values = {weight: _values(apart, joined(reranked, apart.first, weight)) for weight in _WEIGHTS}
     means = {weight: float(each.mean()) for weight, each in values.items()}
     best = max(_WEIGHTS, key=lambda weight: means[weight])
@@ -81,7 +81,7 @@ def weigh(pupil: Ranker, apart: HeldOut, index: Index, depth: int, progress: Pro
         return float(lost.mean()) <= error
 
     chosen = min(filter(is_near, _WEIGHTS), key=lambda weight: (abs(weight - 0.5), weight))
-    return Weight(chosen, {"first stage": means[0.0], "pupil": means[1.0], "joined": means[chosen]})
+    return Weight(chosen, {"first stage": means[0.0], "student": means[1.0], "joined": means[chosen]})
 
 
 def _values(apart: HeldOut, run: Run) -> Doubles:
@@ -101,7 +101,7 @@ def write_report(
     systems: tuple[Ranker, Ranker, float],
     how: tuple[AdaptOptions, JudgedQuestions | None, Show],
 ) -> dict[str, float]:
-    """Compare first stage, pupil, both joined and teacher on the test; return their values.
+    """Compare first stage, student, both joined and teacher on the test; return their values.
 
     Args:
         how: Options; the test, without which there is nothing to compare; what shows how far the work is.
@@ -109,7 +109,7 @@ def write_report(
     options, test, show = how
     if test is None:
         return {}
-    pupil, teacher, weight = systems
+    student, teacher, weight = systems
     first = test.run
     if first is None:
         first = search_with(index, test.queries, SearchOptions((options.first_stage,), k=options.depth))
@@ -117,14 +117,14 @@ def write_report(
     if isinstance(teacher, JoinedTeachers):
         teacher = teacher.against(first_passages(first, index.documents))
     plan = Plan(depth=options.depth)
-    progress = show("measuring the pupil")
-    by_pupil = rerank(pupil, first, test.queries, index.documents, plan, progress=progress)
+    progress = show("measuring the student")
+    by_student = rerank(student, first, test.queries, index.documents, plan, progress=progress)
     progress = show("measuring the teacher")
     by_teacher = rerank(teacher, first, test.queries, index.documents, plan, progress=progress)
     runs = {
         "first stage": first,
-        "pupil": by_pupil,
-        "pupil + first stage": joined(by_pupil, first, weight),
+        "student": by_student,
+        "student + first stage": joined(by_student, first, weight),
         "teacher": by_teacher,
     }
     for name, run in runs.items():

@@ -64,8 +64,8 @@ def adapt(
     ...         return np.array([len(q & p) / len(q) for q, p in words], np.float32)
     >>> texts = [f"ship{n} sails to port{n % 7} with cargo{n % 5} on deck{n % 3}" for n in range(40)]
     >>> index = rh.Index.build([{"id": f"d{n}", "text": text} for n, text in enumerate(texts)], "i")
-    >>> pupil = "knrm(width=8, min_count=1)"
-    >>> ranker = rh.adapt(index, Shared(), out="mine", ranker=pupil, steps=40)
+    >>> student = "knrm(width=8, min_count=1)"
+    >>> ranker = rh.adapt(index, Shared(), out="mine", ranker=student, steps=40)
     >>> len(ranker.rank("ship1 port1", texts[:3]).doc_ids)
     3
 
@@ -74,12 +74,12 @@ def adapt(
         teacher: A ranker, or what :func:`open_ranker` opens; a bi-encoder teaches quickest. Or a list of
             several, whose scores are joined; a run with scores among them has its say on its own questions.
         out: The folder; given again, a killed adaptation goes on from there. It holds the report.
-        ranker: The pupil: ``tk``, ``knrm``, or a design or checkpoint in notation.
+        ranker: The student: ``tk``, ``knrm``, or a design or checkpoint in notation.
         join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
         queries: Questions of people, without judgements, to be learned from as well.
         test: (queries, qrels) to measure by; these questions are not learned. (queries, qrels, run) has the
             run reranked in place of what the first stage finds.
-        first_stage: What finds candidates and is joined with the pupil, in notation.
+        first_stage: What finds candidates and is joined with the student, in notation.
         minutes: How long all of it may take; 0: as long as ``steps`` take.
         steps: Of the training; 0: 4,000, or as many as fit into ``minutes``.
         questions: Most pseudo-queries.
@@ -87,9 +87,9 @@ def adapt(
             ``question``, ``keywords``, ``crop``.
         doc2query: A T5 that writes questions besides: its folder or hub name, or
             ``doc2query("DIR", count=5)``; with the kind "doc2query" alone there are no others.
-        depth: How many documents of the first stage the pupil will rerank.
+        depth: How many documents of the first stage the student will rerank.
         cache: A folder in which scores of teachers that are no bi-encoders are kept.
-        mine: How often the pupil itself chooses candidates, between parts of its training.
+        mine: How often the student itself chooses candidates, between parts of its training.
         settings: What differs from the family's recipe.
         seed: Of all that is drawn.
 

@@ -23,9 +23,9 @@ from rankhouse.core import notation
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query, Ranker
-from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.rankings import Answer
-from rankhouse.explanation.result import ExplainResult
+from rankhouse.explanation.contrast import Answer
+from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.report import ExplainResult
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.systems.explaining.answers import why_documents

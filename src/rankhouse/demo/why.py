@@ -15,8 +15,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.explanation import report
-from rankhouse.explanation.contrast import Contrast
-from rankhouse.explanation.rankings import Movement
+from rankhouse.explanation.contrast import Contrast, Movement
 from rankhouse.index.index import Index
 from rankhouse.systems.explaining.answers import why_above, why_moved
 from rankhouse.systems.explaining.build import SystemOptions, build_system

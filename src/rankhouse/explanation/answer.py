@@ -2,6 +2,7 @@
 
 An :class:`Explanation` says why one document scores what it scores; taken from another's it is a
 :class:`~rankhouse.explanation.contrast.Contrast`. Both print as text, are shown as a page, and become JSON.
+Numbers have the same digits in sentences, tables and pages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rankhouse.core.nouns import FloatArray, Query
-from rankhouse.explanation.numbers import brief, number, signed
+
+
+def signed(value: float) -> str:
+    """Write an addend: its sign, and four digits after the point or, where it is small, two that count."""
+    if value == 0:
+        return "0"
+    return f"{value:+.4f}" if abs(value) >= 0.01 else f"{value:+#.2g}"
+
+
+def number(value: float) -> str:
+    """Write a score: four digits after the point or, where it is small, four that count."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 0.1 else f"{value:#.4g}"
+
+
+def brief(written: str) -> str:
+    """Return a written number as a sentence says it, without zeros at its end."""
+    return written.rstrip("0").rstrip(".") if "." in written and "e" not in written else written
+
 
 _LISTED = 5  # of what is removed
 _QUOTED = 50  # characters of a sentence that another one quotes

@@ -18,11 +18,9 @@ import numpy as np
 
 from rankhouse.core.nouns import Document, Pair, Passage, Query, Ranker
 from rankhouse.explanation.answer import Counterfactual
-from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.reading import uncached
+from rankhouse.explanation.methods import ExplainOptions, finite_scores, uncached
 from rankhouse.explanation.removal import most_units, unit_for, units_of
 from rankhouse.explanation.units import Unit, joined, without
-from rankhouse.explanation.variants import finite_scores
 from rankhouse.ranking.pool import Pool, best
 from rankhouse.ranking.rerank import pooled_ones, readable
 from rankhouse.text.split import Split, Whole

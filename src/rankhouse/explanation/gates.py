@@ -18,8 +18,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Passage, Ranker
 from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part
-from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.reading import family_of
+from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.explanation.units import numbered
 from rankhouse.explanation.word_texts import (
     Account,

@@ -22,11 +22,9 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Ranker
 from rankhouse.core.scores import Doubles, base_of
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
-from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.reading import characters_read
+from rankhouse.explanation.methods import ExplainOptions, characters_read, finite_scores
 from rankhouse.explanation.removal import limit_notes, short
 from rankhouse.explanation.units import NO_WORDS, UNREAD_LISTED, Unit, cut, numbered, words_of
-from rankhouse.explanation.variants import finite_scores
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.models.ranker import NeuralRanker

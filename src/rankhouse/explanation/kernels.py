@@ -4,7 +4,13 @@ The score is a weighted sum of logarithms of soft counts (and, in TK's length pa
 each query word and kernel. Of ln(K / e), with K the sum of K_j over the passage's words j and e its floor,
 word j is given (K_j / K) ln(K / e): integrated gradients (Sundararajan et al., ICML 2017, eq. 1) on the
 straight path from no words to these, which is complete. What the floors give is the part "no words".
-Shapes: q query words, p passage words, k kernels, m n-gram lengths.
+
+TK with windows: a window scores v = exp(x), x a weighted sum of logarithms of its soft counts; windows of one
+size are sorted by v and each place has a weight. The addends of the score are therefore weight × v, window by
+window. Within a window, with x0 what the floors of the counts give and s = x - x0 what its words do,
+v - exp(x0) is shared in proportion to the words' shares of s: integrated gradients on the straight path from
+x0 to x.
+Shapes: q query words, p passage words, k kernels, m n-gram lengths, w windows of one size.
 """
 
 from __future__ import annotations
@@ -12,25 +18,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
+from torch import nn
 
 from rankhouse.core.nouns import FloatArray, Pair, Ranker
 from rankhouse.core.scores import Doubles
-from rankhouse.explanation import kernel_windows
-from rankhouse.explanation.answer import Explanation, Part
-from rankhouse.explanation.kernel_shares import (
-    above_floor,
-    at_floor,
-    kernel_parts,
-    responses,
-    share_grid,
-    spread,
-)
-from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.units import NO_WORDS, numbered
+from rankhouse.explanation.answer import Explanation, Grid, Part
+from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.units import NO_WORDS, numbered, ordinal
 from rankhouse.explanation.word_texts import (
     Account,
     best_matches,
@@ -41,9 +39,192 @@ from rankhouse.explanation.word_texts import (
 )
 from rankhouse.models import conv_knrm, knrm
 from rankhouse.models.tk import TK
-from rankhouse.models.tk_heads import KernelHead
+from rankhouse.models.tk_heads import KernelHead, WindowHead
 from rankhouse.models.word_models import Evidence, array
-from rankhouse.nn.layers.kernel_pooling import Kernels
+from rankhouse.nn.layers.kernel_pooling import COUNT_FLOOR, Kernels
+
+_EXACT = 0.01  # a kernel of at most this width counts nothing but the word itself
+
+
+def above_floor(counts: FloatArray | Doubles, weights: Doubles) -> Doubles:
+    """Return w ln(K / e) of counts K (..., k), e their floor: 0 where nothing was counted."""
+    gains: Doubles = weights * np.log(np.maximum(counts.astype(np.float64), COUNT_FLOOR) / COUNT_FLOOR)
+    return gains
+
+
+def at_floor(query_words: int, weights: Doubles) -> Doubles:
+    """Return what the floors of all query words give, (k,): the log path of a passage without words."""
+    return query_words * math.log(COUNT_FLOOR) * weights
+
+
+def responses(match: FloatArray, kernels: Kernels) -> Doubles:
+    """Return every kernel of every match: (k, q, p)."""
+    values = np.empty((len(kernels), *match.shape))
+    for out, centre, width in zip(values, *kernels, strict=True):
+        np.subtract(match, centre, out=out)
+        np.exp(np.square(out, out=out) * (-0.5 / width**2), out=out)
+    return values
+
+
+def spread(gains: Doubles, values: Doubles) -> Doubles:
+    """Share what counts gained among the words that were counted: (p,), with the gains' sum.
+
+    Args:
+        gains: (q, k); 0 where nothing was counted.
+    """
+    totals = values.sum(2)
+    rates = np.divide(gains.T, totals, out=np.zeros_like(totals), where=totals > 0)
+    words: Doubles = np.einsum("kq,kqp->p", rates, values)
+    return words
+
+
+def kernel_parts(kernels: Kernels, gains: Doubles, counts: FloatArray, weights: Doubles) -> tuple[Part, ...]:
+    """Return a part for each kernel that adds something to a query word."""
+    rows = zip(*kernels, gains.tolist(), counts.tolist(), weights.tolist(), strict=True)
+    return tuple(
+        Part(
+            "exact match" if width <= _EXACT else f"cosine ≈ {centre:g}",
+            gain,
+            facts={"count": count, "weight": weight},
+        )
+        for centre, width, gain, count, weight in rows
+        if gain
+    )
+
+
+def share_grid(name: str, rows: Sequence[str], kernels: Kernels, gains: Doubles, floors: Doubles) -> Grid:
+    """Return what each query word and kernel adds, and what the floors give: it sums to the score."""
+    columns = tuple(f"{centre:g}" for centre in kernels.centres)
+    values = np.concatenate([gains, floors[None]]).astype(np.float32)
+    return Grid(name, (*rows, NO_WORDS), columns, values)
+
+
+_TAME = 14.0  # e^14: how many times what it scores a window may score without its words
+_WILD = (
+    "The words of windows have no values: without its words a window would score so much more than with them "
+    "that shares of the difference say nothing."
+)
+
+
+class _Windows(NamedTuple):
+    """The windows of one size.
+
+    Attributes:
+        size: In words.
+        addends: (w,) what each adds to the score.
+        values: (w,) what each scores.
+        places: (w,) its place among them, from 0 for the best.
+        floors: (k,) addends to x0.
+        shares: (q, w, k) addends to s.
+        rates: (w,) what 1 of s is worth in the score.
+    """
+
+    size: int
+    addends: Doubles
+    values: FloatArray
+    places: np.ndarray
+    floors: Doubles
+    shares: Doubles
+    rates: Doubles
+
+    @property
+    def tame(self) -> bool:
+        """Whether shares within the windows are numbers of a reasonable size."""
+        start, sums = self.floors.sum(), self.shares.sum((0, 2))
+        return bool((start - np.maximum(0.0, start + sums) < _TAME).all())
+
+
+def _window_account(head: WindowHead, seen: Evidence) -> Account:
+    """Explain a pair's score: a part for each window size, below it the windows, below them query words."""
+    match = seen.matches["cosine"]
+    sizes = _all_windows(head, match) if match.size else []
+    tame = all(each.tame for each in sizes)
+    names = tuple(numbered(seen.query_words))
+    parts = tuple(_size_part(each, seen, names, tame) for each in sizes)
+    words: list[float | None] = [None if match.size else 0.0] * match.shape[1]
+    grids: tuple[Grid, ...] = ()
+    if tame and match.size:
+        values = responses(np.tanh(match), head.kernels)
+        words = np.sum([_word_shares(each, values) for each in sizes], axis=0).tolist()
+        shares = np.sum([np.einsum("w,qwk->qk", each.rates, each.shares) for each in sizes], axis=0)
+        columns = tuple(f"{centre:g}" for centre in head.kernels.centres)
+        grids = (Grid("kernel shares", names, columns, shares.astype(np.float32)),)
+    return Account("kernel shares by window", parts, words, grids, () if tame else (_WILD,))
+
+
+def _all_windows(head: WindowHead, match: FloatArray) -> list[_Windows]:
+    cosines = torch.from_numpy(match)[None].to(head.scales.device)
+    masks = (torch.ones(1, length, dtype=torch.bool, device=cosines.device) for length in match.shape)
+    with torch.inference_mode():
+        made = head.windows(cosines, *masks)
+    merge, scales = numbers(head.merge.weight[0]), numbers(head.scales)
+    return [
+        _windows(
+            size,
+            numbers(counts[0]),
+            values[0].cpu().numpy(),
+            scales[i] * numbers(cast(nn.Linear, head.kernel_weights[i]).weight[0]),
+            merge[i] * numbers(cast(nn.Linear, head.window_weights[i]).weight[0]),
+        )
+        for i, (size, (counts, values)) in enumerate(zip(head.sizes, made, strict=True))
+    ]
+
+
+def _windows(
+    size: int, counts: Doubles, values: FloatArray, kernel_weights: Doubles, place_weights: Doubles
+) -> _Windows:
+    """Weigh windows of one size."""
+    places = np.empty(len(values), np.int64)
+    places[np.argsort(-values, kind="stable")] = np.arange(len(values))
+    weights = place_weights[places]
+    shares, floors = above_floor(counts, kernel_weights), at_floor(len(counts), kernel_weights)
+    sums = shares.sum((0, 2))
+    with np.errstate(over="ignore", invalid="ignore"):
+        start = np.exp(floors.sum())
+        rates = weights * np.where(np.abs(sums) > 1e-9, start * np.expm1(sums) / (sums + (sums == 0)), start)
+    return _Windows(size, weights * values, values, places, floors, shares, rates)
+
+
+def _size_part(each: _Windows, seen: Evidence, names: tuple[str, ...], tame: bool) -> Part:
+    """Return the part of one window size, its windows below, the best first."""
+    p = len(seen.passage_words)
+    windows = []
+    for window in np.argsort(each.places).tolist():
+        start, stop = window * each.size, min(p, (window + 1) * each.size)
+        place, first = int(each.places[window]), " ".join(seen.passage_words[start : min(stop, start + 8)])
+        windows.append(
+            Part(
+                "best window" if place == 0 else f"{ordinal(place + 1)} window",
+                float(each.addends[window]),
+                f'words {start + 1} to {stop}: "{first} …"',
+                {
+                    "window score": float(each.values[window]),
+                    "first word": start + 1.0,
+                    "last word": float(stop),
+                },
+                _query_parts(each, window, names) if tame else (),
+            )
+        )
+    total = math.fsum(part.value for part in windows)
+    return Part(f"windows of {each.size}", total, parts=tuple(windows))
+
+
+def _query_parts(each: _Windows, window: int, names: tuple[str, ...]) -> tuple[Part, ...]:
+    """Return what each query word adds in a window, and what the window has without words."""
+    shares = (each.rates[window] * each.shares[:, window].sum(1)).tolist()
+    rest = float(each.addends[window]) - math.fsum(shares)
+    return (*(Part(name, v) for name, v in zip(names, shares, strict=True) if v), Part(NO_WORDS, rest))
+
+
+def _word_shares(each: _Windows, values: Doubles) -> Doubles:
+    """Return what each passage word adds in its window of this size: (p,)."""
+    starts = np.arange(0, values.shape[2], each.size)
+    totals = np.add.reduceat(values, starts, axis=2)  # (k, q, w)
+    gains = np.moveaxis(each.shares * each.rates[:, None], 2, 0).swapaxes(1, 2)  # (k, w, q)
+    per = np.divide(gains.swapaxes(1, 2), totals, out=np.zeros_like(totals), where=totals > 0)
+    words: Doubles = np.einsum("kqp,kqp->p", per.repeat(each.size, 2)[..., : values.shape[2]], values)
+    return words
+
 
 METHOD = "kernel shares"
 _IN_CONTEXT = "A passage word's share is that of the word as read in its context."
@@ -171,7 +352,7 @@ def explain_tk(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
     if isinstance(model.head, KernelHead):
         account = _tk_account(model.head, seen)
     else:
-        account = kernel_windows.account(model.head, seen)
+        account = _window_account(model.head, seen)
     account = replace(account, notes=(*account.notes, _IN_CONTEXT))
     return explanation_of(of, account)
 

@@ -1,24 +1,118 @@
 """Answers for people: blocks of sentences, tables and marked words, which a terminal or a file then shows.
 
-The same blocks become plain text, Markdown and, in ``app``, coloured words on a terminal. A word's
-share is always told by a sign too, never by colour alone: ⁺ and ⁺⁺ add to the score, ⁻ and ⁻⁻ take away from
-it, ° is a word that matches a query word without a share of its own.
+The same blocks become plain text, Markdown and, on a terminal, coloured words. A word's share is always told
+by a sign too, never by colour alone: ⁺ and ⁺⁺ add to the score, ⁻ and ⁻⁻ take away from it, ° is a word that
+matches a query word without a share of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from itertools import chain, groupby
+from itertools import chain, groupby, zip_longest
 from typing import NamedTuple
 
-from rankhouse.core.run import Ranking
-from rankhouse.explanation.answer import Explanation, ReadText, Word
-from rankhouse.explanation.contrast import Contrast, contrast
-from rankhouse.explanation.numbers import brief, number
-from rankhouse.explanation.rankings import Answer, Movement, RankingExplanation
-from rankhouse.explanation.tables import contrast_table, grid_table, parts_table, ranking_table, short
+from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word, brief, number, signed
+from rankhouse.explanation.contrast import Answer, Contrast, Movement, RankingExplanation, contrast
 from rankhouse.page.tables import Table
+
+MOST_PARTS = 12
+"""Parts shown at the top of a tree; every level below shows a third as many."""
+TELLING = 0.1
+"""Share of the largest part from which a finer one is shown; a page shows all."""
+
+
+def _least(parts: Sequence[Part]) -> float:
+    """Return from what size a finer part is shown."""
+    return TELLING * max((abs(part.value) for part in parts), default=0.0)
+
+
+def parts_table(answer: Explanation, most: int = MOST_PARTS) -> Table:
+    """Return the tree of parts, the largest first, finer parts indented below theirs."""
+    rows = tuple(_tree(answer.parts, most, _least(answer.parts)))
+    notes = any(row[2] for row in rows)
+    columns = ("part", answer.unit or "value", "")
+    return Table(columns if notes else columns[:2], rows if notes else tuple(row[:2] for row in rows))
+
+
+def _tree(parts: Sequence[Part], most: int, least: float, depth: int = 0) -> Iterator[tuple[str, str, str]]:
+    """Walk over the largest parts, depth first; finer ones only where they are large."""
+    falling = sorted(parts, key=lambda part: -abs(part.value))
+    if depth:
+        falling = [part for part in falling if abs(part.value) >= least][:most]
+    for part in falling[:most]:
+        yield _indented(part.name, depth), signed(part.value), part.note
+        yield from _tree(part.parts, most // 3, least, depth + 1)
+        if part.why is not None and most // 3 and not part.parts:
+            yield _indented(f"why {number(part.why.score)} ({part.why.unit})", depth + 1), "", part.why.method
+            yield from _tree(part.why.parts, most // 3, _least(part.why.parts), depth + 2)
+    if len(falling) > most > 0:
+        left = falling[most:]
+        yield _indented(f"{len(left):,} more", depth), signed(sum(part.value for part in left)), ""
+
+
+def contrast_table(answer: Contrast, most: int = MOST_PARTS) -> Table:
+    """Return one row a part: what it gives either document, and the difference."""
+    first, second = answer.first, answer.second
+    parts = [part for part in answer.parts if part.value or any(part.facts.values())]
+    rows = [*_difference_tree(parts, most, _least(parts))]
+    rows.append(("score", number(first.score), number(second.score), signed(answer.score)))
+    return Table(
+        ("part", short(first.doc_id, 24), short(second.doc_id, 24), "difference"),
+        tuple(rows),
+        frozenset({(len(rows) - 1, 3)}),
+    )
+
+
+def _difference_tree(
+    parts: Sequence[Part], most: int, least: float, depth: int = 0
+) -> Iterator[tuple[str, str, str, str]]:
+    if depth:
+        parts = [part for part in parts if abs(part.value) >= least][:most]
+    for part in parts[:most]:
+        sides = [signed(part.facts[side]) if side in part.facts else "" for side in ("first", "second")]
+        yield _indented(part.name, depth), sides[0], sides[1], signed(part.value)
+        yield from _difference_tree(part.parts, most // 3, least, depth + 1)
+    if len(parts) > most > 0:
+        left = parts[most:]
+        yield _indented(f"{len(left):,} more", depth), "", "", signed(sum(part.value for part in left))
+
+
+def ranking_table(answer: RankingExplanation) -> Table:
+    """Return one row a document: its rank and score, and what sets it above the next."""
+    rows = []
+    for rank, one, step in zip_longest(answer.ranks, answer.documents, answer.steps):
+        lead = signed(step.score) if step else ""
+        rows.append((f"{rank:,}", one.doc_id, number(one.score), lead, because(step) if step else ""))
+    unit = answer.documents[0].unit if answer.documents else "score"
+    return Table(("rank", "document", unit, "above the next", "by"), tuple(rows))
+
+
+def because(step: Contrast, most: int = 3) -> str:
+    """Name the parts that separate two documents."""
+    counted = [part for part in step.parts if part.value][:most]
+    if step.score == 0:
+        return "a tie: ids decide"
+    return ", ".join(f"{short(part.name, 30)} {signed(part.value)}" for part in counted)
+
+
+def grid_table(grid: Grid) -> Table:
+    """Return a grid as a table."""
+    rows = (
+        (name, *(f"{value:.3g}" for value in row)) for name, row in zip(grid.rows, grid.values, strict=True)
+    )
+    return Table(("", *grid.columns), tuple(rows))
+
+
+def _indented(name: str, depth: int) -> str:
+    return "· " * depth + short(name, 60)
+
+
+def short(text: str, most: int) -> str:
+    """Return a text on one line, cut at its end."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
 
 MOST_WORDS = 300
 """Words of a text that are shown on a terminal."""
@@ -54,11 +148,10 @@ class MarkedText(NamedTuple):
     words: tuple[tuple[str, str], ...]
     more: int = 0
 
-    def plain(self) -> str:
-        """Return its words as one line."""
-        return " ".join(text for text, _ in self.words) + (
-            f" … and {self.more:,} more words" if self.more else ""
-        )
+    @property
+    def rest(self) -> str:
+        """What stands behind the words: how many are left out."""
+        return f" … and {self.more:,} more words" if self.more else ""
 
 
 Block = str | TitledTable | MarkedText
@@ -161,24 +254,6 @@ def method_line(answer: Explanation | Contrast) -> str:
     return f"method: {answer.method}; {truth}{passes}"
 
 
-def standing_note(run: str, ranking: Ranking, doc_id: str) -> str:
-    """Say where a document stands, and with whom it ties.
-
-    Args:
-        run: What the ranking is called.
-        ranking: A query's documents.
-        doc_id: One of them.
-    """
-    place = ranking.doc_ids.index(doc_id)
-    score = ranking.scores[place]
-    ties = [other for other, theirs in zip(*ranking, strict=True) if theirs == score and other != doc_id]
-    tied = ""
-    if ties:
-        named = ", ".join(ties[:3]) + (" ..." if len(ties) > 3 else "")
-        tied = f"; it ties with {named}, and ids decide among them, the later in the alphabet first"
-    return f"{doc_id} has rank {place + 1:,} of {len(ranking.doc_ids):,} in {run}{tied}."
-
-
 def inner_contrasts(answer: Contrast) -> list[tuple[str, Contrast]]:
     """Return the contrasts of the stages whose scores went into two answers, by the parts' names.
 
@@ -229,13 +304,7 @@ def _tells(word: Word) -> bool:
 
 
 def marked_text(text: ReadText, title: str, most: int = MOST_WORDS) -> MarkedText:
-    """Mark the words of a text by what they add, or by the query word that they match.
-
-    Args:
-        text: What was read.
-        title: Its heading.
-        most: How many words are shown.
-    """
+    """Mark the words of a text by what they add, or by the query word that they match."""
     largest = largest_value([text])
     words: list[tuple[str, str]] = []
     for read, run in groupby(text.words[:most], key=lambda word: word.read):
@@ -250,12 +319,7 @@ def largest_value(texts: Sequence[ReadText]) -> float:
 
 
 def kind(word: Word, largest: float) -> str:
-    """Return what a word does: "gain", "loss", "match", "unread" or "".
-
-    Args:
-        word: The word.
-        largest: The largest value around it.
-    """
+    """Return what a word does among words of this largest value: "gain", "loss", "match", "unread", ""."""
     if not word.read:
         return "unread"
     share = (word.value or 0.0) / largest if largest else 0.0
@@ -265,12 +329,7 @@ def kind(word: Word, largest: float) -> str:
 
 
 def sign(word: Word, largest: float) -> str:
-    """Return the sign behind a word.
-
-    Args:
-        word: The word.
-        largest: The largest value around it.
-    """
+    """Return the sign behind a word, by the largest value around it."""
     mark = {"gain": "⁺", "loss": "⁻", "match": "°"}.get(kind(word, largest), "")
     strong = mark in ("⁺", "⁻") and abs(word.value or 0.0) >= STRONG * largest
     return mark * 2 if strong else mark
@@ -287,7 +346,8 @@ def to_text(answer: Answer) -> str:
             case TitledTable():
                 lines += ["", *([block.title] if block.title else []), block.table.to_text(), ""]
             case MarkedText():
-                lines += [f"{block.title}:", f"  {block.plain()}"]
+                words = " ".join(text for text, _ in block.words)
+                lines += [f"{block.title}:", f"  {words}{block.rest}"]
             case _:
                 lines.append(block)
     return "\n".join(lines)
@@ -306,8 +366,7 @@ def to_markdown(answer: Answer) -> str:
             case MarkedText():
                 words = (f"**{_literal(text)}**" if mark in _TELLING else _literal(text)
                          for text, mark in block.words)  # fmt: skip
-                more = f" … and {block.more:,} more words" if block.more else ""
-                pieces.append(f"**{_literal(block.title)}:** {' '.join(words)}{more}")
+                pieces.append(f"**{_literal(block.title)}:** {' '.join(words)}{block.rest}")
             case _:
                 pieces.append(_literal(block))
     pieces.insert(1, f"> {_literal(answer.query.text)}")
@@ -324,8 +383,7 @@ def to_html(answer: Answer) -> str:
                 pieces.append(title + block.table.to_html())
             case MarkedText():
                 words = (f"<b>{escape(w)}</b>" if k in _TELLING else escape(w) for w, k in block.words)
-                more = f" … and {block.more:,} more words" if block.more else ""
-                pieces.append(f"<p><b>{escape(block.title)}:</b> {' '.join(words)}{more}</p>")
+                pieces.append(f"<p><b>{escape(block.title)}:</b> {' '.join(words)}{block.rest}</p>")
             case _:
                 pieces.append(f"<p>{escape(block)}</p>")
     return "".join(pieces)

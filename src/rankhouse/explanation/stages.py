@@ -1,4 +1,4 @@
-"""How the stages of a pipeline join: passages into a document (here), runs into a fusion (``fusion.py``).
+"""How the stages of a pipeline join: passages into a document, vectors into a search, runs into a fusion.
 
 The value of a part is what the stage below it adds, exactly; its ``why`` is that stage's own explanation, in
 a unit of its own.
@@ -7,22 +7,28 @@ a unit of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData
-from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranker, fingerprint_of
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.nouns import Document, Encoder, FloatArray, Pair, Passage, Query, Ranker, fingerprint_of
+from rankhouse.core.run import Run
 from rankhouse.core.scores import Doubles, base_of
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText
-from rankhouse.explanation.explain import ExplainOptions, explain_pair
+from rankhouse.explanation.explain import explain_pair
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.units import ordinal
+from rankhouse.index.dense.exact import Rows, encode_queries, rescore
+from rankhouse.index.dense.vectors import Vectors
+from rankhouse.index.index import Index
+from rankhouse.ranking.fuse import FUSIONS, Addend, Fusion, linear
 from rankhouse.ranking.pool import Pool
 from rankhouse.ranking.rerank import in_portions, pooled_ones, readable
-from rankhouse.text.split import Split, Whole, dropped_words
+from rankhouse.text.split import SPLITTERS, Split, Splitter, Whole, dropped_words
 
 MOST_PARTS: Final = 100
 """Passages that have a part each; the others have one together."""
@@ -189,3 +195,177 @@ def _losses(document: Document, split: Split) -> tuple[str, ...]:
     lost = dropped_words(split)(document)
     cut = notation.name_of(split)
     return (f"{lost:,} words of {document.id} are in no passage ({cut}) and were not read.",) if lost else ()
+
+
+BEST = "best passage"
+
+
+@runtime_checkable
+class _PairEncoder(Protocol):
+    """An encoder that scores pairs as well: a ranker."""
+
+    def score(self, pairs: Sequence[Pair]) -> FloatArray:
+        """Score n pairs, (n,)."""
+        ...
+
+
+def explain_dense(
+    index: Index,
+    vectors: Vectors,
+    encoder: Encoder,
+    query: Query,
+    doc_id: str,
+    options: ExplainOptions | None = None,
+) -> Explanation:
+    """Explain the score of a document in a search by vectors: which passage it is of, and why that one.
+
+    Args:
+        encoder: What encoded them; where it scores pairs as well, it explains the passage.
+
+    Raises:
+        WrongUse: The index has no such document, or the document has no vector.
+        BadIndex: The vectors are of another index or another encoder.
+        BadModel: The encoder gave something that is no finite vector.
+    """
+    vectors.require(documents=len(index), collection=index.fingerprint).require_encoder(encoder)
+    rows = _rows_of(index, vectors, doc_id)
+    scores = rescore(vectors, encode_queries(vectors, encoder, [query])[0], rows)
+    best, score = int(np.argmax(scores)), float(scores.max())
+    passages = _vector_passages(vectors, index.documents[doc_id])
+    is_known = len(passages) == len(rows)
+    name = f"passage {passages[best].index + 1 if is_known else best + 1}"
+    why = None
+    if is_known and isinstance(encoder, _PairEncoder):
+        why = explain_pair(encoder, Pair(query, passages[best]), options)
+    note = ", ".join([f"{name} of {len(rows)}"] * (len(rows) > 1) + [vectors.state.similarity])
+    facts = {"passage": float(best), "passages": float(len(rows))}
+    return Explanation(
+        query,
+        doc_id,
+        score,
+        "nearest vector",
+        exact=why is None or why.exact,
+        unit=vectors.state.similarity,
+        parts=(Part(BEST, score, note, facts, _finer(why, score), why),),
+        cost=why.cost + 1 if why else 0,
+        texts=tuple(text._replace(name=name, value=score) for text in why.texts) if why else (),
+        query_words=why.query_words if why else (),
+        notes=_dense_notes(why, doc_id, is_known),
+        ranker=encoder.fingerprint,
+    )
+
+
+def _rows_of(index: Index, vectors: Vectors, doc_id: str) -> Rows:
+    """Return the rows of a document's vectors, in the order of its passages."""
+    rows = vectors.rows_of(index.row_of(doc_id))
+    if not len(rows):
+        raise WrongUse(
+            f'document "{doc_id}" has no text, so it has no vector and a search by vectors never finds it'
+        )
+    return rows
+
+
+def _vector_passages(vectors: Vectors, document: Document) -> list[Passage]:
+    """Return the passages that a document's vectors are of; none where what cut them has no notation."""
+    try:
+        split: Splitter = notation.make(vectors.state.policy, SPLITTERS, "splitter")
+    except WrongUse:  # cut by a function of someone's own, which only has a name
+        return []
+    return readable(document, split)
+
+
+def _finer(why: Explanation | None, score: float) -> tuple[Part, ...]:
+    """Return the parts of the passage's own score, and what the stored vector, which is rounded, changed."""
+    if why is None:
+        return ()
+    left = score - math.fsum(part.value for part in why.parts)
+    note = "the stored vector is rounded" + ("" if why.exact else ", and the method leaves something")
+    return (*why.parts, Part("left by the parts", left, note)) if left else why.parts
+
+
+def _dense_notes(why: Explanation | None, doc_id: str, is_known: bool) -> tuple[str, ...]:
+    if why is not None:
+        return why.notes
+    if is_known:
+        return ("The encoder scores no pairs, so the passage itself is not explained.",)
+    return (f"What cut {doc_id} into passages is not known, so the passage itself is not explained.",)
+
+
+SUMS: dict[str, Callable[..., Fusion]] = FUSIONS | {"mean": lambda: linear("raw")}
+"""Methods of fusion whose score is a sum over runs."""
+
+
+def explain_fused(
+    method: str,
+    runs: Mapping[str, Run],
+    query: Query,
+    doc_id: str,
+    weights: Sequence[float] | None = None,
+    whys: Mapping[str, Explanation] | None = None,
+    fused: Run | None = None,
+) -> Explanation:
+    """Explain a document's score in a fusion: a part for each run.
+
+    Args:
+        method: In notation: ``linear("min-max")``, ``rrf``, ``combsum``, ``combmnz``, ``mean``.
+        weights: One a run, as it was fused with; equal if not given.
+        whys: Run's name -> why the document has the score it has there, for those that are known.
+
+    Raises:
+        WrongUse: No such method, fewer than two runs, weights that do not fit, or the fusion lacks the
+            document.
+        BadData: The fusion at hand is not that of these runs.
+    """
+    fusion = notation.make(method, SUMS, "fusion that is a sum over runs")
+    several = [run.restrict([query.id]) for run in runs.values()]
+    if notation.parse(method).name == "mean":  # of the runs that say anything of the query
+        weights = _equal_shares(several, query.id)
+    addends = fusion.addends(several, query.id, doc_id, weights)
+    ranking = fusion(several, weights)[query.id]
+    score = float(ranking.scores[ranking.doc_ids.index(doc_id)])
+    known = whys or {}
+    parts = [_of_run(name, one, fusion, known.get(name)) for name, one in zip(runs, addends, strict=True)]
+    return Explanation(
+        query,
+        doc_id,
+        score if fused is None else _number_of(fused, query, doc_id, score, method),
+        "sum over runs",
+        exact=True,
+        unit=notation.parse(method).name,
+        parts=tuple(parts),
+        cost=sum(why.cost for why in known.values()),
+    )
+
+
+def _equal_shares(runs: Sequence[Run], query_id: str) -> list[float] | None:
+    has = [query_id in run and bool(len(run[query_id].doc_ids)) for run in runs]
+    return [1 / sum(has) if one else 0.0 for one in has] if any(has) else None
+
+
+def _of_run(name: str, one: Addend, fusion: Fusion, why: Explanation | None) -> Part:
+    times = f" x {one.votes} runs that have it" if fusion.votes else ""
+    if one.weight == 0:
+        note = "weight 0: takes no part"
+    elif not one.rank:
+        worth = f"counts as its lowest, {one.value:.4g}" if fusion.missing == "min" else "adds nothing"
+        note = f"does not have the document; {worth}"
+    else:
+        note = f"rank {one.rank:,}, score {one.score:.6g}: {one.value:.4g} x weight {one.weight:g}{times}"
+    facts: dict[str, float] = {"weight": one.weight, "value": one.value}
+    facts |= {"rank": one.rank, "score": one.score} if one.rank else {}
+    facts |= {"votes": one.votes} if fusion.votes else {}
+    return Part(name, one.added, note, facts, why=why)
+
+
+def _number_of(fused: Run, query: Query, doc_id: str, score: float, method: str) -> float:
+    """Return the score that a fusion at hand has, if it can be that of these runs."""
+    ranking = fused.get(query.id)
+    if ranking is None or doc_id not in ranking.doc_ids:
+        raise WrongUse(f'the fused run has no document "{doc_id}" for query "{query.id}"')
+    number = float(ranking.scores[ranking.doc_ids.index(doc_id)])
+    if abs(number - score) > _AGREE * max(1, abs(score)):
+        raise BadData(
+            f'the fused run has {number:.6g} for document "{doc_id}" and query "{query.id}", but {method} of '
+            f"these runs gives {score:.6g}; give the runs, the method and the weights that it was fused with"
+        )
+    return number

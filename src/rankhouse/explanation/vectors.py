@@ -18,7 +18,7 @@ from torch import nn
 from rankhouse.core.nouns import FloatArray, Pair, Ranker
 from rankhouse.core.scores import Doubles, base_of
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
-from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.removal import explain_removal
 from rankhouse.explanation.units import UNREAD_LISTED, numbered, words_of
 from rankhouse.explanation.word_texts import numbers, unread_note, words_read

@@ -7,9 +7,18 @@ from collections.abc import Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-from rankhouse.explanation.answer import Counterfactual, Explanation, Grid, Part, ReadText, Word
+from rankhouse.explanation.answer import (
+    Counterfactual,
+    Explanation,
+    Grid,
+    Part,
+    ReadText,
+    Word,
+    brief,
+    number,
+    signed,
+)
 from rankhouse.explanation.contrast import Contrast
-from rankhouse.explanation.numbers import brief, number, signed
 from rankhouse.explanation.show import inner_contrasts, largest_value, method_line, notes_of
 
 MOST_WORDS = 5_000

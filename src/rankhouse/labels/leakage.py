@@ -1,4 +1,4 @@
-"""The guard: a teacher must not label what its pupil is tested on, and train and test must be apart.
+"""The guard: a teacher must not label what its student is tested on, and train and test must be apart.
 
 QA-DocRank keeps its teacher off every test set, since a teacher may have been trained on the test's own
 questions; what it says of them would leak. Queries are the same here if their words are, whatever their ids,

@@ -3,9 +3,9 @@
 Kinds: the title; headings; the first sentence; sentences that are questions; spans of words that few
 documents have (after the sampling of query terms in "Weak supervision", Dehghani et al. 2017); keywords
 picked out of a document; cropped sentences (the inverse cloze task, Lee et al. 2019); phrases behind the
-opening of a question, so that a pupil meets words like "what is the" and learns how little they say; and what
-a model that is handed in writes (doc2query, Nogueira et al. 2019). A document's draws depend on the seed and
-its id.
+opening of a question, so that a student meets words like "what is the" and learns how little they say; and
+what a model that is handed in writes (doc2query, Nogueira et al. 2019). A document's draws depend on the seed
+and its id.
 """
 
 from __future__ import annotations

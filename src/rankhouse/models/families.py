@@ -217,10 +217,10 @@ FAMILIES: dict[str, Family] = {
         adaptation=_LISTS | {"rates": {"embedding": 3e-3}},
     ),
     "samcnn": Family(
-        "samcnn.SamCNN", _POSTS, designed="samcnn.SamCNNDesign", explain="shapley.explain_shapley"
+        "samcnn.SamCNN", _POSTS, designed="samcnn.SamCNNDesign", explain="removal.explain_shapley"
     ),
     "drmm": Family("drmm.DRMM", _KERNELS, designed="drmm.DRMMDesign", explain="gates.explain_drmm"),
-    "pacrr": Family("pacrr.PACRR", _KERNELS, designed="pacrr.PACRRDesign", explain="shapley.explain_shapley"),
+    "pacrr": Family("pacrr.PACRR", _KERNELS, designed="pacrr.PACRRDesign", explain="removal.explain_shapley"),
     "pacrr_drmm": Family(
         "pacrr.PACRR",
         _KERNELS,
@@ -232,11 +232,11 @@ FAMILIES: dict[str, Family] = {
         "matchpyramid.MatchPyramid",
         _KERNELS,
         designed="matchpyramid.MatchPyramidDesign",
-        explain="shapley.explain_shapley",
+        explain="removal.explain_shapley",
     ),
     # Compared with samCNN on its terms.
     "mp_hcnn": Family(
-        "mp_hcnn.MPHCNN", _POSTS, designed="mp_hcnn.MPHCNNDesign", explain="shapley.explain_shapley"
+        "mp_hcnn.MPHCNN", _POSTS, designed="mp_hcnn.MPHCNNDesign", explain="removal.explain_shapley"
     ),
     **{
         f"cedr_{head}": Family("cedr.CEDR", _CEDR, designed="cedr_design.CEDRDesign", fixed={"head": head})

@@ -6,22 +6,27 @@ only cut at white space and has the model as its similarity; a query is a sum of
 Both engines then compute the very formula that the index computes, from the same statistics (collected over
 all shards, and without replaced documents, which are purged). What an index holds stands in its mapping's
 ``_meta``.
+
+OpenSearch is asked by opensearch-py (extra ``opensearch``), Elasticsearch by its own client (extra
+``elasticsearch``).
 """
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
+import numpy as np
+
 from rankhouse.core import notation
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
-from rankhouse.stores.clients import check_name, explained, silent, without_user
-from rankhouse.stores.records import uuid_of
-from rankhouse.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
+from rankhouse.stores.clients import check_name, explained, library, silent, without_user
+from rankhouse.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents, uuid_of
 
 _TERMS: Final = "terms"
 _ANALYSIS: Final = {
@@ -284,3 +289,111 @@ def product_of(score: float) -> float:
 def distance_of(score: float) -> float:
     """Return minus the squared distance d that both engines turn into 1 / (1 + d)."""
     return 1 - 1 / max(score, _TINY)
+
+
+_SPACES: Final = {"dot": "innerproduct", "cosine": "cosinesimil", "l2": "l2"}
+
+
+class OpenSearch(LuceneStore):
+    """An index of OpenSearch; OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD are read from the environment.
+
+    Its k-NN plugin has fields of type ``knn_vector``, exact by its script, approximate by FAISS's HNSW.
+    """
+
+    engine = "opensearch"
+    secrets = "put them into OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD"
+
+    def connect(self) -> tuple[Any, tuple[type[Exception], ...]]:
+        """Return the client of opensearch-py."""
+        client: Any = library("opensearchpy", self.engine, self.engine)
+        user, secret = os.environ.get("OPENSEARCH_USERNAME"), os.environ.get("OPENSEARCH_PASSWORD")
+        access = {"http_auth": (user, secret)} if user and secret else {}
+        faults = (client.exceptions.OpenSearchException, ValueError)
+        return client.OpenSearch(self.where, timeout=120, **access), faults
+
+    def vector_field(self, contents: Contents) -> dict[str, Any]:
+        """Return the mapping of the field of vectors."""
+        field: dict[str, Any] = {"type": "knn_vector", "dimension": contents.dimension}
+        if contents.structure == "hnsw":
+            space = "l2" if contents.similarity == "l2" else "innerproduct"
+            field["method"] = {"name": "hnsw", "engine": "faiss", "space_type": space}
+        return field
+
+    def vector_settings(self, contents: Contents) -> dict[str, Any]:
+        """Return whether the index has approximate structures."""
+        return {"knn": contents.structure == "hnsw"}
+
+    def vector_search(self, query: VectorQuery) -> dict[str, Any]:
+        """Return the body of a search by vectors."""
+        vector = query.vector.tolist()
+        if self.vectors == "hnsw":
+            return {"query": {"knn": {self.vector: {"vector": vector, "k": query.k}}}}
+        params = {"field": self.vector, "query_value": vector, "space_type": _SPACES[query.similarity]}
+        return self.scripted({"lang": "knn", "source": "knn_score", "params": params})
+
+    def similarity(self, query: VectorQuery, score: float) -> float:
+        """Turn a score back."""
+        if query.similarity == "cosine":
+            return score  # of others' vectors: it grows with the cosine, however their version writes it
+        return distance_of(score) if query.similarity == "l2" else product_of(score)
+
+
+_CANDIDATES: Final = 10_000  # the most that the approximate structure looks at
+_SCRIPTS: Final = {
+    "dot": "dotProduct(params.q, '%s') + params.shift",
+    "cosine": "cosineSimilarity(params.q, '%s') + 1.0",
+    "l2": "1 / (1 + Math.pow(l2norm(params.q, '%s'), 2))",
+}
+
+
+class Elasticsearch(LuceneStore):
+    """An index of Elasticsearch; ELASTICSEARCH_API_KEY, or ..._USERNAME and ..._PASSWORD, say who asks.
+
+    Its fields of type ``dense_vector`` are exact by a script, approximate by Lucene's HNSW.
+    """
+
+    engine = "elasticsearch"
+    secrets = "put the key into ELASTICSEARCH_API_KEY"
+
+    def connect(self) -> tuple[Any, tuple[type[Exception], ...]]:
+        """Return the client, Elasticsearch's own."""
+        client: Any = library("elasticsearch", self.engine, self.engine)
+        secret = os.environ.get("ELASTICSEARCH_API_KEY")
+        user, word = os.environ.get("ELASTICSEARCH_USERNAME"), os.environ.get("ELASTICSEARCH_PASSWORD")
+        access: dict[str, Any] = {"api_key": secret} if secret else {}
+        if not secret and user and word:
+            access = {"basic_auth": (user, word)}
+        faults = (client.ApiError, client.TransportError, client.SerializationError, ValueError)
+        return client.Elasticsearch(self.where, request_timeout=120, **access), faults
+
+    def vector_field(self, contents: Contents) -> dict[str, Any]:
+        """Return the mapping of the field of vectors."""
+        field = {"type": "dense_vector", "dims": contents.dimension, "index": contents.structure == "hnsw"}
+        if contents.structure == "hnsw":
+            similarity = "l2_norm" if contents.similarity == "l2" else "max_inner_product"
+            field |= {"similarity": similarity, "index_options": {"type": "hnsw"}}
+        return field
+
+    def vector_search(self, query: VectorQuery) -> dict[str, Any]:
+        """Return the body of a search by vectors."""
+        vector = query.vector.tolist()
+        if self.vectors == "hnsw":
+            looked_at = min(_CANDIDATES, max(100, 2 * query.k))
+            knn = {"field": self.vector, "query_vector": vector, "k": query.k, "num_candidates": looked_at}
+            return {"knn": knn}
+        params = {"q": vector, "shift": self._shift(query)}
+        name = self.vector.replace("\\", "\\\\").replace("'", "\\'")
+        return self.scripted({"source": _SCRIPTS[query.similarity] % name, "params": params})
+
+    def _shift(self, query: VectorQuery) -> float:
+        """Return what no inner product is below, with its sign turned: scores must not be negative."""
+        length = float(np.linalg.norm(query.vector.astype(np.float64)))
+        return 1.001 * length * max(query.largest_norm, 1.0)
+
+    def similarity(self, query: VectorQuery, score: float) -> float:
+        """Turn a score back."""
+        if query.similarity == "l2":
+            return distance_of(score)
+        if self.vectors == "hnsw":
+            return product_of(score) if query.similarity == "dot" else score
+        return score - (self._shift(query) if query.similarity == "dot" else 1.0)

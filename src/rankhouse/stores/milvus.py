@@ -27,9 +27,17 @@ from rankhouse.stores.clients import (
     whole_numbers,
     without_user,
 )
-from rankhouse.stores.impacts import NOTHING
-from rankhouse.stores.records import DIMENSIONS, sparse
-from rankhouse.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
+from rankhouse.stores.store import (
+    CONTENTS,
+    DIMENSIONS,
+    NOTHING,
+    Contents,
+    FieldStore,
+    Hits,
+    Record,
+    read_contents,
+    sparse,
+)
 
 _LONGEST: Final = 65_535  # bytes of a text field
 _NO_TERM: Final = {DIMENSIONS: NOTHING}

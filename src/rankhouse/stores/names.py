@@ -7,13 +7,11 @@ from collections.abc import Callable
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.stores.clients import masked
-from rankhouse.stores.elasticsearch import Elasticsearch
 from rankhouse.stores.lancedb import LanceDB
+from rankhouse.stores.lucene import Elasticsearch, OpenSearch
 from rankhouse.stores.milvus import Milvus
-from rankhouse.stores.opensearch import OpenSearch
 from rankhouse.stores.postgres import Postgres
-from rankhouse.stores.qdrant import Qdrant
-from rankhouse.stores.qdrant_edge import QdrantEdge
+from rankhouse.stores.qdrant import Qdrant, QdrantEdge
 from rankhouse.stores.store import Store
 
 STORES: dict[str, Callable[..., Store]] = {

@@ -28,8 +28,7 @@ from rankhouse.index.dense.vectors import unit_length
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, Retriever
 from rankhouse.io.duplicate_ids import by_id
-from rankhouse.stores.impacts import ZERO_BELOW
-from rankhouse.stores.store import Contents, Hits, Store
+from rankhouse.stores.store import ZERO_BELOW, Contents, Hits, Store
 from rankhouse.text.analyze import ANALYZERS
 
 _ROUNDING = 2.0**-23  # one or two units in the last place of a float32

@@ -4,15 +4,17 @@ A store is made of a notation, ``qdrant("http://localhost:6333", collection="pap
 collection: a record a document, or a record a passage where vectors are those of passages. What it holds, and
 how it was made, is kept beside the records in the store itself (:class:`Contents`), so that it is never mixed
 with anything else. A collection that somebody else filled has no contents; it can be searched, but nothing is
-pushed into it.
+pushed into it. Names and sparse vectors of records are the same whenever they are made.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import ClassVar, Final, Literal, NamedTuple
+from uuid import UUID, uuid5
 
 import msgspec
 
@@ -24,6 +26,11 @@ VERSION: Final = 1
 CONTENTS: Final = "rankhouse"
 """The name under which a store keeps the :class:`Contents`."""
 
+
+NOTHING: Final = 1e-30
+"""Stands for a posting weight of 0, which sparse vectors do not hold: the document matches all the same."""
+ZERO_BELOW: Final = 1e-20
+"""A score below it is made of such weights only: 0."""
 
 Structure = Literal["exact", "hnsw"]
 
@@ -256,3 +263,49 @@ class FieldStore(Store):
     title: str = "title"
     text: str = "text"
     vector: str = "vector"
+
+
+DIMENSIONS: Final = 4_294_967_291  # the largest prime below 2^32; Milvus keeps the last numbers for itself
+_SPACE: Final = UUID("5b2b6d4e-3c1f-5d2a-9a55-0d7a0c1f7a11")
+
+
+def uuid_of(record_key: str) -> str:
+    """Return the UUID that stands for a record where ids have to be UUIDs: always the same one."""
+    return str(uuid5(_SPACE, record_key))
+
+
+def hash_of(term: str) -> int:
+    """Return a term's 64-bit hash."""
+    return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "little")
+
+
+def dimension_of(term: str) -> int:
+    """Return the number that stands for a term where dimensions have to be numbers: its hash, cut."""
+    return hash_of(term) % DIMENSIONS
+
+
+def sparse(weights: Mapping[str, float]) -> dict[int, float]:
+    """Turn weights of terms into a sparse vector, dimensions ascending; terms that coincide are added."""
+    vector: dict[int, float] = {}
+    for term, weight in weights.items():
+        place = dimension_of(term)
+        vector[place] = vector.get(place, 0.0) + weight
+    return dict(sorted(vector.items()))
+
+
+def batches(records: Iterable[Record], count: int, size: int) -> Iterator[list[Record]]:
+    """Group records so that no group is beyond the store's limits.
+
+    Args:
+        size: And about so many bytes, unless a single one has more.
+    """
+    group: list[Record] = []
+    total = 0
+    for record in records:
+        if group and (len(group) == count or total + record.bytes > size):
+            yield group
+            group, total = [], 0
+        group.append(record)
+        total += record.bytes
+    if group:
+        yield group

@@ -12,9 +12,9 @@ from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import Run
 from rankhouse.core.sameness import Texts
-from rankhouse.training.any_batches import AnyBatches
-from rankhouse.training.negatives import NOT_IN_RUN, RELEVANT
+from rankhouse.training.examples import NOT_IN_RUN, RELEVANT
 from rankhouse.training.settings import Settings
+from rankhouse.training.teacher_batches import AnyBatches
 
 LEAST_SPREAD = 1e-5
 """Scores of one query that differ by less than this share of their size are one constant."""

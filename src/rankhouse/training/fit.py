@@ -7,27 +7,325 @@ back as it is.
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import BadModel, RankhouseWarning, WrongUse
 from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.run import Run
 from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder
+from rankhouse.io.outputs import check_own_folder, write_json
 from rankhouse.io.scratch import tidy
-from rankhouse.models.contract import Model, TemperedModel
-from rankhouse.training import checkpoint, folder
-from rankhouse.training.any_batches import batches_for
-from rankhouse.training.checkpoint_schedule import Snapshots
+from rankhouse.io.trec import write_run
+from rankhouse.models.contract import HeadedModel, Model, TemperedModel
+from rankhouse.models.families import FAMILIES, open_model
+from rankhouse.models.ranker import NeuralRanker
+from rankhouse.nn.compute import Compute
+from rankhouse.training import checkpoint, diagnostics, folder
+from rankhouse.training.batches import Task, shape_of
 from rankhouse.training.examples import Examples
-from rankhouse.training.groups import shape_of
-from rankhouse.training.loop import TrainingLoop
+from rankhouse.training.folder import Outcome, Snapshots, TrainingState
+from rankhouse.training.log import TrainingLog
+from rankhouse.training.optimizer import Moment
 from rankhouse.training.settings import Settings
-from rankhouse.training.state import Outcome
-from rankhouse.training.steps import Stepper
-from rankhouse.training.validation import Validation, Validator
+from rankhouse.training.steps import Prefetch, Stepper, StepResult
+from rankhouse.training.teacher_batches import AnyBatches, batches_for
+from rankhouse.training.validation import Validation, Validator, early, interval
+
+_LOOKED_AT = 256
+
+
+@dataclass
+class TrainingLoop:
+    """One training at work.
+
+    Attributes:
+        model: What learns.
+        batches: What it learns from.
+        settings: How.
+        out: The training's folder.
+        validator: What chooses the best; None keeps the last.
+        stepper: What takes steps.
+        state: Where training stands; moves on as it runs.
+        snapshots: Writes the best model and checkpoints.
+        tell: Told after every step.
+    """
+
+    model: Model[Any]
+    batches: AnyBatches
+    settings: Settings
+    out: Path
+    validator: Validator | None
+    stepper: Stepper
+    state: TrainingState
+    snapshots: Snapshots
+    tell: Progress
+
+    def __post_init__(self) -> None:
+        self.remarks = diagnostics.Remarks(self.state.remarks)
+        self._began = time.monotonic() - self.state.seconds  # as if all sittings had been one
+        self._last_tasks: list[Task] | None = None
+
+    def run(self) -> Outcome:
+        """Go on from where it stands to the end."""
+        state = self.state
+        self.tell(state.step, self.steps)
+        self._begin()
+        for epoch in range(state.epoch, self.settings.epochs):
+            if state.stopped or self._enough:
+                break
+            self._epoch(epoch)
+        return self._finish()
+
+    @property
+    def steps(self) -> int:
+        """Steps that all epochs have."""
+        every = self.settings.epochs * self.batches.per_epoch
+        return min(every, self.settings.steps) if self.settings.steps else every
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def _enough(self) -> bool:
+        return 0 < self.settings.steps <= self.state.step
+
+    @property
+    def _writes(self) -> bool:
+        return self.stepper.rank == 0
+
+    def _begin(self) -> None:
+        """Check what can be checked before time is spent, and see what the model is worth as it is."""
+        diagnostics.check_batches(self.batches, self.remarks)
+        if self.validator:
+            held_out = [q for q in self.validator.validation.queries if q.id in self.validator.validation.run]
+            learned, on = self.batches.examples.queries, self.settings.overlap
+            diagnostics.check_overlap(learned, held_out, on, self.remarks)
+        if self._writes:
+            self.out.mkdir(parents=True, exist_ok=True)
+            self.settings.write(self.out / folder.SETTINGS)
+            fresh = not (self.state.step or self.state.validations)
+            validated = [step for step, _ in self.state.validations]
+            if fresh:
+                folder.remove_pages(self.out)
+            self._log.forget_after(-1 if fresh else self.state.step, validated)
+        if self.validator:
+            if not self.state.validations:
+                self.state.encoder = self._encoder_value()
+                self._validate()
+            # Also when a training goes on: the checkpoint of step 0 is older than this remark.
+            at_start = self.state.validations[0][1]
+            if at_start < self.validator.first_stage and FAMILIES[self.model.family].design:
+                diagnostics.check_reach(self.model.family, self.settings, self.steps, self.remarks)
+
+    @property
+    def _log(self) -> TrainingLog:
+        return TrainingLog(self.out / folder.LOG)
+
+    def _write_line(self, epoch: int, **numbers: object) -> None:
+        if self._writes:
+            self._log.write(step=self.state.step, epoch=epoch, **numbers, seconds=round(self._seconds, 3))
+
+    def _epoch(self, epoch: int) -> None:
+        state = self.state
+        with closing(self._ahead.batches(epoch, state.batch)) as encoded:
+            for number, tasks, parts in encoded:
+                result = self.stepper.step(parts, Moment(state.step, self.steps, epoch, state.values))
+                if result.trouble:
+                    self._break_off(f"at step {state.step + 1:,} {result.trouble}")
+                    return
+                state.step, state.batch, self._last_tasks = state.step + 1, number + 1, tasks
+                self._note(epoch, result)
+                self._after_step()
+                if state.stopped:
+                    return
+                if self._enough:
+                    break
+            else:
+                state.epoch, state.batch = epoch + 1, 0
+        self._settle()
+
+    def _note(self, epoch: int, result: StepResult) -> None:
+        """Log and tell a step."""
+        state = self.state
+        state.losses.append(result.loss)
+        if len(state.losses) >= self.settings.log_every or state.step == self.steps:
+            moment = Moment(state.step - 1, self.steps, epoch, state.values)
+            rate = self.settings.rate * self.stepper.rates(moment)
+            self._write_line(epoch, loss=sum(state.losses) / len(state.losses), rate=rate, norm=result.norm)
+            state.losses = []
+        self.tell(state.step, self.steps)
+
+    @cached_property
+    def _ahead(self) -> Prefetch:
+        """Encodes batches while others are computed."""
+        return Prefetch(self.batches, self.stepper)
+
+    @cached_property
+    def _interval(self) -> int:
+        """Steps between validations besides those after epochs; 0 for none."""
+        return interval(self.settings, self.steps, self.validator.validation) if self.validator else 0
+
+    @cached_property
+    def _early(self) -> frozenset[int]:
+        """Steps of validations within the first interval, where there was something to lose at the start."""
+        settings, validations = self.settings, self.state.validations
+        if not self.validator or settings.patience or settings.validate_every != "auto":
+            return frozenset()
+        return early(self._interval) if validations[0][1] > self.validator.first_stage else frozenset()
+
+    def _after_step(self) -> None:
+        step, every = self.state.step, self.settings.checkpoint_every
+        if step in self._early or (self._interval and step % self._interval == 0):
+            self._validate()
+        elif every and step % every == 0:
+            self._checkpoint(at_once=True)
+
+    def _settle(self) -> None:
+        """End an epoch: validate unless that was just done; without validation, keep what there is."""
+        if not self.validator:
+            self._look()
+            self._keep()
+            self._checkpoint()
+        elif self.state.validations[-1][0] != self.state.step and self._validates_epochs:
+            self._validate()
+        else:
+            self._checkpoint()
+
+    @property
+    def _validates_epochs(self) -> bool:
+        """Whether there is a validation at the end of this epoch; after the last step there always is one."""
+        return self.settings.validate_every != "steps" or self.state.step >= self.steps
+
+    def _ranker(self, model: Model[Any]) -> NeuralRanker:
+        put_to_work = FAMILIES[model.family].ranker
+        return put_to_work(model, Compute(self.settings.precision, self.stepper.device))
+
+    @cached_property
+    def _encoder(self) -> str:
+        """Notation of what the encoder is without the head that was drawn over it; "" if it is nothing."""
+        return self.model.encoder_ranker if isinstance(self.model, HeadedModel) else ""
+
+    def _encoder_value(self) -> float | None:
+        """Measure what the encoder is worth by its own similarity; a drawn head says nothing of that."""
+        if not (self._encoder and self.validator):
+            return None
+        value, measure = 0.0, self.settings.measure
+        if self._writes:
+            ranker = self._ranker(open_model(self._encoder))
+            with warnings.catch_warnings():  # what re-ranking warns of is said of the model itself
+                warnings.simplefilter("ignore", RankhouseWarning)
+                value, run = Validator(self.validator.validation, measure)(ranker)
+            write_run(run, self.out / folder.ENCODER, "encoder")
+            self._write_line(0, measure=measure, encoder=value)
+        return float(self.stepper.agree(value))
+
+    def _validate(self) -> None:
+        """Re-rank and measure; keep the best, stop when nothing better came for long."""
+        assert self.validator is not None
+        state, validator = self.state, self.validator
+        self._ahead.wait()  # documents are read by one thread at a time
+        value, collapsed, trouble, run = 0.0, False, "", Run.of([])
+        if self._writes:
+            try:
+                value, run = validator(self._ranker(self.model))
+                collapsed = diagnostics.collapsed(run, validator.validation.plan.depth)
+            except BadModel as error:
+                trouble = str(error)
+        value, collapsed, trouble = self.stepper.agree((value, collapsed, trouble))
+        if trouble:
+            self._break_off(f"at step {state.step:,} validation failed: {trouble}")
+            return
+        if self._writes and not state.validations:
+            write_run(run, self.out / folder.UNTAUGHT, "untaught")
+        better = not state.validations or value > state.best
+        state.validations.append((state.step, value))
+        if collapsed and state.step:
+            diagnostics.say_collapsed(state.step, self.remarks)
+        measure, first_stage = self.settings.measure, validator.first_stage
+        self._write_line(state.epoch, measure=measure, value=value, first_stage=first_stage)
+        if better:
+            self._keep()
+        elif 0 < self.settings.patience <= state.waited:
+            state.stopped = f"no gain in {state.waited} validations"
+        self._checkpoint()
+
+    def _look(self) -> None:
+        """Without validation, see on the last batch whether the model still tells passages apart."""
+        if self._last_tasks is not None and self._writes:
+            last = self._last_tasks[0]
+            pairs = last.read(last.groups).pairs[:_LOOKED_AT]
+            if (
+                len(pairs) > 1
+                and diagnostics.spread(self._ranker(self.model).score(pairs)) < diagnostics.LEAST_SPREAD
+            ):
+                diagnostics.say_collapsed(self.state.step, self.remarks)
+
+    def _keep(self) -> None:
+        """Keep the model as it is now as the best."""
+        if self._writes:
+            self.snapshots.remember()
+        self.state.best_step = self.state.step
+
+    def _checkpoint(self, *, at_once: bool = False) -> None:
+        state = self.state
+        state.remarks, state.seconds = dict(self.remarks.texts), self._seconds
+        if self._writes and (at_once or self.snapshots.due):
+            self.snapshots.save(state)
+
+    def _break_off(self, trouble: str) -> None:
+        """Stop with the last good model, if there is one."""
+        hint = "try a lower rate, clip=1.0, a warm-up, or precision fp32"
+        if self.state.best_step < 1:
+            raise BadModel(f"{trouble}, before anything was learned; {hint}")
+        self.state.stopped = trouble
+        self.remarks.say(
+            "trouble",
+            f"training stopped: {trouble}; kept is the model of step {self.state.best_step:,}; {hint}",
+        )
+
+    def _finish(self) -> Outcome:
+        """Load the best model back and say what came out."""
+        state = self.state
+        if self._writes:
+            self.snapshots.write_best()
+        self.stepper.agree(None)  # process 0 has written the best
+        folder.load_best(self.model, self.out)
+        if self.validator:
+            start, measure = state.validations[0][1], self.settings.measure
+            diagnostics.check_outcome(state.best, start, self.validator.first_stage, measure, self.remarks)
+            if state.encoder is not None:
+                diagnostics.check_encoder(state.best, state.encoder, self._encoder, measure, self.remarks)
+            if not state.stopped:
+                diagnostics.check_rise(state.validations, self.settings, self.remarks)
+        outcome = Outcome(
+            family=self.model.family,
+            steps=state.step,
+            epochs=state.epoch,
+            measure=self.settings.measure if self.validator else "",
+            first_stage=self.validator.first_stage if self.validator else 0.0,
+            untaught=state.validations[0][1] if self.validator else 0.0,
+            encoder=state.encoder,
+            best=state.best if self.validator else 0.0,
+            best_step=state.best_step,
+            validations=state.validations,
+            stopped=state.stopped,
+            remarks=list(self.remarks.texts.values()),
+            seconds=self._seconds,
+            training=state.training,
+        )
+        self.stepper.agree(None)  # all have read it
+        if self._writes:
+            write_json(self.out / folder.OUTCOME, outcome)
+            (self.out / folder.CHECKPOINT).unlink(missing_ok=True)
+        return outcome
 
 
 def fit(

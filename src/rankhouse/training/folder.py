@@ -1,13 +1,16 @@
-"""A training's folder: which training it holds, where that stands, and how it is gone on with.
+"""A training's folder: which training it holds, where that stands, and what it keeps.
 
 It holds ``ranker`` (the best model so far, a bundle), ``log.jsonl``, ``settings.json``, ``untaught.run``
-(what the model made of validation before the first step) and, when it is done, ``outcome.json``; while it
-goes on also ``checkpoint.safetensors``. Where a head was drawn over an encoder that ranks by itself,
-``encoder.run`` holds what that encoder made of validation.
+(what the model made of validation before the first step) and, when it is done, ``outcome.json``; until then
+also ``checkpoint.safetensors``. Where a head was drawn over an encoder that ranks by itself, ``encoder.run``
+holds what that encoder made of validation.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -18,20 +21,103 @@ from torch import Tensor, nn
 from rankhouse.core.arguments import changed
 from rankhouse.core.errors import BadModel, WrongUse, name_few
 from rankhouse.io.outputs import others
-from rankhouse.models import loading
+from rankhouse.models import bundle, loading
 from rankhouse.models.contract import Model, fingerprint
 from rankhouse.training.checkpoint import (
     load_tensors,
     random_states,
     restore_random_states,
     save_tensors,
+    saving,
     under,
 )
 from rankhouse.training.examples import Examples
 from rankhouse.training.settings import Settings
-from rankhouse.training.state import Outcome, TrainingState
 from rankhouse.training.steps import Stepper
 from rankhouse.training.validation import Validation
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out; also in ``outcome.json``.
+
+    Attributes:
+        family: The model's.
+        steps: Steps taken.
+        epochs: Epochs finished.
+        measure: What validation measured; "" without validation.
+        first_stage: What the validation run is worth as it is; 0 without validation.
+        untaught: The validation before the first step; 0 without validation.
+        encoder: What the encoder is worth by its checkpoint's own similarity, where the training began by
+            drawing a head over it; None elsewhere, and without validation.
+        best: The best validation, that of the model that is kept; 0 without validation.
+        best_step: Steps the kept model had been taught.
+        validations: (step, value) of all.
+        stopped: Why training ended before its last epoch; "" if it did not.
+        remarks: What was noticed.
+        seconds: How long it took, all sittings together.
+        training: Name of all that the training started from.
+    """
+
+    family: str
+    steps: int
+    epochs: int
+    measure: str
+    first_stage: float
+    best: float
+    best_step: int
+    validations: list[tuple[int, float]]
+    stopped: str
+    remarks: list[str]
+    seconds: float
+    training: str = ""
+    untaught: float = 0.0
+    encoder: float | None = None
+
+
+class TrainingState(msgspec.Struct):
+    """Where a training stands, besides its tensors.
+
+    Attributes:
+        training: Name of all that the training started from.
+        step: Steps taken.
+        epoch: Epochs finished.
+        batch: Batches of this epoch done.
+        validations: (step, value) of all so far.
+        encoder: What the encoder is worth without a head; see :class:`Outcome`.
+        best_step: Step of what is kept; -1 when nothing is.
+        losses: Those not yet in the log.
+        stopped: Why training ended early; "" while it goes on.
+        remarks: What was noticed, by kind.
+        seconds: How long it took until this checkpoint.
+    """
+
+    training: str
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    validations: list[tuple[int, float]] = []
+    encoder: float | None = None
+    best_step: int = -1
+    losses: list[float] = []
+    stopped: str = ""
+    remarks: dict[str, str] = {}
+    seconds: float = 0.0
+
+    @property
+    def values(self) -> list[float]:
+        """Values of all validations."""
+        return [value for _, value in self.validations]
+
+    @property
+    def best(self) -> float:
+        """The best validation; nan before the first."""
+        return max(self.values, default=float("nan"))
+
+    @property
+    def waited(self) -> int:
+        """Validations since the best one."""
+        return sum(1 for step, _ in self.validations if step > self.best_step)
+
 
 CHECKPOINT, RANKER = "checkpoint.safetensors", "ranker"
 LOG, SETTINGS, OUTCOME = "log.jsonl", "settings.json", "outcome.json"
@@ -176,3 +262,63 @@ def write_checkpoint(path: Path, state: TrainingState, model: nn.Module, stepper
     tensors |= {f"random.{name}": tensor for name, tensor in states.items()}
     notes = {"standing": msgspec.to_builtins(state), "optimiser": other, "random": rest}
     save_tensors(path, tensors, notes)
+
+
+_WORTH = 20
+"""Writing may take a twentieth of the time at most."""
+
+
+@dataclass
+class Snapshots:
+    """Keeps the best model of a training and where the training stands."""
+
+    model: Model[Any]
+    stepper: Stepper
+    out: Path
+    use: Mapping[str, str]
+    seconds: float
+    _best: dict[str, Tensor] | None = None
+    _saved: float = field(default_factory=time.monotonic)
+    _cost: float = 0.0
+
+    @property
+    def _network(self) -> nn.Module:
+        return cast(nn.Module, self.model)
+
+    @property
+    def due(self) -> bool:
+        """Whether a kill would now lose more work than writing costs."""
+        return time.monotonic() - self._saved >= (self.seconds and max(self.seconds, _WORTH * self._cost))
+
+    def remember(self) -> None:
+        """Take the model as it is now for the best."""
+        self._best = {name: t.detach().to("cpu", copy=True) for name, t in self._network.state_dict().items()}
+
+    def save(self, state: TrainingState) -> None:
+        """Write the best model and a checkpoint.
+
+        Raises:
+            OutputFailed: One cannot be written; those before are still there.
+        """
+        began = time.monotonic()
+        self.write_best()
+        write_checkpoint(self.out / CHECKPOINT, state, self._network, self.stepper)
+        self._saved = time.monotonic()
+        self._cost = self._saved - began
+
+    def write_best(self) -> None:
+        """Write the best model, unless it stands there already.
+
+        Raises:
+            OutputFailed: It cannot be written; the one before is still there.
+        """
+        if self._best is None:
+            return
+        now = {name: tensor.detach().clone() for name, tensor in self._network.state_dict().items()}
+        self._network.load_state_dict(self._best)
+        try:
+            with saving(self.out / RANKER):
+                bundle.save(self.model, self.out / RANKER, self.use)
+        finally:
+            self._network.load_state_dict(now)
+        self._best = None

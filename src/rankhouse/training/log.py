@@ -1,16 +1,24 @@
-"""The log of a training, one JSON object a line; lines of steps that will be taken again are removed."""
+"""The log of a training, one JSON object a line, and the learning curve drawn from it (extra: report).
+
+Lines of steps that will be taken again are removed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rankhouse.core.errors import BadData
+from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.io.files import numbered_lines
 from rankhouse.io.outputs import writing, writing_failures
+from rankhouse.page.charts import DASHED, Palette, chart_kind, plain_axes, write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 Entry = dict[str, Any]
 """A line: {"step", "epoch", "loss", "rate", "norm", "seconds"} or
@@ -75,3 +83,62 @@ def read_log(path: Path | str) -> list[Entry]:
         except msgspec.DecodeError:
             broken = number
     return entries
+
+
+def write_curve(log: Iterable[Entry], path: Path | str) -> None:
+    """Draw the curve into a PNG or SVG file; the same log gives the same bytes.
+
+    Args:
+        log: From :func:`rankhouse.training.log.read_log`.
+        path: A .png or .svg file.
+
+    Raises:
+        WrongUse: Another suffix, or a log without a step.
+        MissingExtra: matplotlib is not installed.
+        OutputFailed: The file cannot be written.
+    """
+    chart_kind(Path(path))
+    entries = list(log)
+    if not entries:
+        raise WrongUse("the log is empty, so there is no curve to draw")
+    write(lambda palette: _figure(entries, palette), path, "curve")
+
+
+def _figure(entries: list[Entry], palette: Palette) -> Figure:
+    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - as above
+
+    losses = [entry for entry in entries if "loss" in entry]
+    validations = [entry for entry in entries if "value" in entry]
+    figure = Figure(figsize=(7.5, 4.2), facecolor="none", layout="constrained")
+    axes = figure.subplots()
+    alone = "o" if len(losses) == 1 else None  # a line through one point shows nothing
+    steps, values = [e["step"] for e in losses], [e["loss"] for e in losses]
+    axes.plot(steps, values, color=palette.muted, marker=alone, markersize=3, linewidth=1.0)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    axes.set_xlabel("step")
+    axes.set_ylabel("training loss")
+    plain_axes(axes, palette)
+    if validations:
+        beside = axes.twinx()
+        steps, values = [e["step"] for e in validations], [e["value"] for e in validations]
+        beside.plot(steps, values, color=palette.gain, marker="o", markersize=3, linewidth=1.4)
+        first_stage = validations[0]["first_stage"]
+        beside.axhline(first_stage, color=palette.loss, linewidth=1.0, linestyle=DASHED)
+        beside.set_ylabel(f"{validations[0]['measure']} on validation")
+        plain_axes(beside, palette, grid=False)
+        beside.yaxis.label.set_color(palette.gain)
+        best = max(range(len(values)), key=lambda i: (values[i], -i))
+        if steps[0] == 0:
+            beside.axhline(values[0], color=palette.gain, linewidth=0.8, linestyle=(0, (1, 2)))
+        untaught = f"untaught {values[0]:.4f} (dotted); " if steps[0] == 0 else ""
+        for encoder in (entry["encoder"] for entry in entries if "encoder" in entry):
+            beside.axhline(encoder, color=palette.ink, linewidth=0.8, linestyle=(0, (4, 2, 1, 2)))
+            untaught += f"encoder alone {encoder:.4f} (dash-dotted); "
+        axes.set_title(
+            f"{untaught}best {values[best]:.4f} at step {steps[best]:,}; "
+            f"first stage {first_stage:.4f} (dashed)",
+            fontsize=9,
+            color=palette.ink,
+        )
+    return figure

@@ -1,8 +1,8 @@
 """Pre-training of a T5 by span corruption on a text collection, so that monoT5 has something to begin from.
 
 Raffel et al., JMLR 2020: an encoder-decoder reads a text with spans cut out and says what they were
-(``training/span_corruption.py``). A pre-training owns a folder: ``log.jsonl``, ``settings.json`` and, when it
-is done, ``outcome.json`` and the checkpoint itself; while it goes on also ``checkpoint.safetensors`` and
+(``training/pretraining_data.py``). A pre-training owns a folder: ``log.jsonl``, ``settings.json`` and, when
+done, ``outcome.json`` and the checkpoint itself; until then also ``checkpoint.safetensors`` and
 ``tokens.bin``. Started again with the same collection, vocabulary and settings it goes on; on one thread it
 ends with the same bits as if it had never been stopped.
 Deviations: dropout is off (as for T5 1.1), and by default the rate falls to 0 at the end of the run, which is
@@ -39,22 +39,110 @@ from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose
 from rankhouse.training import diagnostics
 from rankhouse.training import optimizer as optimise
-from rankhouse.training.checkpoint import optimiser_state, restore_optimiser, save_tensors, seeded, under
+from rankhouse.training.checkpoint import (
+    load_tensors,
+    optimiser_state,
+    restore_optimiser,
+    save_tensors,
+    seeded,
+    under,
+)
 from rankhouse.training.folder import CHECKPOINT, LOG, OUTCOME, SETTINGS
-from rankhouse.training.learning_rate import SCHEDULES, Moment
 from rankhouse.training.log import TrainingLog
-from rankhouse.training.pretrain_state import (
-    TOKENS,
-    PretrainingOutcome,
-    PretrainingState,
-    clear,
-    find,
-    finished,
+from rankhouse.training.optimizer import SCHEDULES, Moment
+from rankhouse.training.pretraining_data import (
+    Corruption,
+    SpanBatch,
+    Specials,
+    Stream,
+    collection_name,
+    write_tokens,
 )
 from rankhouse.training.settings import StepSettings
-from rankhouse.training.span_corruption import Corruption, SpanBatch, Specials
 from rankhouse.training.t5_pretraining import T5Shape, begin, specials, write_checkpoint
-from rankhouse.training.token_stream import Stream, collection_name, write_tokens
+
+TOKENS = "tokens.bin"
+
+
+class PretrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out; also in ``outcome.json``.
+
+    Attributes:
+        parameters: Numbers in the model.
+        collection_tokens: Tokens of the collection, the held-out ones too.
+        steps: Steps taken.
+        tokens: Tokens read, all steps together; above ``collection_tokens`` they were read again.
+        loss: Of the last line of the log, in nats a token said; 0 without steps.
+        held_out: Loss on rows that were never learned from.
+        held_out_at_start: The same before the first step.
+        seconds: How long it took, all sittings together.
+        pretraining: Name of all that the pre-training started from.
+    """
+
+    parameters: int
+    collection_tokens: int
+    steps: int
+    tokens: int
+    loss: float
+    held_out: float
+    held_out_at_start: float
+    seconds: float
+    pretraining: str = ""
+
+
+class PretrainingState(msgspec.Struct):
+    """Where a pre-training stands, besides its tensors."""
+
+    name: str
+    step: int = 0
+    losses: list[float] = []
+    last: float = 0.0
+    held_out_at_start: float = 0.0
+    seconds: float = 0.0
+
+
+def finished(out: Path, name: str) -> PretrainingOutcome | None:
+    """Return what came out of a finished pre-training, and clear away what is left of its work."""
+    if not (out / OUTCOME).exists():
+        return None
+    try:
+        outcome = msgspec.json.decode((out / OUTCOME).read_bytes(), type=PretrainingOutcome)
+    except msgspec.DecodeError:  # of an earlier version, or changed by hand
+        outcome = None
+    if outcome is None or outcome.pretraining != name:
+        raise WrongUse(
+            f"{out}: holds another pre-training, which is finished; collection, vocabulary or settings "
+            f'differ: use it as  monot5("{out}"), or choose another folder'
+        )
+    clear(out)
+    return outcome
+
+
+def clear(out: Path) -> None:
+    """Remove what only a pre-training at work needs."""
+    for name in (CHECKPOINT, TOKENS):
+        (out / name).unlink(missing_ok=True)
+
+
+def find(out: Path, name: str) -> tuple[PretrainingState, dict[str, Tensor], dict[str, Any]]:
+    """Return where a folder's pre-training stands."""
+    path = out / CHECKPOINT
+    if not path.exists():
+        (out / TOKENS).unlink(missing_ok=True)  # of whatever collection
+        return PretrainingState(name), {}, {}
+    tensors, notes = load_tensors(path)
+    try:
+        state = msgspec.convert(notes["standing"], PretrainingState)
+        optimiser = notes["optimiser"]
+    except (msgspec.ValidationError, KeyError) as error:
+        raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
+    if state.name != name:
+        raise WrongUse(
+            f"{out}: holds another pre-training, at step {state.step:,}: collection, vocabulary or "
+            "settings differ; give the same ones to go on with it, choose another folder, or remove this one"
+        )
+    return state, tensors, optimiser
+
 
 _HELD_OUT, _TRAINING = 0, 1  # what a corruption is drawn for
 
@@ -139,7 +227,7 @@ def _pretrain(
     reading: Progress | None,
     tell: Progress,
 ) -> PretrainingOutcome:
-    """Do what :func:`pretrain` says, with the folder to oneself."""
+    """Do what :func:`pretrain` says, in a folder that is locked."""
     with seeded(settings.seed):
         model = begin(*start) if isinstance(start, tuple) else start
     text = msgspec.json.encode(settings.to_dict()).decode()
@@ -189,7 +277,6 @@ class _Work:
         self.log_file = TrainingLog(self.out / LOG)
 
     def restore(self, tensors: dict[str, Tensor], optimiser: dict[str, Any]) -> None:
-        """Put weights and optimiser back."""
         self.network.load_state_dict(under("model.", tensors))
         restore_optimiser(self.optimiser, under("optimiser.", tensors), optimiser)
 
@@ -275,7 +362,6 @@ class _Work:
         return value
 
     def log(self, norm: float) -> None:
-        """Write a line of the log."""
         state = self.state
         state.last = sum(state.losses) / len(state.losses)
         rate = self.settings.rate * self.rates(Moment(state.step - 1, self.settings.steps, 0))
@@ -285,7 +371,6 @@ class _Work:
         state.losses = []
 
     def checkpoint(self) -> None:
-        """Write what is needed to go on."""
         self.state.seconds = self.seconds
         tensors, other = optimiser_state(self.optimiser)
         stored = {f"model.{name}": tensor for name, tensor in self.network.state_dict().items()}

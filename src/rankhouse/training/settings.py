@@ -12,11 +12,11 @@ from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.evaluation.measure_notation import parse as parse_measures
 from rankhouse.io.outputs import write_json
-from rankhouse.training.denoising import DENOISERS
-from rankhouse.training.learning_rate import SCHEDULES
-from rankhouse.training.negatives import NEGATIVES
-from rankhouse.training.optimizer import OPTIMISERS
-from rankhouse.training.soft_losses import soft_loss
+from rankhouse.models.families import FAMILIES
+from rankhouse.training.distillation import soft_loss
+from rankhouse.training.examples import NEGATIVES
+from rankhouse.training.optimizer import OPTIMISERS, SCHEDULES
+from rankhouse.training.teacher_scores import DENOISERS
 
 OnOverlap = Literal["warn", "error", "allow"]
 
@@ -227,70 +227,10 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
 
 
-_KERNELS = Settings(
-    epochs=3,
-    batch=64,
-    optimizer="adam",
-    rate=1e-3,
-    schedule="plateau(factor=0.5, patience=10)",
-    measure="RR@10",
-    patience=35,
-)
-_POSTS = Settings(
-    epochs=15,
-    by_query=256,
-    count=0,
-    optimizer="sgd(momentum=0.9, weight_decay=1e-4)",
-    rate=0.03,
-    schedule="step(every=5, factor=0.75)",
-)
-
-# MacAvaney et al., SIGIR 2019: 2e-5 for BERT, 1e-3 for the rest; batches of 16 pairs in two parts, a relevant
-# and another passage each, from their code, which ends after 20 validations without a gain.
-_CEDR = Settings(
-    epochs=3,
-    batch=16,
-    accumulate=2,
-    rate=1e-3,
-    rates={"network": 2e-5},
-    measure="P@20",
-    patience=20,
-)
-
-DEFAULTS: dict[str, Settings] = {
-    # Hofstätter et al., TREC 2019: Adam, 1e-4 for embedding and contextualisation, 1e-3 for the rest;
-    # batches, plateau, patience and measure from their published configuration.
-    "tk": _KERNELS.but(rates={"embedding": 1e-4, "encoder": 1e-4, "mix": 1e-4}),
-    "knrm": _KERNELS.but(rates={"embedding": 1e-4}),
-    "conv_knrm": _KERNELS.but(rates={"embedding": 1e-4}),
-    "drmm": _KERNELS,
-    "pacrr": _KERNELS,
-    "pacrr_drmm": _KERNELS,
-    "matchpyramid": _KERNELS,
-    # Shi et al., NAACL 2019, table 2 (rate) and their code (momentum, decay, schedule): batches are the posts
-    # of a query, 256 at most. Mixed ones with 4 negatives for each positive did better: docs/samcnn.md.
-    "samcnn": _POSTS,
-    **dict.fromkeys(("cedr_knrm", "cedr_pacrr", "cedr_drmm"), _CEDR),
-    "mp_hcnn": _POSTS,  # compared with samCNN on its terms
-    # Rudra, Fernando, Anand (QA-DocRank): 1e-5, batches of 16, one negative for each positive; their epochs
-    # are not given, the schedule is BERT's own.
-    "crossencoder": Settings(
-        epochs=2, batch=16, optimizer="adamw", rate=1e-5, schedule="linear(warmup=0.1)", clip=1.0
-    ),
-    # DPR's in-batch softmax, rate and schedule; the temperature is the model's.
-    "biencoder": Settings(
-        epochs=3, batch=32, count=0, optimizer="adamw", rate=2e-5, schedule="linear(warmup=0.1)", clip=1.0
-    ),
-    # Nogueira et al., EMNLP 2020: constant 1e-3, class-balanced batches of 128.
-    "monot5": Settings(epochs=3, batch=128, accumulate=16, optimizer="adafactor", rate=1e-3, measure="RR@10"),
-}
-"""Family -> the settings of its paper."""
-
-
 def defaults(family: str) -> Settings:
     """Return the settings of a family's paper.
 
     Raises:
         WrongUse: No such family; lists those there are.
     """
-    return notation.choose(family, DEFAULTS, "family with training settings")
+    return Settings(**notation.choose(family, FAMILIES, "family with training settings").settings)

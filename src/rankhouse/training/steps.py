@@ -1,21 +1,22 @@
 """One optimiser step: parts of a batch, gradients, clipping, update; on one process or several.
 
+Batches are encoded ahead of the computing by one thread.
+
 Shapes: g groups of s pairs each, n = g * s.
 """
 
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent import futures
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
-
-# Its functions have the group of all processes as a default. Imported after that group began (torch.optim
-# does so, on its own), they would hold it for good, and destroying it would not end its threads.
 import torch.distributed.nn
 from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
 from accelerate.utils import broadcast_object_list
@@ -29,12 +30,16 @@ from rankhouse.models.contract import Model
 from rankhouse.models.engine import Batch
 from rankhouse.nn.compute import choose
 from rankhouse.training import diagnostics
-from rankhouse.training import learning_rate as schedule
 from rankhouse.training import optimizer as optimise
+from rankhouse.training.batches import Groups, Task
 from rankhouse.training.checkpoint import optimiser_state, restore_optimiser
-from rankhouse.training.groups import Groups, Task
+from rankhouse.training.distillation import SoftLoss, comparable, soft_loss
 from rankhouse.training.settings import Settings
-from rankhouse.training.soft_losses import SoftLoss, comparable, soft_loss
+from rankhouse.training.teacher_batches import AnyBatches
+
+# Its functions have the group of all processes as a default. Imported after that group began (torch.optim
+# does so, on its own), they would hold it for good, and destroying it would not end its threads.
+
 
 _DROPOUTS = ("dropout", "attention_dropout")
 """Names under which attention of transformers has its share as a number, not as a module."""
@@ -126,7 +131,7 @@ class Stepper:
         groups = optimise.parameter_groups(model, settings.rate, settings.rates, settings.layer_decay)
         self._learning = [parameter for group in groups for parameter in group["params"]]
         self._optimiser = notation.make(settings.optimizer, optimise.OPTIMISERS, "optimiser")(groups)
-        self.rates = notation.make(settings.schedule, schedule.SCHEDULES, "schedule")
+        self.rates = notation.make(settings.schedule, optimise.SCHEDULES, "schedule")
         self._taught: nn.Module = self._accelerator.prepare(taught)
 
     @property
@@ -169,7 +174,7 @@ class Stepper:
             targets = None if texts.targets is None else torch.from_numpy(texts.targets)
             yield Part(self._model.encode(texts.pairs), labels, share, targets)
 
-    def step(self, parts: list[Part | None], moment: schedule.Moment) -> StepResult:
+    def step(self, parts: list[Part | None], moment: optimise.Moment) -> StepResult:
         """Take a step; where loss or gradients are not finite, the weights stay as they are."""
         self._taught.train()
         self._optimiser.zero_grad()
@@ -252,3 +257,43 @@ def end_group() -> None:
     """End the group of processes: its threads must not meet the end of the interpreter, which aborts then."""
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+EncodedBatch = tuple[int, list[Task], list[Part | None]]
+"""A batch's number in its epoch, what is read for it, and its parts."""
+
+_AHEAD = 2
+
+
+class Prefetch:
+    """Reads and encodes the batches of a training while earlier ones are computed."""
+
+    def __init__(self, batches: AnyBatches, stepper: Stepper) -> None:
+        self._batches, self._stepper = batches, stepper
+        self._waiting: deque[tuple[int, list[Task], futures.Future[list[Part | None]]]] = deque()
+
+    def batches(self, epoch: int, first: int) -> Generator[EncodedBatch, None, None]:
+        """Stream the encoded batches of an epoch; close it to cancel what was not yet begun."""
+        with futures.ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
+            try:
+                for number, tasks in enumerate(self._batches.plan(epoch)):
+                    if number < first:
+                        continue
+                    work = pool.submit(self._stepper.encode, tasks)
+                    self._waiting.append((number, tasks, work))
+                    if len(self._waiting) > _AHEAD:
+                        yield self._next()
+                while self._waiting:
+                    yield self._next()
+            finally:
+                for _, _, work in self._waiting:
+                    work.cancel()
+                self._waiting.clear()
+
+    def _next(self) -> EncodedBatch:
+        number, tasks, work = self._waiting.popleft()
+        return number, tasks, work.result()
+
+    def wait(self) -> None:
+        """Wait until nothing is read or encoded."""
+        futures.wait([work for _, _, work in self._waiting])

@@ -25,7 +25,7 @@ from rankhouse.io.outputs import replacing
 from rankhouse.models.checkpoint import load_tokenizer
 from rankhouse.models.monot5 import MAX_LENGTH, PROMPT, MonoT5
 from rankhouse.training.checkpoint import saving
-from rankhouse.training.span_corruption import Specials
+from rankhouse.training.pretraining_data import Specials
 
 Style = Literal["1.0", "1.1"]
 

@@ -11,30 +11,84 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankhouse.core import notation
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query, Ranker
-from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.progress import Progress, ignore, say, shown
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
+from rankhouse.evaluation.compare import compare
 from rankhouse.evaluation.measure_notation import graded
 from rankhouse.index.index import Index
 from rankhouse.io.locks import only_writer
+from rankhouse.io.trec import read_run, write_run
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher
-from rankhouse.models.families import DESIGNS, FAMILIES, open_model
+from rankhouse.models import bundle, loading
+from rankhouse.models.families import DESIGNS, FAMILIES, Design, open_model
+from rankhouse.nn.compute import choose
 from rankhouse.ranking.pool import POOLS
+from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
-from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.text.split import SPLITTERS
 from rankhouse.training.examples import Examples, from_judgements, from_pairs
 from rankhouse.training.fit import fit
-from rankhouse.training.joined_scores import with_scores
-from rankhouse.training.pages import write_pages
+from rankhouse.training.folder import CURVE, ENCODER, LOG, RANKER, REPORT, UNTAUGHT, VALIDATION_RUN, Outcome
+from rankhouse.training.log import read_log, write_curve
 from rankhouse.training.settings import Settings, defaults
-from rankhouse.training.state import Outcome
-from rankhouse.training.validation import Validation
+from rankhouse.training.teacher_scores import with_scores
+from rankhouse.training.validation import Validation, interpolated
 
 if TYPE_CHECKING:
     from rankhouse.models.contract import Model
+
+
+_MEASURES = "AP nDCG@10 RR@10"
+
+
+def write_pages(out: Path, index: Index, validation: Validation | None, measure: str) -> None:
+    """Draw the learning curve and compare the kept model with what was there before, where missing."""
+    try:
+        if not (out / CURVE).exists():
+            write_curve(read_log(out / LOG), out / CURVE)
+        if validation is not None:
+            trained = _validation_run(out, index, validation)
+            if not (out / REPORT).exists():
+                _compare(out, validation, trained, measure)
+    except MissingExtra as missing:
+        say(f"no {CURVE} and no {REPORT}: {missing}")
+
+
+def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
+    """Return the validation run re-ranked by what was kept."""
+    if (out / VALIDATION_RUN).exists():
+        return read_run(out / VALIDATION_RUN)
+    ranker = loading.open_ranker(str(out / RANKER), choose("fp32"))
+    with shown("re-ranking validation", validation.rows) as show:
+        reranked = rerank(
+            ranker,
+            validation.run,
+            list(validation.queries),
+            index.documents,
+            validation.plan,
+            progress=show,
+        )
+    write_run(reranked, out / VALIDATION_RUN, "trained")
+    return reranked
+
+
+def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> None:
+    """Write the page: the first stage, what was untaught, what was kept, both joined if that can be told."""
+    runs = {"first stage": validation.run}
+    if (out / UNTAUGHT).exists():
+        runs["untaught"] = read_run(out / UNTAUGHT)
+    if (out / ENCODER).exists():
+        runs["encoder alone"] = read_run(out / ENCODER)
+    runs["trained"] = trained
+    joined = interpolated(trained, validation.run, validation.qrels, measure)
+    if joined is not None:
+        runs["trained + first stage"] = joined
+    comparison = compare(runs, validation.qrels, _MEASURES, "first stage", "randomization", "holm")
+    texts = {query.id: query.text for query in validation.queries}
+    comparison.save(out / REPORT, title=f"Training {out.name}: validation", texts=texts)
 
 
 TEACHER_LOSS = "margin-mse"
@@ -111,7 +165,8 @@ def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
         BadModel: The checkpoint cannot be used.
     """
     if Path(ranker).is_dir():
-        return open_ranker(ranker, ComputeOptions("fp32", "cpu")).model
+        trained = Path(ranker) / RANKER  # the folder of a training holds its best model there
+        return loading.load(trained if (trained / bundle.MANIFEST).exists() else ranker)
     name = ranker.partition("(")[0].strip()
     notation.choose(name, FAMILIES, "family of rankers")
     if name not in DESIGNS:
@@ -120,7 +175,8 @@ def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
     def texts() -> Iterator[str]:
         return (document.full_text for document in index.documents.stream())
 
-    return notation.make(ranker, DESIGNS, "ranker").fresh(texts(), seed=seed)
+    design: Design = notation.make(ranker, DESIGNS, "ranker")
+    return design.fresh(texts(), seed=seed)
 
 
 def examples_of(data: TrainingData, index: Index, progress: Progress | None = None) -> Examples:

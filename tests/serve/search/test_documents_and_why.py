@@ -9,7 +9,7 @@ import pytest
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.serve.contracts.errors import DeadlinePassed, UnknownName
 from rankhouse.serve.engine.deadline import Deadline
 from rankhouse.serve.search.answer import SearchRequest, search

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     type=SOURCE,
     default="tk",
     show_default=True,
-    help="The pupil: tk, knrm, or a design, a checkpoint.",
+    help="The student: tk, knrm, or a design, a checkpoint.",
 )
 @click.option(
     "--teacher",
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     "--first-stage",
     default=AdaptOptions.first_stage,
     show_default=True,
-    help="What finds candidates, and is joined with the pupil: as search's --model.",
+    help="What finds candidates, and is joined with the student: as search's --model.",
 )
 @click.option("--minutes", type=FINITE, default=0.0, help="How long all of it may take.  [default: no limit]")
 @click.option("--steps", type=FROM_ZERO, default=0, help="Of the training.  [default: 4000, or by --minutes]")
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     type=FROM_ZERO,
     default=0,
     show_default=True,
-    help="How often the pupil itself chooses what it learns from, between parts of its training.",
+    help="How often the student itself chooses what it learns from, between parts of its training.",
 )
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting of the training.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of all that is drawn.")
@@ -187,12 +187,12 @@ def _tell(result: AdaptResult, out: Path) -> None:
     """Say what came out and what to type next."""
     for name, value in result.test.items():
         console.say(f"nDCG@10 on the test: {name} {value:.4f}")
-    if not result.pupil_weight:
+    if not result.student_weight:
         console.warn(
-            "on held-out questions the pupil adds nothing to the first stage; give it more time (--minutes) "
-            "or a stronger teacher"
+            "on held-out questions the student adds nothing to the first stage; give it more time "
+            "(--minutes) or a stronger teacher"
         )
-    own, first = result.pupil_weight, 1 - result.pupil_weight
+    own, first = result.student_weight, 1 - result.student_weight
     console.say(f"learned from {result.questions:,} questions in {result.steps:,} steps")
     console.say(
         f"use it with  --ranker {out}  and join it with the first stage:  rankhouse fuse RERANKED FIRST "

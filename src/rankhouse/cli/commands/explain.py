@@ -12,8 +12,8 @@ from rankhouse.cli.given import idle, read_numbers, was_given
 from rankhouse.cli.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
 from rankhouse.core.errors import WrongUse
 from rankhouse.explanation import report
-from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.rankings import Answer
+from rankhouse.explanation.contrast import Answer
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.show import LEGEND, MarkedText, TitledTable, blocks
 from rankhouse.index.index import Index
 from rankhouse.io.trec import read_run

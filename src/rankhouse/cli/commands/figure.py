@@ -131,7 +131,7 @@ def _draw_vectors(
     out: Path,
 ) -> list[dict[str, Any]]:
     try:
-        from rankhouse.explanation.pair_map import map_pairs, write_maps
+        from rankhouse.explanation.pictures import map_pairs, write_maps
     except ImportError as error:
         raise MissingExtra("a picture of vectors", "neural") from error
     names = [Path(spec).name if Path(spec).is_dir() else spec for spec in rankers]
@@ -148,7 +148,7 @@ def _draw_attention(
     ranker: str, compute: ComputeOptions, pairs: list[Pair], out: Path
 ) -> list[dict[str, Any]]:
     try:
-        from rankhouse.explanation.attention import attention_over, write_attention
+        from rankhouse.explanation.pictures import attention_over, write_attention
     except ImportError as error:
         raise MissingExtra("a picture of attention", "neural") from error
     opened = open_ranker(ranker, compute)

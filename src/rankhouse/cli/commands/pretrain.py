@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from rankhouse.models.monot5 import MonoT5
-    from rankhouse.training.pretrain_state import PretrainingOutcome
+    from rankhouse.training.pretrain import PretrainingOutcome
     from rankhouse.training.t5_pretraining import T5Shape
 
 _SIZE = click.IntRange(1, 65_536)

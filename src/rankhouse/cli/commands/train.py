@@ -31,7 +31,7 @@ from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.jobs.teachers import joining, open_teacher
 
 if TYPE_CHECKING:
-    from rankhouse.training.state import Outcome
+    from rankhouse.training.folder import Outcome
 
 
 @click.command(

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.explanation.rankings import Answer
+from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.report import content_of
 from rankhouse.explanation.show import to_markdown
 from rankhouse.serve.page import asked

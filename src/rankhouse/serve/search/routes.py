@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from rankhouse.explanation.rankings import Answer
+from rankhouse.explanation.contrast import Answer
 from rankhouse.serve.contracts.bodies import answer, read_body
 from rankhouse.serve.contracts.openapi import Operation, describe
 from rankhouse.serve.engine.deadline import Deadline

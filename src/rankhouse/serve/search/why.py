@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Query
-from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.rankings import Answer
-from rankhouse.explanation.reading import family_of
+from rankhouse.explanation.contrast import Answer
+from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.serve.engine.deadline import Deadline
 from rankhouse.serve.engine.futures import waited
 from rankhouse.serve.search.answer import Searching

@@ -8,10 +8,17 @@ from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking
 from rankhouse.explanation.answer import Counterfactual, Explanation
-from rankhouse.explanation.contrast import Contrast, contrast
+from rankhouse.explanation.contrast import (
+    Answer,
+    Contrast,
+    Movement,
+    RankingExplanation,
+    Standing,
+    changed_places,
+    contrast,
+    standing_note,
+)
 from rankhouse.explanation.placeholder import METHOD
-from rankhouse.explanation.rankings import Answer, Movement, RankingExplanation, Standing, changed_places
-from rankhouse.explanation.show import standing_note
 from rankhouse.systems.explaining.systems import System
 
 

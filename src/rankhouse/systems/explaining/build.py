@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Encoder, Ranker
-from rankhouse.explanation.options import ExplainOptions
-from rankhouse.explanation.reading import family_of
+from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.index.parts.any_index import AnyIndex
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS

@@ -6,7 +6,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Encoder, Query
 from rankhouse.core.run import Ranking
 from rankhouse.explanation.answer import Explanation
-from rankhouse.explanation.dense import explain_dense
+from rankhouse.explanation.stages import explain_dense
 from rankhouse.index.dense.exact import search
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.parts.any_index import AnyIndex

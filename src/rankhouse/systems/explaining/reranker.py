@@ -13,7 +13,7 @@ from rankhouse.core.run import Ranking, Run
 from rankhouse.core.scores import base_of, scale_of
 from rankhouse.explanation.answer import Counterfactual, Explanation, Part
 from rankhouse.explanation.counterfactual import flip
-from rankhouse.explanation.options import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.placeholder import METHOD, placeholder
 from rankhouse.explanation.stages import explain_reranked
 from rankhouse.ranking.rerank import rerank

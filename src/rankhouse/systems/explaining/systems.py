@@ -11,8 +11,8 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking, Run
 from rankhouse.explanation.answer import Counterfactual, Explanation, Part
-from rankhouse.explanation.fusion import explain_fused
 from rankhouse.explanation.lexical import LexicalExplainer
+from rankhouse.explanation.stages import explain_fused
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.parts.any_index import AnyIndex
 from rankhouse.ranking.fuse import Fusion

@@ -1,0 +1,323 @@
+"""Second stage of adapting: a student is begun, and trained on the candidates within the time given."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+import torch
+from torch import nn
+
+from rankhouse.adapt.mining import MINING_SHARE
+from rankhouse.adapt.options import (
+    CROSSED,
+    LISTS,
+    MARGINS,
+    STEPS,
+    AdaptOptions,
+    JudgedQuestions,
+    Show,
+    design_of,
+)
+from rankhouse.adapt.questions import Questions
+from rankhouse.adapt.teacher import needs_texts, write_word_vectors
+from rankhouse.core.errors import RankhouseWarning
+from rankhouse.core.nouns import Encoder, Pair, Passage, Query, Ranker, TextEncoder
+from rankhouse.core.progress import clock, say
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.index.index import Index
+from rankhouse.io.outputs import write_json
+from rankhouse.io.trec import read_qrels, write_qrels
+from rankhouse.labels.soft_scores import members_of
+from rankhouse.models.contract import Model
+from rankhouse.models.families import FAMILIES
+from rankhouse.models.tk import TK
+from rankhouse.nn.compute import choose
+from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.text.vocabulary import Vocabulary
+from rankhouse.text.words import splitter
+from rankhouse.training.batches import shape_of
+from rankhouse.training.examples import Examples, from_judgements
+from rankhouse.training.fit import fit
+from rankhouse.training.folder import Outcome
+from rankhouse.training.optimizer import Moment
+from rankhouse.training.settings import Settings, defaults
+from rankhouse.training.steps import Stepper
+from rankhouse.training.teacher_batches import batches_for
+from rankhouse.training.teaching import begin
+from rankhouse.training.validation import Validation
+
+WORDS: Final = "words.txt"
+_BEST = 3
+"""Documents that the teacher puts first count as relevant to a held-out question."""
+_READING_SHARE, _FEWEST_READ = 0.1, 10
+_MIX = 0.9
+"""The share of a word's own vector that a TK begins with: the teacher made it, its context is drawn."""
+
+
+class HeldOut(NamedTuple):
+    """Questions that are not learned, to choose the best by and to weigh the student against the first stage.
+
+    Attributes:
+        queries: The questions.
+        first: What the first stage finds.
+        own: Their own documents.
+        taught: The teacher's best documents among those of the first stage.
+    """
+
+    queries: list[Query]
+    first: Run
+    own: Qrels
+    taught: Qrels
+
+    def few(self, most: int) -> HeldOut:
+        """Return at most so many of the questions."""
+        queries = self.queries[:most]
+        ids = [query.id for query in queries]
+        own, taught = ({query_id: qrels[query_id] for query_id in ids} for qrels in (self.own, self.taught))
+        return HeldOut(queries, self.first.restrict(ids), own, taught)
+
+    def validation(self, index: Index) -> Validation:
+        """Return what a student is validated on: the teacher's order of what the first stage finds."""
+        plan = Plan(depth=min(50, max(len(ranking.doc_ids) for ranking in self.first.values())))
+        return Validation(self.first, self.queries, self.taught, index.documents, plan)
+
+
+def held_out(found: Questions, index: Index, path: Path, minutes: float, show: Show) -> HeldOut:
+    """Let the teacher read what the first stage finds for the questions that are held out.
+
+    Args:
+        minutes: What the whole work may take: a tenth for this reading, or ten questions; 0: no limit.
+    """
+    drawn, first = [query for query in found.queries if query.id in found.first], found.first
+    if not path.exists():
+        began, progress = time.monotonic(), show("reading what is held out")
+        taught: dict[str, dict[str, int]] = {}
+        for done, query in enumerate(drawn):
+            progress(done, len(drawn))
+            if minutes and done >= _FEWEST_READ and time.monotonic() - began > 60 * _READING_SHARE * minutes:
+                break
+            taught[query.id] = _best(query, first[query.id].doc_ids, found.teacher, index)
+        write_qrels(taught, path)
+    best = read_qrels(path)
+    drawn = [query for query in drawn if query.id in best]
+    own = {query.id: found.own[query.id] for query in drawn}
+    return HeldOut(drawn, first.restrict([query.id for query in drawn]), own, best)
+
+
+def _best(query: Query, doc_ids: Sequence[str], teacher: Ranker, index: Index) -> dict[str, int]:
+    """Return the documents that a teacher puts first, with grades."""
+    pairs = [Pair(query, Passage(d, 0, index.documents[d].full_text)) for d in doc_ids]
+    best = sorted(zip(-teacher.score(pairs), doc_ids, strict=True))[:_BEST]
+    return {doc_id: _BEST - place for place, (_, doc_id) in enumerate(best)}
+
+
+def begin_student(index: Index, teacher: Ranker, folder: Path, options: AdaptOptions) -> Model[Any]:
+    """Return the student before the first lesson; one that knows words by number starts from the teacher's.
+
+    Args:
+        teacher: Encodes words, where it encodes texts; the first that does, of several.
+    """
+    spec = options.ranker
+    if design := design_of(spec):
+        path = folder / WORDS
+        encoder = next((one for one in members_of(teacher) if isinstance(one, TextEncoder)), None)
+        if encoder is not None and not path.exists():
+            split = splitter("blingfire")
+            counted = Vocabulary.count((split(d.full_text) for d in index.documents.stream()), 2)
+            write_word_vectors(cast(Encoder, encoder), counted.words, path, options.width)
+        vectors = f", vectors={str(path)!r}" if path.exists() else f", width={options.width}"
+        spec = design.format(vectors=vectors)
+    model = begin(spec, index, options.seed)
+    if isinstance(model, TK) and design:
+        with torch.no_grad():
+            model.mix.fill_(_MIX)
+    return model
+
+
+def examples_of(found: Questions, index: Index) -> Examples:
+    """Lay out the questions that are learned, with their candidates and the teacher.
+
+    Args:
+        found: All questions; those with a first stage are held out.
+    """
+    out = set(found.first)
+    learned = [query for query in found.queries if query.id not in out]
+    examples = from_judgements(learned, found.own, index.documents, found.candidates, unjudged=True)
+    return replace(examples, teacher=found.teacher)
+
+
+def settings_of(family: str, teacher: Ranker, options: AdaptOptions) -> Settings:
+    """Return the settings: the family's own, the recipe, what differs."""
+    changes = dict(FAMILIES[family].adaptation or MARGINS)
+    if design_of(family):
+        changes |= LISTS if needs_texts(teacher) else CROSSED
+    changes |= {"seed": options.seed, "overlap": "allow", "validate_every": "steps", **options.settings}
+    own = defaults(family)
+    if changes.get("precision") == "auto":
+        changes["precision"] = choose(device=str(changes.get("device", own.device))).precision
+    return own.but(**changes)
+
+
+def teach(
+    model: Model[Any],
+    examples: Examples,
+    settings: Settings,
+    folder: Path,
+    validation: Validation,
+    show: Show,
+) -> Outcome:
+    """Teach the student; a killed training goes on."""
+    settings = settings.but(epochs=settings.steps)  # each has a step or more
+    with warnings.catch_warnings():
+        # Remarks compare with the first stage as if the student were used alone; they stand in outcome.json.
+        warnings.simplefilter("ignore", RankhouseWarning)
+        return fit(model, examples, settings, folder, validation, progress=show("teaching"))
+
+
+LEAST_STEPS: Final = 50
+_VALIDATIONS: Final = 12
+"""Of a training: the untaught student, ten on the way, the last."""
+_SLACK: Final = 1.05
+"""Steps take so much longer than measured: reading ahead, the log, checkpoints."""
+_SHARES: Final = {"validation": 0.2, "weighing": 0.1}
+"""Of what time is left."""
+_FEWEST: Final = {"validation": 10, "weighing": 20}
+"""Questions, even where they take longer."""
+_TIMED, _PAIRS = 12, 64
+_MEASURING: Final = 0.03
+"""Of the minutes, for measuring steps; two at least are taken."""
+
+
+class Timetable(msgspec.Struct, frozen=True, kw_only=True):
+    """What is settled once, when all questions are there; in ``steps.json``.
+
+    Attributes:
+        steps: Of training.
+        step: Seconds of one, mining included.
+        validation: Held-out questions that each validation asks.
+        weighing: Held-out questions that the student's weight is chosen on.
+        afterwards: Seconds of all that is no step.
+    """
+
+    steps: int
+    step: float
+    validation: int
+    weighing: int
+    afterwards: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is left to be done.
+
+    Attributes:
+        model: The student.
+        examples: What it learns from.
+        settings: How.
+        apart: The held-out questions.
+        teacher: Who is measured beside it on a test.
+        test: The test, if there is one.
+    """
+
+    model: Model[Any]
+    examples: Examples
+    settings: Settings
+    apart: HeldOut
+    teacher: Ranker
+    test: JudgedQuestions | None
+
+
+def timetable(work: Work, index: Index, path: Path, options: AdaptOptions, began: float) -> Timetable:
+    """Return how many steps are taken, as given or as many as fit; decided once, and said."""
+    if path.exists():
+        return msgspec.json.decode(path.read_bytes(), type=Timetable)
+    settled = _settle(work, index, options, began)
+    seconds = settled.steps * settled.step + settled.afterwards
+    say(
+        f"{len(work.examples.queries):,} questions to learn from; {settled.steps:,} steps of "
+        f"{settled.step:.2f} s, about {clock(seconds)} from now"
+    )
+    write_json(path, msgspec.to_builtins(settled))
+    return settled
+
+
+def _settle(work: Work, index: Index, options: AdaptOptions, began: float) -> Timetable:
+    limited = options.minutes and not options.steps
+    step = _SLACK * seconds_a_step(work, 60 * _MEASURING * options.minutes if limited else 0)
+    step *= 1 + MINING_SHARE * options.mine
+    read, everyone = seconds_a_pair(ranker_of(work), work.apart, index), len(work.apart.queries)
+    test = 0.0
+    if work.test is not None:
+        each = read + seconds_a_pair(work.teacher, work.apart, index)
+        test = len(work.test.queries) * options.depth * each
+    left = 60 * options.minutes - (time.monotonic() - began)
+    rows = work.apart.validation(index).rows, sum(len(r.doc_ids) for r in work.apart.first.values())
+    times = (1 + options.mine) * _VALIDATIONS, 1
+    one = {name: n * k * read / everyone for name, n, k in zip(_SHARES, rows, times, strict=True)}
+    asked = dict.fromkeys(one, everyone)
+    if limited:
+        fitting = {name: int(_SHARES[name] * left / one[name]) if one[name] else everyone for name in one}
+        asked = {name: min(everyone, max(_FEWEST[name], fitting[name])) for name in one}
+    afterwards = test + sum(asked[name] * one[name] for name in one)
+    steps = options.steps or STEPS
+    if limited:
+        steps = max(LEAST_STEPS, int((left - afterwards) / step))
+        if left - afterwards < LEAST_STEPS * step:
+            warnings.warn(
+                f"asking, encoding and measuring take most of the {options.minutes:g} minutes; {LEAST_STEPS} "
+                "steps are taken all the same, which teach little: give more minutes in another folder",
+                RankhouseWarning,
+                stacklevel=2,
+            )
+    return Timetable(steps=steps, step=round(step, 4), afterwards=round(afterwards, 1), **asked)
+
+
+def ranker_of(work: Work) -> Ranker:
+    """Return the student as it is now, put to work in the precision that it is taught in."""
+    compute = choose(work.settings.precision, work.settings.device)
+    return FAMILIES[work.model.family].ranker(work.model, compute)
+
+
+def seconds_a_step(work: Work, most: float) -> float:
+    """Measure a step, the first ones left out; the model's weights are put back.
+
+    Args:
+        most: Seconds that may be spent; 0: no limit.
+    """
+    network = cast(nn.Module, work.model)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    stepper = Stepper(work.model, work.settings)
+    batches = batches_for(work.examples, shape_of(work.model.objective, work.settings), work.settings)
+    times: list[float] = []
+    for number, tasks in enumerate(islice(batches.plan(0), _TIMED)):
+        started = time.perf_counter()
+        stepper.step(stepper.encode(tasks), Moment(number, 10 * _TIMED, 0))
+        times.append(time.perf_counter() - started)
+        if most and len(times) > 1 and sum(times) > most:
+            break
+    network.load_state_dict(before)
+    network.zero_grad(set_to_none=True)
+    timed = times[-(-len(times) // 3) :] or times
+    return sum(timed) / max(1, len(timed))
+
+
+def seconds_a_pair(ranker: Ranker, apart: HeldOut, index: Index) -> float:
+    """Measure how long a ranker takes to read a pair."""
+    pairs = [
+        Pair(query, Passage(doc_id, 0, index.documents[doc_id].full_text))
+        for query in apart.queries
+        for doc_id in islice(apart.first[query.id].doc_ids, 2 * _PAIRS // len(apart.queries) + 1)
+    ][: 2 * _PAIRS]
+    ranker.score(pairs[::2])  # the first call starts things
+    timed = pairs[1::2] or pairs
+    started = time.perf_counter()
+    ranker.score(timed)
+    return (time.perf_counter() - started) / len(timed)

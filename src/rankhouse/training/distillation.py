@@ -1,0 +1,234 @@
+"""Learning from a teacher's scores, for every family: losses, and the scores as targets on one scale.
+
+A student's scores are compared as what they stand for: probabilities and their logarithms as log-odds, a
+bi-encoder's similarities divided by its temperature. The teacher's probabilities become log-odds too. Margins
+and lists are then multiplied by a factor; where none is given, by the one that makes the scores of a query's
+pairs differ by 2 (their standard deviation, root mean square over queries): cosines differ by a tenth and the
+log-odds of a large cross-encoder by 5, and what is learned from either should not depend on that. Pointwise
+losses need probabilities: scores that stand for none are calibrated on judged pairs (Platt 1999).
+Shapes: g lists of s pairs each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+from torch import Tensor
+from torch.nn import functional as F
+
+from rankhouse.core import notation
+from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.nouns import FloatArray
+from rankhouse.core.scores import Doubles, base_of, convert, is_probable
+from rankhouse.evaluation.calibration import fit_platt
+from rankhouse.models.contract import Model, OddsModel, TemperedModel
+from rankhouse.models.engine import Batch
+from rankhouse.training.examples import RELEVANT, UNJUDGED, IntArray
+
+
+@dataclass(frozen=True)
+class SoftLoss:
+    """A loss between the scores of a student and of its teacher; make one with :func:`soft_loss`.
+
+    Attributes:
+        compare: (student (g, s), teacher (g, s)) -> ().
+        least: Pairs of a query it needs side by side: 1 for pointwise losses.
+        factor: What the teacher's scores are multiplied by; 0: see :mod:`rankhouse.training.distillation`.
+    """
+
+    compare: Callable[[Tensor, Tensor], Tensor]
+    least: int
+    factor: float
+
+    def __call__(self, student: Tensor, teacher: Tensor) -> Tensor:
+        """Return the loss, (). Args: as in ``compare``."""
+        return self.compare(student.float(), teacher)
+
+
+def margin_error(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the mean squared difference of margins, over all two pairs of a list: (g, s), (g, s) -> ().
+
+    Hofstätter et al., "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
+    Distillation" (2020), eq. 5; there a list is a relevant passage and another one; longer ones have more.
+
+    Args:
+        student: Its scores.
+        teacher: Its scores.
+    """
+    error = student - teacher
+    # The mean square of all differences of two is twice their variance.
+    return 2 * error.var(dim=1, correction=1).mean()
+
+
+def list_divergence(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return KL(softmax(teacher) || softmax(student)), the mean over lists: (g, s), (g, s) -> ().
+
+    Cao et al., "Learning to Rank: From Pairwise Approach to Listwise Approach" (2007), top one probabilities;
+    less the teacher's entropy, so that 0 is reached.
+
+    Args:
+        student: Its scores.
+        teacher: Its scores.
+    """
+    wanted, given = F.log_softmax(teacher, 1), F.log_softmax(student, 1)
+    return F.kl_div(given, wanted, reduction="batchmean", log_target=True)
+
+
+def cross_entropy(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the cross-entropy of the teacher's probabilities, given as log-odds: (g, s), (g, s) -> ().
+
+    Args:
+        student: Its log-odds.
+        teacher: Its log-odds.
+    """
+    return F.binary_cross_entropy_with_logits(student, teacher.sigmoid())
+
+
+def _margin_mse(factor: float = 0.0) -> SoftLoss:
+    return SoftLoss(margin_error, 2, _factor(factor))
+
+
+def _listwise_kl(factor: float = 0.0) -> SoftLoss:
+    return SoftLoss(list_divergence, 2, _factor(factor))
+
+
+def _pointwise() -> SoftLoss:
+    return SoftLoss(cross_entropy, 1, 1.0)
+
+
+def _factor(factor: float) -> float:
+    if not 0 <= factor < float("inf"):
+        raise WrongUse(
+            f"factor={factor}: the teacher's scores are multiplied by a number above 0, or by 0 for one that "
+            "is measured"
+        )
+    return float(factor)
+
+
+LOSSES: Final[dict[str, Callable[..., SoftLoss]]] = {
+    "margin_mse": _margin_mse,
+    "listwise_kl": _listwise_kl,
+    "pointwise": _pointwise,
+}
+"""Name -> loss; a hyphen is as good as an underscore."""
+
+
+def soft_loss(text: str) -> SoftLoss:
+    """Return the loss that a text names: ``margin-mse``, ``listwise_kl(factor=15)``.
+
+    Raises:
+        WrongUse: An unknown loss, or an argument that it does not take.
+    """
+    name, bracket, rest = text.partition("(")
+    return notation.make(name.replace("-", "_") + bracket + rest, LOSSES, "loss on a teacher's scores")
+
+
+def comparable(model: Model[Any], batch: Batch) -> Tensor:
+    """Return a model's scores (n,) as the losses compare them, with gradients: log-odds where it has them.
+
+    Args:
+        model: Whose scores.
+        batch: n pairs of it.
+    """
+    if isinstance(model, OddsModel):
+        return model.log_odds(batch).float()
+    scores: Tensor = cast(Any, model)(batch).float()
+    return scores / model.temperature if isinstance(model, TemperedModel) else scores
+
+
+WANTED_SPREAD: Final = 2.0
+
+
+class ScoredPairs(NamedTuple):
+    """Pairs that a teacher has scored, to measure by: the rows of n.
+
+    Attributes:
+        query: (n,) whose pair.
+        score: (n,) the teacher's scores.
+        label: (n,) 1, 0, or -1 where nobody judged.
+    """
+
+    query: IntArray
+    score: FloatArray
+    label: IntArray
+
+
+class Targets(NamedTuple):
+    """Turns scores into targets: log-odds where the scale has them, then slope * x + intercept.
+
+    Attributes:
+        scale: Of the scores.
+        slope: What they are multiplied by.
+        intercept: What is added.
+    """
+
+    scale: str
+    slope: float = 1.0
+    intercept: float = 0.0
+
+    def __call__(self, scores: FloatArray) -> FloatArray:
+        """Return the targets of scores of any shape."""
+        return (self.slope * log_odds(scores, self.scale) + self.intercept).astype(np.float32)
+
+
+def log_odds(scores: FloatArray, scale: str) -> Doubles:
+    """Return scores as log-odds where their scale has them, else as they are.
+
+    Args:
+        scores: Of any shape.
+        scale: Their scale.
+    """
+    values = scores.astype(np.float64)
+    return convert(values, scale, "logit") if is_probable(scale) else values
+
+
+def targets_for(loss: SoftLoss, scale: str, pairs: ScoredPairs) -> Targets:
+    """Measure how scores become targets.
+
+    Args:
+        loss: What compares them.
+        scale: The scale of the scores.
+        pairs: Some that were scored.
+
+    Raises:
+        BadData: All pairs of each query have one score, so there is no order to learn.
+        WrongUse: A pointwise loss on scores that are no probabilities, without judged pairs of both kinds.
+    """
+    if loss.least == 1:
+        if is_probable(scale):
+            return Targets(scale)
+        return Targets(scale, *_platt(log_odds(pairs.score, scale), pairs.label))
+    scale = base_of(scale)  # a fitted curve may put scores that differ at one probability
+    values = log_odds(pairs.score, scale)
+    spread = _spread(pairs.query, values)
+    if not spread > 0:
+        raise BadData(
+            f"the teacher gives all pairs of each of {len(np.unique(pairs.query)):,} queries one score: "
+            "there is no order to learn from"
+        )
+    return Targets(scale, loss.factor or WANTED_SPREAD / spread)
+
+
+def _spread(query: IntArray, values: Doubles) -> float:
+    """Return the root mean square over queries of the standard deviation of their values."""
+    _, place, size = np.unique(query, return_inverse=True, return_counts=True)
+    means = np.bincount(place, values) / size
+    variances = np.bincount(place, (values - means[place]) ** 2) / size
+    return float(np.sqrt(variances.mean()))
+
+
+def _platt(values: Doubles, label: IntArray) -> tuple[float, float]:
+    """Fit P(relevant) = 1 / (1 + exp(-(slope x + intercept))) to judged pairs, labels smoothed."""
+    judged = label != UNJUDGED
+    x, y = values[judged], label[judged] == RELEVANT
+    right, wrong = int(y.sum()), int((~y).sum())
+    if not right or not wrong:
+        raise WrongUse(
+            "the pointwise loss needs probabilities, and the teacher's scores stand for none; judged pairs "
+            f"would calibrate them, and there are {right:,} relevant and {wrong:,} other ones with a "
+            "score: give some of both, or take  --loss margin-mse  or  --loss listwise-kl"
+        )
+    return fit_platt(x, y)
