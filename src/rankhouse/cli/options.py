@@ -281,8 +281,8 @@ def _kinds(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - annotations have no 
 
 
 def _click_type(held: OptionField, kind: Any) -> click.ParamType[Any]:  # noqa: ANN401 - as above
-    if get_origin(kind) is Literal:
-        return click.Choice(get_args(kind))
+    if choices := get_args(kind) if get_origin(kind) is Literal else held.option.choices:
+        return click.Choice(choices)
     if kind is int:
         return click.IntRange(held.option.least, held.option.most)
     if kind is float:

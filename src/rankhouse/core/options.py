@@ -11,6 +11,7 @@ Commands, :mod:`rankhouse.api`, recipes and the shards of a job all fill the sam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -27,6 +28,7 @@ class Option:
         help: What it means, in a line.
         kind: What its text is.
         flag: Its name there, where it is not ``--`` and the field's.
+        choices: The values there are, where its type does not list them.
         default: What holds where it is not given, in words, if the field's default does not say it.
         least: The lowest number.
         most: The highest number.
@@ -36,6 +38,7 @@ class Option:
     help: str
     kind: Kind = "value"
     flag: str = ""
+    choices: Sequence[str] = ()
     default: str = ""
     least: int | None = None
     most: int = 2**31 - 1

@@ -24,7 +24,7 @@ from rankhouse.page.tables import Table
 JOBS: Final = {
     "index": ("index_job", "IndexJob"),
     "encode": ("encode_job", "EncodeJob"),
-    "label": ("label_job", "LabelJob"),
+    "label": ("label", "LabelJob"),
     "rerank": ("rerank", "RerankJob"),
 }
 """Command -> module under ``cluster`` and class of its job; imported when needed."""

@@ -1,27 +1,21 @@
-"""Whose scores are learned: a ranker, a run, or several of both as one."""
+"""Teachers: a ranker, a run, or several of both as one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-
-import click
+from typing import Annotated
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Ranker, TextEncoder
+from rankhouse.core.options import Option
 from rankhouse.io.trec import read_run
 from rankhouse.labels.soft_scores import JOINS, JoinedTeachers, RunTeacher
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
-joining = click.option(
-    "--join",
-    type=click.Choice(list(JOINS)),
-    default="z-score",
-    show_default=True,
-    help="What makes one score of several teachers'.",
-)
+Join = Annotated[str, Option("What makes one score of several teachers'.", choices=tuple(JOINS))]
 
 
 def open_teacher(

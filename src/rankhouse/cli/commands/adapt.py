@@ -31,9 +31,9 @@ from rankhouse.core.progress import Progress
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.jobs.teachers import joining, open_teacher
+from rankhouse.jobs.teachers import open_teacher
 from rankhouse.labels.pseudo_queries import PseudoOptions
-from rankhouse.labels.soft_scores import members_of
+from rankhouse.labels.soft_scores import JOINS, members_of
 
 if TYPE_CHECKING:
     from rankhouse.adapt.report import AdaptResult
@@ -62,7 +62,10 @@ if TYPE_CHECKING:
     help='Whose scores are learned: default, biencoder("DIR"), a folder ... Again for more, whose scores are '
     "joined; one may be a run with scores of --queries.",
 )
-@joining
+@click.option(
+    "--join", type=click.Choice([*JOINS]), default="z-score", show_default=True,
+    help="What makes one score of several teachers'.",
+)  # fmt: skip
 @click.option(
     "--queries", type=SOURCE, help="Questions of people, without judgements, to be learned from as well."
 )

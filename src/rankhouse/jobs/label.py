@@ -1,0 +1,353 @@
+"""label: its options, its work, and its shards, of which each holds the answers about its queries' pairs.
+
+Negatives, and the figures about all pairs, depend on all answers, so they are left to the merge, which
+fetches the texts of the chosen pairs and asks no teacher. It needs the job's inputs at their places.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+from rankhouse.core import notation
+from rankhouse.core.errors import BadData, MissingInput, WrongUse
+from rankhouse.core.nouns import FloatArray, Pair, Query, Ranker
+from rankhouse.core.options import Option
+from rankhouse.core.progress import Progress
+from rankhouse.core.run import Run
+from rankhouse.core.scores import scale_of
+from rankhouse.index.index import Index
+from rankhouse.io.corpora import read_queries
+from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.jobs.identity import described
+from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, read_reports, write_report
+from rankhouse.jobs.parts import Found, Part
+from rankhouse.jobs.slices import Slice
+from rankhouse.jobs.teachers import Join
+from rankhouse.labels import report
+from rankhouse.labels.candidates import PassageFile, Split, candidates, check_passages, read_passages
+from rankhouse.labels.label import LabelPlan, LabelResult, collect, label
+from rankhouse.labels.leaf_rules import PASSAGE_MARK, judged, judges, passage_key
+from rankhouse.labels.leakage import Overlap, QuerySet, keep_apart, overlap
+from rankhouse.labels.negative_sampling import NEGATIVES
+from rankhouse.labels.rule_notation import Openers, read
+from rankhouse.labels.rules import Rule
+from rankhouse.page.tables import Table
+from rankhouse.ranking.cache import CachedRanker
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.text.split import SPLITTERS
+
+if TYPE_CHECKING:
+    from rankhouse.models.ranker import NeuralRanker
+
+_ANSWERS: Final = "answers"
+_NAMING: Final = (
+    "rule",
+    "queries",
+    "run",
+    "passages",
+    "negative_rule",
+    "truth",
+    "test_queries",
+    "test_qrels",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelJob(ComputeOptions):
+    """The options of ``rankhouse label``."""
+
+    command: ClassVar[str] = "label"
+    unit: ClassVar[str] = "queries"
+
+    rule: Annotated[
+        str, Option("judged(QRELS), taught(RANKER), ranked(RUN, k); join by & | ~.", kind="source")
+    ]
+    queries: Annotated[str, Option("The texts of the run's queries.", kind="source")]
+    field: Annotated[str, Option("Which text of the queries, where they have several.")] = ""
+    index: Annotated[str, Option("The index that holds the documents.", kind="input")]
+    run: Annotated[str, Option("The candidates.", kind="input")]
+    depth: Annotated[int, Option("Documents a query.", least=1)] = 1000
+    split: Annotated[str, Option('whole, "words(100)", "sentences(10, 5)" ...')] = "whole"
+    passages: Annotated[
+        str | None, Option('Passages cut already, JSON lines of {"doc_id", "index", "text"}.', kind="input")
+    ] = None
+    negatives: Annotated[
+        str, Option('none, all, "all(depths=(1, 50))", "random(2, depths=(10, 100), seed=1)" ...')
+    ] = "random(1)"
+    negative_rule: Annotated[
+        str | None,
+        Option("Which pairs may be negatives; by default what no judge calls relevant.", kind="source"),
+    ] = None
+    scores: Annotated[bool, Option("Write every pair that was scored, with score and scale.")] = False
+    join: Join = "z-score"
+    truth: Annotated[
+        str | None,
+        Option('Judgements of passages ("d#3" is passage 3 of d), to measure by.', kind="input"),
+    ] = None
+    ask_all: Annotated[bool, Option("The teacher reads every pair: a whole comparison, same labels.")] = False
+    shown: Annotated[int, Option("Changed pairs in page and JSON.", least=0)] = 25
+    test_queries: Annotated[
+        str | None, Option("Queries kept for testing: a teacher must not label them.", kind="source")
+    ] = None
+    test_qrels: Annotated[
+        str | None, Option("Their judgements, to find relevant pairs on both sides.", kind="input")
+    ] = None
+    allow_test: Annotated[bool, Option("Let the teacher label test queries all the same.")] = False
+    cache: Annotated[Path | None, Option("Keep the teacher's scores in this folder.", kind="local")] = None
+
+    @cached_property
+    def first_stage(self) -> Run:
+        """The run, read once: it may have millions of rows."""
+        return read_run(self.run)
+
+    def survey(self) -> Survey:
+        """Count the queries of the run, and hash the inputs."""
+        own = ("index", "shown", "cache", "device", "threads")
+        names = [field.name for field in fields(self) if field.name not in own]
+        identity = {name: str(getattr(self, name)) for name in names}
+        identity |= {name: described(identity[name]) for name in _NAMING if getattr(self, name) is not None}
+        identity["index"] = Index.open(self.index).fingerprint
+        return Survey(len(self.first_stage), identity)
+
+    def unit_name(self, unit: int) -> str:
+        """Return a query's id."""
+        return list(self.first_stage)[unit]
+
+    def open(self) -> LabelWorker:
+        """Load the teachers, the run and the index."""
+        return LabelWorker(self)
+
+    def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
+        """Write PAIRS."""
+        started = time.perf_counter()
+        self._refuse_changed_inputs(parts[0])
+        ready = prepared(self, _KnownTeachers(parts[0].manifest.found))
+        plan = replace(ready.plan, answers=[part.folder / _ANSWERS for part in parts])
+        done = label(ready.rule, ready.run, ready.queries, ready.index.documents, out, plan)
+        if options.report is not None:
+            report.write_report(done, options.report, f"Labels in {out.name}")
+        reports = read_reports(parts)
+        seconds = time.perf_counter() - started + sum(one["seconds"] for one in reports)
+        warnings = leaks(ready.shared)
+        truncated, lost = (sum(one[name] for one in reports) for name in ("truncated", "tokens_lost"))
+        if truncated:
+            warnings.append(_truncation(truncated, lost))
+        facts = label_facts(done, ready.shared, seconds) | {"truncated": truncated, "tokens_lost": lost}
+        return MergeResult(facts, label_sentence(done), warnings, label_tables(done, ready.shared))
+
+    def _refuse_changed_inputs(self, part: Part) -> None:
+        try:
+            now, then = self.survey().identity, part.manifest.identity
+        except MissingInput as error:
+            raise MissingInput(
+                f"{part}: what it was made of is not here ({error}); the pairs' texts are read again: "
+                "merge in the folder where the parts were made, with the files that were there"
+            ) from error
+        if changed := [name for name in then if now.get(name) != then[name]]:
+            raise BadData(
+                f"{', '.join(changed)}: changed since {part} was made, or not where it was; the pairs' texts "
+                "are read again: merge where the parts were made, with the files that were there"
+            )
+
+
+class LabelWorker:
+    """Asks about the pairs of queries of a job's run."""
+
+    def __init__(self, job: LabelJob) -> None:
+        self._teachers = Teachers(job, job.cache, ExitStack())
+        self._ready = ready = prepared(job, self._teachers)
+        plan = ready.plan
+        self._rows = candidates(ready.run, ready.queries, ready.index.documents, plan.split, plan.depth)
+
+    @property
+    def found(self) -> Found:
+        """The teachers, and what they compute on."""
+        found: dict[str, str] = {}
+        for number, ranker in enumerate(self._teachers.neural.values(), 1):
+            found |= {
+                f"weights of teacher {number}": ranker.fingerprint,
+                f"scale of teacher {number}": scale_of(ranker),
+                "device in use": ranker.compute.device.type,
+                "precision in use": ranker.compute.precision,
+            }
+        return found
+
+    def run(self, part: Slice, folder: Path, progress: Progress) -> None:
+        """Ask about the pairs of a slice."""
+        started, (truncated, lost) = time.perf_counter(), self._unread()
+        mine = list(self._rows.run)[part.start : part.stop]
+        pairs = collect(self._ready.rule, self._rows, mine, folder / _ANSWERS, self._ready.plan, progress)
+        now = self._unread()
+        facts = {"queries": len(mine), "pairs": pairs, "truncated": now[0] - truncated}
+        warnings = leaks(self._ready.shared)
+        if facts["truncated"]:
+            warnings.append(_truncation(facts["truncated"], now[1] - lost))
+        seconds = round(time.perf_counter() - started, 3)
+        write_report(folder, facts | {"tokens_lost": now[1] - lost, "seconds": seconds, "warnings": warnings})
+
+    def _unread(self) -> tuple[int, int]:
+        reports = [ranker.report for ranker in self._teachers.neural.values()]
+        return sum(one.truncated for one in reports), sum(one.tokens_lost for one in reports)
+
+
+class _KnownTeacher:
+    """Stands for a teacher whose answers are known: it says what it is, and is never asked."""
+
+    def __init__(self, fingerprint: str, scale: str) -> None:
+        self.fingerprint, self.scale = fingerprint, scale
+
+    def score(self, pairs: Sequence[Pair]) -> FloatArray:
+        """Refuse: every pair was answered."""
+        raise BadData(f"the parts lack the teacher's answers about {len(pairs):,} pairs; make them again")
+
+
+class _KnownTeachers:
+    """Stands for the teachers of parts, numbered by the order in which their names come first."""
+
+    def __init__(self, found: Found) -> None:
+        self._found, self._numbers = found, dict[str, int]()
+
+    def __call__(self, name: str) -> _KnownTeacher:
+        number = self._numbers.setdefault(name, len(self._numbers) + 1)
+        found = self._found
+        return _KnownTeacher(found[f"weights of teacher {number}"], found[f"scale of teacher {number}"])
+
+
+def _truncation(truncated: int, lost: int) -> str:
+    return (
+        f"{truncated:,} passages did not fit into the teachers; {lost:,} tokens were not read (cut "
+        "smaller passages with --split)"
+    )
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a labelling reads, checked; ``shared`` is None where no test data were named."""
+
+    rule: Rule
+    run: Run
+    queries: list[Query]
+    index: Index
+    plan: LabelPlan
+    shared: Overlap | None
+
+
+class Teachers:
+    """Opens the rankers a rule names, with a cache around each if there is one; closed together.
+
+    Attributes:
+        neural: Name -> ranker, in the order they were opened.
+    """
+
+    def __init__(self, compute: ComputeOptions, cache: Path | None, stack: ExitStack) -> None:
+        self._compute, self._cache, self._stack = compute, cache, stack
+        self.neural: dict[str, NeuralRanker] = {}
+
+    def __call__(self, name: str) -> Ranker:
+        """Open a ranker by its notation."""
+        ranker = self.neural[name] = open_ranker(name, self._compute)
+        if self._cache is None:
+            return ranker
+        return self._stack.enter_context(closing(CachedRanker(ranker, self._cache)))
+
+
+def prepared(options: LabelJob, teachers: Callable[[str], Ranker]) -> Inputs:
+    """Read and check everything that a labelling needs.
+
+    Raises:
+        WrongUse: A notation that is none, or a teacher that would label test queries.
+        RankhouseError: A file cannot be read.
+    """
+    test = QuerySet(
+        read_queries(options.test_queries) if options.test_queries else (),
+        read_qrels(options.test_qrels) if options.test_qrels else {},
+    )
+    asked, run = read_queries(options.queries, field=options.field), options.first_stage
+    how = notation.make(options.negatives, NEGATIVES, "way to choose negatives")
+    cut = _cut(options, run)
+    known = _truth(options.truth) if options.truth else None
+    index, openers = Index.open(options.index), Openers(ranker=teachers)
+    rule = read(options.rule, openers)
+    pool = read(options.negative_rule, openers) if options.negative_rule else None
+    shared = _guard(rule, [q for q in asked if q.id in run], test, index, allow_test=options.allow_test)
+    plan = LabelPlan(
+        cut, how, options.depth, pool, known, options.ask_all, collection=index.fingerprint,
+        shown=options.shown, scores=options.scores, join=options.join,
+    )  # fmt: skip
+    return Inputs(rule, run, asked, index, plan, shared)
+
+
+def _truth(file: str) -> Rule:
+    """Return the rule of passages judged; refuse judgements of documents, which no passage would match."""
+    qrels = read_qrels(file)
+    keys = [key for grades in qrels.values() for key in grades]
+    if keys and not any(PASSAGE_MARK in key for key in keys):
+        raise WrongUse(
+            f'--truth {file}: judges documents ("{keys[0]}"), not passages; write '
+            f'"{passage_key(keys[0], 0)}" for the first passage of one (the only one with --split whole)'
+        )
+    return judged(qrels, by="passage", name=file)
+
+
+def _cut(options: LabelJob, run: Run) -> Split:
+    """Return what cuts documents into passages, or has them cut already."""
+    if options.passages is None:
+        return notation.make(options.split, SPLITTERS, "splitter")
+    if options.split != "whole":
+        raise WrongUse("give either --split or --passages")
+    cut = read_passages(Path(options.passages))
+    if isinstance(cut, PassageFile):
+        check_passages(cut, run, options.depth)
+    return cut
+
+
+def _guard(
+    rule: Rule, queries: list[Query], test: QuerySet, index: Index, *, allow_test: bool
+) -> Overlap | None:
+    """Refuse to let a teacher label test queries, and find whatever else both sides share."""
+    if not test.queries and not test.qrels:
+        return None
+    keep_apart(rule, queries, test, allow_test=allow_test)
+    qrels = {q: judge.qrels[q] for judge in judges(rule) for q in judge.qrels if judge.by == "document"}
+    return overlap(QuerySet(queries, qrels), test, index.documents)
+
+
+def leaks(shared: Overlap | None) -> list[str]:
+    """Return what the user should know of training and test data that overlap."""
+    if shared is None or not shared.leaks:
+        return []
+    counts = ", ".join(f"{count:,} {what} ({some})" for what, count, some in shared.rows() if count)
+    return [f"training and test data overlap: {counts}"]
+
+
+def label_facts(done: LabelResult, shared: Overlap | None, seconds: float) -> dict[str, Any]:
+    """Return a labelling as plain values."""
+    record = report.labelling_record(done) | {"seconds": round(seconds, 3)}
+    return record | ({"overlap": shared._asdict()} if shared else {})
+
+
+def label_tables(done: LabelResult, shared: Overlap | None) -> Sequence[Table]:
+    """Return a labelling as tables."""
+    tables = [report.work_table(done), report.positives_table(done.agreement)]
+    if done.agreement.confusions:
+        tables.append(report.confusions_table(done.agreement))
+    if shared is not None:
+        rows = tuple((what, f"{count:,}", some) for what, count, some in shared.rows())
+        tables.append(Table(("shared with the test data", "", ""), rows))
+    return tables
+
+
+def label_sentence(done: LabelResult) -> str:
+    """Return a labelling in words."""
+    written = f"{done.relevant:,} relevant pairs and {done.non_relevant:,} negatives written to {done.out}"
+    judged, removed = done.agreement.judged, done.agreement.removed
+    if not removed:
+        return written
+    kept = f"{judged - removed:,} of {judged:,} judged pairs ({1 - removed / judged:.0%})"
+    return f"{written}; the rule keeps {kept}"

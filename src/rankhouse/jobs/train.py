@@ -1,0 +1,112 @@
+"""train: its options, and its work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rankhouse.core.errors import MissingExtra
+from rankhouse.core.nouns import Query
+from rankhouse.core.options import Option
+from rankhouse.core.progress import Progress
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.index.index import Index
+from rankhouse.io.corpora import read_queries
+from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.jobs.teachers import Join, open_teacher
+
+if TYPE_CHECKING:
+    from rankhouse.training.folder import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainJob:
+    """The options of ``rankhouse train``."""
+
+    ranker: Annotated[
+        str | None,
+        Option('A model to begin: tk(...), knrm(...); or a checkpoint: crossencoder("DIR").', kind="source"),
+    ] = None
+    init: Annotated[
+        str | None, Option("Go on training a ranker trained here: its folder.", kind="source")
+    ] = None
+    index: Annotated[Path, Option("The index that holds the documents.", kind="input")]
+    queries: Annotated[str | None, Option("Training queries.", kind="source")] = None
+    qrels: Annotated[Path | None, Option("Their judgements.", kind="input")] = None
+    run: Annotated[
+        Path | None, Option("A first-stage run of them; negatives come from it.", kind="input")
+    ] = None
+    pairs: Annotated[
+        tuple[Path, ...], Option("Labelled pairs instead, as rankhouse label writes them.", kind="input")
+    ] = ()
+    teachers: Annotated[
+        tuple[str, ...],
+        Option(
+            "A ranker, or a run with scores, that is learned from; then --queries and --run will do. Again "
+            "for more, whose scores are joined.",
+            kind="source",
+            flag="--teacher",
+        ),
+    ] = ()
+    join: Join = "z-score"
+    loss: Annotated[
+        str | None,
+        Option("On scores: margin-mse, listwise-kl, pointwise.  [with --teacher: margin-mse]"),
+    ] = None
+    cache: Annotated[Path | None, Option("Keep the teacher's scores in this folder.", kind="local")] = None
+    relevant_from: Annotated[
+        int, Option("The lowest grade that means relevant.", least=1, metavar="GRADE")
+    ] = 1
+    valid_queries: Annotated[str | None, Option("Validation queries.", kind="source")] = None
+    valid_qrels: Annotated[Path | None, Option("Their judgements.", kind="input")] = None
+    valid_run: Annotated[
+        Path | None, Option("Their first-stage run, reranked at every validation.", kind="input")
+    ] = None
+    depth: Annotated[int, Option("Of validation's reranking.", least=1)] = 100
+    split: Annotated[str, Option('Of its documents: "words(100)" ...')] = "whole"
+    pool: Annotated[str, Option("Of their passages' scores.")] = "max"
+    epochs: Annotated[int | None, Option("By default the family's.", least=1)] = None
+    changes: Annotated[
+        tuple[str, ...],
+        Option("Any setting: rate=1e-4, batch=32 ...", flag="--set", metavar="NAME=VALUE"),
+    ] = ()
+    seed: Annotated[int | None, Option("Of all that is drawn.", default="0", least=0, most=2**32 - 1)] = None
+
+    def train(self, out: Path, settings: Mapping[str, object], progress: Progress) -> Outcome:
+        """Train, or go on with a training.
+
+        Args:
+            out: The folder of the training.
+            settings: What differs from the family's defaults.
+
+        Raises:
+            MissingExtra: torch is not installed.
+        """
+        try:
+            from rankhouse.training.teaching import TrainingData, TrainOptions, begin, train_with
+        except ImportError as error:
+            raise MissingExtra("training", "neural") from error
+        options = TrainOptions(split=self.split, pool=self.pool, depth=self.depth, settings=settings)
+        index = Index.open(self.index)
+        with ExitStack() as stack:
+            teachers = self.teachers
+            data = TrainingData(
+                queries=None if self.queries is None else read_queries(self.queries),
+                qrels=None if self.qrels is None else read_qrels(self.qrels),
+                run=None if self.run is None else read_run(self.run),
+                pairs=self.pairs,
+                relevant_from=self.relevant_from,
+                validation=self._validation(),
+                teacher=open_teacher(teachers, self.join, self.cache, stack) if teachers else None,
+            )
+            model = begin(str(self.ranker or self.init), index, options.seed)
+            return train_with(model, index, data, out, options, progress)
+
+    def _validation(self) -> tuple[list[Query], Qrels, Run] | None:
+        if self.valid_queries is None or self.valid_qrels is None or self.valid_run is None:
+            return None
+        return read_queries(self.valid_queries), read_qrels(self.valid_qrels), read_run(self.valid_run)
