@@ -26,9 +26,6 @@ KNOWN = frozenset(
     cluster/ray_options.py -> cli
     cluster/ray_pool.py -> cli
     cluster/ray_recipes.py -> cli
-    demo/neural.py -> cli
-    demo/show.py -> cli
-    demo/why.py -> cli
     io/remote_outputs.py -> jobs
     jobs/command.py -> cli
     jobs/identity.py -> cli
