@@ -30,7 +30,7 @@ from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.models.families import open_model
 from rankhouse.training.optimizer import Moment
 from rankhouse.training.settings import defaults
-from rankhouse.training.steps import Part, Stepper
+from rankhouse.training.steps import BatchPart, Stepper
 
 Step = Callable[[Sequence[Pair]], float]
 RATE, MAX_LENGTH, SOME = 2e-5, 256, 2000
@@ -47,7 +47,7 @@ def ours(notation: str, precision: str) -> Step:
         labels = torch.tensor(
             [[1.0 - n % 2] if model.objective == "points" else [1.0] for n in range(len(pairs))]
         )
-        result = stepper.step([Part(model.encode(pairs), labels, 1.0)], Moment(taken, 10**6, 0, []))
+        result = stepper.step([BatchPart(model.encode(pairs), labels, 1.0)], Moment(taken, 10**6, 0, []))
         taken += 1
         return result.loss
 

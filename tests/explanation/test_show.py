@@ -12,7 +12,13 @@ from rankhouse.core.run import Run
 from rankhouse.explanation import contrast as contrasts
 from rankhouse.explanation import report, show
 from rankhouse.explanation.answer import Counterfactual, Explanation, Grid, Part, ReadText, Word
-from rankhouse.explanation.contrast import Movement, RankingExplanation, Standing, changed_places, contrast
+from rankhouse.explanation.contrast import (
+    DocumentRank,
+    Movement,
+    RankingExplanation,
+    changed_places,
+    contrast,
+)
 from rankhouse.explanation.views import MOST_WORDS, view_of
 
 QUERY = Query("q1", "who steers ships?")
@@ -80,7 +86,7 @@ def ranking():
 
 
 def movement():
-    standings = Standing("old.run", 9, 1.5, 100), Standing("new.run", 1, 2.85, 100)
+    standings = DocumentRank("old.run", 9, 1.5, 100), DocumentRank("new.run", 1, 2.85, 100)
     return Movement(QUERY, "pilots", *standings, ("locks",), (), two(), two().first)
 
 

@@ -15,7 +15,7 @@ from rankhouse.stores.clients import masked
 from rankhouse.stores.names import open_store
 from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
 from rankhouse.stores.push import PushOptions, count_collisions, push
-from rankhouse.stores.store import Record, batches, dimension_of, sparse, uuid_of
+from rankhouse.stores.store import StoreRecord, batches, dimension_of, sparse, uuid_of
 
 from .conftest import NEEDED, QUERIES, WordEncoder, _need
 
@@ -132,7 +132,7 @@ def test_the_base_install_imports_no_client():
 
 
 def record(doc_id="d", text="", **more):
-    return Record(0, doc_id, 0, "", text, more.get("vector"), more.get("impacts", {}))
+    return StoreRecord(0, doc_id, 0, "", text, more.get("vector"), more.get("impacts", {}))
 
 
 def test_batches_stay_within_count_and_size():
@@ -299,7 +299,7 @@ def test_a_refusal_of_the_engine_is_explained(index, vectors, store_of, engine):
     _need("opensearch")
     store = store_of("opensearch")
     push(index, store, PushOptions(vectors="whole"))
-    bad = Record(0, "odd", 0, "", "", np.ones(3, np.float32), {})
+    bad = StoreRecord(0, "odd", 0, "", "", np.ones(3, np.float32), {})
     with pytest.raises(StoreFailed, match='refused document "odd": The vector has a different number'):
         store.write([bad])
     with pytest.raises(RankhouseError, match="Result window is too large"):

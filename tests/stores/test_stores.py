@@ -9,7 +9,7 @@ from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
 from rankhouse.stores.push import PushOptions, push
-from rankhouse.stores.store import Record, uuid_of
+from rankhouse.stores.store import StoreRecord, uuid_of
 
 from .conftest import AWKWARD, ENGINES, NEEDED, QUERIES, SPARSE, TEXTS, WordEncoder
 
@@ -124,7 +124,7 @@ def test_records_that_were_removed_there_are_written_again(index, store_of, kind
 def test_what_a_killed_push_replaced_is_purged_by_the_next_one(index, address, store_of, kind):
     spec = address(kind)
     push(index, killed := store_of(spec), PushOptions(impacts=BM25))
-    killed.write([Record(0, AWKWARD[0], 0, "", "", None, {})])  # and killed before it was purged
+    killed.write([StoreRecord(0, AWKWARD[0], 0, "", "", None, {})])  # and killed before it was purged
     store = store_of(spec)
     assert push(index, store, PushOptions(impacts=BM25)).written == 0
     assert_same(pull_impacts(store, QUERIES), retrieve(index, QUERIES, LexicalOptions(BM25, k=1000)))

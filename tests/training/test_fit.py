@@ -23,7 +23,7 @@ from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.training import diagnostics, folder
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit
-from rankhouse.training.folder import Outcome
+from rankhouse.training.folder import TrainingOutcome
 from rankhouse.training.log import read_log
 from rankhouse.training.settings import defaults
 from rankhouse.training.validation import Validation, Validator, interval
@@ -63,7 +63,7 @@ def test_families_learn_to_rank_better_than_the_first_stage(toy, fresh, tmp_path
 
 def test_what_came_out_is_in_the_folder(toy, fresh, tmp_path):
     outcome = fit(fresh("knrm"), toy.examples, quick("knrm"), tmp_path, toy.validation)
-    assert msgspec.json.decode((tmp_path / "outcome.json").read_bytes(), type=Outcome) == outcome
+    assert msgspec.json.decode((tmp_path / "outcome.json").read_bytes(), type=TrainingOutcome) == outcome
     assert {path.name for path in tmp_path.iterdir()} == {
         "log.jsonl", "settings.json", "outcome.json", "ranker", "untaught.run",
     }  # fmt: skip

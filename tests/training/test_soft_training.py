@@ -13,7 +13,7 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.io.pairs import LabelledPair, write_pairs
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 from rankhouse.training.batches import shape_of
-from rankhouse.training.distillation import ScoredPairs, comparable, soft_loss, targets_for
+from rankhouse.training.distillation import TeacherScores, comparable, soft_loss, targets_for
 from rankhouse.training.examples import from_judgements, from_pairs
 from rankhouse.training.fit import fit
 from rankhouse.training.settings import Settings, defaults
@@ -74,7 +74,7 @@ def test_the_pointwise_loss_is_the_cross_entropy_of_probabilities():
 
 def scored(score, label=None, query=None):
     n = len(score)
-    return ScoredPairs(
+    return TeacherScores(
         np.zeros(n, np.int64) if query is None else np.array(query),
         np.array(score, np.float32),
         np.full(n, -1) if label is None else np.array(label),

@@ -18,8 +18,8 @@ from rankhouse.adapt.options import AdaptOptions, JudgedQuestions, Show, design_
 from rankhouse.adapt.questions import Questions, questions
 from rankhouse.adapt.report import AdaptResult, weigh, write_report
 from rankhouse.adapt.student import (
+    Remaining,
     Timetable,
-    Work,
     begin_student,
     examples_of,
     held_out,
@@ -76,7 +76,7 @@ def adapt_with(
         model = begin_student(index, teacher, out, options)
         examples = examples_of(found, index)
         settings = settings_of(model.family, found.teacher, options)
-        work = Work(model, examples, settings, apart, teacher, test)
+        work = Remaining(model, examples, settings, apart, teacher, test)
         settled = timetable(work, index, out / STEPS_FILE, options, began)
         validation = apart.few(settled.validation).validation(index)
         taught = _teach(work, found, settled, (validation, index), out, (options, show))
@@ -91,7 +91,7 @@ def _family_of(ranker: str) -> str:
 
 
 def _teach(
-    work: Work,
+    work: Remaining,
     found: Questions,
     settled: Timetable,
     by: tuple[Validation, Index],
@@ -151,7 +151,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 
 def _finish(
-    work: Work,
+    work: Remaining,
     settled: Timetable,
     taught: tuple[int, list[Mined]],
     index: Index,

@@ -46,7 +46,7 @@ from rankhouse.text.words import splitter
 from rankhouse.training.batches import shape_of
 from rankhouse.training.examples import Examples, from_judgements
 from rankhouse.training.fit import fit
-from rankhouse.training.folder import Outcome
+from rankhouse.training.folder import TrainingOutcome
 from rankhouse.training.optimizer import Moment
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.steps import Stepper
@@ -173,7 +173,7 @@ def teach(
     folder: Path,
     validation: Validation,
     show: Show,
-) -> Outcome:
+) -> TrainingOutcome:
     """Teach the student; a killed training goes on."""
     settings = settings.but(epochs=settings.steps)  # each has a step or more
     with warnings.catch_warnings():
@@ -215,7 +215,7 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Work:
+class Remaining:
     """What is left to be done.
 
     Attributes:
@@ -235,7 +235,7 @@ class Work:
     test: JudgedQuestions | None
 
 
-def timetable(work: Work, index: Index, path: Path, options: AdaptOptions, began: float) -> Timetable:
+def timetable(work: Remaining, index: Index, path: Path, options: AdaptOptions, began: float) -> Timetable:
     """Return how many steps are taken, as given or as many as fit; decided once, and said."""
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=Timetable)
@@ -249,7 +249,7 @@ def timetable(work: Work, index: Index, path: Path, options: AdaptOptions, began
     return settled
 
 
-def _settle(work: Work, index: Index, options: AdaptOptions, began: float) -> Timetable:
+def _settle(work: Remaining, index: Index, options: AdaptOptions, began: float) -> Timetable:
     limited = options.minutes and not options.steps
     step = _SLACK * seconds_a_step(work, 60 * _MEASURING * options.minutes if limited else 0)
     step *= 1 + MINING_SHARE * options.mine
@@ -280,13 +280,13 @@ def _settle(work: Work, index: Index, options: AdaptOptions, began: float) -> Ti
     return Timetable(steps=steps, step=round(step, 4), afterwards=round(afterwards, 1), **asked)
 
 
-def ranker_of(work: Work) -> Ranker:
+def ranker_of(work: Remaining) -> Ranker:
     """Return the student as it is now, put to work in the precision that it is taught in."""
     compute = choose(work.settings.precision, work.settings.device)
     return FAMILIES[work.model.family].ranker(work.model, compute)
 
 
-def seconds_a_step(work: Work, most: float) -> float:
+def seconds_a_step(work: Remaining, most: float) -> float:
     """Measure a step, the first ones left out; the model's weights are put back.
 
     Args:

@@ -149,7 +149,7 @@ def _minus(name: str, first: Part | None, second: Part | None) -> Part:
     return Part(name, mine - other, note, {"first": mine, "second": other}, finer)
 
 
-class Standing(NamedTuple):
+class DocumentRank(NamedTuple):
     """Where a document stands in a ranking.
 
     Attributes:
@@ -165,7 +165,7 @@ class Standing(NamedTuple):
     of: int
 
     @classmethod
-    def of_document(cls, run: str, ranking: Ranking, doc_id: str) -> Standing:
+    def of_document(cls, run: str, ranking: Ranking, doc_id: str) -> DocumentRank:
         """Look a document up.
 
         Args:
@@ -270,8 +270,8 @@ class Movement:
 
     query: Query
     doc_id: str
-    before: Standing
-    after: Standing
+    before: DocumentRank
+    after: DocumentRank
     overtook: tuple[str, ...]
     overtaken_by: tuple[str, ...]
     now: Explanation | Contrast

@@ -45,7 +45,7 @@ _KINDS = {
 }
 
 
-class Attention(NamedTuple):
+class AttentionMap(NamedTuple):
     """A query's attention over one post.
 
     Attributes:
@@ -69,7 +69,7 @@ class Attention(NamedTuple):
         return self._asdict() | {"weights": [[float(v) for v in row] for row in self.weights]}
 
 
-def attention_over(ranker: Ranker, pair: Pair) -> Attention:
+def attention_over(ranker: Ranker, pair: Pair) -> AttentionMap:
     """Return the weights that a samCNN lays on the words of a post.
 
     Args:
@@ -97,7 +97,7 @@ def attention_over(ranker: Ranker, pair: Pair) -> Attention:
     with torch.inference_mode():
         weights = _cosines(model, pair) if kind == "position" else _maxima_shares(model, pair)
     score = float(ranker.score([pair])[0])
-    return Attention(query_words, post_words, weights, kind, pair.passage.doc_id, score)
+    return AttentionMap(query_words, post_words, weights, kind, pair.passage.doc_id, score)
 
 
 def _cosines(model: SamCNN, pair: Pair) -> FloatArray:
@@ -146,7 +146,7 @@ def filter_places(model: SamCNN, pair: Pair) -> FloatArray:
     return places
 
 
-def write_attention(answers: Sequence[Attention], title: str, path: Path | str) -> None:
+def write_attention(answers: Sequence[AttentionMap], title: str, path: Path | str) -> None:
     """Draw posts one below the other, each as a field of query words by post words.
 
     Args:
@@ -163,7 +163,7 @@ def write_attention(answers: Sequence[Attention], title: str, path: Path | str) 
     write(lambda palette: _attention_figure(answers, title, palette), path, f"attention\t{salt}")
 
 
-def _attention_figure(answers: Sequence[Attention], title: str, palette: Palette) -> Figure:
+def _attention_figure(answers: Sequence[AttentionMap], title: str, palette: Palette) -> Figure:
     """Lay the chart out: the darker, the more weight."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
 
@@ -179,7 +179,7 @@ def _attention_figure(answers: Sequence[Attention], title: str, palette: Palette
     return figure
 
 
-def _field(answer: Attention, palette: Palette, axes: Axes) -> None:
+def _field(answer: AttentionMap, palette: Palette, axes: Axes) -> None:
     """Draw one post; more than 45 words of it are not drawn, and said so."""
     from matplotlib.patches import Rectangle  # noqa: PLC0415 - optional, and slow to load
 

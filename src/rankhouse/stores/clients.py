@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, StoreFailed, WrongUse
-from rankhouse.stores.store import Record, Store
+from rankhouse.stores.store import Store, StoreRecord
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _SECRETS: Final = re.compile(r"KEY|TOKEN|PASSWORD|SECRET")
@@ -127,7 +127,7 @@ def check_name(store: str, what: str, name: str, pattern: str, accepted: str) ->
     return name
 
 
-def too_long(store: Store, record: Record, size: int, most: int) -> BadData:
+def too_long(store: Store, record: StoreRecord, size: int, most: int) -> BadData:
     """Return the error for a text that does not fit.
 
     Args:

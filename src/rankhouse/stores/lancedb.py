@@ -25,7 +25,7 @@ from rankhouse.stores.clients import (
     whole_numbers,
     without_user,
 )
-from rankhouse.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents
+from rankhouse.stores.store import CONTENTS, FieldStore, Hits, StoreContents, StoreRecord, read_contents
 
 _PARTITION: Final = 4096  # vectors of one list of the approximate structure
 _PROBED: Final = 20  # of these lists
@@ -81,7 +81,7 @@ class LanceDB(FieldStore):
                         raise
         return self._table is not None
 
-    def read(self) -> Contents | None:
+    def read(self) -> StoreContents | None:
         """Return what the schema's metadata say."""
         with self._explained():
             metadata = self._table.schema.metadata or {}
@@ -102,7 +102,7 @@ class LanceDB(FieldStore):
             )
         return int(getattr(schema.field(place).type, "list_size", 0))
 
-    def create(self, contents: Contents) -> None:
+    def create(self, contents: StoreContents) -> None:
         """Make the table."""
         pa = self._arrow
         columns = [("key", pa.string()), ("id", pa.string()), ("passage", pa.int32())]
@@ -120,7 +120,7 @@ class LanceDB(FieldStore):
             self._db.drop_table(self.table)
         self._table = None
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[StoreRecord]) -> None:
         """Add rows; into a table that this process did not make, replace those of the same keys."""
         pa, schema = self._arrow, self._table.schema
         # A further passage has no text: null, so that no text search counts it as a document.

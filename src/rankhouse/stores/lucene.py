@@ -26,7 +26,15 @@ from rankhouse.core import notation
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.stores.clients import check_name, explained, library, silent, without_user
-from rankhouse.stores.store import CONTENTS, Contents, FieldStore, Hits, Record, read_contents, uuid_of
+from rankhouse.stores.store import (
+    CONTENTS,
+    FieldStore,
+    Hits,
+    StoreContents,
+    StoreRecord,
+    read_contents,
+    uuid_of,
+)
 
 _TERMS: Final = "terms"
 _ANALYSIS: Final = {
@@ -86,10 +94,10 @@ class LuceneStore(FieldStore):
         """Return the engine's own client, and what it raises."""
 
     @abstractmethod
-    def vector_field(self, contents: Contents) -> dict[str, Any]:
+    def vector_field(self, contents: StoreContents) -> dict[str, Any]:
         """Return the mapping of the field of vectors."""
 
-    def vector_settings(self, contents: Contents) -> dict[str, Any]:  # noqa: ARG002 - for those that need some
+    def vector_settings(self, contents: StoreContents) -> dict[str, Any]:  # noqa: ARG002 - for those that need some
         """Return what an index with vectors needs among its settings."""
         return {}
 
@@ -116,7 +124,7 @@ class LuceneStore(FieldStore):
             answer = self._client.indices.get_mapping(index=self.index)
         return dict(next(iter(dict(answer).values()))["mappings"])
 
-    def read(self) -> Contents | None:
+    def read(self) -> StoreContents | None:
         """Return what the mapping's ``_meta`` says."""
         return read_contents(self._mapping().get("_meta", {}).get(CONTENTS), self.name)
 
@@ -133,12 +141,12 @@ class LuceneStore(FieldStore):
             raise WrongUse(f'{self.name}: has no field "{self.vector}"; name it, as in  vector="..."')
         return int(field.get("dims") or field.get("dimension") or 0)
 
-    def check(self, contents: Contents) -> None:
+    def check(self, contents: StoreContents) -> None:
         """Refuse impacts of a model that Lucene has not."""
         if contents.impacts:
             similarity_of(contents.impacts)
 
-    def create(self, contents: Contents) -> None:
+    def create(self, contents: StoreContents) -> None:
         """Make the index."""
         text = {"type": "text", "analyzer": "english"}
         properties: dict[str, Any] = {"id": {"type": "keyword"}, "passage": {"type": "integer"}}
@@ -168,7 +176,7 @@ class LuceneStore(FieldStore):
         with self._explained():
             self._client.indices.delete(index=self.index)
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[StoreRecord]) -> None:
         """Write records; those of the same ids are replaced."""
         lines: list[dict[str, Any]] = []
         for record in records:
@@ -181,7 +189,7 @@ class LuceneStore(FieldStore):
             why = error.get("reason", error) if isinstance(error, Mapping) else error
             raise StoreFailed(f'{self.name}: refused document "{records[place].doc_id}": {str(why)[:300]}')
 
-    def _source(self, record: Record) -> dict[str, Any]:
+    def _source(self, record: StoreRecord) -> dict[str, Any]:
         source: dict[str, Any] = {"id": record.doc_id, "passage": record.passage}
         if record.passage == 0:
             source |= {"title": record.title, "text": record.text}
@@ -311,7 +319,7 @@ class OpenSearch(LuceneStore):
         faults = (client.exceptions.OpenSearchException, ValueError)
         return client.OpenSearch(self.where, timeout=120, **access), faults
 
-    def vector_field(self, contents: Contents) -> dict[str, Any]:
+    def vector_field(self, contents: StoreContents) -> dict[str, Any]:
         """Return the mapping of the field of vectors."""
         field: dict[str, Any] = {"type": "knn_vector", "dimension": contents.dimension}
         if contents.structure == "hnsw":
@@ -319,7 +327,7 @@ class OpenSearch(LuceneStore):
             field["method"] = {"name": "hnsw", "engine": "faiss", "space_type": space}
         return field
 
-    def vector_settings(self, contents: Contents) -> dict[str, Any]:
+    def vector_settings(self, contents: StoreContents) -> dict[str, Any]:
         """Return whether the index has approximate structures."""
         return {"knn": contents.structure == "hnsw"}
 
@@ -366,7 +374,7 @@ class Elasticsearch(LuceneStore):
         faults = (client.ApiError, client.TransportError, client.SerializationError, ValueError)
         return client.Elasticsearch(self.where, request_timeout=120, **access), faults
 
-    def vector_field(self, contents: Contents) -> dict[str, Any]:
+    def vector_field(self, contents: StoreContents) -> dict[str, Any]:
         """Return the mapping of the field of vectors."""
         field = {"type": "dense_vector", "dims": contents.dimension, "index": contents.structure == "hnsw"}
         if contents.structure == "hnsw":

@@ -31,10 +31,10 @@ from rankhouse.stores.store import (
     CONTENTS,
     DIMENSIONS,
     NOTHING,
-    Contents,
     FieldStore,
     Hits,
-    Record,
+    StoreContents,
+    StoreRecord,
     read_contents,
     sparse,
 )
@@ -97,7 +97,7 @@ class Milvus(FieldStore):
         with self._explained():
             return dict(self._client.describe_collection(self.collection))
 
-    def read(self) -> Contents | None:
+    def read(self) -> StoreContents | None:
         """Return what the collection's properties, or its description, say."""
         described = self._described()
         said = (described.get("properties") or {}).get(CONTENTS) or described.get("description", "")
@@ -117,7 +117,7 @@ class Milvus(FieldStore):
             raise WrongUse(f'{self.name}: has no field "{self.vector}"; there are: {", ".join(fields)}')
         return int(fields[self.vector]["params"].get("dim", 0))
 
-    def create(self, contents: Contents) -> None:
+    def create(self, contents: StoreContents) -> None:
         """Make the collection, with its structures."""
         kinds = self._milvus.DataType
         with self._explained():
@@ -153,7 +153,7 @@ class Milvus(FieldStore):
         with self._explained():
             self._client.drop_collection(self.collection)
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[StoreRecord]) -> None:
         """Write records; those of the same keys are replaced."""
         contents = self.known()
         assert contents is not None
@@ -161,7 +161,7 @@ class Milvus(FieldStore):
         with self._explained():
             self._client.upsert(self.collection, rows)
 
-    def _row(self, record: Record, contents: Contents) -> dict[str, Any]:
+    def _row(self, record: StoreRecord, contents: StoreContents) -> dict[str, Any]:
         for value in (record.doc_id, record.title, record.text):
             if (size := len(value.encode())) > _LONGEST:
                 raise too_long(self, record, size, _LONGEST)

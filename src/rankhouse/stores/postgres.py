@@ -16,7 +16,7 @@ from typing import Any, Final
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.stores.clients import check_name, explained, library, masked, too_long, without_user
-from rankhouse.stores.store import Contents, FieldStore, Hits, Record, read_contents
+from rankhouse.stores.store import FieldStore, Hits, StoreContents, StoreRecord, read_contents
 
 _OPERATORS: Final = {"dot": "<#>", "cosine": "<=>", "l2": "<->"}
 _CLASSES: Final = {"dot": "vector_ip_ops", "cosine": "vector_ip_ops", "l2": "vector_l2_ops"}
@@ -86,7 +86,7 @@ class Postgres(FieldStore):
         """Return whether there is such a table."""
         return self._run("SELECT to_regclass(%s)", [self._regclass()]).fetchone()[0] is not None
 
-    def read(self) -> Contents | None:
+    def read(self) -> StoreContents | None:
         """Return what the table's comment says."""
         said = self._run(
             "SELECT obj_description(to_regclass(%s), 'pg_class')", [self._regclass()]
@@ -105,7 +105,7 @@ class Postgres(FieldStore):
             raise WrongUse(f'{self.name}: has no column "{self.vector}"; name it, as in  vector="..."')
         return max(0, int(found[0]))
 
-    def create(self, contents: Contents) -> None:
+    def create(self, contents: StoreContents) -> None:
         """Make the tables, both or none."""
         sql, column = self._sql, self._sql.SQL("")
         if contents.dimension:
@@ -138,7 +138,7 @@ class Postgres(FieldStore):
             self._run("DROP TABLE IF EXISTS {postings}")
             self._run("DROP TABLE {t}")
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[StoreRecord]) -> None:
         """Write rows in one transaction; those of the same documents and passages are replaced."""
         contents = self.known()
         assert contents is not None
@@ -160,7 +160,7 @@ class Postgres(FieldStore):
                 self._run("DELETE FROM {postings} WHERE number = ANY(%s)", [numbers])
                 self._copy("COPY {postings} (term, number, weight) FROM STDIN", records, _postings_of)
 
-    def _copy(self, statement: str, records: Sequence[Record], rows: Any) -> None:  # noqa: ANN401 - a function
+    def _copy(self, statement: str, records: Sequence[StoreRecord], rows: Any) -> None:  # noqa: ANN401 - a function
         names = {"t": self._identifier(), "postings": self._identifier("_postings")}
         with (
             self._connection.cursor() as cursor,
@@ -256,8 +256,8 @@ class Postgres(FieldStore):
         self._connection.close()
 
 
-def _row_of(contents: Contents) -> Any:  # noqa: ANN401 - a function
-    def rows(record: Record) -> Iterator[tuple[object, ...]]:
+def _row_of(contents: StoreContents) -> Any:  # noqa: ANN401 - a function
+    def rows(record: StoreRecord) -> Iterator[tuple[object, ...]]:
         title, text = (
             (_storable(record.title), _storable(record.text)) if record.passage == 0 else (None, None)
         )
@@ -269,7 +269,7 @@ def _row_of(contents: Contents) -> Any:  # noqa: ANN401 - a function
     return rows
 
 
-def _postings_of(record: Record) -> Iterator[tuple[object, ...]]:
+def _postings_of(record: StoreRecord) -> Iterator[tuple[object, ...]]:
     for term, weight in record.impacts.items():
         yield _storable(term), record.number, weight
 

@@ -28,7 +28,7 @@ from rankhouse.index.dense.vectors import unit_length
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, Retriever
 from rankhouse.io.duplicate_ids import by_id
-from rankhouse.stores.store import ZERO_BELOW, Contents, Hits, Store
+from rankhouse.stores.store import ZERO_BELOW, Hits, Store, StoreContents
 from rankhouse.text.analyze import ANALYZERS
 
 _ROUNDING = 2.0**-23  # one or two units in the last place of a float32
@@ -153,13 +153,13 @@ class _Plan:
             raise WrongUse(f"k={self.k}: ask for 1 document or more")
 
 
-def _there(store: Store) -> Contents | None:
+def _there(store: Store) -> StoreContents | None:
     if not store.exists():
         raise MissingInput(f"{store.name}: there is no such collection; fill it with  rankhouse push")
     return store.contents()
 
 
-def _own(store: Store) -> Contents:
+def _own(store: Store) -> StoreContents:
     contents = _there(store)
     if contents is None or not contents.impacts:
         takes_them = "impacts" in store.holds
@@ -171,7 +171,7 @@ def _own(store: Store) -> Contents:
 
 
 def _query_weights(
-    store: Store, contents: Contents, feedback: str, index: Index | None
+    store: Store, contents: StoreContents, feedback: str, index: Index | None
 ) -> Callable[[Query], Mapping[str, float]]:
     """Return what turns a query into weights of terms."""
     analyzer = notation.make(contents.analyzer, ANALYZERS, "analyzer")
@@ -197,7 +197,7 @@ def _query_weights(
 
 
 def _encoded(
-    store: Store, contents: Contents | None, queries: Sequence[Query], encoder: Encoder
+    store: Store, contents: StoreContents | None, queries: Sequence[Query], encoder: Encoder
 ) -> dict[str, FloatArray]:
     """Encode the queries that have text."""
     with_text = [query for query in queries if query.text.strip()]

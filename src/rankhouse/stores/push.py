@@ -30,7 +30,7 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.lengths import DECODED
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Weighting
-from rankhouse.stores.store import DIMENSIONS, NOTHING, Contents, Record, Store, batches, hash_of
+from rankhouse.stores.store import DIMENSIONS, NOTHING, Store, StoreContents, StoreRecord, batches, hash_of
 
 
 def impact_model(text: str) -> Weighting:
@@ -107,13 +107,13 @@ class PushResult(NamedTuple):
         collisions: Terms whose dimension is another term's as well.
     """
 
-    contents: Contents
+    contents: StoreContents
     written: int
     collisions: int
 
 
 @dataclass(frozen=True)
-class _Source:
+class _PushSource:
     """What records are made of: the index, its vectors, and the model of its impacts."""
 
     index: Index
@@ -122,10 +122,10 @@ class _Source:
     texts: bool
     counts: bool
 
-    def contents(self, structure: str) -> Contents:
+    def contents(self, structure: str) -> StoreContents:
         """Describe the collection that these records make."""
         state = self.vectors.state if self.vectors else None
-        return Contents(
+        return StoreContents(
             source=self.index.fingerprint,
             documents=len(self.index),
             records=int(self.ends[-1]),
@@ -148,12 +148,12 @@ class _Source:
         rows = np.bincount(np.asarray(self.vectors.owners[:]), minlength=len(self.index))
         return np.cumsum(np.maximum(rows, 1))
 
-    def records(self, start: int) -> Iterator[Record]:
+    def records(self, start: int) -> Iterator[StoreRecord]:
         """Make the records of all documents from a row on."""
         for first in range(start, len(self.index), _READ_AT_ONCE):
             yield from self._some(first, min(first + _READ_AT_ONCE, len(self.index)))
 
-    def _some(self, start: int, stop: int) -> Iterator[Record]:
+    def _some(self, start: int, stop: int) -> Iterator[StoreRecord]:
         impacts: list[dict[str, float]] = [{} for _ in range(stop - start)]
         if self.model is not None:
             impacts = (
@@ -166,9 +166,9 @@ class _Source:
             document = segment.document(there)
             title, text = (document.title, document.text) if self.texts else ("", "")
             first, *rest = self._vectors_of(row, document.id)
-            yield Record(row, document.id, 0, title, text, first, weights)
+            yield StoreRecord(row, document.id, 0, title, text, first, weights)
             for passage, vector in enumerate(rest, 1):
-                yield Record(row, document.id, passage, "", "", vector, {})
+                yield StoreRecord(row, document.id, passage, "", "", vector, {})
 
     def _vectors_of(self, row: int, doc_id: str) -> list[FloatArray | None]:
         if self.vectors is None:
@@ -202,7 +202,7 @@ def push(index: Index, store: Store, options: PushOptions, progress: Progress = 
     return PushResult(contents, written, collisions)
 
 
-def _write(source: _Source, store: Store, start: int, progress: Progress) -> int:
+def _write(source: _PushSource, store: Store, start: int, progress: Progress) -> int:
     """Write the records of all documents from a row on; return how many."""
     written, there, records = 0, int(source.ends[start - 1]) if start else 0, int(source.ends[-1])
     progress(there, records)
@@ -214,7 +214,7 @@ def _write(source: _Source, store: Store, start: int, progress: Progress) -> int
     return written
 
 
-def _source(index: Index, store: Store, options: PushOptions) -> _Source:
+def _source(index: Index, store: Store, options: PushOptions) -> _PushSource:
     if options.impacts and "impacts" not in store.holds:
         raise store.cannot(
             "holds no impacts", "push texts and vectors there, and search it by its own text search"
@@ -226,10 +226,10 @@ def _source(index: Index, store: Store, options: PushOptions) -> _Source:
             raise store.cannot("holds no vectors", "leave out --vectors")
         vectors = Vectors.open(vectors_folder(index.path, options.vectors))
         vectors.require(documents=len(index), collection=index.fingerprint)
-    return _Source(index, vectors, model, options.texts, store.weighs)
+    return _PushSource(index, vectors, model, options.texts, store.weighs)
 
 
-def _prepare(store: Store, contents: Contents, *, overwrite: bool) -> int:
+def _prepare(store: Store, contents: StoreContents, *, overwrite: bool) -> int:
     """Make sure that the collection is the one to be pushed; return how many records it has already."""
     if store.exists():
         there = store.contents()
@@ -244,13 +244,13 @@ def _prepare(store: Store, contents: Contents, *, overwrite: bool) -> int:
     return 0
 
 
-def _anew(store: Store, contents: Contents) -> int:
+def _anew(store: Store, contents: StoreContents) -> int:
     store.drop()
     store.create(contents)
     return 0
 
 
-def _difference(there: Contents | None, wanted: Contents) -> str:
+def _difference(there: StoreContents | None, wanted: StoreContents) -> str:
     """Say how the collection that is there differs from the one to be pushed."""
     if there is None:
         return "the collection was not pushed by rankhouse, and is never replaced unasked"

@@ -34,11 +34,11 @@ from rankhouse.stores.clients import (
 )
 from rankhouse.stores.store import (
     CONTENTS,
-    Contents,
     FieldStore,
     Hits,
-    Record,
     Store,
+    StoreContents,
+    StoreRecord,
     read_contents,
     sparse,
     uuid_of,
@@ -108,7 +108,7 @@ class Qdrant(FieldStore):
         with self._explained():
             return self._client.get_collection(self.collection).config
 
-    def read(self) -> Contents | None:
+    def read(self) -> StoreContents | None:
         """Return what the collection's metadata say."""
         metadata = getattr(self._config(), "metadata", None) or {}
         return read_contents(metadata.get(CONTENTS), self.name)
@@ -131,7 +131,7 @@ class Qdrant(FieldStore):
         params = self._config().params.vectors
         return params, params.get(self.vector) if isinstance(params, dict) else params
 
-    def create(self, contents: Contents) -> None:
+    def create(self, contents: StoreContents) -> None:
         """Make the collection."""
         models, vectors = self._models, dict[str, Any]()
         if contents.dimension:
@@ -160,14 +160,14 @@ class Qdrant(FieldStore):
         with self._explained():
             self._client.delete_collection(self.collection)
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[StoreRecord]) -> None:
         """Write points; those of the same ids are replaced."""
         with self._explained():
             self._client.upsert(
                 self.collection, points=[self._point(record) for record in records], wait=True
             )
 
-    def _point(self, record: Record) -> Any:  # noqa: ANN401 - the client's model
+    def _point(self, record: StoreRecord) -> Any:  # noqa: ANN401 - the client's model
         vectors, payload = parts_of(record, self._sparse)
         return self._models.PointStruct(id=uuid_of(record.key), vector=vectors, payload=payload)
 
@@ -249,7 +249,7 @@ class Qdrant(FieldStore):
 
 
 def parts_of(
-    record: Record, sparse_vector: Callable[[Mapping[str, float]], Any]
+    record: StoreRecord, sparse_vector: Callable[[Mapping[str, float]], Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a point's vectors and its payload."""
     vectors: dict[str, Any] = {}
@@ -309,7 +309,7 @@ class QdrantEdge(Store):
         """Return whether there is such a shard."""
         return (self._folder / "edge_config.json").exists()
 
-    def read(self) -> Contents | None:
+    def read(self) -> StoreContents | None:
         """Return what the file beside the shard says."""
         return read_contents(self._facts.read_bytes() if self._facts.exists() else None, self.name)
 
@@ -324,7 +324,7 @@ class QdrantEdge(Store):
         contents = self.contents()
         return contents.dimension if contents else 0
 
-    def create(self, contents: Contents) -> None:
+    def create(self, contents: StoreContents) -> None:
         """Make the shard."""
         edge, vectors = self._edge, dict[str, Any]()
         if contents.dimension:
@@ -344,7 +344,7 @@ class QdrantEdge(Store):
         self._facts.unlink(missing_ok=True)
         shutil.rmtree(self._folder)
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[StoreRecord]) -> None:
         """Write points; those of the same ids are replaced."""
         shard = self._open()
         with self._explained():
@@ -352,7 +352,7 @@ class QdrantEdge(Store):
                 self._edge.UpdateOperation.upsert_points([self._point(record) for record in records])
             )
 
-    def _point(self, record: Record) -> Any:  # noqa: ANN401 - the engine's object
+    def _point(self, record: StoreRecord) -> Any:  # noqa: ANN401 - the engine's object
         return self._edge.Point(uuid_of(record.key), *parts_of(record, self._sparse))
 
     def _sparse(self, weights: Mapping[str, float]) -> Any:  # noqa: ANN401 - the engine's object

@@ -2,9 +2,9 @@
 
 A store is made of a notation, ``qdrant("http://localhost:6333", collection="papers")``, and stands for one
 collection: a record a document, or a record a passage where vectors are those of passages. What it holds, and
-how it was made, is kept beside the records in the store itself (:class:`Contents`), so that it is never mixed
-with anything else. A collection that somebody else filled has no contents; it can be searched, but nothing is
-pushed into it. Names and sparse vectors of records are the same whenever they are made.
+how it was made, is kept beside the records in the store itself (:class:`StoreContents`), so that it is never
+mixed with anything else. A collection that somebody else filled has no contents; it can be searched, but
+nothing is pushed into it. Names and sparse vectors of records are the same whenever they are made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rankhouse.core.nouns import Document, FloatArray
 FORMAT: Final = "rankhouse-store"
 VERSION: Final = 1
 CONTENTS: Final = "rankhouse"
-"""The name under which a store keeps the :class:`Contents`."""
+"""The name under which a store keeps the :class:`StoreContents`."""
 
 
 NOTHING: Final = 1e-30
@@ -35,7 +35,7 @@ ZERO_BELOW: Final = 1e-20
 Structure = Literal["exact", "hnsw"]
 
 
-class Contents(msgspec.Struct, frozen=True, kw_only=True):
+class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
     """What a collection holds, and how it was made.
 
     Attributes:
@@ -80,8 +80,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
         return self.records > self.documents
 
 
-def read_contents(raw: str | bytes | None, name: str) -> Contents | None:
-    """Read what :meth:`Contents.to_json` wrote; None where there is nothing.
+def read_contents(raw: str | bytes | None, name: str) -> StoreContents | None:
+    """Read what :meth:`StoreContents.to_json` wrote; None where there is nothing.
 
     Raises:
         StoreFailed: It is of another version, or damaged.
@@ -89,7 +89,7 @@ def read_contents(raw: str | bytes | None, name: str) -> Contents | None:
     if not raw:
         return None
     try:
-        contents = msgspec.json.decode(raw, type=Contents)
+        contents = msgspec.json.decode(raw, type=StoreContents)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise StoreFailed(
             f"{name}: what rankhouse noted about the collection cannot be read ({error}); push with "
@@ -103,7 +103,7 @@ def read_contents(raw: str | bytes | None, name: str) -> Contents | None:
     return contents
 
 
-class Record(NamedTuple):
+class StoreRecord(NamedTuple):
     """One row of a collection: a document, or one more passage of it.
 
     Attributes:
@@ -166,7 +166,7 @@ class Store(ABC):
 
     vectors: Structure = "exact"
     name: str = field(init=False)
-    _known: Contents | None = field(init=False, default=None)
+    _known: StoreContents | None = field(init=False, default=None)
     _is_known: bool = field(init=False, default=False)
 
     @abstractmethod
@@ -174,15 +174,15 @@ class Store(ABC):
         """Return whether there is such a collection."""
 
     @abstractmethod
-    def read(self) -> Contents | None:
+    def read(self) -> StoreContents | None:
         """Read what an existing collection holds; None where it was not pushed by rankhouse."""
 
-    def contents(self) -> Contents | None:
+    def contents(self) -> StoreContents | None:
         """Return what :meth:`read` reads now, and remember it."""
         self._known, self._is_known = self.read(), True
         return self._known
 
-    def known(self) -> Contents | None:
+    def known(self) -> StoreContents | None:
         """Return the contents as they were last read, so that no query asks for them again."""
         return self._known if self._is_known else self.contents()
 
@@ -198,7 +198,7 @@ class Store(ABC):
     def dimension(self) -> int:
         """Return the numbers in a vector of an existing collection, 0 where it has none or does not say."""
 
-    def check(self, contents: Contents) -> None:
+    def check(self, contents: StoreContents) -> None:
         """Refuse what the store cannot hold, before anything is made or replaced.
 
         Raises:
@@ -212,7 +212,7 @@ class Store(ABC):
         return WrongUse(f"{self.name}: {what}; {instead}")
 
     @abstractmethod
-    def create(self, contents: Contents) -> None:
+    def create(self, contents: StoreContents) -> None:
         """Make the collection, empty."""
 
     @abstractmethod
@@ -220,7 +220,7 @@ class Store(ABC):
         """Remove the collection and all of its records."""
 
     @abstractmethod
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[StoreRecord]) -> None:
         """Write records; those that are there already are replaced."""
 
     def finish(self) -> None:  # noqa: B027 - some have nothing left to do
@@ -293,13 +293,13 @@ def sparse(weights: Mapping[str, float]) -> dict[int, float]:
     return dict(sorted(vector.items()))
 
 
-def batches(records: Iterable[Record], count: int, size: int) -> Iterator[list[Record]]:
+def batches(records: Iterable[StoreRecord], count: int, size: int) -> Iterator[list[StoreRecord]]:
     """Group records so that no group is beyond the store's limits.
 
     Args:
         size: And about so many bytes, unless a single one has more.
     """
-    group: list[Record] = []
+    group: list[StoreRecord] = []
     total = 0
     for record in records:
         if group and (len(group) == count or total + record.bytes > size):

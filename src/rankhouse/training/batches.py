@@ -22,7 +22,7 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage
 from rankhouse.core.sampling import generator
 from rankhouse.evaluation.folds import products
-from rankhouse.training.examples import NEGATIVES, RELEVANT, UNJUDGED, Examples, IntArray, Negatives
+from rankhouse.training.examples import NEGATIVES, RELEVANT, UNJUDGED, Examples, IntArray, NegativeRule
 from rankhouse.training.settings import Settings
 
 Kind = Literal["points", "contrasts", "positives"]
@@ -50,7 +50,7 @@ class TextBatch(NamedTuple):
     targets: FloatArray | None = None
 
 
-class Task(NamedTuple):
+class BatchTask(NamedTuple):
     """Part of a step: groups, what reads their texts, and what their loss counts."""
 
     read: Callable[[Groups], TextBatch]
@@ -74,7 +74,7 @@ class Shape:
     """
 
     kind: Kind
-    negatives: Negatives
+    negatives: NegativeRule
     batch: int = 32
     count: int = 1
     by_query: int = 0
@@ -125,9 +125,9 @@ class BatchSource(ABC):
     def read(self, groups: Groups) -> TextBatch:
         """Read the texts of a batch; groups in which one is blank are left out."""
 
-    def plan(self, number: int) -> Iterator[list[Task]]:
+    def plan(self, number: int) -> Iterator[list[BatchTask]]:
         """Plan an epoch as steps, each of one task: the batch."""
-        return ([Task(self.read, groups)] for groups in self.epoch(number))
+        return ([BatchTask(self.read, groups)] for groups in self.epoch(number))
 
 
 def read_texts(examples: Examples, groups: Groups) -> tuple[list[Pair], list[int]]:

@@ -142,7 +142,7 @@ def comparable(model: Model[Any], batch: Batch) -> Tensor:
 WANTED_SPREAD: Final = 2.0
 
 
-class ScoredPairs(NamedTuple):
+class TeacherScores(NamedTuple):
     """Pairs that a teacher has scored, to measure by: the rows of n.
 
     Attributes:
@@ -185,7 +185,7 @@ def log_odds(scores: FloatArray, scale: str) -> Doubles:
     return convert(values, scale, "logit") if is_probable(scale) else values
 
 
-def targets_for(loss: SoftLoss, scale: str, pairs: ScoredPairs) -> Targets:
+def targets_for(loss: SoftLoss, scale: str, pairs: TeacherScores) -> Targets:
     """Measure how scores become targets.
 
     Args:

@@ -36,7 +36,7 @@ NOT_IN_RUN = -1
 
 
 @dataclass(frozen=True)
-class Negatives:
+class NegativeRule:
     """A rule; make one by notation from :data:`NEGATIVES`.
 
     Attributes:
@@ -72,17 +72,17 @@ class Negatives:
 _DEEPEST = 2**31
 
 
-def _run(start: int = 0, stop: int = 100) -> Negatives:
+def _run(start: int = 0, stop: int = 100) -> NegativeRule:
     if stop == start:
         raise WrongUse(f"run(start={start}, stop={stop}): holds no rank; stop is above start")
-    return Negatives(start=start, stop=stop)
+    return NegativeRule(start=start, stop=stop)
 
 
-NEGATIVES: dict[str, Callable[..., Negatives]] = {
-    "given": lambda: Negatives(judged=True),
+NEGATIVES: dict[str, Callable[..., NegativeRule]] = {
+    "given": lambda: NegativeRule(judged=True),
     "run": _run,
-    "any": lambda: Negatives(judged=True, stop=_DEEPEST),
-    "random": lambda: Negatives(anywhere=True),
+    "any": lambda: NegativeRule(judged=True, stop=_DEEPEST),
+    "random": lambda: NegativeRule(anywhere=True),
 }
 """Name -> rule: judged so, found by the run in a range of ranks, either of the two, or drawn from all."""
 

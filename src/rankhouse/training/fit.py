@@ -28,9 +28,9 @@ from rankhouse.models.families import FAMILIES, open_model
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 from rankhouse.training import checkpoint, diagnostics, folder
-from rankhouse.training.batches import Task, shape_of
+from rankhouse.training.batches import BatchTask, shape_of
 from rankhouse.training.examples import Examples
-from rankhouse.training.folder import Outcome, Snapshots, TrainingState
+from rankhouse.training.folder import Snapshots, TrainingOutcome, TrainingState
 from rankhouse.training.log import TrainingLog
 from rankhouse.training.optimizer import Moment
 from rankhouse.training.settings import Settings
@@ -70,9 +70,9 @@ class TrainingLoop:
     def __post_init__(self) -> None:
         self.remarks = diagnostics.Remarks(self.state.remarks)
         self._began = time.monotonic() - self.state.seconds  # as if all sittings had been one
-        self._last_tasks: list[Task] | None = None
+        self._last_tasks: list[BatchTask] | None = None
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainingOutcome:
         """Go on from where it stands to the end."""
         state = self.state
         self.tell(state.step, self.steps)
@@ -291,7 +291,7 @@ class TrainingLoop:
             f"training stopped: {trouble}; kept is the model of step {self.state.best_step:,}; {hint}",
         )
 
-    def _finish(self) -> Outcome:
+    def _finish(self) -> TrainingOutcome:
         """Load the best model back and say what came out."""
         state = self.state
         if self._writes:
@@ -305,7 +305,7 @@ class TrainingLoop:
                 diagnostics.check_encoder(state.best, state.encoder, self._encoder, measure, self.remarks)
             if not state.stopped:
                 diagnostics.check_rise(state.validations, self.settings, self.remarks)
-        outcome = Outcome(
+        outcome = TrainingOutcome(
             family=self.model.family,
             steps=state.step,
             epochs=state.epoch,
@@ -337,7 +337,7 @@ def fit(
     *,
     use: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-) -> Outcome:
+) -> TrainingOutcome:
     """Train a model on examples; it ends as the best of its validations (without validation: the last).
 
     Args:

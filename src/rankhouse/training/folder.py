@@ -37,7 +37,7 @@ from rankhouse.training.steps import Stepper
 from rankhouse.training.validation import Validation
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came out; also in ``outcome.json``.
 
     Attributes:
@@ -83,7 +83,7 @@ class TrainingState(msgspec.Struct):
         epoch: Epochs finished.
         batch: Batches of this epoch done.
         validations: (step, value) of all so far.
-        encoder: What the encoder is worth without a head; see :class:`Outcome`.
+        encoder: What the encoder is worth without a head; see :class:`TrainingOutcome`.
         best_step: Step of what is kept; -1 when nothing is.
         losses: Those not yet in the log.
         stopped: Why training ended early; "" while it goes on.
@@ -160,7 +160,7 @@ class ResumePoint(NamedTuple):
     random: dict[str, Any]
 
 
-def finished(out: Path, training: str, settings: Settings) -> Outcome | None:
+def finished(out: Path, training: str, settings: Settings) -> TrainingOutcome | None:
     """Return what came out of a finished training, cleared of what is left of its work; else None.
 
     Raises:
@@ -170,7 +170,7 @@ def finished(out: Path, training: str, settings: Settings) -> Outcome | None:
     if not path.exists():
         return None
     try:
-        outcome = msgspec.json.decode(path.read_bytes(), type=Outcome)
+        outcome = msgspec.json.decode(path.read_bytes(), type=TrainingOutcome)
     except msgspec.DecodeError:  # of an earlier version, or changed by hand
         outcome = None
     if outcome is None or outcome.training != training:

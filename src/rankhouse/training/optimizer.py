@@ -214,7 +214,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearDecay:
     """``linear(warmup=0.1)``: up to the rate in equal steps, then down towards 0 at the end.
 
     No step has rate 0: the first is 1/warmup, the last 1/(steps - warmup).
@@ -237,7 +237,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepDecay:
     """``step(every=5, factor=0.75)``: times ``factor`` after every so many epochs."""
 
     every: int
@@ -294,8 +294,8 @@ class Plateau:
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "constant": Constant,
-    "linear": Linear,
-    "step": Step,
+    "linear": LinearDecay,
+    "step": StepDecay,
     "plateau": Plateau,
 }
 """Name -> what makes the schedule; see ``core.notation``."""

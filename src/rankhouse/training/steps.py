@@ -31,7 +31,7 @@ from rankhouse.models.engine import Batch
 from rankhouse.nn.compute import choose
 from rankhouse.training import diagnostics
 from rankhouse.training import optimizer as optimise
-from rankhouse.training.batches import Groups, Task
+from rankhouse.training.batches import BatchTask, Groups
 from rankhouse.training.checkpoint import optimiser_state, restore_optimiser
 from rankhouse.training.distillation import SoftLoss, comparable, soft_loss
 from rankhouse.training.settings import Settings
@@ -46,7 +46,7 @@ _DROPOUTS = ("dropout", "attention_dropout")
 _LONGEST_WAIT = timedelta(hours=12)  # the other processes wait while the first one validates
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """A part of a batch, encoded: n pairs, labels (g, s), share of the loss, targets of a soft loss."""
 
     batch: Batch
@@ -151,7 +151,7 @@ class Stepper:
             return broadcast_object_list([value])[0]
         return value
 
-    def encode(self, tasks: Sequence[Task]) -> list[Part | None]:
+    def encode(self, tasks: Sequence[BatchTask]) -> list[BatchPart | None]:
         """Read and encode this process's share of a batch, in parts; safe in a thread.
 
         Returns:
@@ -159,7 +159,7 @@ class Stepper:
         """
         return [part for task in tasks for part in self._encoded(task)]
 
-    def _encoded(self, task: Task) -> Iterator[Part | None]:
+    def _encoded(self, task: BatchTask) -> Iterator[BatchPart | None]:
         processes, total = self._accelerator.num_processes, len(task.groups.query)
         parts = max(1, min(self.settings.accumulate, total // processes))
         for number in range(parts):
@@ -172,9 +172,9 @@ class Stepper:
             labels = torch.from_numpy(texts.labels)
             share = task.weight * processes * len(labels) / total  # processes average their gradients
             targets = None if texts.targets is None else torch.from_numpy(texts.targets)
-            yield Part(self._model.encode(texts.pairs), labels, share, targets)
+            yield BatchPart(self._model.encode(texts.pairs), labels, share, targets)
 
-    def step(self, parts: list[Part | None], moment: optimise.Moment) -> StepResult:
+    def step(self, parts: list[BatchPart | None], moment: optimise.Moment) -> StepResult:
         """Take a step; where loss or gradients are not finite, the weights stay as they are."""
         self._taught.train()
         self._optimiser.zero_grad()
@@ -198,7 +198,7 @@ class Stepper:
             self._optimiser.step()
         return StepResult(loss_value, norm, trouble)
 
-    def _loss(self, part: Part | None) -> Tensor:
+    def _loss(self, part: BatchPart | None) -> Tensor:
         if part is None:
             empty: Tensor = self._taught(None, torch.empty(0))
             return empty
@@ -259,7 +259,7 @@ def end_group() -> None:
         dist.destroy_process_group()
 
 
-EncodedBatch = tuple[int, list[Task], list[Part | None]]
+EncodedBatch = tuple[int, list[BatchTask], list[BatchPart | None]]
 """A batch's number in its epoch, what is read for it, and its parts."""
 
 _AHEAD = 2
@@ -270,7 +270,7 @@ class Prefetch:
 
     def __init__(self, batches: AnyBatches, stepper: Stepper) -> None:
         self._batches, self._stepper = batches, stepper
-        self._waiting: deque[tuple[int, list[Task], futures.Future[list[Part | None]]]] = deque()
+        self._waiting: deque[tuple[int, list[BatchTask], futures.Future[list[BatchPart | None]]]] = deque()
 
     def batches(self, epoch: int, first: int) -> Generator[EncodedBatch, None, None]:
         """Stream the encoded batches of an epoch; close it to cancel what was not yet begun."""

@@ -17,8 +17,8 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import generator
 from rankhouse.core.scores import numbers_only, one_each, scale_of
-from rankhouse.training.batches import Batches, BatchSource, Groups, Shape, Task, TextBatch, read_texts
-from rankhouse.training.distillation import ScoredPairs, SoftLoss, Targets, soft_loss, targets_for
+from rankhouse.training.batches import Batches, BatchSource, BatchTask, Groups, Shape, TextBatch, read_texts
+from rankhouse.training.distillation import SoftLoss, Targets, TeacherScores, soft_loss, targets_for
 from rankhouse.training.examples import RELEVANT, Examples, IntArray
 from rankhouse.training.settings import Settings
 from rankhouse.training.teacher_scores import DENOISERS, denoise
@@ -69,7 +69,7 @@ class SoftBatches(BatchSource):
         self.targets = Targets(known)
         self.targets = targets_for(loss, known, self._measured())
 
-    def _measured(self) -> ScoredPairs:
+    def _measured(self) -> TeacherScores:
         """Return scored pairs to measure by: all, or those of some queries, which the teacher reads now."""
         rows, query = self._rows, self.examples.query
         if self._teacher is not None:
@@ -79,7 +79,7 @@ class SoftBatches(BatchSource):
             rows = rows[np.isin(query[rows], queries[order[:enough]])]
             self.read(self._groups(rows[:, None]))
         rows = rows[~np.isnan(self._scores[rows])]  # blank ones are not asked about
-        return ScoredPairs(query[rows], self._scores[rows], self.examples.label[rows])
+        return TeacherScores(query[rows], self._scores[rows], self.examples.label[rows])
 
     @cached_property
     def per_epoch(self) -> int:
@@ -212,13 +212,16 @@ class MixedBatches:
         """How many batches an epoch has."""
         return self.soft.per_epoch
 
-    def plan(self, number: int) -> Iterator[list[Task]]:
+    def plan(self, number: int) -> Iterator[list[BatchTask]]:
         """Plan an epoch as steps, each of two tasks: a batch on scores and one on judgements."""
         first, size = number * self.soft.per_epoch, max(1, self.judged.per_epoch)
         epochs = (self.judged.epoch(first // size + more) for more in count())
         judged = islice(chain.from_iterable(epochs), first % size, None)
         for soft, hard in zip(self.soft.epoch(number), judged, strict=False):
-            yield [Task(self.soft.read, soft, 1 - self._share), Task(self.judged.read, hard, self._share)]
+            yield [
+                BatchTask(self.soft.read, soft, 1 - self._share),
+                BatchTask(self.judged.read, hard, self._share),
+            ]
 
 
 AnyBatches = Batches | SoftBatches | CrossedBatches | MixedBatches

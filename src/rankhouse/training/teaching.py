@@ -31,7 +31,16 @@ from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.text.split import SPLITTERS
 from rankhouse.training.examples import Examples, from_judgements, from_pairs
 from rankhouse.training.fit import fit
-from rankhouse.training.folder import CURVE, ENCODER, LOG, RANKER, REPORT, UNTAUGHT, VALIDATION_RUN, Outcome
+from rankhouse.training.folder import (
+    CURVE,
+    ENCODER,
+    LOG,
+    RANKER,
+    REPORT,
+    UNTAUGHT,
+    VALIDATION_RUN,
+    TrainingOutcome,
+)
 from rankhouse.training.log import read_log, write_curve
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.teacher_scores import with_scores
@@ -216,7 +225,7 @@ def train_with(
     out: Path,
     options: TrainOptions,
     progress: Progress | None = None,
-) -> Outcome:
+) -> TrainingOutcome:
     """Train a model, and write its curve, its validation run and its report.
 
     Args:

@@ -14,7 +14,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.jobs.train import TrainJob
 
 if TYPE_CHECKING:
-    from rankhouse.training.folder import Outcome
+    from rankhouse.training.folder import TrainingOutcome
 
 
 @click.command(
@@ -62,7 +62,7 @@ def _check(job: TrainJob) -> None:
         raise WrongUse("validation needs all of --valid-queries, --valid-qrels and --valid-run")
 
 
-def _tell(outcome: Outcome, out: Path) -> None:
+def _tell(outcome: TrainingOutcome, out: Path) -> None:
     """Say what came out and what to type next."""
     if outcome.measure:
         alone = "" if outcome.encoder is None else f" (its encoder alone {outcome.encoder:.4f})"

@@ -11,9 +11,9 @@ from rankhouse.explanation.answer import Counterfactual, Explanation
 from rankhouse.explanation.contrast import (
     Answer,
     Contrast,
+    DocumentRank,
     Movement,
     RankingExplanation,
-    Standing,
     changed_places,
     contrast,
     standing_note,
@@ -129,5 +129,5 @@ def _why(system: System, query: Query, doc_id: str, rival: str) -> Explanation |
     return why_above(system, query, doc_id, rival) if rival else why_score(system, query, doc_id)
 
 
-def _standing(system: System, ranking: Ranking, doc_id: str) -> Standing:
-    return Standing.of_document(system.name, ranking, doc_id)
+def _standing(system: System, ranking: Ranking, doc_id: str) -> DocumentRank:
+    return DocumentRank.of_document(system.name, ranking, doc_id)
