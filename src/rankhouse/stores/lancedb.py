@@ -70,7 +70,6 @@ class LanceDB(FieldStore):
             yield
 
     def exists(self) -> bool:
-        """Return whether there is such a table."""
         self._is_new = False  # what is there already may hold the same keys
         if self._table is None:
             with self._explained():
@@ -82,18 +81,15 @@ class LanceDB(FieldStore):
         return self._table is not None
 
     def read(self) -> StoreContents | None:
-        """Return what the schema's metadata say."""
         with self._explained():
             metadata = self._table.schema.metadata or {}
         return read_contents(metadata.get(CONTENTS.encode()), self.name)
 
     def count(self) -> int:
-        """Count the rows."""
         with self._explained():
             return int(self._table.count_rows())
 
     def dimension(self) -> int:
-        """Return the size of the vectors that are searched."""
         schema = self._table.schema
         place = schema.get_field_index(self.vector)
         if place < 0:
@@ -103,7 +99,6 @@ class LanceDB(FieldStore):
         return int(getattr(schema.field(place).type, "list_size", 0))
 
     def create(self, contents: StoreContents) -> None:
-        """Make the table."""
         pa = self._arrow
         columns = [("key", pa.string()), ("id", pa.string()), ("passage", pa.int32())]
         columns += [("title", pa.string()), ("text", pa.string())]
@@ -115,7 +110,6 @@ class LanceDB(FieldStore):
         self._is_new = True
 
     def drop(self) -> None:
-        """Remove the table."""
         with self._explained():
             self._db.drop_table(self.table)
         self._table = None
@@ -165,7 +159,6 @@ class LanceDB(FieldStore):
             self._table.optimize(cleanup_older_than=timedelta(days=7))
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
-        """Find the nearest rows. Args: as in :meth:`Store.nearest`."""
         metric = self.compared(similarity)
         with self._explained():
             query = self._table.search(vector, vector_column_name=self.vector).distance_type(metric).limit(k)
@@ -180,7 +173,7 @@ class LanceDB(FieldStore):
         return list(zip(map(str, rows[self.key].to_pylist()), scores, strict=True))
 
     def search_text(self, text: str, k: int) -> Hits:
-        """Search titles and texts by LanceDB's own BM25. Args: as in :meth:`Store.search_text`."""
+        """Search titles and texts by LanceDB's own BM25."""
         queries: Any = library("lancedb.query", "lancedb", "lancedb")
         columns = [name for name in (self.title, self.text) if name in self._table.schema.names]
         with self._explained():
@@ -194,7 +187,6 @@ class LanceDB(FieldStore):
         return list(zip(map(str, rows[self.key].to_pylist()), rows["_score"].to_pylist(), strict=True))
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
-        """Read documents by their ids."""
         names = self._table.schema.names
         columns = [name for name in (self.key, self.title, self.text) if name in names]
         values = ["'" + doc_id.replace("'", "''") + "'" for doc_id in doc_ids]

@@ -115,7 +115,6 @@ class LuceneStore(FieldStore):
             yield
 
     def exists(self) -> bool:
-        """Return whether there is such an index."""
         with self._explained():
             return bool(self._client.indices.exists(index=self.index))
 
@@ -125,17 +124,14 @@ class LuceneStore(FieldStore):
         return dict(next(iter(dict(answer).values()))["mappings"])
 
     def read(self) -> StoreContents | None:
-        """Return what the mapping's ``_meta`` says."""
         return read_contents(self._mapping().get("_meta", {}).get(CONTENTS), self.name)
 
     def count(self) -> int:
-        """Count the records."""
         with self._explained():
             self._client.indices.refresh(index=self.index)
             return int(self._client.count(index=self.index)["count"])
 
     def dimension(self) -> int:
-        """Return the size of the vectors that are searched."""
         field = self._mapping().get("properties", {}).get(self.vector)
         if field is None:
             raise WrongUse(f'{self.name}: has no field "{self.vector}"; name it, as in  vector="..."')
@@ -147,7 +143,6 @@ class LuceneStore(FieldStore):
             similarity_of(contents.impacts)
 
     def create(self, contents: StoreContents) -> None:
-        """Make the index."""
         text = {"type": "text", "analyzer": "english"}
         properties: dict[str, Any] = {"id": {"type": "keyword"}, "passage": {"type": "integer"}}
         properties |= {"title": text, "text": text}
@@ -171,13 +166,11 @@ class LuceneStore(FieldStore):
             )
 
     def drop(self) -> None:
-        """Remove the index."""
         self._is_known = False
         with self._explained():
             self._client.indices.delete(index=self.index)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
-        """Write records; those of the same ids are replaced."""
         lines: list[dict[str, Any]] = []
         for record in records:
             lines += [{"index": {"_index": self.index, "_id": uuid_of(record.key)}}, self._source(record)]
@@ -209,7 +202,6 @@ class LuceneStore(FieldStore):
             self._client.indices.refresh(index=self.index)
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
-        """Find the nearest records. Args: as in :meth:`Store.nearest`."""
         own = self.known()
         norm = own.largest_norm if own is not None else 0.0
         query = VectorQuery(vector, k, self.compared(similarity), norm)
@@ -222,14 +214,12 @@ class LuceneStore(FieldStore):
         return {"query": {"script_score": {"query": some, "script": script}}}
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
-        """Find records by a sum of weighted terms. Args: as in :meth:`Store.match`."""
         if not weights:
             return []
         terms = [{"term": {_TERMS: {"value": term, "boost": weight}}} for term, weight in weights.items()]
         return self._search({"query": {"bool": {"should": terms}}}, k)
 
     def search_text(self, text: str, k: int) -> Hits:
-        """Search titles and texts as the engine does. Args: as in :meth:`Store.search_text`."""
         fields = [name for name in (self.title, self.text) if name]
         return self._search({"query": {"multi_match": {"query": text, "fields": fields}}}, k)
 
@@ -255,7 +245,6 @@ class LuceneStore(FieldStore):
         return str(value)
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
-        """Read documents by their ids."""
         title, text, own = self.title, self.text, self.known()
         where: dict[str, Any] = {"terms": {self.key: list(doc_ids)}}
         if own is not None or not self.key:
@@ -266,7 +255,6 @@ class LuceneStore(FieldStore):
             yield Document(self._id_of(hit), str(source.get(text) or ""), str(source.get(title) or ""))
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
 
@@ -312,7 +300,6 @@ class OpenSearch(LuceneStore):
     secrets = "put them into OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD"
 
     def connect(self) -> tuple[Any, tuple[type[Exception], ...]]:
-        """Return the client of opensearch-py."""
         client: Any = library("opensearchpy", self.engine, self.engine)
         user, secret = os.environ.get("OPENSEARCH_USERNAME"), os.environ.get("OPENSEARCH_PASSWORD")
         access = {"http_auth": (user, secret)} if user and secret else {}
@@ -320,7 +307,6 @@ class OpenSearch(LuceneStore):
         return client.OpenSearch(self.where, timeout=120, **access), faults
 
     def vector_field(self, contents: StoreContents) -> dict[str, Any]:
-        """Return the mapping of the field of vectors."""
         field: dict[str, Any] = {"type": "knn_vector", "dimension": contents.dimension}
         if contents.structure == "hnsw":
             space = "l2" if contents.similarity == "l2" else "innerproduct"
@@ -328,11 +314,9 @@ class OpenSearch(LuceneStore):
         return field
 
     def vector_settings(self, contents: StoreContents) -> dict[str, Any]:
-        """Return whether the index has approximate structures."""
         return {"knn": contents.structure == "hnsw"}
 
     def vector_search(self, query: VectorQuery) -> dict[str, Any]:
-        """Return the body of a search by vectors."""
         vector = query.vector.tolist()
         if self.vectors == "hnsw":
             return {"query": {"knn": {self.vector: {"vector": vector, "k": query.k}}}}
@@ -340,7 +324,6 @@ class OpenSearch(LuceneStore):
         return self.scripted({"lang": "knn", "source": "knn_score", "params": params})
 
     def similarity(self, query: VectorQuery, score: float) -> float:
-        """Turn a score back."""
         if query.similarity == "cosine":
             return score  # of others' vectors: it grows with the cosine, however their version writes it
         return distance_of(score) if query.similarity == "l2" else product_of(score)
@@ -364,7 +347,6 @@ class Elasticsearch(LuceneStore):
     secrets = "put the key into ELASTICSEARCH_API_KEY"
 
     def connect(self) -> tuple[Any, tuple[type[Exception], ...]]:
-        """Return the client, Elasticsearch's own."""
         client: Any = library("elasticsearch", self.engine, self.engine)
         secret = os.environ.get("ELASTICSEARCH_API_KEY")
         user, word = os.environ.get("ELASTICSEARCH_USERNAME"), os.environ.get("ELASTICSEARCH_PASSWORD")
@@ -375,7 +357,6 @@ class Elasticsearch(LuceneStore):
         return client.Elasticsearch(self.where, request_timeout=120, **access), faults
 
     def vector_field(self, contents: StoreContents) -> dict[str, Any]:
-        """Return the mapping of the field of vectors."""
         field = {"type": "dense_vector", "dims": contents.dimension, "index": contents.structure == "hnsw"}
         if contents.structure == "hnsw":
             similarity = "l2_norm" if contents.similarity == "l2" else "max_inner_product"
@@ -383,7 +364,6 @@ class Elasticsearch(LuceneStore):
         return field
 
     def vector_search(self, query: VectorQuery) -> dict[str, Any]:
-        """Return the body of a search by vectors."""
         vector = query.vector.tolist()
         if self.vectors == "hnsw":
             looked_at = min(_CANDIDATES, max(100, 2 * query.k))
@@ -399,7 +379,6 @@ class Elasticsearch(LuceneStore):
         return 1.001 * length * max(query.largest_norm, 1.0)
 
     def similarity(self, query: VectorQuery, score: float) -> float:
-        """Turn a score back."""
         if query.similarity == "l2":
             return distance_of(score)
         if self.vectors == "hnsw":

@@ -98,27 +98,23 @@ class Milvus(FieldStore):
             return dict(self._client.describe_collection(self.collection))
 
     def read(self) -> StoreContents | None:
-        """Return what the collection's properties, or its description, say."""
         described = self._described()
         said = (described.get("properties") or {}).get(CONTENTS) or described.get("description", "")
         return read_contents(said if said.startswith("{") else None, self.name)
 
     def count(self) -> int:
-        """Count the records."""
         with self._explained():
             return int(
                 self._client.query(self.collection, filter="", output_fields=["count(*)"])[0]["count(*)"]
             )
 
     def dimension(self) -> int:
-        """Return the size of the vectors that are searched."""
         fields = {field["name"]: field for field in self._described()["fields"]}
         if self.vector not in fields:
             raise WrongUse(f'{self.name}: has no field "{self.vector}"; there are: {", ".join(fields)}')
         return int(fields[self.vector]["params"].get("dim", 0))
 
     def create(self, contents: StoreContents) -> None:
-        """Make the collection, with its structures."""
         kinds = self._milvus.DataType
         with self._explained():
             schema = self._client.create_schema(
@@ -147,14 +143,12 @@ class Milvus(FieldStore):
             )
 
     def drop(self) -> None:
-        """Remove the collection."""
         self._is_known = False
         self._metrics.clear()
         with self._explained():
             self._client.drop_collection(self.collection)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
-        """Write records; those of the same keys are replaced."""
         contents = self.known()
         assert contents is not None
         rows = [self._row(record, contents) for record in records]
@@ -182,7 +176,6 @@ class Milvus(FieldStore):
             self._client.load_collection(self.collection)
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
-        """Find the nearest records. Args: as in :meth:`Store.nearest`."""
         del similarity  # the collection has its own
         own = self.known()
         options: dict[str, Any] = {"filter": f"passage > {_NO_VECTOR}"} if own else {}
@@ -191,7 +184,6 @@ class Milvus(FieldStore):
         return self._search(vector.tolist(), self.vector, k, options)
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
-        """Find records by their impacts. Args: as in :meth:`Store.match`."""
         query = sparse(weights)
         # Milvus may leave out small weights of a query to be quicker; it must not.
         exact = {"search_params": {"metric_type": "IP", "params": {"drop_ratio_search": 0.0}}}
@@ -214,7 +206,6 @@ class Milvus(FieldStore):
         return self._metrics[field]
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
-        """Read documents by their ids."""
         own = self.known()
         kinds = {field["name"]: field["type"] for field in self._described()["fields"]}
         fields = [name for name in (self.key, self.title, self.text) if name in kinds]
@@ -232,5 +223,4 @@ class Milvus(FieldStore):
             yield Document(str(row[self.key]), row.get(self.text) or "", row.get(self.title) or "")
 
     def close(self) -> None:
-        """Close the connection."""
         self._client.close()

@@ -83,22 +83,18 @@ class Postgres(FieldStore):
         return str(self._identifier().as_string(self._connection))
 
     def exists(self) -> bool:
-        """Return whether there is such a table."""
         return self._run("SELECT to_regclass(%s)", [self._regclass()]).fetchone()[0] is not None
 
     def read(self) -> StoreContents | None:
-        """Return what the table's comment says."""
         said = self._run(
             "SELECT obj_description(to_regclass(%s), 'pg_class')", [self._regclass()]
         ).fetchone()[0]
         return read_contents(said if said and said.startswith("{") else None, self.name)
 
     def count(self) -> int:
-        """Count the rows."""
         return int(self._run("SELECT count(*) FROM {t}").fetchone()[0])
 
     def dimension(self) -> int:
-        """Return the size of the vectors that are searched."""
         query = "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s"
         found = self._run(query, [self._regclass(), self.vector]).fetchone()
         if found is None:
@@ -132,7 +128,6 @@ class Postgres(FieldStore):
             self._run("COMMENT ON TABLE {t} IS {facts}", facts=sql.Literal(contents.to_json()))
 
     def drop(self) -> None:
-        """Remove the tables."""
         self._is_known = False
         with self._explained(), self._connection.transaction():
             self._run("DROP TABLE IF EXISTS {postings}")
@@ -171,7 +166,6 @@ class Postgres(FieldStore):
                     copy.write_row(row)
 
     def finish(self) -> None:
-        """Build the structures that searches use."""
         contents = self.contents()
         assert contents is not None
         name = self.table.rpartition(".")[2]
@@ -192,7 +186,6 @@ class Postgres(FieldStore):
             self._run("VACUUM ANALYZE {postings}")  # so that sums read the index alone
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
-        """Find the nearest rows. Args: as in :meth:`Store.nearest`."""
         kind = self.compared(similarity)
         values = {"q": str(vector.tolist()), "k": k}
         with self._explained(), self._connection.transaction():
@@ -213,7 +206,7 @@ class Postgres(FieldStore):
         ]
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
-        """Sum the postings of the query's terms. Args: as in :meth:`Store.match`."""
+        """Sum the postings of the query's terms."""
         rows = self._run(
             "WITH best AS (SELECT number, sum(weight::float8 * boost)::float4 AS score FROM {postings} "
             "JOIN unnest(%s::text[], %s::float8[]) AS query(word, boost) ON term = word GROUP BY number) "
@@ -224,7 +217,7 @@ class Postgres(FieldStore):
         return [(doc_id, score) for doc_id, score in rows.fetchall()]
 
     def search_text(self, text: str, k: int) -> Hits:
-        """Rank by ts_rank_cd the rows that hold any of the words. Args: as in :meth:`Store.search_text`."""
+        """Rank by ts_rank_cd the rows that hold any of the words."""
         rows = self._run(
             "WITH asked AS (SELECT replace(plainto_tsquery('english', %s)::text, '&', '|')::tsquery AS "
             "words) SELECT {id}, ts_rank_cd({lexemes}, words) AS score FROM {t}, asked WHERE {lexemes} @@ "
@@ -236,7 +229,6 @@ class Postgres(FieldStore):
         return [(str(doc_id), float(score)) for doc_id, score in rows.fetchall()]
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
-        """Read documents by their ids."""
         statement = "SELECT {id}::text, {title}, {text} FROM {t} WHERE {id}::text = ANY(%s){main}"
         for doc_id, title, text in self._run(statement, [list(doc_ids)], main=self._main()).fetchall():
             yield Document(doc_id, text or "", title or "")
@@ -252,7 +244,6 @@ class Postgres(FieldStore):
         return sql.SQL("to_tsvector('english', left({}, {}))").format(whole, sql.Literal(_LEXED))
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
 

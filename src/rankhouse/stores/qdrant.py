@@ -100,7 +100,6 @@ class Qdrant(FieldStore):
             yield
 
     def exists(self) -> bool:
-        """Return whether there is such a collection."""
         with self._explained():
             return bool(self._client.collection_exists(self.collection))
 
@@ -109,17 +108,14 @@ class Qdrant(FieldStore):
             return self._client.get_collection(self.collection).config
 
     def read(self) -> StoreContents | None:
-        """Return what the collection's metadata say."""
         metadata = getattr(self._config(), "metadata", None) or {}
         return read_contents(metadata.get(CONTENTS), self.name)
 
     def count(self) -> int:
-        """Count the points."""
         with self._explained():
             return int(self._client.count(self.collection, exact=True).count)
 
     def dimension(self) -> int:
-        """Return the size of the vector that is searched."""
         params, one = self._params()
         if one is None:
             there = ", ".join(params) if isinstance(params, dict) else ""
@@ -132,7 +128,6 @@ class Qdrant(FieldStore):
         return params, params.get(self.vector) if isinstance(params, dict) else params
 
     def create(self, contents: StoreContents) -> None:
-        """Make the collection."""
         models, vectors = self._models, dict[str, Any]()
         if contents.dimension:
             exact = models.HnswConfigDiff(m=0) if contents.structure == "exact" else None
@@ -155,13 +150,11 @@ class Qdrant(FieldStore):
             )
 
     def drop(self) -> None:
-        """Remove the collection."""
         self._known_distance = None
         with self._explained():
             self._client.delete_collection(self.collection)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
-        """Write points; those of the same ids are replaced."""
         with self._explained():
             self._client.upsert(
                 self.collection, points=[self._point(record) for record in records], wait=True
@@ -176,7 +169,6 @@ class Qdrant(FieldStore):
         return self._models.SparseVector(indices=list(vector), values=list(vector.values()))
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
-        """Find the nearest points. Args: as in :meth:`Store.nearest`."""
         del similarity  # the collection has its own
         exact = self._models.SearchParams(exact=self.vectors == "exact")
         hits = self._query(vector.tolist(), self.vector or None, k, exact)
@@ -191,7 +183,6 @@ class Qdrant(FieldStore):
         return self._known_distance
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
-        """Find points by their impacts. Args: as in :meth:`Store.match`."""
         return self._query(self._sparse(weights), IMPACTS, k, None) if weights else []
 
     def _query(self, vector: object, using: str | None, k: int, params: object) -> Hits:
@@ -244,7 +235,6 @@ class Qdrant(FieldStore):
                 yield Document(self._id_of(point), text, title)
 
     def close(self) -> None:
-        """Close the client, and let go of the folder."""
         self._client.close()
 
 
@@ -306,26 +296,21 @@ class QdrantEdge(Store):
         return self._shard
 
     def exists(self) -> bool:
-        """Return whether there is such a shard."""
         return (self._folder / "edge_config.json").exists()
 
     def read(self) -> StoreContents | None:
-        """Return what the file beside the shard says."""
         return read_contents(self._facts.read_bytes() if self._facts.exists() else None, self.name)
 
     def count(self) -> int:
-        """Count the points."""
         shard = self._open()
         with self._explained():
             return int(shard.count(self._edge.CountRequest(exact=True)))
 
     def dimension(self) -> int:
-        """Return the size of the vectors, 0 where there are none."""
         contents = self.contents()
         return contents.dimension if contents else 0
 
     def create(self, contents: StoreContents) -> None:
-        """Make the shard."""
         edge, vectors = self._edge, dict[str, Any]()
         if contents.dimension:
             distance = edge.Distance.Euclid if contents.similarity == "l2" else edge.Distance.Dot
@@ -339,13 +324,11 @@ class QdrantEdge(Store):
             file.write(contents.to_json() + "\n")
 
     def drop(self) -> None:
-        """Remove the shard."""
         self.close()
         self._facts.unlink(missing_ok=True)
         shutil.rmtree(self._folder)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
-        """Write points; those of the same ids are replaced."""
         shard = self._open()
         with self._explained():
             shard.update(
@@ -367,12 +350,10 @@ class QdrantEdge(Store):
             shard.flush()
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
-        """Find the nearest points. Args: as in :meth:`Store.nearest`."""
         hits = self._query(vector.tolist(), "vector", k)
         return [(doc_id, -(score**2)) for doc_id, score in hits] if similarity == "l2" else hits
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
-        """Find points by their impacts. Args: as in :meth:`Store.match`."""
         return self._query(self._sparse(weights), IMPACTS, k) if weights else []
 
     def _query(self, vector: object, name: str, k: int) -> Hits:
@@ -384,7 +365,6 @@ class QdrantEdge(Store):
             return [(str(point.payload["id"]), float(point.score)) for point in shard.query(request)]
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
-        """Read documents by the ids of their points."""
         shard = self._open()
         with self._explained():
             points = shard.retrieve([uuid_of(f"0/{doc_id}") for doc_id in doc_ids], True, False)
@@ -393,7 +373,6 @@ class QdrantEdge(Store):
             yield Document(str(payload["id"]), str(payload.get("text", "")), str(payload.get("title", "")))
 
     def close(self) -> None:
-        """Put everything on disk, and let go of the folder."""
         if self._shard is not None:
             self._shard.close()
             self._shard = None
