@@ -20,7 +20,7 @@ from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.jobs.teachers import Join, open_teacher
 
 if TYPE_CHECKING:
-    from rankhouse.training.folder import Outcome
+    from rankhouse.training.folder import TrainingOutcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class TrainJob:
     ] = ()
     seed: Annotated[int | None, Option("Of all that is drawn.", default="0", least=0, most=2**32 - 1)] = None
 
-    def train(self, out: Path, settings: Mapping[str, object], progress: Progress) -> Outcome:
+    def train(self, out: Path, settings: Mapping[str, object], progress: Progress) -> TrainingOutcome:
         """Train, or go on with a training.
 
         Args:
