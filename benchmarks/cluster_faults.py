@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     chance = random.Random(given.seed)
-    tools = SimpleNamespace(**runpy.run_path(str(ROOT / "tests" / "cluster" / "ray_world.py")))
+    tools = SimpleNamespace(**runpy.run_path(str(ROOT / "tests" / "cluster" / "world.py")))
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         kinds = make_world()
         cluster = tools.World()

@@ -22,10 +22,9 @@ HOUSE = Path(__file__).parents[1] / "src" / "rankhouse"
 KNOWN = frozenset(
     line.strip()
     for line in """
-    cluster/ray_execute.py -> cli
-    cluster/ray_options.py -> cli
-    cluster/ray_pool.py -> cli
-    cluster/ray_recipes.py -> cli
+    demo/neural.py -> cli
+    demo/show.py -> cli
+    demo/why.py -> cli
     io/remote_outputs.py -> jobs
     jobs/command.py -> cli
     jobs/identity.py -> cli

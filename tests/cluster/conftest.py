@@ -68,7 +68,7 @@ def cluster():
     """Two real nodes; skips where Ray cannot start."""
     pytest.importorskip("ray")
     try:
-        world = runpy.run_path(str(Path(__file__).with_name("ray_world.py")))["World"]()
+        world = runpy.run_path(str(Path(__file__).with_name("world.py")))["World"]()
     except RuntimeError as error:
         pytest.skip(f"Ray cannot start here: {error}")
     yield world

@@ -15,22 +15,22 @@ def told():
 
 
 def worker(module):
-    make = module.SliceWorker._make
+    make = module.JobWorker._make
 
-    def sick(self, folder, one):
+    def sick(self, folder, chunk):
         time.sleep(told()["seconds"])
-        if any(self._job.unit_name(unit) in told()["units"] for unit in range(one.start, one.stop)):
+        if any(self._job.unit_name(unit) in told()["units"] for unit in range(chunk.start, chunk.stop)):
             os.kill(os.getpid(), signal.SIGKILL)
-        return make(self, folder, one)
+        return make(self, folder, chunk)
 
-    module.SliceWorker._make, load = sick, module.SliceWorker.open
+    module.JobWorker._make, load = sick, module.JobSetup.open
 
     def counted(self):
         with Path(os.environ["RANKHOUSE_SICK"]).with_name("opened").open("a") as file:
             file.write(f"{os.getpid()}\n")
         return load(self)
 
-    module.SliceWorker.open = counted
+    module.JobSetup.open = counted
 
 
 def package(module):
@@ -41,7 +41,7 @@ def package(module):
 
 class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        after = {"rankhouse": package, "rankhouse.cluster.ray_worker": worker}.get(name)
+        after = {"rankhouse": package, "rankhouse.cluster.worker": worker}.get(name)
         if after is None:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)

@@ -1,4 +1,4 @@
-"""Work beyond one machine: slices of an input become parts, parts what one machine would write."""
+"""Work beyond one machine, on a Ray cluster: jobs, recipes, search and service."""
 
 from typing import Final
 

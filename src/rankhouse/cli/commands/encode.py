@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from rankhouse.cli import console
+from rankhouse.cli.cluster import chosen, clustered, run_clustered
 from rankhouse.cli.given import idle
 from rankhouse.cli.options import ADDED_TO, GROWING_FOLDER, SOURCE, FileCommand, as_json, computing
-from rankhouse.cli.ray_command import run_clustered
-from rankhouse.cluster.ray_options import chosen, clustered
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.index.dense import faiss

@@ -9,10 +9,9 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
+from rankhouse.cli.cluster import chosen, clustered, run_clustered
 from rankhouse.cli.given import idle, was_given
 from rankhouse.cli.options import COUNT, FROM_ZERO, NEW_FOLDER, SOURCE, FileCommand, as_json, skip_bad
-from rankhouse.cli.ray_command import run_clustered
-from rankhouse.cluster.ray_options import chosen, clustered
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.index.index import Index

@@ -9,10 +9,9 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
+from rankhouse.cli.cluster import chosen, clustered, run_clustered
 from rankhouse.cli.given import idle, unused
 from rankhouse.cli.options import OUTPUT_FILE, FileCommand, as_json, options_of
-from rankhouse.cli.ray_command import run_clustered
-from rankhouse.cluster.ray_options import chosen, clustered
 from rankhouse.core import notation
 from rankhouse.jobs.command import run_shard, sharded
 from rankhouse.jobs.jobs import MergeOptions

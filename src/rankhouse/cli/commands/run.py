@@ -8,8 +8,9 @@ import click
 from rich.text import Text
 
 from rankhouse.cli import console
+from rankhouse.cli.cluster import chosen, clustered
 from rankhouse.cli.options import LOCAL, PATH, FileCommand, as_json
-from rankhouse.cluster.ray_options import ClusterOptions, chosen, clustered
+from rankhouse.cluster.session import ClusterOptions
 from rankhouse.core.errors import MissingInput
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, real_path
@@ -92,7 +93,7 @@ def command(
 def _carried_out(plan: Plan, folder: Path, contents: Contents, where: ClusterOptions | None) -> list[State]:
     if where is None:
         return carry_out(plan, folder, contents, console.say)
-    from rankhouse.cluster.ray_recipes import carry_out_on_cluster
+    from rankhouse.cluster.recipes import carry_out_on_cluster
 
     return carry_out_on_cluster(plan, folder, contents, console.say, where)
 

@@ -146,8 +146,8 @@ def opened(paths: Sequence[Path], cluster: str, *, partial: bool) -> Iterator[An
         idle("only a --cluster has parts that may not answer", "partial")
         yield open_index(paths)
         return
-    from rankhouse.cluster.parted_cluster import search_cluster
-    from rankhouse.cluster.ray_options import ClusterOptions, read_address
+    from rankhouse.cluster.search import search_cluster
+    from rankhouse.cluster.session import ClusterOptions, read_address
 
     with search_cluster(ClusterOptions(read_address(cluster))) as held:
         yield held.index(paths, partial=partial)

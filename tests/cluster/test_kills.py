@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.kill
 
 pytest.importorskip("torch")
-tools = SimpleNamespace(**run_path(str(Path(__file__).with_name("ray_world.py"))))
+tools = SimpleNamespace(**run_path(str(Path(__file__).with_name("world.py"))))
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 FIRST = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"]
 KILLS = ["worker", "worker", "node", "command", "command"]

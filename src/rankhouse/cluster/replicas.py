@@ -1,28 +1,29 @@
-"""Replicas: actors that all hold the same; what one of them does not live to answer, another does.
+"""Replicas: actors that all hold the same; a request whose replica dies goes to another.
 
-An actor that died is replaced in the background. Whoever asks notices nothing as long as one lives, and waits
-while the only one comes back.
+An actor that died is replaced in the background. Callers notice nothing as long as one lives, and wait while
+the only one comes back.
 """
 
 from __future__ import annotations
 
-import pickle
 import threading
 import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rankhouse import __version__
-from rankhouse.cluster.parted_protocol import Refusal, Setup
+from rankhouse.cluster.actors import actor_class, start_actor
+from rankhouse.cluster.messages import Fault, Setup, received
 from rankhouse.core.errors import RankhouseError
 
+AT_ONCE: Final = 16
+"""Requests that a replica works on at a time; what is more waits in its queue."""
 PATIENCE: Final = 60.0
 """Seconds that a request waits for a replica to come back, and for its answer."""
 _OPENING: Final = 300.0
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds until what did not open is tried again
 _TRIES: Final = 3
 _LAST: Final = 10.0
-"""Seconds that those who wait for an actor have to notice that it was ended."""
+"""Seconds that threads which wait for an actor have to notice that it was ended."""
 
 
 class ReplicaFailed(RankhouseError):
@@ -35,7 +36,7 @@ class ReplicaFailed(RankhouseError):
 
 @dataclass
 class _Replica:
-    """One actor; none while it is opened anew."""
+    """One actor; None while another is opened in its place."""
 
     actor: Any = None
     load: int = 0
@@ -44,13 +45,7 @@ class _Replica:
 
 @dataclass
 class Sent:
-    """A request on its way.
-
-    Attributes:
-        replica: Who has it.
-        actor: The replica's actor at that time.
-        ref: Ray's promise of the answer.
-    """
+    """A request on its way: the replica, its actor at that time, and Ray's promise of the answer."""
 
     replica: _Replica
     actor: Any
@@ -58,21 +53,27 @@ class Sent:
 
 
 class Replicas:
-    """Several actors that hold the same."""
+    """Several actors that hold the same.
 
-    def __init__(self, ray: Any, actors: Any, setup: Setup, count: int) -> None:  # noqa: ANN401 - Ray's own
-        self._ray, self._actors, self._setup = ray, actors, pickle.dumps(setup)
+    Args:
+        gpus: How many each takes. Processors are not set aside: shards of an index need none for long, and
+            rankers are told how many threads they have.
+    """
+
+    def __init__(self, ray: Any, setup: Setup, count: int, gpus: int = 0) -> None:  # noqa: ANN401 - Ray's own
+        self._ray, self._actors, self._setup = ray, actor_class(ray, AT_ONCE), setup
+        self._resources = {"num_cpus": 0, "num_gpus": gpus}
         self._changed = threading.Condition()
         self._closed = False
-        self._mark = ""
-        self._asking = 0  # who waits for an answer
+        self._found: dict[str, str] | None = None
+        self._asking = 0  # threads that wait for an answer
         self._opening = dict[threading.Thread, Any]()  # actors that are opened, by the thread that waits
         self._replicas = [_Replica() for _ in range(count)]
         for replica in self._replicas:
             self._replace(replica)
 
     def send(self, request: Any) -> Sent | None:  # noqa: ANN401 - each kind has its own
-        """Send a request to the replica with the least to do; None where none is ready."""
+        """Send a request to the replica with the fewest at work; None where none is ready."""
         with self._changed:
             ready = [replica for replica in self._replicas if replica.actor is not None]
             if not ready:
@@ -82,14 +83,14 @@ class Replicas:
             actor = replica.actor
         sent = Sent(replica, actor, None)
         try:
-            sent.ref = actor.answer.remote(request)
+            sent.ref = actor.run.remote(request)
         except self._ray.exceptions.RayError:
             self._lost(sent)
             return None
         return sent
 
     def settle(self, sent: Sent) -> None:
-        """Note that nobody waits for a request any more."""
+        """Note that no thread waits for a request any more."""
         with self._changed:
             sent.replica.load = max(0, sent.replica.load - 1)
             self._changed.notify_all()
@@ -98,11 +99,11 @@ class Replicas:
         """Wait for an answer; send the request again where its replica dies.
 
         Args:
-            sent: Where it went; None where it is still to be sent.
+            sent: None where it is still to be sent.
 
         Raises:
             ReplicaFailed: No replica answers.
-            RankhouseError: What was asked is refused.
+            RankhouseError: The replica refuses the request.
         """
         with self._changed:
             self._asking += 1
@@ -126,9 +127,7 @@ class Replicas:
                     raise
                 self._lost(sent)
             else:
-                if isinstance(answer, Refusal):
-                    raise answer.error()
-                return answer
+                return received(answer)
             finally:
                 self.settle(sent)
             sent = None
@@ -158,7 +157,7 @@ class Replicas:
         return isinstance(error, exceptions.RayError) and not isinstance(error, exceptions.RaySystemError)
 
     def _lost(self, sent: Sent) -> None:
-        """Replace the actor that did not answer a request, unless that is being done."""
+        """Replace the actor that did not answer a request, unless that is under way."""
         with self._changed:
             if sent.replica.actor is not sent.actor or self._closed:
                 return
@@ -167,7 +166,7 @@ class Replicas:
         self._replace(sent.replica)
 
     def close(self) -> None:
-        """End all actors, and whoever waits for one: Ray may go only when nobody does."""
+        """End all actors, and the threads that wait for one: only then may Ray be shut down."""
         with self._changed:
             self._closed = True
             actors = [replica.actor for replica in self._replicas] + list(self._opening.values())
@@ -200,14 +199,14 @@ class Replicas:
                 self._changed.notify_all()
 
     def _is_opened(self, replica: _Replica, tries: int) -> bool:
-        """Start an actor: whether it has opened what it is to hold."""
-        actor, mark, fault, lasts = self._opened()
+        """Start an actor; return whether it has opened what it is to hold."""
+        actor, found, fault, lasts = self._opened()
         with self._changed:
-            if not fault and self._mark not in ("", mark):
+            if not fault and self._found not in (None, found):
                 fault, lasts = "it was changed while it was in use; start again", True
             is_opened = not fault and not self._closed
             if is_opened:
-                self._mark, replica.actor, replica.fault = mark, actor, ""
+                self._found, replica.actor, replica.fault = found, actor, ""
             elif lasts or tries >= _TRIES:  # an actor may have been put on a node that is just dying
                 replica.fault = fault
             self._changed.notify_all()
@@ -215,19 +214,20 @@ class Replicas:
             self._dismiss(actor)
         return is_opened
 
-    def _opened(self) -> tuple[Any, str, str, bool]:
-        """Start an actor: it, the mark of what it holds, what went wrong, and whether that will last."""
+    def _opened(self) -> tuple[Any, Any, str, bool]:
+        """Start an actor: it, what it found, what went wrong, and whether that will last."""
         actor = None
         try:
-            actor = self._actors.options(scheduling_strategy="SPREAD").remote()
+            actor, opened = start_actor(self._actors, self._setup, self._resources)
             with self._changed:
                 self._opening[threading.current_thread()] = actor
-            mark, fault = self._ray.get(actor.open.remote(__version__, self._setup), timeout=_OPENING)
+            found = self._ray.get(opened, timeout=_OPENING)
         except self._ray.exceptions.GetTimeoutError:
-            return actor, "", f"it did not open within {_OPENING:.0f} s; has the cluster room for it?", True
+            return actor, None, f"it did not open within {_OPENING:.0f} s; has the cluster room for it?", True
         except Exception as error:  # noqa: BLE001 - whatever Ray raises when a cluster goes
-            return actor, "", f"{type(error).__name__}: {str(error).strip().splitlines()[0]:.200}", False
-        return actor, mark, fault, True
+            return actor, None, f"{type(error).__name__}: {str(error).strip().splitlines()[0]:.200}", False
+        fault = found.message if isinstance(found, Fault) else found if isinstance(found, str) else ""
+        return actor, found, fault, True
 
     def _dismiss(self, actor: Any) -> None:  # noqa: ANN401
         try:

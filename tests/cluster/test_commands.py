@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("torch")
-tools = SimpleNamespace(**run_path(str(Path(__file__).with_name("ray_world.py"))))
+tools = SimpleNamespace(**run_path(str(Path(__file__).with_name("world.py"))))
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 FIRST = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"]
 
@@ -300,7 +300,7 @@ def test_a_step_that_fails_is_named_and_what_ran_beside_it_is_kept(recipe, run, 
 
 def test_a_pass_whose_process_is_killed_is_done_again(recipe, cluster):
     process = cluster.command("run", "r.toml", "--out", "there.out")
-    while not cluster.kill("worker", "rankhouse_pass"):
+    while not cluster.kill("worker"):
         assert process.poll() is None, Path("log.txt").read_text()
         time.sleep(0.01)
     assert "6 steps (0 kept)" in ended(process)

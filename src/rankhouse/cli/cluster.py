@@ -1,65 +1,32 @@
-"""--cluster and what goes with it: where a job is done, by how many workers of how many processors."""
+"""``--cluster`` on the command line: its options, and a command's work done on Ray."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import click
 
+from rankhouse.cli import console
 from rankhouse.cli.given import idle, was_given
 from rankhouse.cli.options import FROM_ZERO
+from rankhouse.cluster.session import LOCAL, ClusterOptions, read_address
 from rankhouse.core.errors import WrongUse
+from rankhouse.jobs.command import show_result
+from rankhouse.jobs.jobs import Job, MergeOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LOCAL = "local"
-_CLIENT_PORT = 10001
-_ADDRESS = re.compile(r"(?P<scheme>ray://)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d{1,5}))?")
-
-
-class ClusterOptions(NamedTuple):
-    """Where a job is done.
-
-    Attributes:
-        address: "local" starts a Ray of its own; else ``ray://HOST:PORT`` or ``HOST:PORT``.
-        workers: How many; 0 for as many as the cluster has room for.
-        cpus: Processors of each; 0 leaves it to the job.
-    """
-
-    address: str
-    workers: int = 0
-    cpus: int = 0
-
-
-def read_address(text: str) -> str:
-    """Return the address that ``--cluster`` names, as Ray takes it.
-
-    Raises:
-        WrongUse: It names none.
-
-    >>> read_address("ray"), read_address("ray://head"), read_address("10.0.0.1:6379")
-    ('local', 'ray://head:10001', '10.0.0.1:6379')
-    """
-    if text == "ray":
-        return LOCAL
-    match = _ADDRESS.fullmatch(text)
-    if match and (match["scheme"] or match["port"]) and int(match["port"] or 1) in range(1, 1 << 16):
-        port = match["port"] or _CLIENT_PORT
-        return f"{match['scheme'] or ''}{match['host']}:{port}"
-    raise WrongUse(
-        f'--cluster "{text}" names no cluster; write  ray  (one is started on this machine), '
-        f"ray://HOST:PORT  (the client port of a cluster elsewhere, usually {_CLIENT_PORT}) or  HOST:PORT  "
-        "(a cluster that this machine is a node of, usually port 6379)"
-    )
+_WORKERS: Final = f"{__name__}.workers"
+_CPUS: Final = f"{__name__}.cpus"
 
 
 def chosen(cluster: str | None) -> ClusterOptions | None:
     """Return where the job of the command at work is to be done; None for here, without Ray.
 
     Args:
-        cluster: What ``--cluster`` says.
+        cluster: The value of ``--cluster``.
 
     Raises:
         WrongUse: No cluster of that name, or options that go with another one.
@@ -71,9 +38,6 @@ def chosen(cluster: str | None) -> ClusterOptions | None:
         raise WrongUse("give either --shard, which does one slice here, or --cluster, which does all of them")
     said = click.get_current_context().meta
     return ClusterOptions(read_address(cluster), said[_WORKERS], said[_CPUS])
-
-
-_WORKERS, _CPUS = f"{__name__}.workers", f"{__name__}.cpus"
 
 
 def _remember(key: str) -> Callable[[click.Context, click.Parameter, int], int]:
@@ -104,7 +68,40 @@ _OPTIONS = (
 
 
 def clustered(command: F) -> F:
-    """Add --cluster, --cluster-workers and --worker-cpus; what they say together is :func:`chosen`."""
+    """Add --cluster, --cluster-workers and --worker-cpus; :func:`chosen` reads them."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def run_clustered(
+    job: Job,
+    out: Path,
+    cluster: ClusterOptions,
+    *,
+    as_json: bool,
+    device: str = "cpu",
+    options: MergeOptions | None = None,
+    tell: bool = True,
+) -> None:
+    """Do a job on a cluster, and show its result.
+
+    Args:
+        device: The value of ``--device``.
+        tell: Show more than warnings.
+
+    Raises:
+        WrongUse: A GPU is named by its number, which each machine of a cluster has its own of.
+    """
+    from rankhouse.cluster.jobs import run_on_cluster
+
+    if cluster.address != LOCAL:
+        idle("a cache is a file of one machine, and parts that are done are kept anyway", "cache")
+    if device.startswith("cuda:"):
+        raise WrongUse(f"--device {device}: on a cluster every worker is given a GPU; write  --device cuda")
+    result = run_on_cluster(job, out, cluster, options or MergeOptions(), device)
+    if tell:
+        show_result(result, as_json=as_json)
+        return
+    for warning in result.warnings:
+        console.warn(warning)

@@ -1,4 +1,4 @@
-"""The queue of slices: whatever dies, every unit is done once, and what kills its workers is found alone."""
+"""The queue of chunks: whatever dies, every unit is done once, and what kills its workers is found alone."""
 
 import random
 import socket
@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankhouse.cluster import ray_session as sessions
-from rankhouse.cluster.ray_options import ClusterOptions, read_address
-from rankhouse.cluster.ray_queue import TRIES, SliceQueue, gaps
-from rankhouse.cluster.ray_session import Capacity
+from rankhouse.cluster import session as sessions
+from rankhouse.cluster.pool import TRIES, ChunkQueue, gaps
+from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.jobs.slices import Slice
 
@@ -22,7 +21,7 @@ from rankhouse.jobs.slices import Slice
 def test_every_unit_is_done_once_and_the_poisoned_are_named(total, most, data):
     poison = data.draw(st.sets(st.integers(0, total - 1), max_size=4))
     chance = random.Random(data.draw(st.integers(0, 9)))
-    queue, done = SliceQueue([Slice(0, total, total)], most), []
+    queue, done = ChunkQueue([Slice(0, total, total)], most), []
     deaths, bad_luck = 0, 5
     while len(queue):
         one = queue.take()
@@ -44,15 +43,15 @@ def test_every_unit_is_done_once_and_the_poisoned_are_named(total, most, data):
 
 
 def test_a_unit_alone_is_given_three_tries():
-    queue = SliceQueue([Slice(0, 1, 1)], 10)
+    queue = ChunkQueue([Slice(0, 1, 1)], 10)
     for left in (2, 1, 0):
         queue.died(queue.take(), "killed")
         assert len(queue) == (1 if left else 0)
     assert queue.poisoned == [(0, "killed")]
 
 
-def test_a_slice_given_back_has_lost_no_try():
-    queue = SliceQueue([Slice(0, 1, 1)], 10)
+def test_a_chunk_given_back_has_lost_no_try():
+    queue = ChunkQueue([Slice(0, 1, 1)], 10)
     for _ in range(9):
         queue.give_back(queue.take())
     assert queue.waiting == 1

@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("starlette")
 
-from rankhouse.cluster.parted_protocol import Refusal
-from rankhouse.cluster.parted_rankers import HeldRanker, RankerSetup, ReplicaWorker
-from rankhouse.cluster.parted_replicas import ReplicaFailed
-from rankhouse.core.errors import BadModel, MissingExtra, MissingInput
+from rankhouse.cluster.messages import Fault, received
+from rankhouse.cluster.replicas import ReplicaFailed
+from rankhouse.cluster.service import HeldRanker, RankerSetup, ReplicaWorker
+from rankhouse.core.errors import BadModel, MissingExtra, MissingInput, RankhouseError
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.serve.contracts.errors import DeadlinePassed, Overloaded, Unready
 from rankhouse.serve.engine.deadline import Deadline
@@ -40,7 +40,7 @@ class Loopback:
         if self.failing:
             raise ReplicaFailed("all are gone")
         self.chunks.append(chunk)
-        return pickle.loads(pickle.dumps(self.held.answer(pickle.loads(pickle.dumps(chunk)))))
+        return pickle.loads(pickle.dumps(self.held.run(pickle.loads(pickle.dumps(chunk)))))
 
     def close(self):
         self.gate.set()
@@ -148,13 +148,15 @@ def test_another_ranker_in_its_place_is_refused(both):
 @pytest.mark.parametrize(
     "error", [BadModel("bad"), MissingInput("not there"), MissingExtra("this", "neural"), Overloaded(2)]
 )
-def test_a_refusal_travels_with_its_words(error):
-    travelled = pickle.loads(pickle.dumps(Refusal.of(error))).error()
-    assert str(travelled) == str(error)
-    assert isinstance(travelled, type(error)) or isinstance(error, Overloaded)
+def test_a_fault_travels_with_its_words(error):
+    travelled = pickle.loads(pickle.dumps(Fault.of(error)))
+    with pytest.raises(RankhouseError) as raised:
+        received(travelled)
+    assert str(raised.value) == str(error)
+    assert isinstance(raised.value, type(error)) or isinstance(error, Overloaded)
 
 
 def test_a_held_ranker_names_itself(both):
     alone, _, loopback = both
     assert isinstance(loopback.held, HeldRanker)
-    assert loopback.held.mark() == alone.fingerprint
+    assert loopback.held.found == {"fingerprint": alone.fingerprint}

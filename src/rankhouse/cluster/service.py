@@ -1,7 +1,8 @@
-"""Rankers on a cluster: the work of all requests is spread over replicas, chunk by chunk, in turn.
+"""What a Ray cluster holds for a service: the shards of its indexes, and replicas of its rankers.
 
-A chunk that a replica did not live to compute is computed by another; what was admitted is answered. Scores
-are those of one ranker, to the bit, since a score does not depend on what else is computed at the same time.
+The work of all requests to a ranker is spread over its replicas, chunk by chunk, in turn. A chunk that a
+replica did not live to compute is computed by another; what was admitted is answered. Scores are those of one
+ranker, to the bit, since a score does not depend on what else is computed at the same time.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from rankhouse.cluster.parted_replicas import ReplicaFailed, Replicas
+from rankhouse.cluster.replicas import ReplicaFailed, Replicas
+from rankhouse.cluster.search import SearchCluster, search_cluster
+from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
 from rankhouse.core.errors import BadModel
+from rankhouse.jobs.parts import refuse_incomplete
+from rankhouse.models.ranker import NeuralRanker
 from rankhouse.serve.contracts.errors import DeadlinePassed, Overloaded, Unready
 from rankhouse.serve.engine.contract import Observer
 from rankhouse.serve.engine.deadline import ENDLESS, Deadline
@@ -28,6 +34,8 @@ from rankhouse.serve.engine.jobs import Numbers, Outcome, Times, Work, cut
 from rankhouse.serve.engine.rankers import open_served
 from rankhouse.serve.engine.served import ServedRanker
 from rankhouse.serve.engine.worker import QUEUE_TOKENS, ModelWorker
+from rankhouse.serve.host.settings import ServeOptions
+from rankhouse.serve.search.view import IndexView
 from rankhouse.systems.rankers import ComputeOptions
 
 T = TypeVar("T")
@@ -43,11 +51,9 @@ class RankerSetup:
     """How a ranker is opened where it is held.
 
     Attributes:
-        name: What people call it.
         spec: What it is opened from; under the same path on every machine.
-        compute: Precision, device and threads.
         fingerprint: What it must be.
-        home: The folder that paths begin in.
+        home: The folder that relative paths begin in.
     """
 
     name: str
@@ -92,11 +98,12 @@ class HeldRanker:
     def __init__(self, served: ServedRanker) -> None:
         self._served = served
 
-    def mark(self) -> str:
-        """Return the ranker's fingerprint."""
-        return self._served.fingerprint
+    @property
+    def found(self) -> dict[str, str]:
+        """The ranker's fingerprint."""
+        return {"fingerprint": self._served.fingerprint}
 
-    def answer(self, chunk: Chunk) -> Outcome:
+    def run(self, chunk: Chunk) -> Outcome:
         """Compute a chunk, together with others that are here."""
         work = self._served.works[chunk.work]
         return self._served.worker.submit(work, chunk.items, chunk.sizes).result()
@@ -122,13 +129,13 @@ class _Job:
 
     @property
     def over(self) -> bool:
-        """Whether nobody waits for it any more; says so to those who wait for a late one."""
+        """Whether its answer is not needed any more; fails it if it is late."""
         if not self.future.done() and self.deadline.passed:
             fail(self.future, DeadlinePassed())
         return self.future.done()
 
     def add(self, rows: Numbers, outcome: Outcome) -> Times | None:
-        """Take what became of a chunk; after the last, hand out the whole and say where the time went."""
+        """Add a chunk's outcome; after the last, set the result and return where the time went."""
         self._outcomes.append((rows, outcome))
         self._missing -= 1
         if self._missing or self.future.done() or not self.future.set_running_or_notify_cancel():
@@ -151,13 +158,10 @@ class _Job:
 
 
 class ReplicaWorker:
-    """What a served ranker hands its work to, in place of a thread of its own.
+    """The worker of a served ranker whose replicas compute, in place of a thread of its own.
 
     Args:
         capacity: Tokens that may wait; 0 for the usual bound of each replica.
-
-    Attributes:
-        observer: Told of finished jobs; None for nobody.
     """
 
     def __init__(self, local: ModelWorker, replicas: Replicas, count: int, capacity: int = 0) -> None:
@@ -200,7 +204,7 @@ class ReplicaWorker:
 
     @property
     def waiting_jobs(self) -> int:
-        """Jobs of which something is still to be sent, and calls."""
+        """Jobs with chunks that are not sent, and calls."""
         return len(self._turns) + self._local.waiting_jobs
 
     @property
@@ -224,7 +228,7 @@ class ReplicaWorker:
         return not self._closed and self._local.alive
 
     def close(self, patience: float = 5.0) -> None:
-        """Refuse new work, tell those who wait that nothing comes, and end the replicas."""
+        """Refuse new work, fail what waits, and end the replicas."""
         with self._changed:
             self._closed = True
             waiting, self._turns = list(self._turns), deque()
@@ -242,7 +246,7 @@ class ReplicaWorker:
             started = time.perf_counter()
             try:
                 outcome = self._replicas.receive(chunk, None)
-            except Exception as error:  # noqa: BLE001 - whoever waits is told
+            except Exception as error:  # noqa: BLE001 - the request's own error
                 if isinstance(error, ReplicaFailed):
                     error = Unready(f'the model "{self.name}" does not answer on the cluster ({error})')
                 with self._changed:  # others of its chunks may fail at the same time
@@ -268,3 +272,53 @@ class ReplicaWorker:
                     return job, rows, chunk
                 self._changed.wait()
             return None
+
+
+class ServiceCluster:
+    """What a cluster holds for a service."""
+
+    def __init__(self, cluster: SearchCluster, *, partial: bool) -> None:
+        self._cluster, self._partial = cluster, partial
+
+    def view(self, name: str, path: Path) -> IndexView:
+        """Return an index that the cluster holds.
+
+        Args:
+            path: An index, or a folder of shards; the same on every machine.
+
+        Raises:
+            PartFailed: A shard cannot be opened.
+        """
+        if not self._partial:
+            refuse_incomplete([path])
+        return IndexView(name, self._cluster.index([path], partial=self._partial), partial=self._partial)
+
+    def spreading(
+        self, spec: str, options: ServeOptions
+    ) -> Callable[[NeuralRanker, ModelWorker], ReplicaWorker]:
+        """Return what has a ranker held by the cluster, and spreads its work."""
+
+        def spread(ranker: NeuralRanker, thread: ModelWorker) -> ReplicaWorker:
+            precision, device, _ = ranker.compute
+            replicas = self._cluster.replicas
+            shared = ClusterOptions("", replicas * max(1, len(options.rankers)), options.compute.threads)
+            share = Capacity(self._cluster.ray, shared, device.type)
+            compute = ComputeOptions(precision, device.type, share.cpus)
+            setup = RankerSetup(thread.name, spec, compute, ranker.fingerprint, str(Path.cwd()))
+            held = self._cluster.hold(setup, share.gpus)
+            return ReplicaWorker(thread, held, replicas, options.limits.queue_tokens)
+
+        return spread
+
+
+@contextmanager
+def service_cluster(options: ServeOptions) -> Iterator[ServiceCluster]:
+    """Connect to the cluster that a service is to work with, as long as the block runs.
+
+    Raises:
+        WrongUse: There is no such address.
+        MissingExtra: Ray is not installed.
+        RankhouseError: Nobody answers at the address.
+    """
+    with search_cluster(ClusterOptions(read_address(options.cluster)), options.replicas) as cluster:
+        yield ServiceCluster(cluster, partial=options.partial)

@@ -1,36 +1,76 @@
-"""Connecting to Ray: a cluster started for one command, or one that is there; Ray itself says nothing."""
+"""Connecting to Ray: a cluster started for one command, or one that is there, and the room it has."""
 
 from __future__ import annotations
 
 import importlib
 import logging
 import os
+import re
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from rankhouse.cluster.ray_options import LOCAL, ClusterOptions
 from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse
 
+LOCAL: Final = "local"
+"""The address of a Ray that is started on this machine."""
+_CLIENT_PORT: Final = 10001
+_ADDRESS: Final = re.compile(r"(?P<scheme>ray://)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d{1,5}))?")
 _QUIET: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
-_LOCAL_STORE: Final = 256 << 20  # bytes; parts are files, so little passes through Ray's memory
+_LOCAL_STORE: Final = 256 << 20  # bytes; shards are files, so little passes through Ray's memory
 _USUAL_CPUS: Final = 4  # processors of a worker: one copy of the model for all of them
 _MOST: Final = 400  # letters of what Ray says, from its end: there is the reason
-_PATIENCE: Final = 5.0  # seconds until an address that nobody answers at is given up
-_FIRST_WORD: Final = 20.0  # seconds until one that does not speak is given up: the cluster may be busy
+_PATIENCE: Final = 5.0  # seconds to wait for a connection
+_FIRST_WORD: Final = 20.0  # seconds to wait for the first bytes: the cluster may be busy
 _SETTINGS: Final = bytes(3) + b"\x04" + bytes(5)  # HTTP/2's first frame, empty
 _GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS
 
 
+class ClusterOptions(NamedTuple):
+    """Where a job is done.
+
+    Attributes:
+        address: "local" starts a Ray of its own; else ``ray://HOST:PORT`` or ``HOST:PORT``.
+        workers: How many; 0 for as many as the cluster has room for.
+        cpus: Processors of each; 0 leaves it to the job.
+    """
+
+    address: str
+    workers: int = 0
+    cpus: int = 0
+
+
+def read_address(text: str) -> str:
+    """Return the address that ``--cluster`` names, as Ray takes it.
+
+    Raises:
+        WrongUse: It names none.
+
+    >>> read_address("ray"), read_address("ray://head"), read_address("10.0.0.1:6379")
+    ('local', 'ray://head:10001', '10.0.0.1:6379')
+    """
+    if text == "ray":
+        return LOCAL
+    match = _ADDRESS.fullmatch(text)
+    if match and (match["scheme"] or match["port"]) and int(match["port"] or 1) in range(1, 1 << 16):
+        port = match["port"] or _CLIENT_PORT
+        return f"{match['scheme'] or ''}{match['host']}:{port}"
+    raise WrongUse(
+        f'--cluster "{text}" names no cluster; write  ray  (one is started on this machine), '
+        f"ray://HOST:PORT  (the client port of a cluster elsewhere, usually {_CLIENT_PORT}) or  HOST:PORT  "
+        "(a cluster that this machine is a node of, usually port 6379)"
+    )
+
+
 def load_ray() -> Any:  # noqa: ANN401 - Ray's own types change from version to version
-    """Import Ray, which then neither reports home nor talks.
+    """Import Ray, which then neither reports home nor talks, and leaves SIGTERM to the program.
 
     Raises:
         MissingExtra: It is not installed.
@@ -41,18 +81,25 @@ def load_ray() -> Any:  # noqa: ANN401 - Ray's own types change from version to 
         import ray
     except ImportError as error:
         raise MissingExtra("--cluster", "cluster") from error
-    with suppress(ImportError):  # raylets' news of deaths go to standard output, whatever init is asked
-        talking = importlib.import_module("ray._private.worker")
-        vars(talking)["print_to_stdstream"] = lambda *_, **__: None
+    for module, name in (
+        (
+            "worker",
+            "print_to_stdstream",
+        ),  # news of deaths, on standard output
+        ("utils", "set_sigterm_handler"),  # a handler that ends the process with 1
+    ):
+        with suppress(ImportError):
+            vars(importlib.import_module(f"ray._private.{module}"))[name] = _do_nothing
     return ray
+
+
+def _do_nothing(*_: object, **__: object) -> None:
+    pass
 
 
 @contextmanager
 def ray_session(options: ClusterOptions) -> Iterator[Any]:
     """Yield Ray, connected to the cluster as long as the block runs.
-
-    Args:
-        options: Which cluster; how many processors one that is started here should offer.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -61,13 +108,13 @@ def ray_session(options: ClusterOptions) -> Iterator[Any]:
     ray = load_ray()
     started = False
     try:
-        with _own_signals():
+        with _own_handler():
             _connect(ray, options)
         started = True
         logging.getLogger("ray").setLevel(logging.CRITICAL + 1)
         yield ray
     except ConnectionError as error:
-        if type(error) is not ConnectionError:  # of somebody else: a pipe, a socket
+        if type(error) is not ConnectionError:  # of a pipe or a socket, and not of Ray
             raise
         raise RankhouseError(
             f"--cluster {options.address}: the connection was lost ({first_line(error)}); see that the "
@@ -186,8 +233,8 @@ def first_line(error: Exception) -> str:
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """Put back the handler of SIGTERM, which Ray replaces by one of its own."""
+def _own_handler() -> Iterator[None]:
+    """Put the handler of SIGTERM back, below which Ray's core puts one that prints a trace."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -203,7 +250,7 @@ class Capacity:
 
     Args:
         device: What ``--device`` says; unless it is "cpu", each worker gets a GPU where there are any.
-        at_once: How many workers would be at work at the most; 0 for any number.
+        at_once: The most workers at a time; 0 for any number.
     """
 
     def __init__(self, ray: Any, options: ClusterOptions, device: str = "cpu", at_once: int = 0) -> None:  # noqa: ANN401
@@ -219,9 +266,9 @@ class Capacity:
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
 
     def workers(self) -> int:
-        """How many workers there should be now: as asked, else as many as the living nodes have room for.
+        """Return how many workers there should be now: as asked, else as many as living nodes have room for.
 
-        If no living node is as large as a worker was to be, workers get smaller, unless their size was asked.
+        If no living node is as large as a worker was to be, workers get smaller, unless their size was given.
         """
         largest = int(max((node.get("CPU", 0) for node in self._nodes()), default=0))
         if largest and not self._asked:
@@ -236,5 +283,5 @@ class Capacity:
 
     @property
     def resources(self) -> dict[str, int]:
-        """What one worker takes, in Ray's words."""
+        """What one worker takes, as options of a Ray actor."""
         return {"num_cpus": self.cpus, "num_gpus": self.gpus}

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import pickle
+import contextlib
+import io
+import os
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from rankhouse import __version__
-from rankhouse.cli import console
-from rankhouse.cluster.ray_actor import pass_function
-from rankhouse.cluster.ray_beacon import beacon
-from rankhouse.cluster.ray_options import ClusterOptions
-from rankhouse.cluster.ray_pass import Order
-from rankhouse.cluster.ray_queue import TRIES
-from rankhouse.cluster.ray_session import Capacity, first_line, ray_session
-from rankhouse.core.errors import RankhouseError
-from rankhouse.recipes.execute.execute import Call, State, conclude, of_step, standing
+import click
+
+from rankhouse.cluster.actors import actor_class, start_actor
+from rankhouse.cluster.messages import Fault, received
+from rankhouse.cluster.pool import TRIES
+from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, ray_session
+from rankhouse.cluster.worker import beacon, locked, sees
+from rankhouse.core.errors import MissingInput, RankhouseError, RankhouseWarning, WrongUse
+from rankhouse.recipes.execute.execute import Call, State, call, conclude, of_step, standing
 from rankhouse.recipes.execute.file_hashes import Contents
 from rankhouse.recipes.read import commands
 from rankhouse.recipes.read.loops import Pass
 from rankhouse.recipes.read.plan import Plan, Task
 
 _TURN: Final = 1.0  # seconds between two looks at whether something has become possible
-
-
-@dataclass
-class _PassAtWork:
-    """A pass at work."""
-
-    task: Task
-    where: str
-    started: datetime
-    clock: float
 
 
 def carry_out_on_cluster(
@@ -52,9 +44,64 @@ def carry_out_on_cluster(
     left = {which: state.task for which, state in states.items() if state.state == "to do"}
     if left:
         with beacon(out) as token, ray_session(cluster) as ray:
-            passes = _Passes(ray, cluster, plan, left, (out, token), contents, say)
-            states |= passes.carry_out()
+            states |= _Passes(ray, cluster, plan, left, (out, token), contents, say).carry_out()
     return [states[which] for which in plan.tasks]
+
+
+class Said(NamedTuple):
+    """What the command of a pass wrote to standard output, and its warnings."""
+
+    text: str
+    warned: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PassSetup:
+    """What the process of a pass has to know; the command opens the rest."""
+
+    task: Task
+    out: Path
+    token: str
+
+    def open(self) -> PassSetup:
+        """Return this."""
+        return self
+
+    @property
+    def found(self) -> dict[str, str]:
+        """Nothing: the pass's record says all."""
+        return {}
+
+    def run(self, request: None) -> Said:
+        """Do the pass.
+
+        Raises:
+            MissingInput: The result's folder is not to be seen from here.
+        """
+        del request
+        if not sees(self.out, self.token):
+            raise MissingInput(
+                f"{self.out}: is not to be seen from {os.uname().nodename}; a recipe on a cluster needs a "
+                "folder that all its machines share"
+            )
+        said = io.StringIO()
+        with locked(self.out / self.task.folder), contextlib.redirect_stderr(said):
+            try:
+                text = call(self.task, self.out)
+            except click.ClickException as error:
+                raise WrongUse(error.format_message()) from error
+        lines = said.getvalue().splitlines()
+        marks = ("warning: ", "note: ")
+        return Said(text, tuple(line.partition(": ")[2] for line in lines if line.startswith(marks)))
+
+
+@dataclass
+class _PassAtWork:
+    actor: Any
+    task: Task
+    where: str
+    started: datetime
+    clock: float
 
 
 class _Passes:
@@ -72,6 +119,7 @@ class _Passes:
         (self._out, self._token), self._contents = place, contents
         self._most = cluster.workers or len(left)
         self._capacity = Capacity(ray, cluster, "auto", at_once=min(self._most, _width(left)))
+        self._actors = actor_class(ray)
         self._running: dict[Any, _PassAtWork] = {}
         self._deaths: Counter[Pass] = Counter()
         self._numbers = {which: number for number, which in enumerate(plan.tasks, 1)}
@@ -93,12 +141,13 @@ class _Passes:
                     fault = fault or error
                 else:
                     made |= {running.task.which: state} if state else {}
+                self._ray.kill(running.actor)
         if fault is not None:
             raise fault
         return made
 
     def _start(self) -> None:
-        """Hand out whatever needs nothing that is not there."""
+        """Start whatever needs nothing that is not there."""
         for which, task in [*self._left.items()]:
             if len(self._running) >= self._most:
                 return
@@ -107,11 +156,11 @@ class _Passes:
             del self._left[which]
             where = f"[{self._numbers[which]}/{len(self._plan.tasks)}] {task.title}"
             self._say(f"{where}: rankhouse {task.command}")
-            gpus = self._capacity.gpus if _may_use_gpu(task) else 0
-            function = pass_function(self._ray, {"num_cpus": self._capacity.cpus, "num_gpus": gpus})
-            order = pickle.dumps(Order(replace(task, sources=()), self._out, self._token))
-            ref = function.remote(__version__, self._capacity.cpus, order)
-            self._running[ref] = _PassAtWork(task, where, datetime.now(UTC), time.perf_counter())
+            setup = PassSetup(replace(task, sources=()), self._out, self._token)
+            resources = self._capacity.resources | ({} if _may_use_gpu(task) else {"num_gpus": 0})
+            actor, _ = start_actor(self._actors, setup, resources, self._capacity.cpus)
+            ref = actor.run.remote(None)
+            self._running[ref] = _PassAtWork(actor, task, where, datetime.now(UTC), time.perf_counter())
 
     @property
     def _at_work(self) -> set[Pass]:
@@ -121,22 +170,21 @@ class _Passes:
         """Take what a pass gives; None if its process died and it has to be done again."""
         task = running.task
         try:
-            outcome = self._ray.get(ref)
+            answer = self._ray.get(ref)
         except self._ray.exceptions.RayTaskError as error:
             raise RankhouseError(f"{running.where}: {error}") from error
         except self._ray.exceptions.RayError as error:
             self._died(task, first_line(error))
             self._left = {task.which: task} | self._left
             return None
-        if isinstance(outcome, str):
-            raise RankhouseError(f"the cluster's machine {outcome}; install the same version on all of them")
-        for text in outcome.warned:
-            console.warn(f"{task.title}: {text}")
-        if outcome.state != "done":
-            raise of_step(self._plan, task, outcome.error())
+        if isinstance(answer, Fault):
+            raise of_step(self._plan, task, answer.error())
+        said: Said = received(answer)
+        for text in said.warned:
+            warnings.warn(f"{task.title}: {text}", RankhouseWarning, stacklevel=2)
         seconds = time.perf_counter() - running.clock
         record = conclude(
-            self._plan, task, self._out, self._contents, Call(outcome.message, running.started, seconds)
+            self._plan, task, self._out, self._contents, Call(said.text, running.started, seconds)
         )
         self._say(f"{running.where}: done in {record.seconds:.1f} s")
         self._contents.save()

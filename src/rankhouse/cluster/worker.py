@@ -1,0 +1,168 @@
+"""The worker of a job: opens it once, then makes the shard of one chunk after another."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from rankhouse.core.errors import RankhouseWarning, WrongUse
+from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import replacing_folder, writing_failures
+from rankhouse.jobs.jobs import Job, Survey, make_part, part_of, unpack
+from rankhouse.jobs.slices import Slice
+
+_BEACON: Final = ".here"
+_PATIENCE: Final = 60  # seconds in which the worker of a driver that died has to let go of a shard
+
+
+class Made(NamedTuple):
+    """The shard of a chunk.
+
+    Attributes:
+        files: Path -> content of its files; None where it stands in the driver's folder already.
+        warned: Warnings on the way.
+    """
+
+    files: Mapping[str, Any] | None
+    warned: tuple[str, ...]
+
+
+class JobSetup(NamedTuple):
+    """What a worker has to know before its first chunk.
+
+    Attributes:
+        command: Of the job.
+        options: Of the job, remote files by their URLs; each machine fetches what it needs.
+        survey: Of the job, so that inputs are read once and not by every worker.
+        shards: The driver's folder of shards.
+        token: See :func:`beacon`.
+        home: The driver's working folder; relative paths begin there, where it is to be seen.
+    """
+
+    command: str
+    options: dict[str, Any]
+    survey: Survey
+    shards: Path
+    token: str
+    home: Path
+
+    def open(self) -> JobWorker:
+        """Load what the job needs."""
+        return JobWorker(self)
+
+
+class JobWorker:
+    """Makes shards of one job: in the driver's folder, or in one of its own where it does not see that."""
+
+    def __init__(self, setup: JobSetup) -> None:
+        if setup.home.is_dir():
+            os.chdir(setup.home)
+        self._survey, self._fraction = setup.survey, 0.0
+        self._is_shared = sees(setup.shards, setup.token)
+        self._shards = setup.shards if self._is_shared else Path(tempfile.mkdtemp(prefix="rankhouse."))
+        self._job: Job = unpack(setup.command, setup.options)
+        self._worker = self._job.open()
+
+    @property
+    def found(self) -> dict[str, str]:
+        """What the result depends on and is known only now: the ranker's weights, the precision."""
+        return dict(self._worker.found)
+
+    def run(self, chunk: Slice) -> Made:
+        """Make the shard of a chunk."""
+        self._fraction = 0.0
+        folder = shard_folder(self._shards, chunk)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RankhouseWarning)
+            with locked(folder):
+                self._make(folder, chunk)
+        warned = tuple(str(w.message) for w in caught if issubclass(w.category, RankhouseWarning))
+        return Made(None if self._is_shared else _taken(folder), warned)
+
+    def _make(self, folder: Path, chunk: Slice) -> None:
+        make_part(folder, part_of(self._job, self._survey, chunk), lambda: self._worker, self._note)
+
+    def fraction(self) -> float:
+        """Return how much of the chunk at work is done."""
+        return self._fraction
+
+    def _note(self, done: float, total: int | None = None) -> None:
+        self._fraction = min(1.0, done / total) if total else 0.0
+
+
+@contextmanager
+def beacon(folder: Path) -> Iterator[str]:
+    """Keep a file in a folder while the block runs, by which other machines know that they see it.
+
+    Yields:
+        Its content, for :func:`sees`.
+
+    Raises:
+        OutputFailed: The folder cannot be written to.
+    """
+    token = secrets.token_hex(16)
+    with writing_failures(folder):
+        (folder / _BEACON).write_text(token)
+    try:
+        yield token
+    finally:
+        with suppress(OSError):
+            (folder / _BEACON).unlink()
+
+
+def sees(folder: Path, token: str) -> bool:
+    """Return whether a folder of this name is, here, the one that holds the driver's file."""
+    with suppress(OSError):
+        return (folder / _BEACON).read_text() == token
+    return False
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a shard, which the worker of a driver that died may have for some moments more."""
+    with ExitStack() as stack:
+        for attempt in range(_PATIENCE + 1):
+            try:
+                stack.enter_context(only_writer(folder))
+                break
+            except WrongUse:
+                if attempt == _PATIENCE:
+                    raise
+            time.sleep(1)
+        yield
+
+
+def shard_folder(shards: Path, chunk: Slice) -> Path:
+    """Return where the shard of a chunk stands."""
+    return shards / f"{chunk.start:012}-{chunk.stop:012}"
+
+
+def _taken(folder: Path) -> dict[str, Any]:
+    """Read a shard's files, as arrays of bytes, which Ray's object store does not copy; then remove it."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    content = {path.relative_to(folder).as_posix(): np.fromfile(path, np.uint8) for path in files}
+    shutil.rmtree(folder)
+    return content
+
+
+def write_shard(folder: Path, files: Mapping[str, Any]) -> None:
+    """Write a shard that came through Ray's object store; whole or absent.
+
+    Raises:
+        OutputFailed: The disk is full, or the like.
+    """
+    with replacing_folder(folder, lambda _: ()) as scratch:
+        for name, content in files.items():
+            path = scratch / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
