@@ -160,7 +160,9 @@ def tab(browser, at):
     @contextmanager
     def opened(**settings):
         is_tested_with_axe = settings.pop("axe", False)
-        settings = {"bypass_csp": is_tested_with_axe, "viewport": {"width": 1280, "height": 900}} | settings
+        # A page that scrolls smoothly moves a button away under the mouse.
+        usual = {"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 900}}
+        settings = {"bypass_csp": is_tested_with_axe, **usual, **settings}
         context = browser.new_context(**settings)
         page, wrong = context.new_page(), []
         page.on("dialog", lambda dialog: (wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
