@@ -49,7 +49,7 @@ def test_a_signal_during_index_ends_in_one_line_and_leaves_nothing(tmp_path, num
     assert process.stdout.readline() == "begun\n"
     time.sleep(0.7)
     os.killpg(process.pid, number)  # as a terminal does: everyone in the group
-    _, told = process.communicate(timeout=30)
+    _, told = process.communicate(timeout=300)
     assert process.returncode == code
     assert told.split() == [said]
     assert not (tmp_path / "my.index").exists()

@@ -181,7 +181,7 @@ def test_pipes_and_devices_are_written_to(tmp_path, capfdbinary):
     reader.start()
     with writing(pipe) as out:
         out.write("content")
-    reader.join(10)
+    reader.join(120)
     assert got == [b"content"]
     assert pipe.is_fifo()
     for name in ("-", "/dev/stdout"):

@@ -35,7 +35,7 @@ class Client:
     def __init__(self, port):
         self.port = port
 
-    def ask(self, method, path, body=None, headers=None, timeout=20):
+    def ask(self, method, path, body=None, headers=None, timeout=120):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request(method, path, body, headers or {})
@@ -52,9 +52,9 @@ class Client:
         return self.ask("POST", path, body, {"content-type": "application/json", **(headers or {})})
 
     def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=120)
 
-    def wait(self, until, seconds=20):
+    def wait(self, until, seconds=120):
         """Ask for readiness until it has this status."""
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
@@ -74,14 +74,14 @@ def _running(service):
     thread.start()
     client = Client(listener.getsockname()[1])
     try:
-        ends = time.monotonic() + 20
+        ends = time.monotonic() + 120
         while not server.started and time.monotonic() < ends:
             time.sleep(0.01)
         client.server = server
         yield client
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(120)
         service.close()
         listener.close()
         assert not thread.is_alive()

@@ -17,18 +17,28 @@ from rankhouse.serve.host import application, connection
 from rankhouse.serve.host.service import open_service
 from rankhouse.serve.host.settings import Limits, ServeOptions
 
-LIMITS = Limits(body=100_000, patience=0.6, slowest=20_000, request=1.5, grace=3.0)
+LIMITS = Limits(body=100_000)
+IMPATIENT = Limits(body=100_000, patience=0.6, slowest=20_000, request=1.5, grace=3.0)
+impatient = pytest.mark.parametrize("limits", [IMPATIENT], ids=["impatient"])
 
 
 class Worker:
     """Routes that show what became of a request."""
 
     def __init__(self):
-        self.begun, self.ended, self.cancelled, self.bodies = threading.Event(), 0, 0, 0
+        self.begun, self.release = threading.Event(), threading.Event()
+        self.ended, self.cancelled, self.bodies = 0, 0, 0
 
     async def echo(self, request: Request) -> Response:
         self.bodies += 1
         return PlainTextResponse(f"{len(await request.body())}")
+
+    async def held(self, request: Request) -> Response:
+        await request.body()
+        self.bodies += 1
+        while not self.release.is_set():
+            await asyncio.sleep(0.01)
+        return PlainTextResponse("done")
 
     async def slow(self, request: Request) -> Response:
         self.begun.set()
@@ -58,6 +68,7 @@ class Worker:
         del service
         return [
             Route("/echo", self.echo, methods=["POST"]),
+            Route("/held", self.held, methods=["POST"]),
             Route("/slow", self.slow, methods=["GET", "POST"]),
             Route("/large", self.large),
             Route("/tidying", self.tidying),
@@ -73,22 +84,31 @@ def worker(monkeypatch):
 
 
 @pytest.fixture
-def client(worker, running, tmp_path):
-    options = ServeOptions(port=0, limits=LIMITS, access_log=tmp_path / "access.jsonl")
+def limits():
+    """Limits that a busy machine does not reach; those of a test of time are smaller."""
+    return LIMITS
+
+
+@pytest.fixture
+def client(worker, running, tmp_path, limits):
+    options = ServeOptions(port=0, limits=limits, access_log=tmp_path / "access.jsonl")
     with running(open_service(options)) as client:
         client.log = tmp_path / "access.jsonl"
         yield client
 
 
+def until(happened):
+    """Wait for something; the limit is for a hang."""
+    ends = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
 def logged(client, count):
     """Read the access log once it has so many lines."""
-    ends = time.monotonic() + 10
-    while time.monotonic() < ends:
-        lines = client.log.read_text().splitlines()
-        if len(lines) >= count:
-            return [json.loads(line) for line in lines]
-        time.sleep(0.02)
-    raise AssertionError(client.log.read_text())
+    until(lambda: len(client.log.read_text().splitlines()) >= count)
+    return [json.loads(line) for line in client.log.read_text().splitlines()]
 
 
 def test_bodies_up_to_the_limit_pass(client):
@@ -132,74 +152,71 @@ def test_nobody_is_told_to_continue_with_too_large_a_body(client):
         assert line.recv(10_000).startswith(b"HTTP/1.1 413 ")
 
 
-def test_all_bodies_together_have_a_bound(client):
+def test_all_bodies_together_have_a_bound(client, worker):
     """Four held bodies of the largest size are the most; the fifth client is asked to come again."""
     lines = [client.connect() for _ in range(5)]
     try:
-        head = b"POST /slow?seconds=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99000\r\n\r\n"
+        head = b"POST /held HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99000\r\n\r\n"
         for line in lines[:4]:
             line.sendall(head + b"x" * 99_000)
-        time.sleep(0.2)
+        until(lambda: worker.bodies == 4)
         lines[4].sendall(head)
         answer = lines[4].recv(10_000)
         assert answer.startswith(b"HTTP/1.1 429 ")
         assert b"retry-after: 1" in answer
+        worker.release.set()
         assert all(line.recv(10_000).startswith(b"HTTP/1.1 200 ") for line in lines[:4])
-        time.sleep(0.2)  # an answer is on its way a moment before its body counts no more
-        assert client.post("/echo", b"x" * 99_000).status == 200
+        # An answer is on its way a moment before its body counts no more.
+        until(lambda: client.post("/echo", b"x" * 99_000).status == 200)
     finally:
         for line in lines:
             line.close()
 
 
+@impatient
 def test_a_body_that_stops_is_ended(client, worker):
     with client.connect() as line:
         line.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc")
-        begun = time.monotonic()
         assert line.recv(10_000).startswith(b"HTTP/1.1 408 ")
-        assert time.monotonic() - begun < 3
         assert line.recv(10) == b""
     assert worker.bodies == 0
 
 
+@impatient
 def test_a_body_that_drips_is_ended(client, worker):
     """A byte now and then keeps no connection: the whole body has a slowest rate."""
     with client.connect() as line:
         line.sendall(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
         line.settimeout(0.05)
-        begun, answer = time.monotonic(), b""
-        while not answer and time.monotonic() - begun < 5:
+        answer, sent = b"", 0
+        while not answer and sent < 999:
             line.sendall(b"x")
-            try:
+            sent += 1
+            with contextlib.suppress(TimeoutError):
                 answer = line.recv(10_000)
-            except TimeoutError:
-                continue
         assert answer.startswith(b"HTTP/1.1 408 ")
-        assert time.monotonic() - begun < 2
     assert worker.bodies == 0
 
 
+@impatient
 def test_a_body_has_no_credit_for_what_came_early(client, worker):
     """Else a large body without its last byte would be held for as long as all of it could have taken."""
     with client.connect() as line:
         line.sendall(
             b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99000\r\n\r\n" + b"x" * 90_000
         )
-        begun = time.monotonic()
         assert line.recv(10_000).startswith(b"HTTP/1.1 408 ")
-        assert time.monotonic() - begun < 3
     assert worker.bodies == 0
 
 
+@impatient
 @pytest.mark.parametrize("begin", [b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: "])
 def test_a_head_that_does_not_come_is_ended(client, begin):
     with client.connect() as line:
+        line.settimeout(60)  # less than what an idle connection has
         line.sendall(begin)
-        begun = time.monotonic()
-        with pytest.raises(ConnectionResetError):
+        with contextlib.suppress(ConnectionResetError):
             assert line.recv(10) == b""
-            raise ConnectionResetError
-        assert time.monotonic() - begun < 3
 
 
 @pytest.mark.parametrize(
@@ -241,15 +258,13 @@ def test_idle_connections_do_not_shut_others_out(client, monkeypatch, asked):
             line.close()
 
 
+@impatient
 def test_an_answer_that_nobody_takes_is_ended(client):
     with socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         line.connect(("127.0.0.1", client.port))
         line.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        ends = time.monotonic() + 5
-        while client.server.server_state.connections and time.monotonic() < ends:
-            time.sleep(0.05)
-        assert not client.server.server_state.connections
+        until(lambda: not client.server.server_state.connections)
 
 
 def test_a_large_answer_reaches_who_takes_it(client):
@@ -258,8 +273,8 @@ def test_a_large_answer_reaches_who_takes_it(client):
 
 def test_who_hangs_up_frees_the_work(client, worker):
     with client.connect() as line:
-        line.sendall(b"GET /slow?seconds=30 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert worker.begun.wait(5)
+        line.sendall(b"GET /slow?seconds=600 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert worker.begun.wait(120)
     assert logged(client, 1)[0]["status"] == 499
     assert (worker.cancelled, worker.ended) == (1, 0)
     assert b'status="499"' in client.get("/metrics").body
@@ -271,12 +286,11 @@ def test_what_follows_an_answer_is_done_and_nobody_hung_up(client, worker):
     assert worker.ended == 1
 
 
+@impatient
 def test_a_request_that_takes_too_long_is_a_504(client, worker):
-    begun = time.monotonic()
-    answer = client.get("/slow?seconds=30")
+    answer = client.get("/slow?seconds=600")
     assert answer.status == 504
     assert "1.5 s" in answer.json["message"]
-    assert time.monotonic() - begun < 5
     assert worker.cancelled == 1
 
 
@@ -307,6 +321,7 @@ def test_malformed_requests_leave_the_service_well(client, raw):
     assert client.get("/healthz").status == 200
 
 
+@impatient
 def test_requests_on_one_connection_are_all_answered(client):
     with client.connect() as line:
         one = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"
@@ -314,6 +329,6 @@ def test_requests_on_one_connection_are_all_answered(client):
         got = b""
         while got.count(b"HTTP/1.1 200") < 5:
             got += line.recv(10_000)
-        time.sleep(2 * LIMITS.patience)  # idle between requests is no slowness
+        time.sleep(2 * IMPATIENT.patience)  # idle between requests is no slowness
         line.sendall(one)
         assert line.recv(10_000).startswith(b"HTTP/1.1 200")

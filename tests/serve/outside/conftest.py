@@ -45,7 +45,7 @@ class Process:
         self.port = urlsplit(base).port
         self.key = KEY
 
-    def ask(self, method, path, content=None, *, key=KEY, timeout=60, headers=None):
+    def ask(self, method, path, content=None, *, key=KEY, timeout=300, headers=None):
         """Ask once, on a connection of its own."""
         body = content if content is None or isinstance(content, bytes) else json.dumps(content).encode()
         sent = {"content-type": "application/json"} if body is not None else {}
@@ -147,7 +147,7 @@ def _serving(folder, *arguments, key=True, threads=1):
                 process.wait()
 
 
-def _address(process, log, seconds=120):
+def _address(process, log, seconds=300):
     """Wait until the service says where it is."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:

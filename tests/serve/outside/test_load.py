@@ -42,7 +42,7 @@ def by_place(reply):
     return [row["relevance_score"] for row in rows]
 
 
-def until(true, seconds=30):
+def until(true, seconds=120):
     """Wait until something is true; gives whether it became so."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
@@ -114,7 +114,7 @@ def test_slow_clients_keep_nobody_waiting(service):
     )
     with contextlib.ExitStack() as stack:
         links = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=60))
+            stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=300))
             for _ in range(100)
         ]
         for i, link in enumerate(links):
@@ -160,7 +160,7 @@ def test_ten_thousand_mixed_requests_leave_memory_as_it_was(serving, tiny, tmp_p
 
         def ask(until_count, seed):
             rng = random.Random(seed)
-            link = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
+            link = http.client.HTTPConnection("127.0.0.1", running.port, timeout=300)
             while next(count) < until_count:
                 method, path, content, allowed = mixed(rng)
                 body = content if content is None or isinstance(content, bytes) else json.dumps(content)
@@ -251,7 +251,7 @@ def test_sigterm_under_load_cuts_nobody_off(serving, tiny, tmp_path):
         ready.wait()
         time.sleep(0.5)
         running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(60) == 0
+        assert running.process.wait(300) == 0
         for thread in threads:
             thread.join()
     assert {status for status, _ in seen} <= {200, 503}

@@ -145,11 +145,11 @@ def busy():
 
         def wait():
             begun.set()
-            done.wait(30)
+            done.wait(600)
 
         waiting = ranker.call(wait)
-        begun.wait(30)
-        yield
+        begun.wait(120)
+        yield waiting
         done.set()
         waiting.result()
 

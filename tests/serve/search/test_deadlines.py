@@ -1,7 +1,5 @@
 """A model that is late costs the answer its best order, not the answer."""
 
-import time
-
 import pytest
 
 from rankhouse.serve.contracts.errors import DeadlinePassed
@@ -16,10 +14,9 @@ def ids(answer):
 @pytest.mark.parametrize("system", ["cross", "cross+bm25"])
 def test_a_late_ranker_leaves_the_first_stage(service, busy, system):
     ranker, asked = service.catalogue.ranker("cross"), "pilots steer ships"
-    with busy(ranker):
-        started = time.monotonic()
+    with busy(ranker) as work:
         answer = search(service, SearchRequest(asked, system, deadline_s=0.2))
-        assert time.monotonic() - started < 20  # far from the thirty seconds that the ranker is busy
+        assert not work.done()
     assert answer.degraded == "cross did not answer in time: this is the first stage's order"
     assert ids(answer) == ids(search(service, SearchRequest(asked, "bm25")))
     assert {hit.before for hit in answer.hits} == {None}

@@ -23,7 +23,7 @@ def asking(client, body):
 
 def until(condition):
     """Wait for something."""
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < ends
         time.sleep(0.01)

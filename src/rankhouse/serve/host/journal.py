@@ -138,9 +138,9 @@ class Journal:
 
     def _note(self, entry: _Entry) -> None:
         self._metrics.note(entry.route, entry.method, entry.final_status, entry.seconds)
-        self._lines.write(entry.record())
-        if entry.fault:
+        if entry.fault:  # before the line that sends an operator to look for it
             sys.stderr.write(f"request {entry.id} failed:\n{entry.fault}")
+        self._lines.write(entry.record())
 
 
 class _Entry:
