@@ -22,9 +22,6 @@ HOUSE = Path(__file__).parents[1] / "src" / "rankhouse"
 KNOWN = frozenset(
     line.strip()
     for line in """
-    demo/neural.py -> cli
-    demo/show.py -> cli
-    demo/why.py -> cli
     io/remote_outputs.py -> jobs
     jobs/command.py -> cli
     jobs/identity.py -> cli

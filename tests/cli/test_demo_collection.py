@@ -1,16 +1,16 @@
-"""Python's documentation as a collection: names, parsing, order."""
+"""Python's documentation as a collection: names, signatures, order."""
 
+import importlib
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from rankhouse.core.errors import MissingInput
-from rankhouse.demo.builtin_docstrings import PUBLISHED_AS, compiled
+from rankhouse.demo import collection
 from rankhouse.demo.collection import collect
-from rankhouse.demo.source_docstrings import documented, parse, static_all
+from rankhouse.demo.docstrings import LEFT_OUT, Documentation
 
 
 @pytest.fixture(scope="module")
@@ -19,19 +19,23 @@ def documents():
 
 
 @pytest.fixture
-def written(tmp_path):
-    """Parse a small library given as module name -> source."""
+def written(tmp_path, monkeypatch):
+    """Document a small library given as module name -> source: id -> (title, text)."""
 
-    def write(**modules):
-        parsed = []
-        for name, code in modules.items():
-            dotted = name.replace("__", ".")
-            is_package = any(other.startswith(f"{name}__") for other in modules)
-            path = tmp_path / (f"{name}/__init__.py" if is_package else f"{name}.py")
+    def write(**sources):
+        monkeypatch.syspath_prepend(tmp_path)
+        names = [name.replace("__", ".") for name in sources]
+        for name, code in sources.items():
+            is_package = any(other.startswith(f"{name}__") for other in sources)
+            path = name.replace("__", "/")
+            path = tmp_path / (f"{path}/__init__.py" if is_package else f"{path}.py")
             path.parent.mkdir(exist_ok=True)
             path.write_text(code, encoding="utf-8")
-            parsed.append(parse(path, dotted))
-        return {f"{d.module}.{d.path}".strip("."): d for d in documented(parsed)}
+        modules = {name: importlib.import_module(name) for name in names}
+        for name in modules:
+            del sys.modules[name]
+        public = {name: module for name, module in modules.items() if "._" not in f".{name}"}
+        return {d["id"]: (d["title"], d["text"]) for d in Documentation(public).documents.values()}
 
     return write
 
@@ -96,32 +100,52 @@ def test_titles_are_signatures_and_the_text_ends_with_the_whereabouts_in_words(d
     assert max(len(d.title) for d in documents.values()) < 200
 
 
-def test_no_python_source_of_the_library_is_imported():
+def test_nothing_of_the_library_is_imported_into_the_process_that_collects():
     code = (
         "import sys, sysconfig; sysconfig.get_path('stdlib')\n"
         "from rankhouse.demo.collection import collect; before = set(sys.modules)\n"
         "n = sum(1 for _ in collect())\n"
-        "new = [m for m in set(sys.modules) - before if getattr(sys.modules[m], '__file__', None)]\n"
-        "import json; print(json.dumps([n, [m for m in new if sys.modules[m].__file__.endswith('.py')]]))"
+        "import json; print(json.dumps([n, sorted(set(sys.modules) - before)]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     count, imported = json.loads(done.stdout)
     assert count > 6_000
-    assert set(imported) <= {"pydoc_data", "pydoc_data.topics"}
+    assert [name for name in imported if name.partition(".")[0] in {"turtle", "antigravity", "tkinter"}] == []
+    assert len(imported) < 20
 
 
-def test_a_python_without_its_sources_is_refused_with_a_hint(tmp_path):
-    with pytest.raises(MissingInput, match=r"holds 0 modules .* libpython3-stdlib"):
-        list(collect(tmp_path))
+def test_modules_whose_import_does_something_are_left_out():
+    assert {"antigravity", "this", "test", "idlelib"} <= LEFT_OUT
+
+
+def test_a_python_without_its_library_is_refused_with_a_hint(tmp_path, monkeypatch):
+    program = tmp_path / "program.py"
+    program.write_text('print("{}")', encoding="utf-8")
+    monkeypatch.setattr(collection, "PROGRAM", program)
+    with pytest.raises(MissingInput, match=r"documents 1 names; .* libpython3-stdlib"):
+        list(collect())
+    program.write_text("import no_such_module", encoding="utf-8")
+    with pytest.raises(MissingInput, match=r"documents 0 names \(ModuleNotFoundError: .*no_such_module"):
+        list(collect())
 
 
 def test_a_definition_is_published_by_its_package_and_given_once(written):
     found = written(
         pack="from pack.inner import Thing, _hidden\nfrom .other import *\n",
-        pack__inner='class Thing:\n    """A thing."""\n    def use(self, how=1):\n        """Use it."""\n',
+        pack__inner='class Thing:\n    """A thing."""\n    def use(self, how=1):\n        """Use it."""\n'
+        "def _hidden(): pass\n",
         pack__other='__all__ = ["act"]\ndef act():\n    """Act."""\ndef rest():\n    """Rest."""\n',
     )
     assert set(found) == {"pack.Thing", "pack.Thing.use", "pack.act", "pack.other.rest"}
+
+
+def test_what_another_public_module_defines_stays_with_it(written):
+    found = written(
+        first="from second import act\nfrom _third import hidden\n",
+        second='def act():\n    """Act."""\n',
+        _third='def hidden():\n    """Hidden."""\n',
+    )
+    assert set(found) == {"first.hidden", "second.act"}
 
 
 def test_methods_of_a_private_base_class_belong_to_its_first_public_heir(written):
@@ -139,7 +163,7 @@ def test_the_heir_s_own_method_comes_before_the_private_base_s(written):
         m='class _Base:\n    def go(self):\n        """Base."""\n'
         'class Heir(_Base):\n    def go(self):\n        """Own."""\n'
     )
-    assert found["m.Heir.go"].doc == "Own."
+    assert found["m.Heir.go"][1].startswith("Own.")
 
 
 def test_functions_made_of_a_hidden_object_s_methods_are_functions_of_the_module(written):
@@ -148,23 +172,27 @@ def test_functions_made_of_a_hidden_object_s_methods_are_functions_of_the_module
         "_dice = Dice()\nroll = _dice.roll\n"
     )
     assert set(found) == {"m.Dice", "m.roll"}
-    assert found["m.roll"].signature == "(n)"
+    assert found["m.roll"][0] == "m.roll(n)"
+
+
+def test_of_two_names_a_thing_bears_its_own_or_the_one_that_is_listed(written):
+    found = written(
+        m='def right():\n    """Right."""\nleft = right\n',
+        n='__all__ = ["ask"]\ndef unix_ask():\n    """Ask."""\nask = unix_ask\n',
+    )
+    assert set(found) == {"m.right", "n.ask"}
 
 
 def test_docstrings_assigned_afterwards_are_found(written):
     found = written(
         m='__doc__ = "The module."\ndef f(): pass\nf.__doc__ = "F."\n'
-        'def _g():\n    """G."""\ndef g(): pass\ng.__doc__ = elsewhere._g.__doc__\n'
+        'def _g():\n    """G."""\ndef g(): pass\ng.__doc__ = _g.__doc__\n'
     )
-    assert {name: d.doc for name, d in found.items()} == {"m": "The module.", "m.f": "F.", "m.g": "G."}
-
-
-def test_every_branch_is_read_and_the_first_of_a_name_wins(written):
-    found = written(
-        m='try:\n    import fast\nexcept ImportError:\n    def f():\n        """Slow."""\n'
-        'if 1:\n    def g():\n        """One."""\nelse:\n    def g():\n        """Two."""\n'
-    )
-    assert {name: d.doc for name, d in found.items()} == {"m.f": "Slow.", "m.g": "One."}
+    assert {name: text.partition("\n")[0] for name, (_, text) in found.items()} == {
+        "m": "The module.",
+        "m.f": "F.",
+        "m.g": "G.",
+    }
 
 
 def test_signatures_show_defaults_without_self_annotations_and_long_expressions(written):
@@ -174,53 +202,23 @@ def test_signatures_show_defaults_without_self_annotations_and_long_expressions(
         "    def __init__(self, a: int, /, b=2, *rest, key=[1, 2], **more):\n"
         '        """Make it."""\n'
         "    @staticmethod\n"
-        "    def s(x, *, long=a_function_of(many, arguments, here)):\n"
+        "    def s(x, *, long=('many', 'arguments', 'here'), other=object()):\n"
         '        """S."""\n'
+        "    @classmethod\n"
+        "    def c(cls, x):\n"
+        '        """K."""\n'
         "    @property\n"
         "    def p(self):\n"
         '        """P."""\n'
         "def f(" + ", ".join(f"argument_number_{i}" for i in range(20)) + "):\n"
         '    """F."""\n'
     )
-    assert found["m.C"].signature == "(a, b=2, *rest, key=[1, 2], **more)"
-    assert found["m.C"].doc == "C.\n\nMake it."
-    assert found["m.C.s"].signature == "(x, *, long=...)"
-    assert (found["m.C.p"].kind, found["m.C.p"].signature) == ("property", "")
-    assert found["m.f"].signature.endswith(", ...)")
-    assert len(found["m.f"].signature) <= 100
-
-
-def test_all_is_read_as_far_as_it_is_written_out(tmp_path):
-    path = tmp_path / "m.py"
-    path.write_text('__all__ = ["a"]\n__all__ += ["b"]\n__all__.extend(["c"])\n', encoding="utf-8")
-    assert static_all(parse(path, "m")) == ({"a", "b", "c"}, True)
-    path.write_text('__all__ = ["a"]\n__all__.extend(name for name in dir())\n', encoding="utf-8")
-    assert static_all(parse(path, "m")) == ({"a"}, False)
-
-
-def test_compiled_modules_add_only_what_their_public_module_exports():
-    everything = {d.path.partition(".")[0] for d in compiled("csv")}
-    some = {d.path.partition(".")[0] for d in compiled("csv", {"reader"})}
-    assert {"reader", "writer", "Dialect"} <= everything
-    assert some <= {"", "reader"}
-
-
-def test_no_module_written_in_python_is_loaded_as_a_compiled_one(monkeypatch):
-    monkeypatch.setitem(PUBLISHED_AS, "antigravity", "antigravity")
-    assert list(compiled("antigravity")) == []
-    assert "antigravity" not in sys.modules
-
-
-def test_hooks_that_a_program_replaced_are_described_as_they_were(monkeypatch):
-    monkeypatch.setattr(sys, "unraisablehook", print)
-    assert any(d.path == "unraisablehook" and "unraisable" in d.doc for d in compiled("sys"))
-
-
-def test_a_library_elsewhere_can_be_read(tmp_path):
-    for i in range(60):
-        (tmp_path / f"mod{i:02}.py").write_text(f'"""Module number {i}."""\n', encoding="utf-8")
-    (tmp_path / "test").mkdir()
-    (tmp_path / "test" / "hidden.py").write_text('"""Hidden."""\n', encoding="utf-8")
-    found = {d.id: d for d in collect(Path(tmp_path))}
-    assert found["mod07"].text == "Module number 7.\n\nModule mod07."
-    assert "test.hidden" not in found
+    assert found["m.C"] == (
+        "class m.C(a, b=2, *rest, key=[1, 2], **more)",
+        "C.\n\nMake it.\n\nClass C, module m.",
+    )
+    assert found["m.C.s"][0] == "m.C.s(x, *, long=..., other=...)"
+    assert found["m.C.c"][0] == "m.C.c(x)"
+    assert found["m.C.p"] == ("m.C.p", "P.\n\nProperty p of class C, module m.")
+    assert found["m.f"][0].endswith(", ...)")
+    assert len(found["m.f"][0]) <= len("m.f") + 100

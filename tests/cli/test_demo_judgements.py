@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from rankhouse.demo.collection import collect
-from rankhouse.demo.show import JUDGEMENTS, QUESTIONS, SHOWN
+from rankhouse.demo.run import JUDGEMENTS, QUESTIONS, SHOWN
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels
 

@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.text import Text
 
 from rankhouse.cli import console
+from rankhouse.cli.commands.demo import command, show_next_steps
 from rankhouse.core.errors import OutputFailed
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
-from rankhouse.demo import show
 from rankhouse.demo.collection import collect
 from rankhouse.demo.neural import neural_runs
+from rankhouse.demo.run import JUDGEMENTS, MEASURES, SYSTEMS, run_demo
 from rankhouse.demo.why import explain_demo, most_raised
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
@@ -33,8 +34,9 @@ def ran(tmp_path_factory):
     said = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(console, "say", said.append)
+        patch.setattr("rankhouse.demo.run.say", said.append)
         patch.setattr(console, "results", screen)
-        show.demo(out, lexical=True)
+        command.callback(out, lexical=True, as_json=False)
     return out, "\n".join(said), screen.file.getvalue()
 
 
@@ -47,18 +49,18 @@ def test_the_demo_leaves_an_index_runs_judgements_questions_and_a_report(ran):
         "judgements.txt",
         "report.html",
         "why.html",
-        *(f"{name}.run" for name in show.SYSTEMS),
+        *(f"{name}.run" for name in SYSTEMS),
     }
 
 
 def test_its_table_says_what_its_files_evaluate_to(ran):
     out, _, screen = ran
     rows = [line.split("│") for line in Text.from_ansi(screen).plain.splitlines() if line.startswith("│")]
-    assert [row[1].strip() for row in rows] == list(show.SYSTEMS)
+    assert [row[1].strip() for row in rows] == list(SYSTEMS)
     qrels = read_qrels(out / "judgements.txt")
     for row in rows:
-        scores = evaluate(read_run(out / f"{row[1].strip()}.run"), qrels, show.MEASURES)
-        assert [cell.split()[0] for cell in row[2:-1]] == [f"{scores.mean(m):.4f}" for m in show.MEASURES]
+        scores = evaluate(read_run(out / f"{row[1].strip()}.run"), qrels, MEASURES)
+        assert [cell.split()[0] for cell in row[2:-1]] == [f"{scores.mean(m):.4f}" for m in MEASURES]
 
 
 def test_three_questions_are_answered_with_titles_and_highlighted_words(ran):
@@ -78,7 +80,7 @@ def test_it_says_what_to_type_next(ran):
 def test_a_command_that_is_not_on_the_path_is_named_as_it_was_called(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sys.argv", [".venv/bin/rankhouse", "demo"])
-    show._what_next(tmp_path, has_page=False, has_teacher=True)
+    show_next_steps(tmp_path, has_pages=False, has_teacher=True)
     said = "".join(capsys.readouterr())
     assert said.count("\n  .venv/bin/rankhouse ") == 6
     assert "\n  rankhouse " not in said
@@ -108,7 +110,7 @@ def test_judgements_about_other_pythons_are_left_out_and_counted(ran):
     documents = Index.open(out / "index").documents
     kept = read_qrels(out / "judgements.txt")
     assert all(doc_id in documents for judged in kept.values() for doc_id in judged)
-    everything = read_qrels(show.JUDGEMENTS)
+    everything = read_qrels(JUDGEMENTS)
     absent = sum(map(len, everything.values())) - sum(map(len, kept.values()))
     assert absent == 0 or f"{absent} more are about names" in said
 
@@ -116,10 +118,10 @@ def test_judgements_about_other_pythons_are_left_out_and_counted(ran):
 def test_a_second_demo_replaces_the_first_and_speaks_json(ran, capsys):
     out, _, _ = ran
     before = (out / "bm25.run").read_bytes()
-    show.demo(out, as_json=True, lexical=True)
+    command.callback(out, lexical=True, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found["documents"] == len(Index.open(out / "index"))
-    assert {cell["system"] for cell in found["cells"]} == set(show.SYSTEMS)
+    assert {cell["system"] for cell in found["cells"]} == set(SYSTEMS)
     assert (out / "bm25.run").read_bytes() == before
     assert " is " in found["why"]
 
@@ -127,7 +129,7 @@ def test_a_second_demo_replaces_the_first_and_speaks_json(ran, capsys):
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path):
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(OutputFailed, match="file"):
-        show.demo(tmp_path / "file" / "demo", lexical=True)
+        run_demo(tmp_path / "file" / "demo", lexical=True)
 
 
 def test_neural_rows_come_from_a_real_encoder(tmp_path):

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rankhouse.cli import console
 from rankhouse.core.nouns import Query
+from rankhouse.core.progress import shown
 from rankhouse.core.run import Run
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
@@ -33,8 +33,8 @@ def neural_runs(
     """
     encoder: Any = open_ranker(f"biencoder({str(folder)!r})", compute or ComputeOptions())
     job = EncodeOptions(len(index), index.fingerprint, Words(PASSAGE_WORDS))
-    with console.progress("encoding with MiniLM", None, "bytes") as show:
-        stream, shown = index.documents.stream(), index.by_text(show)
-        vectors = encode(encoder, stream, vectors_folder(index.path), job, shown)
+    with shown("encoding with MiniLM", None, "bytes") as show:
+        documents, folder = index.documents.stream(), vectors_folder(index.path)
+        vectors = encode(encoder, documents, folder, job, index.by_text(show))
     dense = search(ExactSearcher(vectors), encoder, questions)
     return {"dense": dense, "hybrid": rrf()([first, dense]).top(1000)}

@@ -1,20 +1,13 @@
-"""The demo's last word: why one document stands where it stands, in words and as a page."""
+"""The demo's last result: why one document stands where it stands."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from rich.padding import Padding
-from rich.text import Text
-
-from rankhouse.cli import console
-from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.explanation import report
 from rankhouse.explanation.contrast import Contrast, Movement
 from rankhouse.index.index import Index
 from rankhouse.systems.explaining.answers import why_above, why_moved
@@ -66,24 +59,3 @@ def most_raised(questions: Sequence[Query], qrels: Qrels, before: Run, after: Ru
             if qrels.get(query.id, {}).get(doc_id, 0) >= ANSWER and earlier.get(doc_id, 0) > rank:
                 rises.append(Rise(query, doc_id, earlier[doc_id] - rank))
     return max(rises, key=lambda one: one.ranks, default=None)
-
-
-def show_why(answer: Movement | Contrast) -> None:
-    """Print an answer in words."""
-    told = [answer.sentence()]
-    if isinstance(answer, Movement):
-        sides = ((answer.after, answer.now), (answer.before, answer.then))
-        told += [f"{standing.run}: {one.sentence()}" for standing, one in sides if one is not None]
-    console.results.print(Text(f"\nand why? {console.visible(answer.query.text)}?", style="bold cyan"))
-    for sentence in told:
-        console.results.print(Padding(Text(console.visible(sentence)), (0, 0, 0, 5)), width=100)
-
-
-def write_why(answer: Movement | Contrast, page: Path) -> bool:
-    """Write an answer's page; return whether the packages for it are installed."""
-    try:
-        report.write(answer, page)
-    except MissingExtra as missing:
-        console.say(f"no {page.name}: {missing}")
-        return False
-    return True
