@@ -26,7 +26,6 @@ KNOWN = frozenset(
     jobs/command.py -> cli
     jobs/identity.py -> cli
     jobs/jobs.py -> cli
-    recipes/read/commands.py -> cli
     recipes/read/sources.py -> cli
     serve/folder/prepare.py -> cli
     serve/folder/prepare.py -> demo

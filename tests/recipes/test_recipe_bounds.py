@@ -6,6 +6,7 @@ import click
 import pytest
 
 from rankhouse.cli import main as cli
+from rankhouse.cli.commands.run import Program
 from rankhouse.recipes.read import commands as stations
 
 GOOD = """title = "Two rankings"
@@ -151,8 +152,8 @@ def test_every_option_that_takes_a_path_is_known_as_read_or_written():
         if name in stations._NOT_STEPS:
             continue
         for key, parameter in stations.named(cli.cli.get_command(context, name)).items():
-            if isinstance(parameter.type, click.Path) or stations.writes(parameter):
-                assert (key in INPUTS) != stations.writes(parameter), f"{name}: {key}"
+            if isinstance(parameter.type, click.Path) or stations.writes(Program(), parameter):
+                assert (key in INPUTS) != stations.writes(Program(), parameter), f"{name}: {key}"
 
 
 def test_a_stopped_run_has_finished_seeds(world, run):

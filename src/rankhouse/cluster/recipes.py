@@ -212,7 +212,6 @@ def _width(tasks: dict[Pass, Task]) -> int:
 
 
 def _may_use_gpu(task: Task) -> bool:
-    command = commands.open_command(task.command)
-    return (
-        commands.takes(command, "device") and "cpu" not in commands.check(command, [*task.arguments]).values()
-    )
+    command = commands.open_command(task.program, task.command)
+    options = task.program.read(command, task.arguments)
+    return commands.takes(command, "device") and "cpu" not in options.values()

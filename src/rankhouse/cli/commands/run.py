@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.text import Text
 
-from rankhouse.cli import console
+from rankhouse.cli import console, main
 from rankhouse.cli.cluster import chosen, clustered
-from rankhouse.cli.options import LOCAL, PATH, FileCommand, as_json
+from rankhouse.cli.options import LOCAL, OUTPUT_FILE, PATH, PLANNED, FileCommand, as_json
 from rankhouse.cluster.session import ClusterOptions
 from rankhouse.core.errors import MissingInput
 from rankhouse.io.locks import only_writer
@@ -25,6 +27,25 @@ from rankhouse.recipes.show.figures import check_figures, make_figures
 from rankhouse.recipes.show.report import Result, checks_table, record, write_results
 from rankhouse.recipes.show.tables import check_tables, make_tables
 from rankhouse.recipes.show.values import Results
+
+
+class Program:
+    """The commands of this program, for recipes."""
+
+    names = tuple(main.COMMANDS)
+
+    def command(self, name: str) -> click.Command | None:
+        """Import a command."""
+        return main.cli.get_command(click.Context(main.cli), name)
+
+    def read(self, command: click.Command, arguments: Sequence[str]) -> dict[str, Any]:
+        """Let a command read its words, without a look at what it would read or write."""
+        with command.make_context(command.name, list(arguments), obj=PLANNED) as context:
+            return dict(context.params)
+
+    def writes(self, parameter: click.Parameter) -> bool:
+        """Return whether an option names a file that the command writes."""
+        return parameter.type is OUTPUT_FILE
 
 
 @click.command(
@@ -64,7 +85,7 @@ def command(
     folder = real_path(out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out"))
     file = read_recipe(recipe, changes, smallest=smallest)
     contents = Contents(folder / HASHES)
-    plan = make_plan(file, Sources(file, contents, download=download), folder)
+    plan = make_plan(file, Sources(file, contents, download=download), folder, Program())
     check_tables(plan)
     check_figures(plan)
     if dry_run:

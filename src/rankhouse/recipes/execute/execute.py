@@ -211,7 +211,7 @@ def _link(source: str, target: str) -> None:
 
 def _call(task: Task, out: Path) -> str:
     """Call the command in the result's folder; give what it wrote to standard output."""
-    command = commands.open_command(task.command)
+    command = commands.open_command(task.program, task.command)
     arguments = list(task.arguments)
     if commands.takes(command, "json"):
         arguments.insert(0, "--json")

@@ -24,8 +24,8 @@ OWN_FILE = "./"
 class Bounds:
     """Refuses what a step would write outside."""
 
-    def __init__(self, lines: Lines, out: Path) -> None:
-        self._lines, self._out = lines, out
+    def __init__(self, lines: Lines, out: Path, program: commands.Program) -> None:
+        self._lines, self._out, self._program = lines, out, program
 
     def check(self, step: str, command: click.Command, options: Mapping[str, Any], folder: Path) -> None:
         """Check every option of a step that names what it writes, and every ``./name``.
@@ -40,7 +40,7 @@ class Bounds:
                     continue
                 if text.startswith(OWN_FILE):
                     self._refuse_outside(place, text, text.removeprefix(OWN_FILE), folder)
-                elif commands.writes(commands.parameter_of(command, key)):
+                elif commands.writes(self._program, commands.parameter_of(command, key)):
                     self._check_written(place, text)
 
     def _check_written(self, place: tuple[str, str, str], text: str) -> None:

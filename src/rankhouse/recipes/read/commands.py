@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
-from rankhouse.cli import main as cli
-from rankhouse.cli.options import OUTPUT_FILE, PLANNED
 from rankhouse.core.errors import WrongUse
 
 NEUTRAL = frozenset(
@@ -29,6 +27,31 @@ _REFUSED = {
     "append": "an index of several corpora is one step with a list: corpus = [...]",
     "overwrite": "each step writes into a folder of its own",
 }
+
+
+class Program(Protocol):
+    """The commands that steps may call, handed in by the command line; pickled for other machines."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all commands."""
+        ...
+
+    def command(self, name: str) -> click.Command | None:
+        """Import a command; None if there is none of this name."""
+        ...
+
+    def read(self, command: click.Command, arguments: Sequence[str]) -> dict[str, Any]:
+        """Let a command read its words; return every option with its value, defaults too.
+
+        Raises:
+            click.UsageError: What the command would refuse.
+        """
+        ...
+
+    def writes(self, parameter: click.Parameter) -> bool:
+        """Return whether an option names a file that the command writes."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -65,14 +88,14 @@ OUTPUT_RULES: dict[str, OutputRules] = {
 _SELECTED = {"queries": ".jsonl", "qrels": ".qrels", "run": ".run", "pairs": ".jsonl.gz"}
 
 
-def open_command(name: str) -> click.Command:
+def open_command(program: Program, name: str) -> click.Command:
     """Import a command.
 
     Raises:
         WrongUse: No such command, or one that is no step.
     """
-    known = [other for other in cli.COMMANDS if other not in _NOT_STEPS]
-    command = None if name in _NOT_STEPS else cli.cli.get_command(click.Context(cli.cli), name)
+    known = [other for other in program.names if other not in _NOT_STEPS]
+    command = None if name in _NOT_STEPS else program.command(name)
     if command is None:
         close = get_close_matches(name, known, 1)
         guess = f' (did you mean "{close[0]}"?)' if close else ""
@@ -80,13 +103,13 @@ def open_command(name: str) -> click.Command:
     return command
 
 
-def output_rules(name: str, options: Mapping[str, Any]) -> OutputRules:
+def output_rules(command: click.Command, options: Mapping[str, Any]) -> OutputRules:
     """Return how a command behaves as a step."""
-    name = cli.RENAMED.get(name, name)
+    name = command.name or ""
     if name == "combine" and options.get("kind") in _SELECTED:
         return OutputRules(_SELECTED[str(options["kind"])])
     if name == "subset":
-        return OutputRules(next((end for name, end in _SELECTED.items() if name in options), ""))
+        return OutputRules(next((end for kind, end in _SELECTED.items() if kind in options), ""))
     return OUTPUT_RULES.get(name, OutputRules())
 
 
@@ -177,16 +200,6 @@ def _several(key: str, value: object) -> list[str]:
     return [_one(key, value)]
 
 
-def check(command: click.Command, arguments: list[str]) -> dict[str, Any]:
-    """Let the command read its words, and give every option with its value, defaults too.
-
-    Raises:
-        click.UsageError: What the command would refuse.
-    """
-    with command.make_context(command.name, list(arguments), obj=PLANNED) as context:
-        return dict(context.params)
-
-
 def key_of(command: click.Command, error: click.UsageError) -> str:
     """Name the key of a step that a refusal is about; "" if it is about none."""
     parameter = getattr(error, "param", None)
@@ -217,9 +230,9 @@ def shown(name: str, arguments: list[str]) -> str:
     return shlex.join(["rankhouse", name, *arguments])
 
 
-def writes(parameter: click.Parameter) -> bool:
+def writes(program: Program, parameter: click.Parameter) -> bool:
     """Return whether an option names a file or folder that the command writes."""
-    return parameter.type is OUTPUT_FILE or parameter.name == CACHE
+    return program.writes(parameter) or parameter.name == CACHE
 
 
 def names_a_file(parameter: click.Parameter, value: str, folder: Path) -> bool:

@@ -46,6 +46,7 @@ class Task:
         needs: The tasks it reads, by pass.
         absent: Why it cannot run; empty if it can.
         output_rules: How its command behaves.
+        program: Has the command.
         copied: The folder it adds to a copy of; "" for commands that write anew.
     """
 
@@ -62,6 +63,7 @@ class Task:
     needs: tuple[Pass, ...]
     absent: tuple[str, ...]
     output_rules: commands.OutputRules
+    program: commands.Program
     copied: str = ""
 
     @property
@@ -103,14 +105,14 @@ class Plan:
         return list(dict.fromkeys(reason for task in self.tasks.values() for reason in task.absent))
 
 
-def make_plan(file: RecipeFile, sources: Sources, out: Path) -> Plan:
+def make_plan(file: RecipeFile, sources: Sources, out: Path, program: commands.Program) -> Plan:
     """Make the tasks of a recipe; reads data to hash it, runs nothing.
 
     Raises:
         WrongUse: Whatever is wrong with a step, with its line.
     """
     loops = Loops(file)
-    maker = _Maker(file, loops, sources, out)
+    maker = _Maker(file, loops, sources, out, program)
     for step in file.recipe.steps:
         maker.make(step)
     return Plan(file, loops, sources, _depth_first(maker.tasks, file.recipe.loop))
@@ -143,9 +145,11 @@ def _depth_first(tasks: Mapping[Pass, Task], loops: Mapping[str, Sequence[Any]])
 
 
 class _Maker:
-    def __init__(self, file: RecipeFile, loops: Loops, sources: Sources, out: Path) -> None:
+    def __init__(
+        self, file: RecipeFile, loops: Loops, sources: Sources, out: Path, program: commands.Program
+    ) -> None:
         self._file, self._lines, self._loops, self._sources = file, file.lines, loops, sources
-        self._bounds = Bounds(file.lines, out)
+        self._bounds, self._program = Bounds(file.lines, out, program), program
         self._made: set[str] = set()
         self.tasks: dict[Pass, Task] = {}
 
@@ -169,7 +173,7 @@ class _Maker:
 
     def _opened(self, name: str, step: Step) -> click.Command:
         try:
-            command = commands.open_command(step.command)
+            command = commands.open_command(self._program, step.command)
         except WrongUse as error:
             raise self._lines.fault(("steps", name, "command"), str(error)) from error
         for key in step.options:
@@ -182,7 +186,7 @@ class _Maker:
     def _task(
         self, name: str, step: Step, command: click.Command, filled: dict[str, Any], bindings: dict[str, Any]
     ) -> Task:
-        output_rules = commands.output_rules(step.command, filled)
+        output_rules = commands.output_rules(command, filled)
         gathered = _TaskInputs()
         self._refuse_literal_paths(name, command, filled)
         # First with hashes in place of paths: that is what the key is made of, and the key names the folder.
@@ -214,6 +218,7 @@ class _Maker:
             needs=tuple(gathered.needs),
             absent=tuple(dict.fromkeys(gathered.absent)),
             output_rules=output_rules,
+            program=self._program,
             copied=copied,
         )
 
@@ -251,7 +256,7 @@ class _Maker:
     def _check(self, name: str, command: click.Command, options: dict[str, Any]) -> dict[str, Any]:
         arguments = self._arguments(name, command, options, Path(name))
         try:
-            return commands.check(command, arguments)
+            return self._program.read(command, arguments)
         except click.UsageError as error:
             key = commands.key_of(command, error)
             accepted = ", ".join(commands.named(command))
@@ -281,7 +286,11 @@ class _Maker:
         for key, value in filled.items():
             parameter = commands.parameter_of(command, key)
             for text in value if isinstance(value, list) else [value]:
-                free = not isinstance(text, str) or text.startswith(OWN_FILE) or commands.writes(parameter)
+                free = (
+                    not isinstance(text, str)
+                    or text.startswith(OWN_FILE)
+                    or commands.writes(self._program, parameter)
+                )
                 if free or references(text):
                     continue
                 if commands.names_a_file(parameter, text, self._file.folder):
