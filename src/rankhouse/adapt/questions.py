@@ -55,7 +55,6 @@ class Questions(NamedTuple):
         own: Each pseudo-query's own document.
         first: What the first stage finds for those that are held out.
         candidates: What it finds for all, with the neighbours that the teacher's vectors find.
-        teacher: What scores them.
     """
 
     queries: list[Query]

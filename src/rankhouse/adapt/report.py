@@ -36,10 +36,7 @@ class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ranker: The folder, which ``--ranker`` takes.
-        steps: Steps of training.
-        questions: Questions learned from.
         student_weight: The student's weight beside the first stage, whose own is the rest to 1, of z-scores.
-        first_stage: In notation.
         held_out: System -> nDCG@10 on held-out pseudo-queries, the mean of both ideas of relevance.
         test: System -> nDCG@10 on the test; empty without one.
         mined: What the student itself chose between the parts of its training, one each.

@@ -66,9 +66,7 @@ class HeldOut(NamedTuple):
     """Questions that are not learned, to choose the best by and to weigh the student against the first stage.
 
     Attributes:
-        queries: The questions.
         first: What the first stage finds.
-        own: Their own documents.
         taught: The teacher's best documents among those of the first stage.
     """
 
@@ -200,7 +198,6 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
     """What is settled once, when all questions are there; in ``steps.json``.
 
     Attributes:
-        steps: Of training.
         step: Seconds of one, mining included.
         validation: Held-out questions that each validation asks.
         weighing: Held-out questions that the student's weight is chosen on.
@@ -219,12 +216,7 @@ class Remaining:
     """What is left to be done.
 
     Attributes:
-        model: The student.
-        examples: What it learns from.
-        settings: How.
-        apart: The held-out questions.
         teacher: Who is measured beside it on a test.
-        test: The test, if there is one.
     """
 
     model: Model[Any]

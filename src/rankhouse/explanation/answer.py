@@ -76,7 +76,6 @@ class Word(NamedTuple):
     """A word, or a longer stretch, of a text as the ranker read it.
 
     Attributes:
-        text: As the ranker saw it.
         value: What it adds to the score; None where nothing can be said of it alone.
         match: The query word that it matches best, or "".
         similarity: How well it matches that word, from -1 to 1; 0 without one.
@@ -95,7 +94,6 @@ class ReadText(NamedTuple):
 
     Attributes:
         index: Its place in the document, from 0.
-        words: Its words or sentences, in order.
         unit: "word" or "sentence".
         name: What it is called beside others: "passage 3", "title"; may be empty.
         value: What the passage as a whole scores; None where it has no score of its own.
@@ -133,14 +131,11 @@ class Counterfactual:
     """The least that would have to go for the order to flip.
 
     Attributes:
-        doc_id: The document it is taken from.
         removed: The texts of its units, in reading order.
         places: (passage index, place in the passage's units) of each.
         unit: "word" or "sentence".
-        before: The document's score as it stands.
         after: Its score without them, by the ordinary path.
         rival: The document that then stands above it.
-        rival_score: That document's score.
         minimal: Whether no smaller choice of units does it: all were tried.
     """
 
@@ -188,9 +183,6 @@ class Explanation:
     """Why a document scores what it scores for a query.
 
     Attributes:
-        query: The question.
-        doc_id: The document.
-        score: Its score.
         method: How it is explained: "term weights", "kernel shares", "sentence removal" ...
         exact: Whether the parts are the score's own addends, up to rounding, not an estimate.
         unit: What the numbers are: "bm25", "logit", "probability", "similarity" ...
@@ -199,7 +191,6 @@ class Explanation:
         counterfactual: The least whose removal flips an order; None where none was sought or found.
         texts: What was read, passage by passage, for looking at.
         query_words: The query as the ranker read it.
-        grids: Tables of numbers behind it.
         notes: What a reader has to know: words not read, ties, a placeholder instead of a score.
         ranker: Fingerprint of what scored; "" for none.
     """
@@ -261,13 +252,7 @@ class Explanation:
 
 
 def in_words(sentence: str, notes: Sequence[str], counterfactual: Counterfactual | None) -> dict[str, Any]:
-    """Return what an answer says besides its numbers, as JSON values; what is empty is left out.
-
-    Args:
-        sentence: It in words.
-        notes: What a reader has to know.
-        counterfactual: What would flip the order.
-    """
+    """Return what an answer says besides its numbers, as JSON values; what is empty is left out."""
     flip = counterfactual.to_dict() if counterfactual else None
     rest = {"notes": list(notes), "sentence": sentence, "counterfactual": flip}
     return {key: value for key, value in rest.items() if value}
@@ -277,7 +262,6 @@ def named_parts(parts: Sequence[Part], most: int, *, falls: bool = False) -> str
     """Name the parts that count most: first those that make the number what it is, then those against.
 
     Args:
-        parts: The addends.
         most: How many are named on each side.
         falls: Whether the number is what takes away from it.
     """

@@ -36,10 +36,6 @@ def check_target(path: Path) -> str:
 def write(diagnosis: Diagnosis, path: Path | str) -> None:
     """Write a page that stands alone, or the chart, as the file's ending asks.
 
-    Args:
-        diagnosis: What to show.
-        path: An .html, .png or .svg file.
-
     Raises:
         WrongUse: Another ending.
         MissingExtra: jinja2 or matplotlib is not installed.

@@ -31,7 +31,6 @@ class Contrast:
         second: The document it is held against.
         parts: What each part adds to the difference, largest first; with ``gap`` they sum to ``score``.
         counterfactual: The least whose removal flips the order.
-        notes: What a reader has to know.
     """
 
     first: Explanation
@@ -153,10 +152,8 @@ class DocumentRank(NamedTuple):
     """Where a document stands in a ranking.
 
     Attributes:
-        run: What the ranking is called.
         rank: From 1; 0 where the ranking does not have it.
         score: Its score; 0 where the ranking does not have it.
-        of: How many documents the ranking has.
     """
 
     run: str
@@ -166,13 +163,7 @@ class DocumentRank(NamedTuple):
 
     @classmethod
     def of_document(cls, run: str, ranking: Ranking, doc_id: str) -> DocumentRank:
-        """Look a document up.
-
-        Args:
-            run: What the ranking is called.
-            ranking: A query's documents.
-            doc_id: The document.
-        """
+        """Look a document up."""
         if doc_id not in ranking.doc_ids:
             return cls(run, 0, 0.0, len(ranking.doc_ids))
         place = ranking.doc_ids.index(doc_id)
@@ -202,11 +193,8 @@ class RankingExplanation:
     """Why the first documents of a ranking stand in this order.
 
     Attributes:
-        query: The question.
-        run: What the ranking is called.
         documents: Why each scores what it scores, best first.
         ranks: The rank of each, from 1.
-        notes: What a reader has to know.
     """
 
     query: Query
@@ -257,15 +245,12 @@ class Movement:
     """Why a document stands elsewhere in one ranking than in another.
 
     Attributes:
-        query: The question.
-        doc_id: The document.
         before: Where it stood.
         after: Where it stands.
         overtook: Documents that stood above it and stand below it, by their places before.
         overtaken_by: Documents that stood below it and stand above it, by their places now.
         now: What the later ranking says: of the document, or of it against the one it changed places with.
         then: What the earlier ranking said of the same; None where its model was not named.
-        notes: What a reader has to know.
     """
 
     query: Query
@@ -321,7 +306,6 @@ def changed_places(before: Ranking, after: Ranking, doc_id: str) -> tuple[tuple[
     Args:
         before: The earlier ranking.
         after: The later one.
-        doc_id: The document.
     """
     above_before, above_after = _above(before, doc_id), _above(after, doc_id)
     then, now = set(above_before), set(above_after)

@@ -37,7 +37,6 @@ class Rival(NamedTuple):
     """The document that is to stand above.
 
     Attributes:
-        doc_id: Its id.
         score: Its score, by the same ranker for the same query.
     """
 
@@ -49,8 +48,6 @@ class Path(NamedTuple):
     """The ordinary path from a document to its score.
 
     Attributes:
-        ranker: What scores passages.
-        query: The question.
         split: What cuts documents into passages.
         pool: What makes one score of theirs.
     """

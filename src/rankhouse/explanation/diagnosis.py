@@ -76,8 +76,6 @@ class AxiomCount:
     """How one ranker treats one axiom.
 
     Attributes:
-        ranker: Its name.
-        axiom: The axiom's.
         pairs: How many pairs the axiom says anything about.
         queries: From how many queries they are.
         share: Which part of them is ordered as it asks, equal scores counted half, with the interval over
@@ -108,9 +106,6 @@ class Diagnosis:
 
     Attributes:
         counts: A row for each axiom and, within it, each ranker.
-        rankers: Their names, in the order given.
-        queries: How many queries were looked at.
-        options: How it was counted.
         notes: What a reader has to know, one sentence each.
     """
 
@@ -208,10 +203,7 @@ def diagnose(
 
     Args:
         runs: Name of a ranker -> its run. Runs over the same candidates are compared on the same pairs.
-        queries: Texts of the runs' queries.
         index: Where the documents are, and by which words are read and weighed.
-        options: How it is counted.
-        progress: Told how many queries are done.
 
     Raises:
         WrongUse: No run.

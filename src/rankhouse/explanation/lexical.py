@@ -57,7 +57,6 @@ class LexicalExplainer:
     """Explains one model's scores over one index; a query that comes again is not searched again.
 
     Args:
-        index: The index.
         search: Model, feedback and depth: below it a document is said not to be ranked.
 
     Raises:
@@ -70,10 +69,6 @@ class LexicalExplainer:
 
     def explain(self, query: Query, doc_id: str) -> Explanation:
         """Explain one document's score.
-
-        Args:
-            query: The question.
-            doc_id: The document.
 
         Raises:
             WrongUse: The index has no such document.

@@ -53,8 +53,6 @@ class AttentionMap(NamedTuple):
         post_words: As the model reads them, p.
         weights: (q, p).
         kind: "position" or "query".
-        doc_id: The post.
-        score: What the ranker gives the pair.
     """
 
     query_words: tuple[str, ...]
@@ -74,7 +72,6 @@ def attention_over(ranker: Ranker, pair: Pair) -> AttentionMap:
 
     Args:
         ranker: A samCNN with attention.
-        pair: Query and post.
 
     Raises:
         WrongUse: Another ranker, or a samCNN without attention.
@@ -129,12 +126,7 @@ def _maxima_shares(model: SamCNN, pair: Pair) -> FloatArray:
 
 @torch.inference_mode()
 def filter_places(model: SamCNN, pair: Pair) -> FloatArray:
-    """Return what QAtt's filters give at each place of the post before the maximum: (q, f, p + k - 1).
-
-    Args:
-        model: A QAtt.
-        pair: Query and post.
-    """
+    """Return what QAtt's filters give at each place of the post before the maximum: (q, f, p + k - 1)."""
     if model.attended is None:
         raise WrongUse("this samCNN has attention=None: no query word sweeps the post")
     batch, filters = model.encode([pair]).to(model.decide.weight.device), model.attended.filters
@@ -148,11 +140,6 @@ def filter_places(model: SamCNN, pair: Pair) -> FloatArray:
 
 def write_attention(answers: Sequence[AttentionMap], title: str, path: Path | str) -> None:
     """Draw posts one below the other, each as a field of query words by post words.
-
-    Args:
-        answers: Of one query and ranker.
-        title: The query, say.
-        path: A .png or .svg file.
 
     Raises:
         WrongUse: Another suffix.
@@ -217,7 +204,6 @@ class PairMap(NamedTuple):
     """The candidates of one query as one ranker sees them.
 
     Attributes:
-        name: The ranker's.
         points: (n, 2) of the t-SNE.
         relevant: (n,) whether each is relevant.
         neighbours: How many of a relevant document's ten nearest others are relevant, in the vectors
@@ -248,7 +234,6 @@ def pair_vectors(ranker: Ranker, pairs: Sequence[Pair]) -> FloatArray:
 
     Args:
         ranker: A samCNN, or an encoder of texts.
-        pairs: n of them.
 
     Raises:
         WrongUse: A ranker of another family.
@@ -276,11 +261,8 @@ def map_pairs(
     """Project a ranker's vectors of one query's candidates.
 
     Args:
-        name: What to call the ranker.
         ranker: A samCNN, or an encoder of texts.
         pairs: The query with each of n candidates, five or more.
-        relevant: Whether each is relevant.
-        seed: Of the t-SNE.
 
     Raises:
         WrongUse: A ranker whose vectors cannot be drawn.
@@ -337,8 +319,6 @@ def write_maps(maps: Sequence[PairMap], title: str, path: Path | str) -> None:
 
     Args:
         maps: One a ranker, of the same candidates.
-        title: The query, say.
-        path: A .png or .svg file.
 
     Raises:
         WrongUse: Another suffix.

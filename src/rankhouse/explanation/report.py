@@ -29,10 +29,6 @@ def check_target(path: Path) -> str:
 def write(answer: Answer, path: Path | str) -> None:
     """Write an answer as a page or as Markdown, as the file's ending says.
 
-    Args:
-        answer: What is written.
-        path: A .html or .md file.
-
     Raises:
         WrongUse: Another ending.
         MissingExtra: jinja2 is not installed, which a page needs.

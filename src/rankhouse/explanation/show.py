@@ -139,7 +139,6 @@ class MarkedText(NamedTuple):
     """A text with its words marked.
 
     Attributes:
-        title: What it is.
         words: (text with its sign, "gain", "loss", "match", "unread" or "") of each word.
         more: How many words are left out.
     """

@@ -43,7 +43,6 @@ class _Pooling:
     """The passages of a document with their share in its score.
 
     Attributes:
-        pool: What makes one score of theirs.
         passages: p of them, those that the pool looks at.
         scores: (p,) as the ranker gives them.
         factors: (p,) what the pool multiplies each by, on its scale.

@@ -33,12 +33,9 @@ class Bar(NamedTuple):
     """A part as a row with a bar.
 
     Attributes:
-        name: What it is.
-        value: Written with its sign.
         share: Of the largest part beside it, -100 to 100.
         note: A line for people; may be empty.
         facts: (name, number) of what the value was computed from.
-        bars: Finer parts.
         why: A heading for the explanation of the stage behind it; "" without one.
     """
 
@@ -55,7 +52,6 @@ class ShownWord(NamedTuple):
     """A word of a text.
 
     Attributes:
-        text: As it was read.
         kind: "up", "down", "unread" or "".
         share: Of the largest value, 0 to 100.
         match: Number of the query word that it matches, from 1; 0 for none.
@@ -105,17 +101,9 @@ class View(NamedTuple):
     """An explanation or contrast.
 
     Attributes:
-        sentence: It in words.
-        method: How it was explained.
-        bars: Its parts.
         inner: (heading, bars) of the stages behind them, compared.
-        sides: One document, or two.
-        query_words: The query as it was read.
-        has_values: Whether words have shares.
-        has_matches: Whether words match query words.
         maps: Heat maps that are the same for both documents.
         flip: What would flip the order; None where it is not known.
-        notes: What a reader has to know.
         ranker: The fingerprint of what scored; "" for none.
     """
 

@@ -36,12 +36,8 @@ class Account:
     """What a method found out about a pair.
 
     Attributes:
-        method: Its name.
-        parts: The score's addends.
         words: What each of the p passage words adds; None where nothing can be said of it.
-        grids: Further tables, beside the cosines.
         notes: What a reader has to know, beside what was not read.
-        cost: Pairs scored.
     """
 
     method: str
@@ -57,10 +53,6 @@ class Scored(Generic[M]):
     """A pair that a word-level ranker has scored.
 
     Attributes:
-        ranker: What scored.
-        model: Its model.
-        pair: What was scored.
-        score: Its score, by the ordinary path.
         evidence: What the model saw; its first match matrix shows which words match.
     """
 

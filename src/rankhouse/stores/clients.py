@@ -128,11 +128,7 @@ def check_name(store: str, what: str, name: str, pattern: str, accepted: str) ->
 
 
 def too_long(store: Store, record: StoreRecord, size: int, most: int) -> BadData:
-    """Return the error for a text that does not fit.
-
-    Args:
-        size: Its bytes.
-    """
+    """Return the error for a text that does not fit."""
     return BadData(
         f'{store.name}: document "{record.doc_id}" has {size:,} bytes of text, and a field there holds at '
         f"most {most:,}; push with --no-texts and keep the texts elsewhere, or cut the documents "

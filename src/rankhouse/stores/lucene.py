@@ -51,7 +51,6 @@ class VectorQuery(NamedTuple):
 
     Attributes:
         vector: (d,) the query.
-        k: How many documents.
         similarity: "dot", "cosine" or "l2".
         largest_norm: Length of the longest document's vector; 0 where it is not known.
     """

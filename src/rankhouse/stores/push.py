@@ -102,8 +102,6 @@ class PushResult(NamedTuple):
     """What a push did.
 
     Attributes:
-        contents: What the collection holds now.
-        written: Records that were written.
         collisions: Terms whose dimension is another term's as well.
     """
 

@@ -40,19 +40,14 @@ class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         source: Fingerprint of the index.
-        documents: How many of them.
-        records: How many records that makes.
         texts: Whether the records hold titles and texts.
-        analyzer: What turns queries into terms.
         impacts: Notation of the model whose posting weights are held; "" for none.
         vectors: Fingerprint of the vectors; "" for none.
         encoder: Fingerprint of their encoder.
         similarity: How they are compared: "dot", "cosine" or "l2".
-        dimension: Numbers in a vector.
         largest_norm: Length of the longest vector.
         structure: "exact", or the kind of approximate structure that searches them.
         format: Always :data:`FORMAT`.
-        version: Of this description.
     """
 
     source: str
@@ -108,10 +103,7 @@ class StoreRecord(NamedTuple):
 
     Attributes:
         number: The document's place in the index.
-        doc_id: Its id.
         passage: 0 for the record that holds title, text and impacts; further passages only hold a vector.
-        title: The document's title.
-        text: Its text.
         vector: (d,) float32; None where the document has no text, or nothing was encoded.
         impacts: Term -> posting weight, or term -> count where the store weighs itself.
     """

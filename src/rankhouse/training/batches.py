@@ -40,7 +40,6 @@ class TextBatch(NamedTuple):
     """A batch with its texts: n = g * s pairs, row-major.
 
     Attributes:
-        pairs: n of them.
         labels: (g, s) of 0 and 1.
         targets: (g, s), a teacher's scores as a soft loss compares them; None: the labels are learned.
     """
@@ -68,7 +67,6 @@ class Shape:
         batch: Groups in a batch (for points: pairs).
         count: Negatives drawn for a relevant pair; 0: see :class:`~rankhouse.training.batches.Batches`.
         by_query: Points of one query form a batch, in chunks of this many; 0: queries are mixed.
-        seed: Of all that is drawn.
         transitive: Relevance is sameness: what relevant pairs join, also by way of others, is one product,
             and a batch of positives holds a product once.
     """

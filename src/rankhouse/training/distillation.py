@@ -53,10 +53,6 @@ def margin_error(student: Tensor, teacher: Tensor) -> Tensor:
 
     Hofstätter et al., "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
     Distillation" (2020), eq. 5; there a list is a relevant passage and another one; longer ones have more.
-
-    Args:
-        student: Its scores.
-        teacher: Its scores.
     """
     error = student - teacher
     # The mean square of all differences of two is twice their variance.
@@ -68,22 +64,13 @@ def list_divergence(student: Tensor, teacher: Tensor) -> Tensor:
 
     Cao et al., "Learning to Rank: From Pairwise Approach to Listwise Approach" (2007), top one probabilities;
     less the teacher's entropy, so that 0 is reached.
-
-    Args:
-        student: Its scores.
-        teacher: Its scores.
     """
     wanted, given = F.log_softmax(teacher, 1), F.log_softmax(student, 1)
     return F.kl_div(given, wanted, reduction="batchmean", log_target=True)
 
 
 def cross_entropy(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the cross-entropy of the teacher's probabilities, given as log-odds: (g, s), (g, s) -> ().
-
-    Args:
-        student: Its log-odds.
-        teacher: Its log-odds.
-    """
+    """Return the cross-entropy of the teacher's probabilities, given as log-odds: (g, s), (g, s) -> ()."""
     return F.binary_cross_entropy_with_logits(student, teacher.sigmoid())
 
 
@@ -127,12 +114,7 @@ def soft_loss(text: str) -> SoftLoss:
 
 
 def comparable(model: Model[Any], batch: Batch) -> Tensor:
-    """Return a model's scores (n,) as the losses compare them, with gradients: log-odds where it has them.
-
-    Args:
-        model: Whose scores.
-        batch: n pairs of it.
-    """
+    """Return a model's scores (n,) as the losses compare them, with gradients: log-odds where it has them."""
     if isinstance(model, OddsModel):
         return model.log_odds(batch).float()
     scores: Tensor = cast(Any, model)(batch).float()
@@ -157,13 +139,7 @@ class TeacherScores(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Turns scores into targets: log-odds where the scale has them, then slope * x + intercept.
-
-    Attributes:
-        scale: Of the scores.
-        slope: What they are multiplied by.
-        intercept: What is added.
-    """
+    """Turns scores into targets: log-odds where the scale has them, then slope * x + intercept."""
 
     scale: str
     slope: float = 1.0
@@ -175,23 +151,13 @@ class Targets(NamedTuple):
 
 
 def log_odds(scores: FloatArray, scale: str) -> Doubles:
-    """Return scores as log-odds where their scale has them, else as they are.
-
-    Args:
-        scores: Of any shape.
-        scale: Their scale.
-    """
+    """Return scores as log-odds where their scale has them, else as they are."""
     values = scores.astype(np.float64)
     return convert(values, scale, "logit") if is_probable(scale) else values
 
 
 def targets_for(loss: SoftLoss, scale: str, pairs: TeacherScores) -> Targets:
     """Measure how scores become targets.
-
-    Args:
-        loss: What compares them.
-        scale: The scale of the scores.
-        pairs: Some that were scored.
 
     Raises:
         BadData: All pairs of each query have one score, so there is no order to learn.

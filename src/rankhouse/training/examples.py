@@ -102,7 +102,6 @@ class Examples:
         label: (n,) 1 relevant, 0 judged not relevant, -1 not judged.
         rank: (n,) place in the run, from 0; -1 if the run does not have it.
         document: (m,) for every item a number of its document.
-        fetch: Reads items.
         score: (n,) float32, what a teacher gave each pair, NaN where it was not asked; None where none was.
         scale: The scale of the scores.
         teacher: Who scores, during the training, the pairs that have no score yet.
@@ -178,7 +177,6 @@ def from_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
         path: The file; a compressed one is unpacked into a temporary file first.
         more: Further ones, unpacked into the same temporary file; a query is the same in all of them if its
             id is.
-        relevant_from: The lowest label that means relevant.
 
     Raises:
         BadData: A malformed line, a label that is no whole number, a query with two texts, or no pair.
@@ -291,7 +289,6 @@ def from_judgements(
         documents: The texts by id; judged documents that it lacks are left out, and counted in a warning.
         run: What a first stage found, for negatives.
         depth: How many documents a query of the run are looked at.
-        relevant_from: The lowest grade that means relevant.
         unjudged: Whether the run alone will do, for a teacher to score.
 
     Raises:

@@ -46,15 +46,8 @@ class TrainingLoop:
     """One training at work.
 
     Attributes:
-        model: What learns.
-        batches: What it learns from.
-        settings: How.
-        out: The training's folder.
         validator: What chooses the best; None keeps the last.
-        stepper: What takes steps.
         state: Where training stands; moves on as it runs.
-        snapshots: Writes the best model and checkpoints.
-        tell: Told after every step.
     """
 
     model: Model[Any]
@@ -341,13 +334,9 @@ def fit(
     """Train a model on examples; it ends as the best of its validations (without validation: the last).
 
     Args:
-        model: What to teach.
-        examples: What to teach it.
         settings: How; start from ``settings.defaults(model.family)``.
         out: The training's folder; if it holds this training already, it goes on from there.
-        validation: What to choose the best by.
         use: How documents are meant to be passed to the ranker, for its bundle ("split", "pool").
-        progress: Told after every step.
 
     Raises:
         BadData: Nothing to learn from (labels of one class), or no validation query is judged.

@@ -41,7 +41,6 @@ class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came out; also in ``outcome.json``.
 
     Attributes:
-        family: The model's.
         steps: Steps taken.
         epochs: Epochs finished.
         measure: What validation measured; "" without validation.
@@ -53,7 +52,6 @@ class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
         best_step: Steps the kept model had been taught.
         validations: (step, value) of all.
         stopped: Why training ended before its last epoch; "" if it did not.
-        remarks: What was noticed.
         seconds: How long it took, all sittings together.
         training: Name of all that the training started from.
     """
@@ -79,15 +77,12 @@ class TrainingState(msgspec.Struct):
 
     Attributes:
         training: Name of all that the training started from.
-        step: Steps taken.
-        epoch: Epochs finished.
         batch: Batches of this epoch done.
         validations: (step, value) of all so far.
         encoder: What the encoder is worth without a head; see :class:`TrainingOutcome`.
         best_step: Step of what is kept; -1 when nothing is.
         losses: Those not yet in the log.
         stopped: Why training ended early; "" while it goes on.
-        remarks: What was noticed, by kind.
         seconds: How long it took until this checkpoint.
     """
 

@@ -35,7 +35,6 @@ class TrainingLog:
         """Take out what was logged after a step, as a training that goes on from there will log it again.
 
         Args:
-            step: The checkpoint's.
             validated: Steps of the validations that the checkpoint knows; one it does not know will be made,
                 and logged, again. None keeps all up to the step.
 
@@ -90,7 +89,6 @@ def write_curve(log: Iterable[Entry], path: Path | str) -> None:
 
     Args:
         log: From :func:`rankhouse.training.log.read_log`.
-        path: A .png or .svg file.
 
     Raises:
         WrongUse: Another suffix, or a log without a step.

@@ -263,7 +263,6 @@ class Plateau:
     that brought nothing, and the count begins anew.
 
     Attributes:
-        factor: What the rate is multiplied by.
         patience: Validations without a gain that are let pass.
         gain: A validation counts as better when it is higher by more than this.
     """

@@ -68,13 +68,10 @@ class PretrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came out; also in ``outcome.json``.
 
     Attributes:
-        parameters: Numbers in the model.
         collection_tokens: Tokens of the collection, the held-out ones too.
-        steps: Steps taken.
         tokens: Tokens read, all steps together; above ``collection_tokens`` they were read again.
         loss: Of the last line of the log, in nats a token said; 0 without steps.
         held_out: Loss on rows that were never learned from.
-        held_out_at_start: The same before the first step.
         seconds: How long it took, all sittings together.
         pretraining: Name of all that the pre-training started from.
     """
@@ -202,10 +199,7 @@ def pretrain(
     Args:
         sources: As ``io.corpora.read_documents`` takes them.
         start: A T5 to go on with, or sizes and vocabulary of a fresh one.
-        settings: How.
         out: The folder; if it holds this pre-training already, it goes on from there.
-        reading: Told how many documents are tokenised.
-        progress: Told after every step.
 
     Raises:
         BadData: A malformed document, or too little text.

@@ -214,7 +214,6 @@ class Stream:
     Attributes:
         ids: All tokens of the file.
         tokens: t.
-        seed: Of the order.
     """
 
     ids: NDArray[np.unsignedinteger]

@@ -37,9 +37,6 @@ class SoftBatches(BatchSource):
     Args:
         shape: Its batch, count and seed; a list is 1 + count pairs long, for pointwise losses 1.
 
-    Attributes:
-        targets: How scores become targets.
-
     Raises:
         BadData: No pair has a score, or no query has two that differ.
     """

@@ -44,10 +44,6 @@ class Validation:
 
     Attributes:
         run: The first stage.
-        queries: Their texts.
-        qrels: Their judgements.
-        documents: The documents by id.
-        plan: Split, pool and depth of re-ranking.
     """
 
     run: Run
@@ -108,10 +104,6 @@ class ValidationResult(NamedTuple):
 
 class Validator:
     """Validates again and again with judgements made ready once.
-
-    Args:
-        validation: What to validate on.
-        measure: In ir_measures' notation.
 
     Attributes:
         first_stage: What the run is worth as it is.
@@ -191,10 +183,7 @@ def tune_depth(
 
     Args:
         reranked: The first stage re-ranked at the largest depth or deeper.
-        first_stage: What was re-ranked.
-        qrels: Validation judgements.
         depths: What to try; 0 is the first stage itself.
-        measure: What to maximise.
 
     Raises:
         WrongUse: No depths.
@@ -215,8 +204,6 @@ class Ensemble:
 
     Attributes:
         names: The runs kept, in the order they were taken.
-        value: The ensemble's value on validation.
-        alone: Every run's own value, best first.
     """
 
     names: tuple[str, ...]
@@ -231,8 +218,6 @@ def greedy_ensemble(runs: Mapping[str, Run], qrels: Qrels, measure: str = "RR@10
 
     Args:
         runs: Name -> run on validation queries.
-        qrels: Validation judgements.
-        measure: What to maximise.
 
     Raises:
         WrongUse: No runs.
@@ -260,8 +245,6 @@ def interpolated(
 
     Args:
         reranked: The first stage's documents, scored anew.
-        first_stage: What was re-ranked.
-        qrels: Validation judgements.
         measure: What the weight maximises.
         least: Judged queries needed to tell.
 
