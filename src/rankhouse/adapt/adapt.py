@@ -56,7 +56,7 @@ def adapt_with(
 
     Args:
         teacher: Whose scores are learned; a bi-encoder teaches quickest.
-        out: The folder; given again, a killed adaptation goes on from there.
+        out: The folder; given again, a killed adaptation resumes.
 
     Raises:
         WrongUse: The folder holds another adaptation.

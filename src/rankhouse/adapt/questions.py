@@ -72,7 +72,7 @@ def questions(
     folder: Path,
     how: tuple[AdaptOptions, Show],
 ) -> Questions:
-    """Ask, retrieve and send round, or read what an earlier sitting made.
+    """Ask, retrieve and send round, or read what an earlier run of it made.
 
     Args:
         avoid: Questions that must not be learned.

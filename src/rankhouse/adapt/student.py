@@ -172,7 +172,7 @@ def teach(
     validation: Validation,
     show: Show,
 ) -> TrainingOutcome:
-    """Teach the student; a killed training goes on."""
+    """Teach the student; a killed training resumes."""
     settings = settings.but(epochs=settings.steps)  # each has a step or more
     with warnings.catch_warnings():
         # Remarks compare with the first stage as if the student were used alone; they stand in outcome.json.
@@ -216,7 +216,7 @@ class Remaining:
     """What is left to be done.
 
     Attributes:
-        teacher: Who is measured beside it on a test.
+        teacher: What is measured beside it on a test.
     """
 
     model: Model[Any]

@@ -28,7 +28,7 @@ class Contrast:
 
     Attributes:
         first: The document asked about.
-        second: The document it is held against.
+        second: The document it is compared with.
         parts: What each part adds to the difference, largest first; with ``gap`` they sum to ``score``.
         counterfactual: The least whose removal flips the order.
     """

@@ -1,7 +1,7 @@
 """What rankers obey: axioms counted over all pairs of documents that each of them ranks.
 
-Only texts and order are asked of a ranker, so that runs of any system can be held side by side. The pairs of
-one query belong together: intervals come from drawing whole queries anew (bootstrap; Efron, 1979), the same
+Only texts and order are asked of a ranker, so that runs of any system can be compared. The pairs of
+one query belong together: intervals come from redrawing whole queries (bootstrap; Efron, 1979), the same
 draws for every ranker and axiom.
 
 Shapes: r rankers, a axioms, n queries.

@@ -68,14 +68,14 @@ def uncached(ranker: Ranker) -> Ranker:
 
 
 def family_of(ranker: Ranker) -> str:
-    """Return the family of a ranker of this house; "" for any other, which is a black box."""
-    known = _of_this_house(ranker)
+    """Return the family of a ranker of rankhouse; "" for any other, which is a black box."""
+    known = _neural(ranker)
     return str(known.model.family) if known else ""
 
 
 def reads_words(ranker: Ranker) -> bool:
     """Return whether a ranker knows words by number, each apart; not so transformers and black boxes."""
-    if (known := _of_this_house(ranker)) is None:
+    if (known := _neural(ranker)) is None:
         return False
     from rankhouse.explanation.model_reading import knows_words  # noqa: PLC0415 - loads torch
 
@@ -88,7 +88,7 @@ def characters_read(ranker: Ranker, pair: Pair) -> int:
     A word that is read in part counts as read. What a black box reads is not known: all is taken as read.
     """
     text = pair.passage.text
-    if (known := _of_this_house(ranker)) is None:
+    if (known := _neural(ranker)) is None:
         return len(text)
     from rankhouse.explanation.model_reading import characters_of  # noqa: PLC0415 - loads torch
 
@@ -99,9 +99,9 @@ def characters_read(ranker: Ranker, pair: Pair) -> int:
     return word_end.start() if word_end else end
 
 
-def _of_this_house(ranker: Ranker) -> NeuralRanker | None:
-    """Return a ranker that is one of this house; None: a black box."""
-    if "rankhouse.models.ranker" not in sys.modules:  # who holds such a ranker has loaded it
+def _neural(ranker: Ranker) -> NeuralRanker | None:
+    """Return a ranker that is one of rankhouse; None: a black box."""
+    if "rankhouse.models.ranker" not in sys.modules:  # such a ranker has loaded it
         return None
     from rankhouse.models.ranker import NeuralRanker  # noqa: PLC0415 - loads torch
 

@@ -1,4 +1,4 @@
-"""How the models of this house read; whoever loads this loads torch."""
+"""How the models of rankhouse read; loading it loads torch."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def folder_or_file(store: str, where: str, instead: str) -> str:
 
 
 def whole_numbers(doc_ids: Iterable[str]) -> list[int]:
-    """Return those ids that are whole numbers, as such: a field of somebody else's may hold numbers."""
+    """Return those ids that are whole numbers, as such: another program's field may hold numbers."""
     return [int(doc_id) for doc_id in doc_ids if _WHOLE.fullmatch(doc_id)]
 
 

@@ -70,7 +70,7 @@ class LuceneStore(FieldStore):
 
     Attributes:
         engine: The engine's name in the notation, and that of its extra.
-        secrets: Where a key or password belongs that somebody put into the address.
+        secrets: Where a key or password belongs instead of the address.
     """
 
     engine: ClassVar[str]

@@ -64,7 +64,7 @@ def pull_impacts(
 def pull_dense(
     store: Store, queries: Sequence[Query], encoder: Encoder, k: int = 1000, progress: Progress = ignore
 ) -> Run:
-    """Rank by vectors, those that were pushed or those that somebody else keeps there.
+    """Rank by vectors, those that were pushed or those that another program keeps there.
 
     Args:
         queries: What is asked; one without text gets an empty ranking.

@@ -195,7 +195,7 @@ def push(index: Index, store: Store, options: PushOptions, progress: Progress = 
     if done == contents.records:
         start = len(index)
     written = _write(source, store, start, progress)
-    if start and store.count() < contents.records:  # somebody removed some of those that were there
+    if start and store.count() < contents.records:  # some of those that were there were removed
         written = _write(source, store, 0, progress)
     return PushResult(contents, written, collisions)
 
@@ -232,17 +232,17 @@ def _prepare(store: Store, contents: StoreContents, *, overwrite: bool) -> int:
     if store.exists():
         there = store.contents()
         if there == contents:
-            return min(store.count(), contents.records) if not overwrite else _anew(store, contents)
+            return min(store.count(), contents.records) if not overwrite else _recreate(store, contents)
         if not overwrite:
             raise WrongUse(
                 f"{store.name}: {_difference(there, contents)}; name another one, or --overwrite it"
             )
-        return _anew(store, contents)
+        return _recreate(store, contents)
     store.create(contents)
     return 0
 
 
-def _anew(store: Store, contents: StoreContents) -> int:
+def _recreate(store: Store, contents: StoreContents) -> int:
     store.drop()
     store.create(contents)
     return 0

@@ -3,7 +3,7 @@
 A store is made of a notation, ``qdrant("http://localhost:6333", collection="papers")``, and stands for one
 collection: a record a document, or a record a passage where vectors are those of passages. What it holds, and
 how it was made, is kept beside the records in the store itself (:class:`StoreContents`), so that it is never
-mixed with anything else. A collection that somebody else filled has no contents; it can be searched, but
+mixed with anything else. A collection that another program filled has no contents; it can be searched, but
 nothing is pushed into it. Names and sparse vectors of records are the same whenever they are made.
 """
 
@@ -245,7 +245,7 @@ class Store(ABC):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FieldStore(Store):
-    """A store whose collections may be somebody else's, with names of fields (columns) of their own.
+    """A store whose collections may be another program's, with names of fields (columns) of their own.
 
     Args:
         key: Field of the document ids; "" for the store's own ids, where it has some.

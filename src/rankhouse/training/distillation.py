@@ -130,7 +130,7 @@ class TeacherScores(NamedTuple):
     Attributes:
         query: (n,) whose pair.
         score: (n,) the teacher's scores.
-        label: (n,) 1, 0, or -1 where nobody judged.
+        label: (n,) 1, 0, or -1 where unjudged.
     """
 
     query: IntArray

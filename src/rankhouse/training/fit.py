@@ -1,6 +1,6 @@
 """Training: examples teach a model, validation chooses the best of it, and a killed training goes on.
 
-Started again with the same model, examples, settings and validation it goes on from the last checkpoint; in
+Started again with the same model, examples, settings and validation it resumes from the last checkpoint; in
 one process on one thread it ends with the same bits as if it had never been stopped. A finished one is given
 back as it is.
 """
@@ -62,7 +62,7 @@ class TrainingLoop:
 
     def __post_init__(self) -> None:
         self.remarks = diagnostics.Remarks(self.state.remarks)
-        self._began = time.monotonic() - self.state.seconds  # as if all sittings had been one
+        self._began = time.monotonic() - self.state.seconds  # as if it had never been stopped
         self._last_tasks: list[BatchTask] | None = None
 
     def run(self) -> TrainingOutcome:
@@ -113,7 +113,7 @@ class TrainingLoop:
             if not self.state.validations:
                 self.state.encoder = self._encoder_value()
                 self._validate()
-            # Also when a training goes on: the checkpoint of step 0 is older than this remark.
+            # Also when a training resumes: the checkpoint of step 0 is older than this remark.
             at_start = self.state.validations[0][1]
             if at_start < self.validator.first_stage and FAMILIES[self.model.family].design:
                 diagnostics.check_reach(self.model.family, self.settings, self.steps, self.remarks)
@@ -285,7 +285,7 @@ class TrainingLoop:
         )
 
     def _finish(self) -> TrainingOutcome:
-        """Load the best model back and say what came out."""
+        """Load the best model back and report."""
         state = self.state
         if self._writes:
             self.snapshots.write_best()
@@ -335,7 +335,7 @@ def fit(
 
     Args:
         settings: How; start from ``settings.defaults(model.family)``.
-        out: The training's folder; if it holds this training already, it goes on from there.
+        out: The training's folder; if it holds this training already, it resumes.
         use: How documents are meant to be passed to the ranker, for its bundle ("split", "pool").
 
     Raises:

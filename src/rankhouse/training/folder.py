@@ -52,7 +52,7 @@ class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
         best_step: Steps the kept model had been taught.
         validations: (step, value) of all.
         stopped: Why training ended before its last epoch; "" if it did not.
-        seconds: How long it took, all sittings together.
+        seconds: How long it took, over all resumptions.
         training: Name of all that the training started from.
     """
 

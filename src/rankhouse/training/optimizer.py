@@ -260,7 +260,7 @@ class Plateau:
     """``plateau(factor=0.5, patience=10)``: times ``factor`` when validation has not risen for a while.
 
     As torch's ReduceLROnPlateau in mode "max": the rate falls at the validation after ``patience`` ones
-    that brought nothing, and the count begins anew.
+    that brought nothing, and the count starts again.
 
     Attributes:
         patience: Validations without a gain that are let pass.

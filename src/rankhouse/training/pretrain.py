@@ -3,7 +3,7 @@
 Raffel et al., JMLR 2020: an encoder-decoder reads a text with spans cut out and says what they were
 (``training/pretraining_data.py``). A pre-training owns a folder: ``log.jsonl``, ``settings.json`` and, when
 done, ``outcome.json`` and the checkpoint itself; until then also ``checkpoint.safetensors`` and
-``tokens.bin``. Started again with the same collection, vocabulary and settings it goes on; on one thread it
+``tokens.bin``. Started again with the same collection, vocabulary and settings it resumes; on one thread it
 ends with the same bits as if it had never been stopped.
 Deviations: dropout is off (as for T5 1.1), and by default the rate falls to 0 at the end of the run, which is
 far shorter than theirs; short documents are joined end to end with an end token between them.
@@ -72,7 +72,7 @@ class PretrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
         tokens: Tokens read, all steps together; above ``collection_tokens`` they were read again.
         loss: Of the last line of the log, in nats a token said; 0 without steps.
         held_out: Loss on rows that were never learned from.
-        seconds: How long it took, all sittings together.
+        seconds: How long it took, over all resumptions.
         pretraining: Name of all that the pre-training started from.
     """
 
@@ -198,8 +198,8 @@ def pretrain(
 
     Args:
         sources: As ``io.corpora.read_documents`` takes them.
-        start: A T5 to go on with, or sizes and vocabulary of a fresh one.
-        out: The folder; if it holds this pre-training already, it goes on from there.
+        start: A T5 to continue with, or sizes and vocabulary of a fresh one.
+        out: The folder; if it holds this pre-training already, it resumes.
 
     Raises:
         BadData: A malformed document, or too little text.

@@ -229,7 +229,7 @@ def train_with(
     """Train a model, and write its curve, its validation run and its report.
 
     Args:
-        out: The training's folder; given again, a killed training goes on from there.
+        out: The training's folder; given again, a killed training resumes.
 
     Raises:
         WrongUse: Another process trains there, or the folder holds another training.

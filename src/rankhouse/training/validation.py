@@ -141,7 +141,7 @@ def cut_at(reranked: Run, first_stage: Run, depth: int) -> Run:
     Scores of passages do not depend on each other, so one deep re-ranking holds all shallower ones.
 
     Args:
-        reranked: The first stage's documents, scored anew; those it lacks are not re-ranked.
+        reranked: The first stage's documents, rescored; those it lacks are not re-ranked.
         first_stage: What was re-ranked.
         depth: How many documents a query to take from the top of the first stage. The rest follow below
             all others in first-stage order.
@@ -158,14 +158,14 @@ def _cut(reranked: Run, query_id: str, ranking: Ranking, depth: int) -> Ranking:
     if query_id not in reranked:
         return ranking
     top = set(ranking.doc_ids[:depth])
-    anew = reranked[query_id]
-    rows = [row for row, doc_id in enumerate(anew.doc_ids) if doc_id in top]
-    scored = [anew.doc_ids[row] for row in rows]
+    rescored = reranked[query_id]
+    rows = [row for row, doc_id in enumerate(rescored.doc_ids) if doc_id in top]
+    scored = [rescored.doc_ids[row] for row in rows]
     if not scored:
         return ranking
     pooled = set(scored)
     below = [doc_id for doc_id in ranking.doc_ids if doc_id not in pooled]
-    return Ranking((*scored, *below), with_room_below(anew.scores[rows], len(below)))
+    return Ranking((*scored, *below), with_room_below(rescored.scores[rows], len(below)))
 
 
 class Depth(NamedTuple):
@@ -244,7 +244,7 @@ def interpolated(
     So what the joined run is worth is not flattered by the tuning.
 
     Args:
-        reranked: The first stage's documents, scored anew.
+        reranked: The first stage's documents, rescored.
         measure: What the weight maximises.
         least: Judged queries needed to tell.
 
