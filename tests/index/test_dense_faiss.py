@@ -13,8 +13,7 @@ from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
-from rankhouse.index.dense.faiss import FaissSearcher, build, recall
-from rankhouse.index.dense.structures import STRUCTURES
+from rankhouse.index.dense.faiss import STRUCTURES, FaissSearcher, build, recall
 from rankhouse.index.dense.vectors import Vectors
 
 faiss = pytest.importorskip("faiss", reason="the dense extra is not installed")

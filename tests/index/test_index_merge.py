@@ -10,7 +10,8 @@ from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import build as building
-from rankhouse.index.lexical import joint_segment, store
+from rankhouse.index.lexical import merge as merging
+from rankhouse.index.lexical import store
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.merge import merge
 
@@ -117,10 +118,8 @@ def test_blocks_of_texts_are_copied_wherever_they_are_the_same(tmp_path, monkeyp
 def test_segments_that_begin_and_end_alike_are_copied(tmp_path, monkeypatch):
     texts = documents(400)
     build(texts, tmp_path / "whole", OPTIONS)
-    written, write = [], joint_segment.write_joint_arrays
-    monkeypatch.setattr(
-        joint_segment, "write_joint_arrays", lambda *given: (written.append(1), write(*given))
-    )
+    written, write = [], merging.write_joint_arrays
+    monkeypatch.setattr(merging, "write_joint_arrays", lambda *given: (written.append(1), write(*given)))
     merge(parts_of(texts, [], tmp_path), tmp_path / "one", OPTIONS, Rule())
     assert not written
     merge(parts_of(texts, [350], tmp_path), tmp_path / "two", OPTIONS, Rule())

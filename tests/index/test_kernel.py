@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankhouse.index.lexical import kernel
-from rankhouse.index.lexical.kernel import Columns, Part
+from rankhouse.index.lexical.kernel import RankColumns, ScoredPostings
 
 needs_compiled = pytest.mark.skipif(not kernel.COMPILED, reason="the kernel was not compiled on this machine")
 
@@ -60,7 +60,7 @@ def make_columns(rng, rows, terms, tf_type):
     id_rank = rng.permutation(rows).astype(np.int32)
     id_order = np.argsort(id_rank).astype(np.int32)
     codes = rng.integers(0, 9, rows).astype(np.uint8)
-    return Columns(postings.rows, postings.tfs.astype(tf_type), codes, id_rank, id_order), postings
+    return RankColumns(postings.rows, postings.tfs.astype(tf_type), codes, id_rank, id_order), postings
 
 
 @needs_compiled
@@ -86,9 +86,9 @@ def test_ranking_is_the_same_compiled_and_plain(seed, rows, tf_type, k, with_pri
             table = rng.choice([0.0, 0.5, 1.25, 2.0], (postings.tfs[first:end].max() + 1, 9)).astype(
                 np.float32
             )
-            parts.append(Part(first, end, table))
+            parts.append(ScoredPostings(first, end, table))
         else:
-            parts.append(Part(first, end, None, rng.random(end - first).astype(np.float32)))
+            parts.append(ScoredPostings(first, end, None, rng.random(end - first).astype(np.float32)))
     prior = rng.normal(shift, 1, rows) if with_prior else None
     everything = kernel.rank(columns, parts, prior, k)[1]
     floor = float(rng.choice(everything)) if len(everything) and rng.random() < 0.5 else -np.inf
@@ -108,8 +108,8 @@ def test_ranking_is_the_same_compiled_and_plain(seed, rows, tf_type, k, with_pri
 def test_a_match_worth_nothing_is_still_a_match(plain):
     by_id = np.array([2, 1, 0], np.int32)
     rows, ones, zeros = np.array([1, 2], np.int32), np.ones(2, np.uint8), np.zeros(3, np.uint8)
-    columns = Columns(rows, ones, zeros, by_id, by_id)
-    part = Part(0, 2, np.zeros((2, 1), np.float32))
+    columns = RankColumns(rows, ones, zeros, by_id, by_id)
+    part = ScoredPostings(0, 2, np.zeros((2, 1), np.float32))
     for rows, scores in (kernel.rank(columns, [part], None, 5), plain(kernel.rank, columns, [part], None, 5)):
         assert rows.tolist() == [2, 1]
         assert scores.tolist() == [0, 0]
@@ -121,13 +121,16 @@ def test_damaged_arrays_raise_or_rank_but_never_crash():
     columns, postings = make_columns(rng, 200, 5, np.uint8)
     table = np.ones((300, 9), np.float32)
     with pytest.raises(ValueError, match="do not fit"):
-        kernel.rank(columns, [Part(0, 10**6, table)], None, 10)
+        kernel.rank(columns, [ScoredPostings(0, 10**6, table)], None, 10)
     with pytest.raises(ValueError, match="do not fit"):
-        kernel.rank(columns._replace(id_rank=columns.id_rank[:-1]), [Part(0, 1, table)], None, 10)
+        kernel.rank(columns._replace(id_rank=columns.id_rank[:-1]), [ScoredPostings(0, 1, table)], None, 10)
     wild = columns._replace(rows=rng.integers(-(2**31), 2**31 - 1, len(columns.rows)).astype(np.int32))
-    kernel.rank(wild, [Part(0, len(wild.rows), table[:2])], None, 10)
+    kernel.rank(wild, [ScoredPostings(0, len(wild.rows), table[:2])], None, 10)
     kernel.rank(
-        columns._replace(id_rank=columns.id_rank + 10**6), [Part(0, int(postings.starts[1]), table)], None, 10
+        columns._replace(id_rank=columns.id_rank + 10**6),
+        [ScoredPostings(0, int(postings.starts[1]), table)],
+        None,
+        10,
     )
 
 

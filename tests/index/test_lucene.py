@@ -10,8 +10,8 @@ import pytest
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import build as building
 from rankhouse.index.lexical.build import BuildOptions, build
-from rankhouse.index.lexical.lengths import DECODED, codes_of
 from rankhouse.index.lexical.search import LexicalOptions, Retriever
+from rankhouse.index.lexical.segment import DECODED, codes_of
 from rankhouse.io.corpora import read_documents, read_queries
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lucene"

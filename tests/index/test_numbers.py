@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankhouse.index.lexical import kernel
-from rankhouse.index.lexical.term_ids import DROPPED, Numbers
+from rankhouse.index.lexical.analysis import DROPPED, Numbers
 
 
 def normal(word):

@@ -17,10 +17,9 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.index.parts.any_index import open_index
 from rankhouse.index.parts.messages import CountTerms, ListTerms, RankDocuments
 from rankhouse.index.parts.part import IndexPart
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.parts.parted_index import PartedIndex, open_index
 from rankhouse.index.parts.transport import PartFailed
 from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
 from rankhouse.systems.searching import SearchOptions, search_with, with_snippets

@@ -6,8 +6,7 @@ import torch
 
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.biencoder import compare, open_biencoder
-from rankhouse.models.dense_ranker import DenseRanker
-from rankhouse.models.encoding_cache import EncodingCache, TextVectors
+from rankhouse.models.dense_ranker import DenseRanker, EncodingCache, TextVectors
 
 
 class Counting:

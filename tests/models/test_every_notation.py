@@ -7,7 +7,7 @@ import pytest
 
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.notation import Spec, make
-from rankhouse.index.dense.structures import STRUCTURES
+from rankhouse.index.dense.faiss import STRUCTURES
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.jobs import fusion as joining

@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models.checkpoint import is_scaled
 from rankhouse.models.monot5 import known_targets, open_monot5, prompt_reader, target_id
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.models.t5_checkpoint import is_scaled
 from rankhouse.nn.layers.t5 import bucket
 
 ODD = [

@@ -11,10 +11,9 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Compute, choose
-from rankhouse.nn.cpu import infer, infer_attention, machine
+from rankhouse.nn.cpu import infer, machine
 from rankhouse.nn.layers.attention import FusedAttention, RowLayout, SelfAttention, attention
-from rankhouse.nn.layers.linear import Linear, linear
-from rankhouse.nn.layers.norm import PlainNorm, layer_norm, root_mean_square
+from rankhouse.nn.layers.linear import Linear, PlainNorm, layer_norm, linear, root_mean_square
 
 BF16, INT8 = Compute("bf16"), Compute("int8")
 ACTIVATIONS = {
@@ -160,7 +159,7 @@ def test_compiled_attention_bears_scores_of_any_size(size):
 def test_compiled_single_queries_read_their_own_row(sizes, heads, width):
     queries = (some(len(sizes), heads, width) / width**0.5).bfloat16()
     x = some(sum(sizes), width, seed=1).bfloat16()
-    heard = infer_attention.attend_once(queries, x, RowLayout(torch.tensor(sizes), BF16).ends)
+    heard = infer.attend_once(queries, x, RowLayout(torch.tensor(sizes), BF16).ends)
     for query, row, ours in zip(queries.double(), torch.split(x.double(), sizes), heard, strict=True):
         exact = torch.softmax(query @ row.T, -1) @ row
         torch.testing.assert_close(ours.double(), exact, atol=0.005, rtol=2**-7)
@@ -228,14 +227,14 @@ def test_rows_the_loops_would_misread_are_refused(x):
 @needs_compiled
 def test_tables_and_ends_the_loops_would_read_beyond_are_refused():
     qkv, ends = torch.zeros(20, 48).bfloat16(), torch.tensor([0, 20])
-    infer_attention.attend(qkv, ends, 1, torch.zeros(1, 2 * 36 + 1))
+    infer.attend(qkv, ends, 1, torch.zeros(1, 2 * 36 + 1))
     for bias in (torch.zeros(1, 2 * 35 + 1), torch.zeros(2, 2 * 36 + 1), torch.zeros(1, 2 * 36 + 1).double()):
         with pytest.raises(ValueError, match="bias|rows of"):
-            infer_attention.attend(qkv, ends, 1, bias)
+            infer.attend(qkv, ends, 1, bias)
     with pytest.raises(ValueError, match="there are 20 tokens"):
-        infer_attention.attend(qkv, torch.tensor([0, 21]), 1)
+        infer.attend(qkv, torch.tensor([0, 21]), 1)
     with pytest.raises(ValueError, match="1 rows of 21 tokens"):
-        infer_attention.attend_once(
+        infer.attend_once(
             torch.zeros(1, 2, 32).bfloat16(), torch.zeros(20, 32).bfloat16(), torch.tensor([0, 21])
         )
     with pytest.raises(ValueError, match="4 rows were multiplied into 3"):
@@ -269,13 +268,13 @@ def test_amx_is_shared_with_onednn_and_between_threads():
     theirs, ours = Linear(weight, None, BF16), infer.PackedLinear(weight, None, BF16)
     infer._infer.use_tiles(True)
     qkv, ends = some(70, 96).bfloat16(), torch.tensor([0, 40, 70])
-    expected = theirs(x), ours(x), infer_attention.attend(qkv, ends, 1)
+    expected = theirs(x), ours(x), infer.attend(qkv, ends, 1)
 
     def again(_):
         return all(
             torch.equal(a, b)
             for _ in range(50)
-            for a, b in zip((theirs(x), ours(x), infer_attention.attend(qkv, ends, 1)), expected, strict=True)
+            for a, b in zip((theirs(x), ours(x), infer.attend(qkv, ends, 1)), expected, strict=True)
         )
 
     with ThreadPoolExecutor(4) as pool:

@@ -7,14 +7,14 @@ from torch.nn import functional as F
 
 from rankhouse.nn.cpu import machine, train
 from rankhouse.nn.cpu.train_words import Texts
-from rankhouse.nn.layers import compiled_words
+from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.convolve import WideFilters
 from rankhouse.nn.layers.kernel_pooling import Kernels
 from rankhouse.nn.layers.linear import affine, multiplies
 from rankhouse.nn.layers.match import NORM_EPS, unit
 from rankhouse.nn.layers.tk_encoder import OuterEpsNorm
 
-compiled = pytest.mark.skipif(not machine.TRAIN_LOOPS, reason="the compiled loops need AVX512")
+needs_loops = pytest.mark.skipif(not machine.TRAIN_LOOPS, reason="the compiled loops need AVX512")
 LENGTHS = torch.tensor([5, 0, 1, 16, 17, 70])
 ENDS = F.pad(LENGTHS.cumsum(0), (1, 0))
 
@@ -35,7 +35,7 @@ def plain_attention(qkv, heads, scale):
     return torch.cat(rows)
 
 
-@compiled
+@needs_loops
 @pytest.mark.parametrize(("heads", "d"), [(16, 2), (3, 1), (2, 4), (5, 3), (1, 20)])
 @pytest.mark.parametrize("spread", [1, 60])
 def test_attention_and_its_gradient_equal_the_formula(heads, d, spread):
@@ -52,7 +52,7 @@ def test_attention_and_its_gradient_equal_the_formula(heads, d, spread):
     near(train.attend_back(gradient, qkv, head, out, stats), wide.grad, 1e-5 * spread)
 
 
-@compiled
+@needs_loops
 @pytest.mark.parametrize("width", [1, 16, 37, 300])
 @pytest.mark.parametrize("outer", [True, False])
 def test_layer_norm_and_its_gradient_equal_the_formula(width, outer):
@@ -80,7 +80,7 @@ def texts(rows, count=6, longest=20, seed=0):
     return Texts(torch.randint(0, rows, (count, longest)), lengths)
 
 
-@compiled
+@needs_loops
 @pytest.mark.parametrize(("q", "d"), [(1, 5), (4, 16), (7, 33)])
 def test_matches_by_rows_equal_products_though_both_sides_share_words(q, d):
     table = torch.randn(9, d, requires_grad=True)
@@ -89,7 +89,7 @@ def test_matches_by_rows_equal_products_though_both_sides_share_words(q, d):
     wide = table.detach().double().requires_grad_()
     asked, said = (wide[s.at] * there[:, :, None] for s, there in zip((query, passage), inside, strict=True))
     weights = torch.randn(6, query.at.shape[1], 20)
-    found, expected = compiled_words.match(table, query, passage), asked @ said.mT
+    found, expected = compiled.match(table, query, passage), asked @ said.mT
     near(found, expected)
     assert (found[1] == 0).all()
     (found * weights).sum().backward()
@@ -97,7 +97,7 @@ def test_matches_by_rows_equal_products_though_both_sides_share_words(q, d):
     near(table.grad, wide.grad)
 
 
-@compiled
+@needs_loops
 def test_kernel_sums_equal_the_whole_tensor_of_kernels():
     torch.manual_seed(0)
     kernels = Kernels.usual(1e-3)
@@ -109,7 +109,7 @@ def test_kernel_sums_equal_the_whole_tensor_of_kernels():
     centres, widths = (torch.tensor(each, dtype=torch.float64) for each in kernels)
     each = torch.exp(-((wide.unsqueeze(-1) - centres) ** 2) / (2 * widths**2))
     expected = (each * (torch.arange(37) < lengths[:, None])[:, None, :, None]).sum(2)
-    found, weights = compiled_words.pool(match, lengths, tuple(kernels)), torch.randn(3, 4, 11)
+    found, weights = compiled.pool(match, lengths, tuple(kernels)), torch.randn(3, 4, 11)
     near(found, expected)
     (found * weights).sum().backward()
     (expected * weights).sum().backward()
@@ -128,14 +128,14 @@ def straight_sweep(words, weight, text, scales):
     return torch.stack(out)
 
 
-@compiled
+@needs_loops
 @pytest.mark.parametrize(("k", "f", "sweeps"), [(2, 21, 3), (3, 16, 1), (2, 5, 2)])
 def test_sweeps_equal_a_convolution_of_each_text(k, f, sweeps):
     rows, text = torch.randn(9, 12), texts(9, seed=4)
     filters, scales = torch.randn(f, k, 12), torch.rand(6, sweeps, 20) - 0.5
     ours = [each.clone().requires_grad_() for each in (rows, filters, scales)]
     theirs = [each.double().requires_grad_() for each in (rows, filters, scales)]
-    found = compiled_words.sweep(ours[0], ours[1], Texts(*text), ours[2])
+    found = compiled.sweep(ours[0], ours[1], Texts(*text), ours[2])
     expected = straight_sweep(theirs[0], theirs[1], text, theirs[2])
     near(found, expected)
     weights = torch.randn(6, sweeps, f)
@@ -145,7 +145,7 @@ def test_sweeps_equal_a_convolution_of_each_text(k, f, sweeps):
         near(one.grad, other.grad)
 
 
-@compiled
+@needs_loops
 @pytest.mark.parametrize("count", [1, 300])
 def test_posts_met_by_query_words_equal_the_plain_path(count, monkeypatch):
     """Also where there are more of them than are multiplied at once."""
@@ -171,7 +171,7 @@ def test_posts_met_by_query_words_equal_the_plain_path(count, monkeypatch):
         near(one, other)
 
 
-@compiled
+@needs_loops
 def test_grams_equal_convolutions_over_what_follows():
     torch.manual_seed(0)
     layers = [nn.Conv1d(6, 19, m) for m in (1, 2, 3)]
@@ -179,9 +179,7 @@ def test_grams_equal_convolutions_over_what_follows():
     ours, theirs = rows.clone().requires_grad_(), rows.clone().requires_grad_()
     weight = torch.cat([layer.weight.permute(2, 0, 1).flatten(0, 1) for layer in layers])
     products = affine(ours, weight).view(9, -1, 19)
-    (found,) = compiled_words.grams(
-        products, torch.stack([layer.bias for layer in layers]), (text,), NORM_EPS
-    )
+    (found,) = compiled.grams(products, torch.stack([layer.bias for layer in layers]), (text,), NORM_EPS)
     inside = (torch.arange(20) < text.lengths[:, None])[:, :, None]
     words = (theirs[text.at] * inside).transpose(1, 2)
     made = [layer(F.pad(words, (0, i))).relu().transpose(1, 2) for i, layer in enumerate(layers)]
@@ -220,32 +218,32 @@ def test_other_numbers_and_nothing_at_all_are_left_to_torch():
     assert affine(empty, full).shape == (0, 2)
 
 
-@compiled
+@needs_loops
 def test_not_a_number_is_not_hidden():
     """A training that has failed must be seen to have failed."""
     lost = torch.tensor([[0.0, 0.0], [float("nan"), 1.0], [1.0, 2.0]])
     text = Texts(torch.tensor([[2, 1, 2]]), torch.tensor([3]))
-    assert compiled_words.match(lost, text, text).isnan().any()
-    assert compiled_words.sweep(lost, torch.ones(3, 2, 2), Texts(*text)).isnan().all()
+    assert compiled.match(lost, text, text).isnan().any()
+    assert compiled.sweep(lost, torch.ones(3, 2, 2), Texts(*text)).isnan().all()
     match = torch.tensor([[[0.5, float("nan")]]])
-    assert compiled_words.pool(match, torch.tensor([2]), tuple(Kernels.usual())).isnan().all()
+    assert compiled.pool(match, torch.tensor([2]), tuple(Kernels.usual())).isnan().all()
     products = lost.view(3, 1, 2)
-    assert compiled_words.grams(products, torch.zeros(1, 2), (text,), NORM_EPS)[0][0, 0, 1].isnan().any()
+    assert compiled.grams(products, torch.zeros(1, 2), (text,), NORM_EPS)[0][0, 0, 1].isnan().any()
     qkv = torch.ones(3, 6)
     qkv[1, 2] = float("nan")
     assert train.attend(qkv, train.Head(torch.tensor([0, 3]), 1, 1.0))[0].isnan().all()
     assert train.norm(lost, torch.ones(2), torch.ones(2), train.NormKind(1e-6, True))[0][1].isnan().all()
 
 
-@compiled
+@needs_loops
 def test_what_the_loops_would_misread_is_refused():
     words, text = torch.ones(4, 3), texts(4)
     with pytest.raises(ValueError, match="rows 0 to 9 of 4"):
-        compiled_words.match(words, text, Texts(torch.tensor([[0, 9]] * 6), torch.full((6,), 2)))
+        compiled.match(words, text, Texts(torch.tensor([[0, 9]] * 6), torch.full((6,), 2)))
     with pytest.raises(ValueError, match="a length of 20 in rows of 5"):
-        compiled_words.match(words, text, Texts(text.at[:, :5], text.lengths))
+        compiled.match(words, text, Texts(text.at[:, :5], text.lengths))
     with pytest.raises(ValueError, match="2 lengths of int64"):
-        compiled_words.pool(torch.ones(2, 3, 4), torch.tensor([1.0, 2.0]), tuple(Kernels.usual()))
+        compiled.pool(torch.ones(2, 3, 4), torch.tensor([1.0, 2.0]), tuple(Kernels.usual()))
     with pytest.raises(ValueError, match="rows end at 9"):
         train.attend(torch.ones(4, 6), train.Head(torch.tensor([0, 9]), 1, 1.0))
     with pytest.raises(ValueError, match="float64 came"):

@@ -21,8 +21,8 @@ from rankhouse.core.nouns import Document
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
-from rankhouse.index.lexical.lengths import DECODED, codes_of
 from rankhouse.index.lexical.search import LexicalOptions, Retriever
+from rankhouse.index.lexical.segment import DECODED, codes_of
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.ranking.fuse import linear
 from rankhouse.ranking.pool import POOLS, weighted

@@ -18,11 +18,10 @@ from rankhouse.models.conv_knrm import ConvKNRM, ConvKNRMDesign
 from rankhouse.models.knrm import KNRM, KNRMDesign
 from rankhouse.models.samcnn import SamCNN, SamCNNDesign
 from rankhouse.models.tk import TK, TKDesign
-from rankhouse.models.word_models import hinge
-from rankhouse.models.word_reading import WordReader
+from rankhouse.models.word_models import WordReader, hinge
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
 from rankhouse.nn.layers.tk_encoder import OuterEpsNorm, bag_of_rows, sinusoids
-from rankhouse.text.vocabulary import Entry, Vocabulary
+from rankhouse.text.vocabulary import Vocabulary, VocabularyEntry
 
 Errors = tuple[float, float]
 GROUPS = torch.zeros(4, 2)
@@ -57,7 +56,7 @@ def load(path):
 
 def reader(design, rows):
     """A reader whose vocabulary has as many numbers as the file's table has rows."""
-    return WordReader(design, Vocabulary([Entry(f"w{i}", 1, 1) for i in range(rows - 2)], 1, 1))
+    return WordReader(design, Vocabulary([VocabularyEntry(f"w{i}", 1, 1) for i in range(rows - 2)], 1, 1))
 
 
 def ragged(ids, pad=0):

@@ -1,8 +1,7 @@
 """What a document is cut into does not depend on what was cut before it."""
 
 from rankhouse.core.nouns import Document, Passage
-from rankhouse.text.split import Sentences, Windows
-from rankhouse.text.split_cache import SplitCache
+from rankhouse.text.split import Sentences, SplitCache, Windows
 
 
 class Counting:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Passage
-from rankhouse.text.sentences import blingfire_sentences
 from rankhouse.text.split import SPLITTERS, Sentences, Whole, Windows, Words
+from rankhouse.text.words import blingfire_sentences
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "text_passages.json").read_text(encoding="utf-8"))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.text.normalisation import WIDTHS, full_width, half_width
+from rankhouse.text.characters import WIDTHS, full_width, half_width
 
 
 @pytest.mark.parametrize(

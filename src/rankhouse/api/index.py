@@ -30,7 +30,7 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.parts import parted_index
-from rankhouse.index.parts.any_index import AnyIndex
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.jobs.parts import refuse_incomplete, with_documents
 from rankhouse.systems.rankers import ComputeOptions, as_encoder
 from rankhouse.systems.searching import SearchOptions, search_with, with_snippets

@@ -54,12 +54,7 @@ class Reliability(NamedTuple):
 
 
 def bin_sums(probabilities: Doubles, yes: NDArray[np.bool_]) -> Doubles:
-    """Sum n pairs up in tenths of probability: pairs, those of yes, probabilities; (3, bins).
-
-    Args:
-        probabilities: (n,).
-        yes: (n,) whether they came true.
-    """
+    """Sum n pairs up in tenths of probability: pairs, those of yes, probabilities; (3, bins)."""
     places = bin_of(probabilities, 0.0, 1.0, BINS)
     weights = (None, yes.astype(np.float64), probabilities)
     return np.stack([np.bincount(places, weight, BINS).astype(np.float64) for weight in weights])

@@ -27,11 +27,7 @@ def _separates(character: str) -> bool:
 
 
 class Texts:
-    """Texts by their words, to find the same ones again; a text without words is the same as none.
-
-    Args:
-        texts: (name, text) each.
-    """
+    """Texts by their words, to find the same ones again; a text without words is the same as none."""
 
     def __init__(self, texts: Iterable[tuple[str, str]]) -> None:
         self._names: dict[str, list[str]] = {}
@@ -48,12 +44,7 @@ class Texts:
 
 
 def same_queries(some: Iterable[Query], others: Iterable[Query]) -> Iterator[tuple[str, str]]:
-    """Stream (id, other id) of queries that ask the same question, whatever their ids.
-
-    Args:
-        some: Queries.
-        others: What they are compared with.
-    """
+    """Stream (id, other id) of queries that ask the same question, whatever their ids."""
     known = Texts((query.id, query.text) for query in others)
     for query in some:
         for other in known.named(query.text):

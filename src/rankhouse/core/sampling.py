@@ -15,33 +15,17 @@ Lots = NDArray[np.uint64]
 
 
 def lot(seed: int, *names: object) -> bytes:
-    """Draw a lot of 32 bytes.
-
-    Args:
-        seed: Changes the draw.
-        names: What draws.
-    """
+    """Draw a lot of 32 bytes."""
     return sha256(_joined("\t", seed, *names)).digest()
 
 
 def short_lot(seed: int, *names: object) -> int:
-    """Draw a lot of 64 bits, which an array can hold.
-
-    Args:
-        seed: Changes the draw.
-        names: What draws.
-    """
+    """Draw a lot of 64 bits, which an array can hold."""
     return int.from_bytes(blake2b(_joined("\t", seed, *names), digest_size=8).digest(), "big")
 
 
 def passage_lot(seed: int, doc_id: str, index: int) -> bytes:
-    """Draw the lot of a passage among those of its document, 16 bytes.
-
-    Args:
-        seed: Changes the draw.
-        doc_id: The document.
-        index: The passage's number in it.
-    """
+    """Draw the lot of a passage among those of its document, 16 bytes."""
     return blake2b(_joined(" ", seed, index, doc_id), digest_size=16).digest()
 
 
@@ -50,30 +34,15 @@ def _joined(joint: str, *parts: object) -> bytes:
 
 
 def order(seed: int, name: str) -> tuple[bytes, str]:
-    """Return the key by which things are shuffled: their lot, and where lots are one, their name.
-
-    Args:
-        seed: Changes the order.
-        name: What a thing is known by.
-    """
+    """Return the key by which things are shuffled: their lot, and where lots are one, their name."""
     return lot(seed, name), name
 
 
 def smallest(lots: Lots, wanted: int) -> NDArray[np.int64]:
-    """Return the places of the smallest of n lots, (min(wanted, n),), sorted by place.
-
-    Args:
-        lots: (n,).
-        wanted: How many.
-    """
+    """Return the places of the smallest of n lots, (min(wanted, n),), sorted by place."""
     return np.sort(np.argsort(lots, kind="stable")[:wanted])
 
 
 def generator(seed: int, *numbers: int) -> np.random.Generator:
-    """Return numpy's generator for one purpose of a seed.
-
-    Args:
-        seed: Changes what is drawn.
-        numbers: What it is for, an epoch say: other numbers, other draws.
-    """
+    """Return numpy's generator for one purpose of a seed."""
     return np.random.default_rng((seed, *numbers))

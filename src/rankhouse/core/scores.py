@@ -75,10 +75,6 @@ def is_probable(scale: str) -> bool:
 def latent(values: Doubles, scale: str) -> Doubles:
     """Return what a fitted scale is a curve over: log-odds where there are probabilities, else the scores.
 
-    Args:
-        values: Scores, (n,).
-        scale: Their own scale.
-
     Raises:
         BadModel: A score lies outside of it.
     """
@@ -156,10 +152,6 @@ def probabilities(scores: FloatArray, scale: str) -> Doubles:
 def within(values: Doubles, scale: str) -> Doubles:
     """Return scores (n,) cut off at the bounds of their scale, which rounding may overstep a little.
 
-    Args:
-        values: Scores; NaN passes.
-        scale: Their scale.
-
     Raises:
         BadModel: One lies so far outside that the scale cannot be true.
     """
@@ -208,10 +200,6 @@ def with_room_below(scores: FloatArray, n: int) -> FloatArray:
     They are the next float32 numbers below the lowest score. The range of subnormal numbers is passed over,
     since some programs take those for 0. Where there is no room above minus the largest float32 (a score of
     minus infinity, say), the lowest scores are raised as little as makes room; none changes places.
-
-    Args:
-        scores: In any order.
-        n: How many to append.
     """
     if n == 0:
         return scores
@@ -232,10 +220,6 @@ def with_room_below(scores: FloatArray, n: int) -> FloatArray:
 
 def one_each(n: int, scores: FloatArray) -> FloatArray:
     """Return what a ranker gave for n pairs as (n,) float32.
-
-    Args:
-        n: How many pairs it was asked about.
-        scores: What it gave.
 
     Raises:
         BadModel: It gave another number of scores.

@@ -23,9 +23,8 @@ from rankhouse.core.reliability import BINS, Reliability, bin_sums
 from rankhouse.core.scores import Doubles, is_probable, latent, probabilities
 from rankhouse.evaluation.folds import deal
 from rankhouse.evaluation.significance import LEVEL, Interval
-from rankhouse.page.charts import Draw, inline, write
+from rankhouse.page.charts import Draw, inline, reliability_diagram, write
 from rankhouse.page.html import write_page
-from rankhouse.page.reliability_chart import reliability_diagram
 from rankhouse.page.tables import Table
 
 LEAST: Final = 5
@@ -167,10 +166,6 @@ def fit_platt(x: Doubles, relevant: NDArray[np.bool_]) -> tuple[float, float]:
     """Fit P(relevant) = 1 / (1 + exp(-(slope x + intercept))): the least cross-entropy to Platt's targets.
 
     By Newton's method within a trust region, x being standardised for it.
-
-    Args:
-        x: (n,).
-        relevant: (n,) of both kinds.
 
     Returns:
         Slope, which may be below 0, and intercept.
@@ -331,10 +326,6 @@ def calibration_record(result: CalibrationResult) -> dict[str, Any]:
 def write_figure(result: CalibrationResult, path: Path | str) -> None:
     """Draw the reliability diagram into a PNG or SVG file.
 
-    Args:
-        result: What was fitted.
-        path: A .png or .svg file.
-
     Raises:
         WrongUse: Another suffix.
         MissingExtra: matplotlib is not installed.
@@ -345,11 +336,6 @@ def write_figure(result: CalibrationResult, path: Path | str) -> None:
 
 def write_report(result: CalibrationResult, path: Path | str, title: str = "Calibration") -> None:
     """Write a page that stands alone: the fitted scale, what it is worth, the reliability diagram.
-
-    Args:
-        result: What was fitted.
-        path: The HTML file.
-        title: Its heading.
 
     Raises:
         MissingExtra: jinja2 or matplotlib is not installed.

@@ -29,12 +29,6 @@ _ROOM = 0.06  # a share below this has no room for its number
 def write_chart(comparison: ComparisonData, system: str, measure: str, path: Path | str) -> None:
     """Draw a system's per-query differences to the baseline into a PNG or SVG file.
 
-    Args:
-        comparison: With a baseline.
-        system: The system.
-        measure: One of the comparison's measures.
-        path: A .png or .svg file.
-
     Raises:
         WrongUse: Another suffix, no baseline, or no such system or measure.
         MissingExtra: matplotlib is not installed.
@@ -47,11 +41,6 @@ def write_chart(comparison: ComparisonData, system: str, measure: str, path: Pat
 
 def inline_chart(comparison: ComparisonData, system: str, measure: str) -> str:
     """Draw the same chart as SVG for a page, which says above it whom it compares.
-
-    Args:
-        comparison: With a baseline.
-        system: The system.
-        measure: One of the comparison's measures.
 
     Raises:
         WrongUse: No baseline, or no such system or measure.
@@ -67,10 +56,6 @@ def _differences(comparison: ComparisonData, system: str, measure: str, title: s
 
 def write_wins_chart(wins: PairedWins, path: Path | str) -> None:
     """Draw the shares of the four kinds of queries in every range into a PNG or SVG file.
-
-    Args:
-        wins: What to show.
-        path: A .png or .svg file.
 
     Raises:
         WrongUse: Another suffix.

@@ -33,7 +33,7 @@ from rankhouse.evaluation.comparison_data import (
 from rankhouse.evaluation.measures import Evaluator, Scores
 from rankhouse.evaluation.significance import CORRECTIONS, TESTS, Floats, Interval, t_interval
 from rankhouse.io.outputs import write_json, writing
-from rankhouse.page.endings import ending_of
+from rankhouse.page.charts import ending_of
 
 if TYPE_CHECKING:
     import pandas as pd

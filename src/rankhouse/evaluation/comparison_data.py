@@ -103,10 +103,6 @@ class ComparisonData:
     def cell(self, system: str, measure: str) -> MeanScore:
         """Return one cell of the table.
 
-        Args:
-            system: One of :attr:`systems`.
-            measure: One of :attr:`measures`.
-
         Raises:
             WrongUse: There is no such system or measure.
         """
@@ -116,10 +112,6 @@ class ComparisonData:
 
     def differences(self, system: str, measure: str) -> tuple[QueryDifference, ...]:
         """Compare a system with the baseline query by query, largest gain first (ties by query id).
-
-        Args:
-            system: One of :attr:`systems`.
-            measure: One of :attr:`measures`.
 
         Raises:
             WrongUse: There is no baseline, or no such system or measure.
@@ -138,11 +130,6 @@ class ComparisonData:
         self, system: str, measure: str, most: int = 5
     ) -> tuple[tuple[QueryDifference, ...], tuple[QueryDifference, ...]]:
         """Return the queries a system helps most and those it hurts most, the strongest first.
-
-        Args:
-            system: One of :attr:`systems`.
-            measure: One of :attr:`measures`.
-            most: How many of each.
 
         Raises:
             WrongUse: There is no baseline, or no such system or measure.

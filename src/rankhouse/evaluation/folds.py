@@ -90,10 +90,6 @@ def deal(query_ids: Iterable[str], folds: int = 5, seed: int = 0) -> Folds:
 def write_folds(folds: Folds, path: Path | str) -> None:
     """Write a fold file, one fold a line.
 
-    Args:
-        folds: What to write.
-        path: The file.
-
     Raises:
         OutputFailed: It cannot be written.
     """
@@ -138,11 +134,7 @@ def read_folds(path: Path | str) -> Folds:
 
 
 def products(keys: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
-    """Join queries by their keys: the queries of each product, in the order given.
-
-    Args:
-        keys: Query id -> whatever it shares with others of its product.
-    """
+    """Join queries by their keys: the queries of each product, in the order given."""
     from scipy.sparse import coo_array  # noqa: PLC0415 - takes a while to load
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
 

@@ -164,10 +164,6 @@ def evaluate(run: Run, qrels: Qrels, measures: str | Iterable[str]) -> Scores:
 def scorer(qrels: Qrels, measure: str) -> Callable[[Run], float]:
     """Return a function from run to the mean of one measure, for tuning; judgements are prepared once.
 
-    Args:
-        qrels: What the judges say.
-        measure: One measure in ir_measures' notation.
-
     Raises:
         WrongUse: No such measure, or several.
         BadData: There are no judgements.
@@ -180,10 +176,6 @@ def scorer(qrels: Qrels, measure: str) -> Callable[[Run], float]:
 
 class Evaluator:
     """Judgements and measures made ready once, to measure any number of runs.
-
-    Args:
-        qrels: What the judges say.
-        measures: Names in ir_measures' notation, in one text or several.
 
     Raises:
         WrongUse: A measure that does not exist or cannot be computed here.

@@ -103,22 +103,12 @@ class OwnMeasures:
         return measure.NAME in _defined
 
     def evaluator(self, measures: Iterable[Any], qrels: Mapping[str, Mapping[str, int]]) -> OwnEvaluator:
-        """Return what measures any number of runs.
-
-        Args:
-            measures: Of those that :meth:`supports` knows.
-            qrels: Query id -> document id -> grade.
-        """
+        """Return what measures any number of runs."""
         return OwnEvaluator([(measure, _defined[measure.NAME].function) for measure in measures], qrels)
 
 
 class OwnEvaluator:
-    """Measures runs by functions.
-
-    Args:
-        measures: Each with its function.
-        qrels: Query id -> document id -> grade.
-    """
+    """Measures runs by functions."""
 
     def __init__(
         self, measures: list[tuple[Any, MeasureFunction]], qrels: Mapping[str, Mapping[str, int]]

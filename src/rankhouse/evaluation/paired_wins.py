@@ -19,14 +19,7 @@ from rankhouse.page.tables import Table
 
 
 class WinCounts(NamedTuple):
-    """Queries by who is right.
-
-    Attributes:
-        neither: Both wrong.
-        only_first: The first system alone.
-        only_second: The second alone.
-        both: Both right.
-    """
+    """Queries by who is right."""
 
     neither: int
     only_first: int
@@ -53,13 +46,7 @@ class WinCounts(NamedTuple):
 
 
 class ScoreRange(NamedTuple):
-    """One of the ranges that queries are cut into.
-
-    Attributes:
-        nearest: Highest score of the first system's top document in it.
-        farthest: Lowest.
-        counts: Who is right.
-    """
+    """One of the ranges that queries are cut into."""
 
     nearest: float
     farthest: float

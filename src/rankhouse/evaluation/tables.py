@@ -120,10 +120,6 @@ def per_query_table(scores: Mapping[str, Scores]) -> Table:
 def write_per_query(scores: Mapping[str, Scores], path: Path | str) -> None:
     """Write the per-query table with tabs between the columns (compressed by suffix).
 
-    Args:
-        scores: System name -> its scores.
-        path: The file.
-
     Raises:
         OutputFailed: The file cannot be written.
     """
@@ -181,13 +177,6 @@ def write_report(
     most: int = 5,
 ) -> None:
     """Write a page that stands alone: tables, charts, best and worst queries; no link and no script.
-
-    Args:
-        comparison: What to show.
-        path: The HTML file.
-        title: Its heading.
-        texts: Query id -> its words, shown beside the best and worst queries.
-        most: How many of these to show on each side.
 
     Raises:
         MissingExtra: jinja2 or matplotlib is not installed.

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rankhouse.explanation.axioms import AXIOMS
 from rankhouse.explanation.diagnosis import CHANCE, Diagnosis
 from rankhouse.page import charts
-from rankhouse.page.charts import DASHED, Palette, plain_axes, shortened
-from rankhouse.page.endings import ending_of
+from rankhouse.page.charts import DASHED, Palette, ending_of, plain_axes, shortened
 from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table
 

@@ -38,8 +38,7 @@ from rankhouse.explanation.word_texts import (
     scored,
 )
 from rankhouse.models import conv_knrm, knrm
-from rankhouse.models.tk import TK
-from rankhouse.models.tk_heads import KernelHead, WindowHead
+from rankhouse.models.tk import TK, KernelHead, WindowHead
 from rankhouse.models.word_models import Evidence, array
 from rankhouse.nn.layers.kernel_pooling import COUNT_FLOOR, Kernels
 

@@ -21,9 +21,9 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.scores import strictly_falling
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
 from rankhouse.index.lexical.feedback import Expansion
-from rankhouse.index.lexical.scorer import Addend, DocumentScore
+from rankhouse.index.lexical.scorer import DocumentScore, TermAddend
 from rankhouse.index.lexical.search import LexicalOptions, Retriever
-from rankhouse.index.parts.any_index import AnyIndex
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.text.analyze import STOP_WORDS, Analyzer
 
 MOST_WORDS: Final = 10_000
@@ -143,7 +143,7 @@ class LexicalExplainer:
             parts.append(Part(name, 0.0, f"removed by the {self.index.analyzer.name} analyzer ({why})"))
         return parts
 
-    def _term(self, question: _Question, tally: DocumentScore, term: str, one: Addend) -> Part:
+    def _term(self, question: _Question, tally: DocumentScore, term: str, one: TermAddend) -> Part:
         origin, counts = _origin(question, term), one.counts
         frequency = f"in {counts.documents:,} of {self.index.collection.with_terms:,} documents"
         facts: dict[str, float] = {"tf": one.tf, "boost": one.boost}
@@ -155,12 +155,12 @@ class LexicalExplainer:
         cut = "; cut at 0" if self._cut(facts, one) else ""
         return Part(term, one.value, f"{origin}; tf {one.tf}, {frequency}{cut}", facts, parts)
 
-    def _leaves(self, tally: DocumentScore, one: Addend) -> dict[str, float]:
+    def _leaves(self, tally: DocumentScore, one: TermAddend) -> dict[str, float]:
         collection = self.index.collection
         leaves = self._retriever.model.leaves(one.tf, tally.length, one.counts, collection)
         return leaves | ({"true length": tally.tokens} if tally.tokens != tally.length else {})
 
-    def _by_leaf(self, facts: Mapping[str, float], one: Addend) -> tuple[Part, ...]:
+    def _by_leaf(self, facts: Mapping[str, float], one: TermAddend) -> tuple[Part, ...]:
         """Split a term's score where its formula is a sum, in float64."""
         names = self._retriever.model.addends
         parts = [Part(name, one.boost * facts[name]) for name in names]
@@ -168,7 +168,7 @@ class LexicalExplainer:
             parts.append(Part("cut at 0", -sum(part.value for part in parts)))
         return tuple(parts)
 
-    def _cut(self, facts: Mapping[str, float], one: Addend) -> bool:
+    def _cut(self, facts: Mapping[str, float], one: TermAddend) -> bool:
         """Return whether Lucene put 0 in place of a negative score."""
         names = self._retriever.model.addends
         return bool(names and one.tf and one.value == 0 and sum(facts[name] for name in names) < 0)

@@ -11,7 +11,7 @@ from rankhouse.explanation.contrast import Answer, Contrast, Movement, RankingEx
 from rankhouse.explanation.show import ranking_table, to_html, to_markdown, to_text
 from rankhouse.explanation.views import View, view_of
 from rankhouse.io.outputs import writing
-from rankhouse.page.endings import ending_of
+from rankhouse.page.charts import ending_of
 from rankhouse.page.html import write_page
 
 _TEMPLATE = Path(__file__).parent / "templates" / "why.html.j2"

@@ -27,10 +27,10 @@ from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import IntArray
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.term_ids import DROPPED, Numbers
+from rankhouse.index.lexical.analysis import DROPPED, Numbers
 from rankhouse.index.lexical.weighting import bm25
 from rankhouse.text.vectors import start_table
-from rankhouse.text.vocabulary import Entry, Vocabulary
+from rankhouse.text.vocabulary import Vocabulary, VocabularyEntry
 
 
 class Proximity(NamedTuple):
@@ -245,7 +245,7 @@ def _unit_rows(source: str | Path, words: Sequence[str]) -> FloatArray:
     if trained is not None:
         rows = _rows_of_ranker(trained, words)
     else:
-        start = start_table(source, Vocabulary([Entry(word, 1, 1) for word in words], 1, 1))
+        start = start_table(source, Vocabulary([VocabularyEntry(word, 1, 1) for word in words], 1, 1))
         rows = np.where(start.known[:, None], start.table, np.float32(0))[2:]
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     units: FloatArray = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rankhouse.text.sentences import blingfire_sentences
 from rankhouse.text.word_breaks import spans
+from rankhouse.text.words import blingfire_sentences
 
 NO_WORDS = "no words"
 """The part of a score that a text without words has too."""

@@ -37,14 +37,7 @@ DONE_STAYS: Final = "What was encoded so far is kept; run the same command again
 
 
 class DocumentSource(NamedTuple):
-    """The documents to come, and how they are taken.
-
-    Attributes:
-        documents: How many there are in all.
-        collection: The index's fingerprint.
-        split: What cuts them into passages.
-        chunk: Passages taken at once.
-    """
+    """The documents to come, and how they are taken."""
 
     documents: int
     collection: str
@@ -52,15 +45,8 @@ class DocumentSource(NamedTuple):
     chunk: int
 
 
-class Chunk:
-    """Documents gathered for one call of what encodes them.
-
-    Attributes:
-        ids: Of the documents.
-        texts: Of all their passages that have some.
-        numbers: Each passage's place in its document.
-        rows: How many passages each document has.
-    """
+class DocumentChunk:
+    """Documents gathered for one call of what encodes them."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -95,9 +81,6 @@ class AppendLog(Generic[S]):
     """The data files of a folder, open at their ends, and the state that says how much of them counts.
 
     ``state`` runs ahead of the file ``progress.json``, which :meth:`note` brings up to date.
-
-    Args:
-        zeros: Files that begin with an offset of 0 (8 bytes).
     """
 
     def __init__(self, folder: Path, state: S, zeros: Sequence[str] = ()) -> None:
@@ -207,7 +190,7 @@ def append_documents(
     files: AppendLog[S],
     documents: Iterable[Document],
     source: DocumentSource,
-    write: Callable[[Chunk, Callable[[int], None]], None],
+    write: Callable[[DocumentChunk, Callable[[int], None]], None],
     progress: Progress | None = None,
 ) -> S:
     """Encode what is missing; give the complete state.
@@ -219,7 +202,7 @@ def append_documents(
         BadIndex: The documents done earlier are not those that come now, or their number is not as announced.
     """
     before, seen = files.state.documents, 0
-    hashed, chunk = blake2b(digest_size=16), Chunk()
+    hashed, chunk = blake2b(digest_size=16), DocumentChunk()
     tell = progress or ignore
     if not before:
         tell(0, source.documents)
@@ -240,7 +223,7 @@ def append_documents(
         if chunk.full(source.chunk):
             write_chunk()
             files.note(hashed.hexdigest())
-            chunk = Chunk()
+            chunk = DocumentChunk()
             tell(seen, source.documents)
     if seen < before or seen != source.documents:
         raise BadIndex(

@@ -152,12 +152,7 @@ def complete_state(folder: Path, load: Callable[[Path], S]) -> S | None:
 
 
 class DataFolder(Generic[S]):
-    """A folder whose files only grow, open for reading.
-
-    Attributes:
-        folder: Where it is.
-        state: How much of its files counts, and how they were made.
-    """
+    """A folder whose files only grow, open for reading."""
 
     def __init__(self, folder: Path, state: S) -> None:
         self.folder, self.state = folder, state

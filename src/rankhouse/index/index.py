@@ -16,7 +16,7 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress
 from rankhouse.index.lexical import manifest, segment
-from rankhouse.index.lexical.manifest import Manifest
+from rankhouse.index.lexical.manifest import IndexManifest
 from rankhouse.index.lexical.segment import Segment
 from rankhouse.index.lexical.weighting import Collection, TermCounts
 from rankhouse.text.analyze import ANALYZERS, Analyzer
@@ -94,7 +94,7 @@ class Index:
         documents: The documents by id.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, segments: list[Segment]) -> None:
+    def __init__(self, path: Path, manifest: IndexManifest, segments: list[Segment]) -> None:
         self.path, self.manifest, self.segments = path, manifest, segments
         self.analyzer: Analyzer = notation.make(manifest.analyzer, ANALYZERS, "analyzer")
         self.documents = IndexDocuments(segments)
@@ -178,9 +178,6 @@ class Index:
     def require(self, doc_ids: Iterable[str]) -> None:
         """Refuse a run of another collection.
 
-        Args:
-            doc_ids: IndexDocuments that the run ranks.
-
         Raises:
             BadData: The index does not have one of them.
         """
@@ -214,12 +211,7 @@ class Index:
         return all(before[1] < after[0] for before, after in pairwise(edges))
 
     def by_id(self, rows: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sort rows of the whole index by group, then by document id: positions, (rows,).
-
-        Args:
-            rows: (n,) rows of the whole index.
-            group: (n,) the group of each.
-        """
+        """Sort rows of the whole index by group, then by document id: positions, (rows,)."""
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         heads = np.empty((len(rows), 2), np.uint64)
         for number, part in enumerate(self.segments):

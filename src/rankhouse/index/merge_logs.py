@@ -28,7 +28,7 @@ _BLOCK: Final = 1 << 23  # bytes copied at once
 _TOLD: Final = 1_000
 
 
-class Column(NamedTuple):
+class OffsetColumn(NamedTuple):
     """A file whose numbers count from the beginning of their slice.
 
     Attributes:
@@ -55,19 +55,13 @@ class LogKind(NamedTuple, Generic[S]):
 
     load: Callable[[Path], S]
     same: Sequence[str]
-    columns: Mapping[str, Column]
+    columns: Mapping[str, OffsetColumn]
     sums: Sequence[str]
     most: Sequence[str]
 
 
-class Collection(NamedTuple):
-    """What was encoded.
-
-    Attributes:
-        size: How many documents there are.
-        fingerprint: The index's.
-        documents: All of them, in index order, streamed once.
-    """
+class EncodedCollection(NamedTuple):
+    """What was encoded."""
 
     size: int
     fingerprint: str
@@ -78,7 +72,7 @@ def merge_logs(
     parts: Sequence[Path],
     target: Path,
     kind: LogKind[S],
-    collection: Collection,
+    collection: EncodedCollection,
     *,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -110,7 +104,12 @@ def merge_logs(
 
 
 def _join(
-    parts: Sequence[Path], folder: Path, fresh: S, kind: LogKind[S], collection: Collection, tell: Progress
+    parts: Sequence[Path],
+    folder: Path,
+    fresh: S,
+    kind: LogKind[S],
+    collection: EncodedCollection,
+    tell: Progress,
 ) -> None:
     hashed = blake2b(digest_size=16)
     for number, document in enumerate(collection.documents, 1):
@@ -148,7 +147,7 @@ def _append(files: AppendLog[S], part: Path, kind: LogKind[S]) -> None:
     files.append({}, sums | {name: max(getattr(before, name), getattr(state, name)) for name in kind.most})
 
 
-def _moved(data: bytes, column: Column, before: LogState) -> bytes:
+def _moved(data: bytes, column: OffsetColumn, before: LogState) -> bytes:
     """Move a column's numbers on by what stands before their slice."""
     numbers: NDArray[Any] = np.frombuffer(data, column.dtype)
     moved: NDArray[Any] = numbers + numbers.dtype.type(getattr(before, column.before))

@@ -14,7 +14,7 @@ from rankhouse.core.progress import Progress
 from rankhouse.index.append_state import MANIFEST
 from rankhouse.index.dense.vectors import Vectors, load_vectors_state, vectors_folder
 from rankhouse.index.index import Index
-from rankhouse.index.merge_logs import Collection, Column, LogKind, merge_logs
+from rankhouse.index.merge_logs import EncodedCollection, LogKind, OffsetColumn, merge_logs
 from rankhouse.index.precomputed.read import (
     PrecomputedPassages,
     PrecomputedState,
@@ -45,8 +45,8 @@ DENSE: Final = LogKind(
     load=load_vectors_state,
     same=("encoder", "policy", "similarity", "dtype"),
     columns={
-        "owners.bin": Column("<u4", "documents"),
-        "ids_at.bin": Column("<i8", "id_bytes", zero=True),
+        "owners.bin": OffsetColumn("<u4", "documents"),
+        "ids_at.bin": OffsetColumn("<i8", "id_bytes", zero=True),
     },
     sums=("documents", "rows", "id_bytes", "without_text"),
     most=("dimension", "largest_norm"),
@@ -55,8 +55,8 @@ KEPT: Final = LogKind(
     load=load_precomputed_state,
     same=("maker", "split", "dtype"),
     columns={
-        "ends.bin": Column("<i8", "rows", zero=True),
-        "firsts.bin": Column("<i8", "passages", zero=True),
+        "ends.bin": OffsetColumn("<i8", "rows", zero=True),
+        "firsts.bin": OffsetColumn("<i8", "passages", zero=True),
     },
     sums=("documents", "passages", "rows", "without_text", "cut", "lost", "dropped_words"),
     most=("dimension",),
@@ -101,7 +101,7 @@ class EncodeJob:
     def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
         """Put what was encoded into an index. Args: as in :class:`~rankhouse.jobs.jobs.Job`."""
         index = Index.open(out)
-        collection = Collection(len(index), index.fingerprint, index.documents.stream())
+        collection = EncodedCollection(len(index), index.fingerprint, index.documents.stream())
         if all((part.folder / _VECTORS).exists() for part in parts):
             folder = vectors_folder(out, self.name)
             sources = [part.folder / _VECTORS for part in parts]

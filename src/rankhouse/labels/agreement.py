@@ -85,12 +85,7 @@ class Confusion(NamedTuple):
 
 
 def confusions(panel: Panel, counts: Counts) -> Iterator[Confusion]:
-    """Stream judge against teacher; truth against judge, teacher and rule; as far as there are such.
-
-    Args:
-        panel: Who was asked.
-        counts: How many pairs have each mark.
-    """
+    """Stream judge against teacher; truth against judge, teacher and rule; as far as there are such."""
     if panel.judge and panel.teacher:
         yield _confusion(counts, ("judge", JUDGE), ("teacher", TEACHER), ASKED)
     if panel.truth and panel.judge:
@@ -199,14 +194,7 @@ class Agreement(NamedTuple):
 
 
 def agree(panel: Panel, pairs: Sequence[Pair], *, most: int = 25, chunk: int = 4096) -> Agreement:
-    """Ask a panel about pairs in memory, and compare what they say.
-
-    Args:
-        panel: The rule and those compared; see :func:`rankhouse.labels.votes.panel_of`.
-        pairs: In any order.
-        most: How many removed, and how many added pairs to show.
-        chunk: How many to ask about at once.
-    """
+    """Ask a panel about pairs in memory, and compare what they say."""
     parts = [vote(panel, pairs[start : start + chunk]) for start in range(0, len(pairs), chunk)]
     marks = np.concatenate([np.empty(0, np.uint8), *(part.marks for part in parts)])
     scores = np.concatenate([np.empty(0, np.float32), *(part.scores for part in parts)])
@@ -223,15 +211,7 @@ def summarise(
     texts: Callable[[list[int]], list[Pair]],
     most: int = 25,
 ) -> Agreement:
-    """Compare what a panel said of n pairs; reads the votes block by block, so they may lie on disk.
-
-    Args:
-        panel: Who said it.
-        votes: What was said.
-        positives: Query id -> pairs that the rule calls relevant.
-        texts: Returns the pairs at some places.
-        most: How many removed, and how many added pairs to show.
-    """
+    """Compare what a panel said of n pairs; reads the votes block by block, so they may lie on disk."""
     counts, teacher = votes.counts(), panel.teacher
     changes = [
         Change(kind, pair, score, bool(mark & TRUTH) if panel.truth else None)

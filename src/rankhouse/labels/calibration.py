@@ -53,13 +53,7 @@ def _blocks(
 
 
 def histogram(teacher: TeacherRule, votes: Votes, reference: str) -> Histogram:
-    """Count a teacher's scores by their height.
-
-    Args:
-        teacher: Whose scores.
-        votes: With the scores.
-        reference: Who tells relevant pairs from others: "truth", "judge" or "".
-    """
+    """Count a teacher's scores by their height."""
     lowest = min((float(v.min()) for v, _ in _blocks(teacher, votes, reference) if len(v)), default=math.nan)
     highest = max((float(v.max()) for v, _ in _blocks(teacher, votes, reference) if len(v)), default=math.nan)
     low, high = (0.0, 1.0) if is_probable(teacher.score_scale) else _finite(lowest, highest)
@@ -89,11 +83,6 @@ def _finite(lowest: float, highest: float) -> tuple[float, float]:
 
 def calibration(teacher: TeacherRule, votes: Votes, reference: str) -> Reliability | None:
     """Compare a teacher's probabilities with what came true.
-
-    Args:
-        teacher: Whose probabilities.
-        votes: With the scores.
-        reference: By whose word: "truth", "judge" or "".
 
     Returns:
         None unless it gives probabilities and was asked about both kinds of pairs.

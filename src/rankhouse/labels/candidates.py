@@ -25,20 +25,14 @@ from rankhouse.io.decoding import from_json
 from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.io.files import numbered_lines
 from rankhouse.labels.leaf_rules import run_digest
-from rankhouse.text.split_cache import SplitCache
+from rankhouse.text.split import SplitCache
 
 Split = Callable[[Document], Sequence[Passage]]
 """What cuts a document into passages; ``text.split`` has them."""
 
 
 class CandidateRow(NamedTuple):
-    """One document of one query.
-
-    Attributes:
-        query: Whose ranking it is in.
-        doc_id: The document.
-        rank: Its place there, from 1.
-    """
+    """One document of one query."""
 
     query: Query
     doc_id: str
@@ -47,14 +41,7 @@ class CandidateRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidates:
-    """The pairs of a run; make one with :func:`candidates`.
-
-    Attributes:
-        run: Cut at the depth.
-        queries: Query id -> its text.
-        documents: The documents by id.
-        split: What cuts them.
-    """
+    """The pairs of a run; make one with :func:`candidates`."""
 
     run: Run
     queries: Mapping[str, Query]

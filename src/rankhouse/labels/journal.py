@@ -73,10 +73,6 @@ class LabelJournal:
     Args:
         folder: Where; made if it is not there.
 
-    Attributes:
-        rows: Rows answered so far.
-        pairs: Pairs answered so far.
-
     Raises:
         OutputFailed: The folder cannot be written.
     """
@@ -151,9 +147,6 @@ class LabelJournal:
     def commit(self, rows: Sequence[int] | NDArray[np.int32], votes: Votes) -> None:
         """Append a chunk.
 
-        Args:
-            rows: Pairs of each row; -1 where its document is not there.
-
         Raises:
             OutputFailed: The disk is full, or the like.
         """
@@ -202,11 +195,7 @@ def _check(chunk: Sequence[bytes]) -> int:
 
 
 class PairTable:
-    """Pairs, rows and queries of a finished pass 1, by number.
-
-    Args:
-        columns: What it left; r rows, n pairs.
-    """
+    """Pairs, rows and queries of a finished pass 1, by number."""
 
     def __init__(self, candidates: Candidates, columns: JournalColumns) -> None:
         self.candidates, self.marks = candidates, columns.marks
@@ -271,13 +260,7 @@ class QueryPairs:
 
 
 class NegativeSample:
-    """The negatives: chosen query by query.
-
-    Attributes:
-        count: How many there are so far.
-        pool: Among how many they were chosen.
-        short: How many were wanted and not there.
-    """
+    """The negatives: chosen query by query."""
 
     def __init__(self, table: PairTable, how: Negatives) -> None:
         self._how = how

@@ -217,9 +217,6 @@ def collect(
         plan: Pool, truth and the rest; negatives are chosen later.
         progress: Told how far the work is.
 
-    Returns:
-        How many pairs were looked at.
-
     Raises:
         BadData: Judgements of none of all the run's queries.
         BadModel: A teacher gave something that is no score.

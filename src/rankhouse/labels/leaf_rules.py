@@ -68,7 +68,7 @@ class JudgeRule(Rule):
     name: str
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Look the judgements up: (m,). Args: as in :meth:`Rule.ask`."""
+        """Look the judgements up: (m,)."""
         pairs = [chunk.pairs[place] for place in places.tolist()]
         if self.by == "document":
             keys = ((query.id, passage.doc_id) for query, passage in pairs)
@@ -112,10 +112,7 @@ class TeacherRule(Rule):
         return self.scale or scale_of(self.ranker)
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Have the pairs scored, compare with the threshold, keep the best of each document: (m,).
-
-        Args: as in :meth:`Rule.ask`.
-        """
+        """Have the pairs scored, compare with the threshold, keep the best of each document: (m,)."""
         values = probabilities(chunk.scores(self.ranker, places), self.score_scale)
         answers = np.asarray(values >= self.threshold)
         if self.best:
@@ -130,7 +127,7 @@ class TeacherRule(Rule):
         return write("taught", ranker, self.threshold, self.score_scale, **best)
 
     def soft_scores(self, chunk: ChunkScores, places: Places) -> FloatArray:
-        """Return the ranker's scores of the pairs at these places: (m,). Args: as in :meth:`Rule.ask`."""
+        """Return the ranker's scores of the pairs at these places: (m,)."""
         return chunk.scores(self.ranker, places)
 
     def was_asked(self, chunk: ChunkScores) -> BoolArray:
@@ -157,7 +154,7 @@ class RunRule(Rule):
     name: str
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Look the documents up in the ranking: (m,). Args: as in :meth:`Rule.ask`."""
+        """Look the documents up in the ranking: (m,)."""
         pairs = [chunk.pairs[place] for place in places.tolist()]
         keys = ((query.id, passage.doc_id) for query, passage in pairs)
         return np.fromiter(map(self._first.__contains__, keys), np.bool_, len(pairs))
@@ -175,10 +172,7 @@ class RunRule(Rule):
     score_scale: ClassVar[str] = "score"
 
     def soft_scores(self, chunk: ChunkScores, places: Places) -> FloatArray:
-        """Look the scores of the pairs' documents up: (m,), NaN where the run does not have one.
-
-        Args: as in :meth:`Rule.ask`.
-        """
+        """Look the scores of the pairs' documents up: (m,), NaN where the run does not have one."""
         pairs = [chunk.pairs[place] for place in places.tolist()]
         scores = (self._scores.get(query.id, {}).get(passage.doc_id, math.nan) for query, passage in pairs)
         return np.fromiter(scores, np.float32, len(pairs))
@@ -333,10 +327,5 @@ def _affirmed(rule: Rule, *, affirmed: bool) -> Iterator[Rule]:
 
 
 def passage_key(doc_id: str, index: int) -> str:
-    """Name a passage as passage judgements do: d#3.
-
-    Args:
-        doc_id: The document.
-        index: The passage's number in it.
-    """
+    """Name a passage as passage judgements do: d#3."""
     return f"{doc_id}{PASSAGE_MARK}{index}"

@@ -23,12 +23,7 @@ _NO_QRELS: Qrels = MappingProxyType({})
 
 
 class QuerySet(NamedTuple):
-    """Training data, or test data.
-
-    Attributes:
-        queries: Its queries; may be empty where only judgements are known.
-        qrels: Its judgements; may be empty.
-    """
+    """Training data, or test data."""
 
     queries: Collection[Query] = ()
     qrels: Qrels = _NO_QRELS
@@ -100,15 +95,6 @@ def overlap(train: QuerySet, test: QuerySet, documents: Mapping[str, Document] =
 
 def keep_apart(rule: Rule, queries: Iterable[Query], test: QuerySet, *, allow_test: bool = False) -> Overlap:
     """Refuse to label test queries with a teacher.
-
-    Args:
-        rule: What would label.
-        queries: What would be labelled.
-        test: What is kept for testing.
-        allow_test: Label them all the same.
-
-    Returns:
-        What both have in common, for a report.
 
     Raises:
         WrongUse: The rule asks a teacher, a query is among the test queries, and nobody allowed it.

@@ -119,15 +119,7 @@ class PseudoOptions:
 
 @dataclass(frozen=True)
 class QuerySource:
-    """A document to be asked about: its words, and what is drawn from them.
-
-    Attributes:
-        document: The document.
-        words: Of the whole collection.
-        rng: What draws.
-        options: What it shall be asked.
-        writer: Writes questions about it.
-    """
+    """A document to be asked about: its words, and what is drawn from them."""
 
     document: Document
     words: WordCounts
@@ -371,14 +363,7 @@ def _fault(parts: Sequence[str], words: WordCounts, options: PseudoOptions) -> s
 def drop(
     query: PseudoQuery, reason: str, dropped: dict[str, list[PseudoQuery]], counts: Counter[str]
 ) -> None:
-    """Count a question that is thrown away, and keep it if it is among the first of its reason.
-
-    Args:
-        query: The question; one without words was never asked.
-        reason: Why.
-        dropped: Reason -> some questions.
-        counts: Reason -> how many.
-    """
+    """Count a question that is thrown away, and keep it if it is among the first of its reason."""
     if not query.text:
         return
     counts[reason] += 1

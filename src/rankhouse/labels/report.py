@@ -6,7 +6,7 @@ Tables need nothing but this package; the page needs the extra ``report``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -18,16 +18,12 @@ from rankhouse.core.reliability import Reliability
 from rankhouse.labels.agreement import Agreement, Change
 from rankhouse.labels.calibration import Histogram
 from rankhouse.labels.label import LabelResult
-from rankhouse.page.charts import DASHED, Palette, inline, plain_axes
+from rankhouse.page.charts import DASHED, Palette, inline, on_axes, reliability_diagram
 from rankhouse.page.html import write_page
-from rankhouse.page.reliability_chart import reliability_diagram
 from rankhouse.page.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_SIZE = (6.4, 3.1)  # inches
 
 
 def histogram_chart(histogram: Histogram) -> str:
@@ -62,7 +58,7 @@ def histogram_chart(histogram: Histogram) -> str:
         axes.set_ylabel("pairs")
         _whole_numbers(axes)
 
-    return _inline("histogram", draw)
+    return inline(on_axes(draw), "histogram")
 
 
 def calibration_chart(calibration: Reliability) -> str:
@@ -105,7 +101,7 @@ def positives_chart(positives: Mapping[str, int]) -> str:
         axes.set_ylabel("queries")
         _whole_numbers(axes)
 
-    return _inline("positives", draw)
+    return inline(on_axes(draw), "positives")
 
 
 def grouped(positives: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -125,21 +121,6 @@ def _whole_numbers(axes: Axes) -> None:
 
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-
-
-def _inline(name: str, draw: Callable[[Axes, Palette], None]) -> str:
-    """Draw one chart as SVG for a page."""
-
-    def figure_in(palette: Palette) -> Figure:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
-
-        figure = Figure(figsize=_SIZE, facecolor="none", layout="constrained")
-        axes = figure.subplots()
-        draw(axes, palette)
-        plain_axes(axes, palette)
-        return figure
-
-    return inline(figure_in, name)
 
 
 _TEMPLATE = Path(__file__).parent / "templates" / "labels.html.j2"
@@ -207,11 +188,7 @@ def positives_table(agreement: Agreement) -> Table:
 
 
 def changes_table(agreement: Agreement, kind: str) -> Table:
-    """Return one row a pair that was "removed" or "added", clearest first, with its texts.
-
-    Args:
-        kind: "removed" or "added".
-    """
+    """Return one row a pair that was "removed" or "added", clearest first, with its texts."""
     with_truth = bool(agreement.truth)
     columns = ("query", "document", "passage", "text", "score", *(("truly",) if with_truth else ()))
     rows = tuple(

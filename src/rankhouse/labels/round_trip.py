@@ -30,13 +30,7 @@ _TEXTS = 1 << 12  # kept: neighbours come again and again
 
 
 class RoundTrip(NamedTuple):
-    """Who came back.
-
-    Attributes:
-        kept: Query id -> the question, in the order given.
-        dropped: Why others were not -> some of them.
-        counts: Why others were not -> how many.
-    """
+    """Who came back."""
 
     kept: dict[str, PseudoQuery]
     dropped: dict[str, list[PseudoQuery]]
@@ -137,14 +131,7 @@ _SAMPLES: Final = 12
 
 
 class PseudoReport(NamedTuple):
-    """What was asked, kept and thrown away.
-
-    Attributes:
-        kept: The questions that are learned from.
-        dropped: Reason -> some of those that are not.
-        counts: Reason -> how many.
-        silent: Documents that ask nothing.
-    """
+    """What was asked, kept and thrown away."""
 
     kept: Sequence[PseudoQuery]
     dropped: dict[str, list[PseudoQuery]]

@@ -73,10 +73,6 @@ def _named(rule: str, name: object) -> str:
 def read(text: str, openers: Openers | None = None) -> Rule:
     """Read a rule.
 
-    Args:
-        text: The notation.
-        openers: What opens qrels, runs and rankers; files for the first two by default.
-
     Raises:
         WrongUse: A syntax error or an unknown name, with its place; arguments a rule does not take.
         RankhouseError: What a name stands for cannot be opened.

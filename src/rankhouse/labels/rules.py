@@ -84,10 +84,7 @@ class _Joint(Rule):
     looser: ClassVar[tuple[type[Rule], ...]]  # rules that need parentheses beside the sign
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Ask the left rule, and the right one where that leaves the answer open: (m,).
-
-        Args: as in :meth:`Rule.ask`.
-        """
+        """Ask the left rule, and the right one where that leaves the answer open: (m,)."""
         answers = self.left.ask(chunk, places)
         still_open = np.flatnonzero(answers == self.open_on)
         answers[still_open] = self.right.ask(chunk, places[still_open])
@@ -127,7 +124,7 @@ class Not(Rule):
     rule: Rule
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
-        """Ask and turn round: (m,). Args: as in :meth:`Rule.ask`."""
+        """Ask and turn round: (m,)."""
         return ~self.rule.ask(chunk, places)
 
     def leaves(self) -> Iterator[Rule]:

@@ -64,18 +64,7 @@ JOINS: Final[dict[str, Join]] = {"z-score": z_scores, "ranks": ranks}
 
 
 class SoftScores:
-    """The soft labels of a finished pass 1, query by query.
-
-    Args:
-        sources: Who gave scores.
-        columns: What they gave.
-        join: Name of what joins several.
-
-    Attributes:
-        scale: The scale of the scores.
-        scored: Pairs with a score so far.
-        undecided: Those of them that the rule calls neither relevant nor not.
-    """
+    """The soft labels of a finished pass 1, query by query."""
 
     def __init__(self, sources: Sequence[ScoreSource], columns: JournalColumns, join: str) -> None:
         self._columns, self._join = columns, JOINS[join]

@@ -103,12 +103,7 @@ def scored_pairs(pairs: Iterable[LabelledPair], qrels: Qrels) -> ScoredPairs:
 
 
 def kept_at(pairs: ScoredPairs, threshold: float) -> Threshold:
-    """Count what a threshold keeps.
-
-    Args:
-        pairs: The scored pairs.
-        threshold: The least value that is accepted.
-    """
+    """Count what a threshold keeps."""
     yes = pairs.values >= threshold
     return Threshold(threshold, int(yes.sum()), int((yes & pairs.right).sum()), int(pairs.right.sum()))
 
@@ -164,10 +159,6 @@ CHOICES: Mapping[str, Callable[..., Choice]] = {"f1": _f1, "precision": _precisi
 
 def choose_threshold(pairs: ScoredPairs, by: str = "f1") -> Threshold:
     """Choose a threshold among the values that occur.
-
-    Args:
-        pairs: The scored pairs.
-        by: In the notation of :data:`CHOICES`.
 
     Raises:
         WrongUse: No such way to choose.

@@ -34,11 +34,9 @@ from rankhouse.models.checkpoint import (
     read_config,
 )
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import TextReader, text_layout
+from rankhouse.models.pair_encoding import TextIds, TextReader, plain, text_layout
 from rankhouse.models.sentence_transformers import Pooling, Settings, read_dense, read_settings
-from rankhouse.models.text_ids import TextIds, plain
-from rankhouse.models.text_vectors import Finish, VectorScorer
-from rankhouse.models.transformer_encoders import by_rows, encoder_of, length_limit
+from rankhouse.models.transformer_encoders import Finish, VectorScorer, by_rows, encoder_of, length_limit
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Packed
@@ -96,13 +94,6 @@ class DualBatch:
 class BiEncoder(nn.Module):
     """An encoder that ranks by vectors.
 
-    Args:
-        network: transformers' model without a head.
-        dense: Linear layers (and activations) behind the pooling.
-        tokenizer: The checkpoint's.
-        policy: max_length, pooling, normalised, similarity, query_prompt, passage_prompt, dense.
-        config: The checkpoint's config.json as read.
-
     Attributes:
         temperature: What similarities are divided by in the loss.
     """
@@ -131,7 +122,7 @@ class BiEncoder(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of a bundle, weights apart. Args: as in :meth:`Model.rebuild`."""
+        """Make the model of a bundle, weights apart."""
         tokenizer, config = read_assets(assets)
         return cls(network_of(config, "AutoModel"), dense_layers(policy["dense"]), tokenizer, policy, config)
 
@@ -160,12 +151,7 @@ class BiEncoder(nn.Module):
         return compare(queries[batch.which.to(queries.device)], passages, self.policy["similarity"])
 
     def loss(self, batch: DualBatch, labels: Tensor) -> Tensor:
-        """Negative log likelihood of each group's first passage among all passages of the batch.
-
-        Args:
-            batch: n = g * s pairs; the first passage of each group is its query's right one.
-            labels: (g, s); only its shape is looked at.
-        """
+        """Negative log likelihood of each group's first passage among all passages of the batch."""
         groups, size = labels.shape
         which = batch.which.view(groups, size)[:, 0]
         queries, passages = self.vectors(batch.queries), self.vectors(batch.passages)
@@ -271,11 +257,6 @@ def compare(queries: Tensor, passages: Tensor, similarity: Similarity) -> Tensor
     """Compare n queries (n, d) with a passage (n, d) each: (n,), higher is nearer.
 
     "dot": q · p. "cosine": of both given length 1. "l2": minus the squared distance.
-
-    Args:
-        queries: (n, d).
-        passages: (n, d).
-        similarity: "dot", "cosine" or "l2".
     """
     if similarity == "l2":
         return -(queries - passages).square().sum(-1)
@@ -285,13 +266,7 @@ def compare(queries: Tensor, passages: Tensor, similarity: Similarity) -> Tensor
 
 
 def compare_all(queries: Tensor, passages: Tensor, similarity: Similarity) -> Tensor:
-    """Compare g queries (g, d) with every one of n passages (n, d): (g, n), as :func:`compare` does.
-
-    Args:
-        queries: (g, d).
-        passages: (n, d).
-        similarity: "dot", "cosine" or "l2".
-    """
+    """Compare g queries (g, d) with every one of n passages (n, d): (g, n), as :func:`compare` does."""
     if similarity == "l2":
         squares = queries.square().sum(-1)[:, None] + passages.square().sum(-1)
         return 2 * queries @ passages.T - squares
@@ -301,12 +276,7 @@ def compare_all(queries: Tensor, passages: Tensor, similarity: Similarity) -> Te
 
 
 def in_batch_loss(scores: Tensor, own: Tensor) -> Tensor:
-    """DPR's eq. 2: negative log likelihood of each query's own passage; scores (g, n), own (g,).
-
-    Args:
-        scores: (g, n).
-        own: (g,) int64, the place of each query's own passage.
-    """
+    """DPR's eq. 2: negative log likelihood of each query's own passage; scores (g, n), own (g,)."""
     return F.cross_entropy(scores, own)
 
 

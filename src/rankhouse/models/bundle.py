@@ -33,7 +33,7 @@ _KIND = "rankhouse ranker"
 _VERSIONS = ("rankhouse", "torch", "transformers", "tokenizers", "safetensors")
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class BundleManifest(msgspec.Struct, frozen=True, kw_only=True):
     """What a bundle says of itself.
 
     Attributes:
@@ -79,9 +79,6 @@ def save(
         use: How documents are meant to be passed to it, for the manifest.
         calibration: The fitted scale of its scores, in notation.
 
-    Returns:
-        The folder.
-
     Raises:
         WrongUse: Something else stands there already.
         OutputFailed: It could not be written; what stood there still does.
@@ -89,7 +86,7 @@ def save(
     folder = Path(folder)
     weights, shared = _distinct(model.state_dict())
     assets = dict(model.assets())
-    manifest = Manifest(
+    manifest = BundleManifest(
         format=1 if calibration is None else FORMAT,
         family=model.family,
         policy=dict(model.policy),
@@ -118,13 +115,13 @@ def save(
 def _foreign(folder: Path) -> list[str]:
     """Name what is in a folder besides a bundle; assets are told by a manifest that can be read."""
     try:
-        own = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest).assets
+        own = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=BundleManifest).assets
     except (OSError, msgspec.DecodeError):
         own = []
     return others(folder, own, (MANIFEST, WEIGHTS))
 
 
-def read_manifest(folder: Path | str) -> Manifest:
+def read_manifest(folder: Path | str) -> BundleManifest:
     """Read what a bundle says of itself, without its weights.
 
     Raises:
@@ -144,7 +141,7 @@ def read_manifest(folder: Path | str) -> Manifest:
         raise BadModel(f'"{folder}" is no ranker saved by rankhouse: it holds no {MANIFEST}')
     try:
         fields = msgspec.json.decode((folder / MANIFEST).read_bytes())
-        manifest = msgspec.convert(fields, Manifest)
+        manifest = msgspec.convert(fields, BundleManifest)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise BadModel(f'"{folder / MANIFEST}" cannot be read ({error}); save or fetch it again') from None
     if manifest.kind != _KIND:
@@ -156,7 +153,7 @@ def read_manifest(folder: Path | str) -> Manifest:
             f"up to {FORMAT}: update rankhouse"
         )
     # without a checksum it is an older manifest, unless the very key of the checksum was changed
-    renamed = manifest.crc32 is None and not set(fields) <= set(Manifest.__struct_fields__)
+    renamed = manifest.crc32 is None and not set(fields) <= set(BundleManifest.__struct_fields__)
     if renamed or (manifest.crc32 is not None and manifest.crc32 != _checksum(fields)):
         raise BadModel(f'"{folder / MANIFEST}" was changed after it was written; save or fetch it again')
     return manifest
@@ -182,12 +179,8 @@ def _distinct(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str,
     return weights, shared
 
 
-def read_files(folder: Path, manifest: Manifest) -> tuple[dict[str, Tensor], dict[str, bytes]]:
+def read_files(folder: Path, manifest: BundleManifest) -> tuple[dict[str, Tensor], dict[str, bytes]]:
     """Read weights and assets, by name.
-
-    Args:
-        folder: The bundle.
-        manifest: What it says of itself.
 
     Raises:
         BadModel: Something is missing or damaged, or a name leads out of the folder.

@@ -22,19 +22,117 @@ from typing import Any, NamedTuple, Self
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair
-from rankhouse.models.cedr_heads import HEADS
 from rankhouse.models.checkpoint import checkpoint_assets, network_of, read_assets
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import pair_layout
-from rankhouse.models.text_ids import TextIds, plain
+from rankhouse.models.pair_encoding import TextIds, pair_layout, plain
 from rankhouse.models.transformer_encoders import first_position, rows_together, words_once
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
+
+_CENTRES = (-0.9, -0.7, -0.5, -0.3, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+_WIDTHS = (0.1,) * 10 + (0.001,)
+_BINS, _HIDDEN = 11, 5
+_FILTERS, _BEST, _LONGEST_GRAM, _DENSE = 32, 2, 3, 32
+_EDGE = 1.000001  # a cosine of 1 must reach the last bin in spite of rounding
+_LEAST_SUM, _LEAST_COUNT = 1e-6, 1e-5  # added before logarithms
+
+
+class KNRMHead(nn.Module):
+    """Kernels over all layers' matrices, one line over them and [CLS]; centres and widths are learned."""
+
+    def __init__(self, layers: int, width: int, slots: int) -> None:
+        super().__init__()
+        del slots
+        self.centres = nn.Parameter(torch.tensor(_CENTRES))
+        self.widths = nn.Parameter(torch.tensor(_WIDTHS))
+        self.combine = nn.Linear(len(_CENTRES) * layers + width, 1)
+
+    def forward(self, match: Tensor, first: Tensor) -> Tensor:
+        """Score one pair: ().
+
+        Args:
+            match: (c, q, p) cosines.
+            first: (w,) mean [CLS] state of the last layer.
+        """
+        if not match.shape[2]:
+            sums = match.new_zeros(len(self.centres) * match.shape[0])
+        else:
+            away = match - self.centres[:, None, None, None]
+            near = torch.exp(-0.5 * (away / self.widths[:, None, None, None]) ** 2)
+            sums = (near.sum(3) + _LEAST_SUM).log().sum(2).flatten()
+        return self.combine(torch.cat([sums, first])).squeeze(0)  # type: ignore[no-any-return]
+
+
+class PACRRHead(nn.Module):
+    """Convolutions over all layers' matrices; each word's best matches and [CLS] go through a network."""
+
+    def __init__(self, layers: int, width: int, slots: int) -> None:
+        super().__init__()
+        self.slots = slots
+        sizes = range(1, _LONGEST_GRAM + 1)
+        self.squares = nn.ModuleList(nn.Conv2d(layers, _FILTERS, size) for size in sizes)
+        rows = slots * _LONGEST_GRAM * _BEST
+        self.network = nn.Sequential(
+            nn.Linear(rows + width, _DENSE),
+            nn.ReLU(),
+            nn.Linear(_DENSE, _DENSE),
+            nn.ReLU(),
+            nn.Linear(_DENSE, 1),
+        )
+
+    def forward(self, match: Tensor, first: Tensor) -> Tensor:
+        """Score one pair: ()."""
+        missing = max(0, _BEST - match.shape[2])
+        match = F.pad(match, (0, missing, 0, self.slots - match.shape[1]))
+        best = []
+        for size, square in enumerate(self.squares, 1):
+            wide = F.pad(match, (0, size - 1, 0, size - 1))
+            best.append(square(wide[None])[0].relu().amax(0).topk(_BEST, dim=1).values)
+        features = torch.cat(best, dim=1).flatten()
+        return self.network(torch.cat([features, first])).squeeze(0)  # type: ignore[no-any-return]
+
+
+class DRMMHead(nn.Module):
+    """Each query word's histograms in all layers and [CLS] go through one small network; votes are added.
+
+    A histogram has no gradient: the encoder learns by way of [CLS] alone.
+    """
+
+    def __init__(self, layers: int, width: int, slots: int) -> None:
+        super().__init__()
+        self.slots = slots
+        self.hidden = nn.Linear(_BINS * layers + width, _HIDDEN)
+        self.vote = nn.Linear(_HIDDEN, 1)
+
+    @torch.no_grad()
+    def histograms(self, match: Tensor) -> Tensor:
+        """Count cosines in bins, ln(count + 1e-5): (c, slots, b)."""
+        c, q, _ = match.shape
+        counts = match.new_zeros(c, self.slots, _BINS)
+        bins = ((match + _EDGE) / 2 * (_BINS - 1)).long().clamp(0, _BINS - 1)
+        counts[:, :q].scatter_add_(2, bins, torch.ones_like(match))
+        return (counts + _LEAST_COUNT).log()
+
+    def forward(self, match: Tensor, first: Tensor) -> Tensor:
+        """Score one pair: ()."""
+        words = self.histograms(match).permute(1, 2, 0).flatten(1)
+        rows = torch.cat([words, first.expand(self.slots, -1)], dim=1)
+        return self.vote(self.hidden(rows).relu()).sum()  # type: ignore[no-any-return]
+
+
+HEADS: dict[str, type[KNRMHead | PACRRHead | DRMMHead]] = {
+    "knrm": KNRMHead,
+    "pacrr": PACRRHead,
+    "drmm": DRMMHead,
+}
+"""Name -> head."""
+
 
 _NORM_EPS = 1e-9  # added to a vector's length before dividing, as in the authors' code
 
@@ -104,7 +202,7 @@ class CEDR(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of a bundle, weights apart. Args: as in :meth:`Model.rebuild`."""
+        """Make the model of a bundle, weights apart."""
         tokenizer, config = read_assets(assets)
         return cls(network_of(config, "AutoModel"), tokenizer, policy, config)
 
@@ -137,12 +235,7 @@ class CEDR(nn.Module):
         return self._scores(batch, states, self.head)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Return the authors' loss of contrasts (g, s): one minus the relevant pair's softmax in its group.
-
-        Args:
-            batch: n = g * s pairs.
-            labels: (g, s); only their shape counts.
-        """
+        """Return the authors' loss of contrasts (g, s): 1 minus the relevant pair's softmax in its group."""
         return (1 - self(batch).view(labels.shape).softmax(1)[:, 0]).mean()  # type: ignore[no-any-return]
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:

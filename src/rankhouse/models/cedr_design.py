@@ -14,8 +14,7 @@ from torch import nn
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.models import bundle
-from rankhouse.models.cedr import CEDR
-from rankhouse.models.cedr_heads import HEADS
+from rankhouse.models.cedr import CEDR, HEADS
 from rankhouse.models.checkpoint import (
     find,
     load_network,
@@ -56,10 +55,6 @@ class CEDRDesign:
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> CEDR:
         """Begin a model with a fresh head on an encoder as it is.
-
-        Args:
-            texts: Not used: the vocabulary is the checkpoint's.
-            seed: Of the head's weights.
 
         Raises:
             BadModel: No encoder like BERT, or damaged, or without tokenizer.

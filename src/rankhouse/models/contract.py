@@ -63,12 +63,7 @@ class Model(Protocol[B]):
         ...
 
     def loss(self, batch: B, labels: Tensor) -> Tensor:
-        """Return the family's loss, (), of a batch of n = g * s pairs with labels (g, s).
-
-        Args:
-            batch: n = g * s pairs.
-            labels: (g, s); for points 0 or 1, else only their shape counts.
-        """
+        """Return the family's loss, (), of a batch of n = g * s pairs with labels (g, s)."""
         ...
 
     def scorer(self, compute: Compute) -> Callable[[B], Tensor]:
@@ -80,12 +75,7 @@ class Model(Protocol[B]):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of this policy and these files; its weights are put in afterwards.
-
-        Args:
-            policy: As the saved model had it.
-            assets: Its files: name -> content.
-        """
+        """Make the model of this policy and these files; its weights are put in afterwards."""
         ...
 
     def assets(self) -> Mapping[str, bytes]:
@@ -113,11 +103,7 @@ class OddsModel(Protocol):
     """
 
     def log_odds(self, batch: Any) -> Tensor:  # noqa: ANN401  # the model's own kind of batch
-        """Return n pairs' log P(relevant) / P(not relevant), (n,), with gradients where they are on.
-
-        Args:
-            batch: n pairs.
-        """
+        """Return n pairs' log P(relevant) / P(not relevant), (n,), with gradients where they are on."""
         ...
 
 
@@ -177,31 +163,16 @@ class PrecomputingModel(Model[TwoSided], Protocol):
         ...
 
     def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> StoredPassages:
-        """Put n passages into context.
-
-        Args:
-            texts: The passages.
-            storage: Number format of their vectors.
-        """
+        """Put n passages into context."""
         ...
 
     def score_stored(self, query: str, stored: StoredPassages) -> FloatArray:
-        """Score n stored passages for a query: (n,) float32.
-
-        Args:
-            query: The question.
-            stored: What :meth:`encode_passages` returned, or a part of it.
-        """
+        """Score n stored passages for a query: (n,) float32."""
         ...
 
 
 def plain_scorer(model: torch.nn.Module, compute: Compute) -> Callable[[Any], Tensor]:
-    """Return ``forward`` itself, in eval mode on the chosen device, always in fp32: for small models.
-
-    Args:
-        model: A small model.
-        compute: Its device is used; precision is not.
-    """
+    """Return ``forward`` itself, in eval mode on the chosen device, always in fp32: for small models."""
     model = model.eval().to(compute.device)
 
     def score(batch: Batch) -> Tensor:

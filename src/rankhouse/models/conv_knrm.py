@@ -8,7 +8,6 @@ Shapes: n pairs, q query tokens, p passage tokens, d width, f filters, k kernels
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,11 +17,10 @@ from torch.nn import functional as F
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, WordModel, array, embedding
-from rankhouse.models.word_reading import Reading, WordReader
+from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import Texts
-from rankhouse.nn.layers import compiled_words
+from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.convolve import following_sums
 from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts
 from rankhouse.nn.layers.linear import affine, through
@@ -50,10 +48,6 @@ class ConvKNRMDesign(Reading):
         """Refuse sizes below 1."""
         super().__post_init__()
         check_least(self, 1, "grams", "filters")
-
-    def fresh(self, texts: Iterable[str], seed: int = 0) -> ConvKNRM:
-        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
-        return ConvKNRM.fresh(self, texts, seed)
 
 
 class ConvKNRM(WordModel):
@@ -107,7 +101,7 @@ class ConvKNRM(WordModel):
         weight = torch.cat([layer.weight.permute(2, 0, 1).flatten(0, 1) for layer in layers])
         products = affine(words, weight).view(len(words), -1, self.design.filters)
         rows = at.split([len(side.values) for side in sides])
-        asked, said = compiled_words.grams(
+        asked, said = compiled.grams(
             products,
             torch.stack([cast(Tensor, layer.bias) for layer in layers]),
             tuple(
@@ -118,7 +112,7 @@ class ConvKNRM(WordModel):
         )
         match = dots(asked.flatten(1, 2), said.flatten(1, 2))  # (n, m * q, m * p)
         n, _, q, p = *asked.shape[:3], said.shape[2]
-        counts = compiled_words.pool(match.view(n, m * q * m, p), batch.passage.lengths, tuple(self.kernels))
+        counts = compiled.pool(match.view(n, m * q * m, p), batch.passage.lengths, tuple(self.kernels))
         return match.view(n, m, q, m, p), counts.view(n, m, q, m, -1)
 
     def _learned_features(self, batch: TwoSided) -> Tensor:

@@ -32,9 +32,8 @@ from rankhouse.models.checkpoint import (
     read_config,
 )
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import PairReader, pair_layout
+from rankhouse.models.pair_encoding import PairReader, TextIds, pair_layout, plain
 from rankhouse.models.sentence_transformers import own_ranker
-from rankhouse.models.text_ids import TextIds, plain
 from rankhouse.models.transformer_encoders import (
     by_length,
     by_rows,
@@ -88,7 +87,7 @@ class CrossEncoder(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of a bundle, weights apart. Args: as in :meth:`Model.rebuild`."""
+        """Make the model of a bundle, weights apart."""
         tokenizer, config = read_assets(assets)
         return cls(network_of(config, policy["head"]), tokenizer, policy, config)
 
@@ -159,10 +158,6 @@ def scaled(logits: Tensor, scale: Scale) -> Tensor:
 
     "logit": the last class's raw number. "probability", "logprob", "log-odds": of the last class, by softmax
     over two classes, by sigmoid for one.
-
-    Args:
-        logits: (n, 1) or (n, 2).
-        scale: One of :data:`SCALES`.
     """
     if scale == "logit":
         return logits[:, -1]
@@ -174,9 +169,6 @@ def log_odds(logits: Tensor) -> Tensor:
     """Return log P(last class) / P(the other), (n,) float32.
 
     log softmax is logsigmoid of it; by way of the odds, probabilities near 1 keep their digits.
-
-    Args:
-        logits: (n, 1) or (n, 2).
     """
     logits = logits.float()
     return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]

@@ -18,21 +18,14 @@ from torch.nn import functional as F
 from rankhouse.core.arguments import check_least
 from rankhouse.core.nouns import Document
 from rankhouse.core.sampling import short_lot
+from rankhouse.models.checkpoint import T5Checkpoint, open_t5
 from rankhouse.models.monot5 import MAX_LENGTH
-from rankhouse.models.t5_checkpoint import T5Checkpoint, open_t5
-from rankhouse.models.text_ids import TextIds
+from rankhouse.models.pair_encoding import TextIds
 from rankhouse.nn.compute import Compute, choose
 
 
 class Doc2Query:
-    """A T5 that asks.
-
-    Args:
-        checkpoint: The T5.
-        count: Questions drawn a document; those that are equal are one.
-        top: Tokens that each next one is drawn from; 1 takes the likeliest.
-        compute: Device and threads; None: chosen for this machine. It computes in fp32.
-    """
+    """A T5 that asks."""
 
     def __init__(
         self,

@@ -8,7 +8,6 @@ Shapes: n pairs, q query tokens, p passage tokens, d width, b bins.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -17,8 +16,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, WordModel, array, embedding
-from rankhouse.models.word_reading import Reading, WordReader
+from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import shares, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -45,10 +43,6 @@ class DRMMDesign(Reading):
             raise WrongUse(
                 f"bins={self.bins}, hidden={self.hidden}: needs 2 bins and 1 hidden number or more"
             )
-
-    def fresh(self, texts: Iterable[str], seed: int = 0) -> DRMM:
-        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
-        return DRMM.fresh(self, texts, seed)
 
 
 class DRMM(WordModel):

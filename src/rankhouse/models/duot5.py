@@ -24,8 +24,7 @@ from rankhouse.core.nouns import FloatArray, Passage, Query
 from rankhouse.models.contract import fingerprint
 from rankhouse.models.engine import Engine
 from rankhouse.models.monot5 import MAX_LENGTH, MonoT5, open_monot5
-from rankhouse.models.pair_encoding import fit
-from rankhouse.models.text_ids import Ids, TextIds
+from rankhouse.models.pair_encoding import Ids, TextIds, fit
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.ragged import Packed, Ragged
 
@@ -44,11 +43,6 @@ class Comparison(NamedTuple):
 
 class ComparisonReader:
     """Puts comparisons together piece by piece, as :class:`~rankhouse.models.pair_encoding.PairReader` does.
-
-    Args:
-        texts: Ids of the pieces.
-        end: The id of </s>.
-        max_length: Most ids a row may have.
 
     Raises:
         WrongUse: The prompt alone is longer.
@@ -106,12 +100,6 @@ def fit_comparison(query: int, first: int, second: int, room: int) -> tuple[int,
 
     Query and passages share the room as a pair does; each passage has half of theirs, and what one does not
     need is the other's.
-
-    Args:
-        query: Of the query.
-        first: Of the first passage.
-        second: Of the second one.
-        room: Tokens that all three may have together.
     """
     query, both = fit(query, first + second, room)
     first = min(first, max(both // 2, both - second))
@@ -120,11 +108,6 @@ def fit_comparison(query: int, first: int, second: int, room: int) -> tuple[int,
 
 class DuoT5Ranker:
     """A duoT5 at work.
-
-    Args:
-        model: The checkpoint, opened as a T5 that answers with one of two words.
-        compute: Device, precision and threads.
-        budget: Tokens computed at once by each thread; 0: what suits model and device.
 
     Attributes:
         report: Comparisons seen so far, and how many of them were shortened.
@@ -150,10 +133,6 @@ class DuoT5Ranker:
 
     def preferences(self, query: Query, passages: Sequence[Passage]) -> FloatArray:
         """Compare every two of k passages in both orders: k * (k - 1) comparisons.
-
-        Args:
-            query: The question.
-            passages: k of them.
 
         Returns:
             (k, k) probabilities that the row's passage is more relevant than the column's; 0 on the diagonal.

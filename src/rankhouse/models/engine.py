@@ -129,11 +129,7 @@ class Engine:
                     future.cancel()
 
     def run_encoded(self, batch: B, each: Callable[[B], Tensor], out: FloatArray) -> None:
-        """Fill ``out`` (n, ...) with what ``each`` gives for n items that are encoded already.
-
-        Args:
-            batch: The items; all of them are looked through for rows of like length.
-        """
+        """Fill ``out`` (n, ...) with what ``each`` gives for n items that are encoded already."""
         self.report.add(batch.lost)
         with self._workers() as submit:
             rows = within_budget(batch.lengths, self._share(batch.lengths))

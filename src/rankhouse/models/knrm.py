@@ -7,15 +7,13 @@ kernel (exact match) has width 1e-4. Shapes: n pairs, q query tokens, p passage 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, WordModel, array, embedding
-from rankhouse.models.word_reading import Reading, WordReader
+from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
 from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.match import word_cosines
@@ -29,10 +27,6 @@ EXACT_WIDTH = 1e-4
 @dataclass(frozen=True)
 class KNRMDesign(Reading):
     """What ``knrm(...)`` accepts; KNRM has no sizes of its own."""
-
-    def fresh(self, texts: Iterable[str], seed: int = 0) -> KNRM:
-        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
-        return KNRM.fresh(self, texts, seed)
 
 
 class KNRM(WordModel):
@@ -54,12 +48,7 @@ class KNRM(WordModel):
         return word_cosines(self.embedding, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
 
     def features(self, counts: Tensor, query_mask: Tensor) -> Tensor:
-        """Turn soft counts (n, q, k) into the features that are weighed, (n, k); eq. 4.
-
-        Args:
-            counts: (n, q, k).
-            query_mask: (n, q) bool.
-        """
+        """Turn soft counts (n, q, k) into the features that are weighed, (n, k); eq. 4."""
         return log_counts(counts, query_mask) * LOG_FACTOR
 
     def forward(self, batch: TwoSided) -> Tensor:

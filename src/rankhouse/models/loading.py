@@ -17,11 +17,6 @@ from rankhouse.nn.compute import Compute
 def open_ranker(spec: str, compute: Compute, budget: int = 0) -> NeuralRanker:
     """Open a ranker, ready to score.
 
-    Args:
-        spec: A bundle's folder, or a published checkpoint by its family: ``monot5("DIR or hub name")``.
-        compute: Device, precision and threads, from :func:`rankhouse.nn.compute.choose`.
-        budget: Tokens computed at once by each thread; 0: what suits model and device.
-
     Raises:
         WrongUse: Neither a folder nor a notation.
         BadModel: The folder or checkpoint cannot be used.

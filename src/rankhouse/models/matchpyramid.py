@@ -8,7 +8,6 @@ Shapes: n pairs, q query tokens, p passage tokens, d width, f filters, r x c gri
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -17,8 +16,7 @@ from torch import Tensor, nn
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, WordModel, array, embedding
-from rankhouse.models.word_reading import Reading, WordReader
+from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.match import dots, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -56,10 +54,6 @@ class MatchPyramidDesign(Reading):
         if self.square % 2 == 0:
             raise WrongUse(f"square={self.square}: must be odd, so that a filter has a middle")
 
-    def fresh(self, texts: Iterable[str], seed: int = 0) -> MatchPyramid:
-        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
-        return MatchPyramid.fresh(self, texts, seed)
-
 
 class MatchPyramid(WordModel):
     """The model; see the head of this file."""
@@ -86,12 +80,7 @@ class MatchPyramid(WordModel):
         return word_cosines(self.embedding, query, passage)
 
     def grid(self, batch: TwoSided, match: Tensor) -> Tensor:
-        """Convolve the picture and pool it to the grid: (n, f, r, c); zero for an empty text.
-
-        Args:
-            batch: n pairs.
-            match: (n, q, p), of :meth:`match`.
-        """
+        """Convolve the picture and pool it to the grid: (n, f, r, c); zero for an empty text."""
         seen = (
             batch.query.mask(at_least=1)[:, None, :, None] & batch.passage.mask(at_least=1)[:, None, None, :]
         )

@@ -22,11 +22,9 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
-from rankhouse.models.checkpoint import checkpoint_assets, network_of, read_assets
+from rankhouse.models.checkpoint import checkpoint_assets, network_of, open_t5, read_assets, shared, untie
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import Layout, PairReader
-from rankhouse.models.t5_checkpoint import open_t5, shared, untie
-from rankhouse.models.text_ids import TextIds, plain
+from rankhouse.models.pair_encoding import Layout, PairReader, TextIds, plain
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.layers.t5 import T5FirstStep, T5Sizes
@@ -86,7 +84,7 @@ class MonoT5(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of a bundle, weights apart. Args: as in :meth:`Model.rebuild`."""
+        """Make the model of a bundle, weights apart."""
         tokenizer, config = read_assets(assets)
         network = network_of(config, "AutoModelForSeq2SeqLM")
         if not policy["tied"]:
@@ -223,10 +221,6 @@ def known_targets(name: str) -> tuple[str, str]:
 def target_id(tokenizer: Tokenizer, word: str) -> int:
     """Return the one token a target word is.
 
-    Args:
-        tokenizer: The model's.
-        word: As it is written, or a piece of the vocabulary with its mark.
-
     Raises:
         WrongUse: It is split into several; says how.
     """
@@ -248,12 +242,6 @@ def prompt_reader(tokenizer: Tokenizer, prompt: Sequence[str], max_length: int, 
 
     SentencePiece never joins across a space, so that pieces tokenised alone give the prompt's own ids. This
     is checked on probes; a tokenizer for which it is not so reads finished prompts.
-
-    Args:
-        tokenizer: The model's.
-        prompt: What stands before the query, before the passage and at the end.
-        max_length: Most tokens of the whole input.
-        end: The id of </s>.
     """
 
     def ids(text: str) -> list[int]:

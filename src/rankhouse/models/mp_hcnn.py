@@ -25,8 +25,19 @@ from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.contract import Objective, plain_scorer
-from rankhouse.models.word_models import BATCH_TOKENS, Evidence, array, begin, blank_table, embedding, seeded
-from rankhouse.models.word_reading import Reading, WordReader, design_from, policy_of
+from rankhouse.models.word_models import (
+    BATCH_TOKENS,
+    Evidence,
+    Reading,
+    WordReader,
+    array,
+    begin,
+    blank_table,
+    design_from,
+    embedding,
+    policy_of,
+    seeded,
+)
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.convolve import convolved
 from rankhouse.nn.layers.linear import row_sums, through
@@ -88,7 +99,7 @@ class MPHCNNDesign(Reading):
             raise WrongUse(f"hidden={self.hidden}, dropout={self.dropout}: needs 1 or more, and 0 to below 1")
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> MPHCNN:
-        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
+        """Start a model to be trained."""
         tally = Tally()
 
         def noted() -> Iterator[str]:
@@ -172,10 +183,6 @@ class Hierarchy(nn.Module):
     def compare(self, query: Ragged, post: Ragged) -> tuple[Tensor, list[Tensor]]:
         """Compare both sides layer by layer.
 
-        Args:
-            query: n queries as numbers of units.
-            post: n posts, likewise.
-
         Returns:
             (n, features) idf-weighted maxima and means of each query unit, zero beyond its side's length;
             and the l matrices (n, q, p) they come from, each row spread to sum to 1 over the post.
@@ -195,15 +202,7 @@ class Hierarchy(nn.Module):
 
 
 class MPHCNN(nn.Module):
-    """The model; its score is the logarithm of the probability of relevance. See the head of this file.
-
-    Args:
-        design: Reading and sizes.
-        reader: Reads text as word numbers.
-        grams: The trigrams and their numbers.
-        table: (v, d) start vectors of words.
-        gram_table: (trigrams, trigram width) start vectors.
-    """
+    """The model; its score is the logarithm of the probability of relevance. See the head of this file."""
 
     family = "mp_hcnn"
     objective: Objective = "points"
@@ -230,7 +229,7 @@ class MPHCNN(nn.Module):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> MPHCNN:
-        """Make the model of a bundle, weights apart. Args: as in :meth:`Model.rebuild`."""
+        """Make the model of a bundle, weights apart."""
         design = design_from(MPHCNNDesign, policy)
         reader = WordReader.rebuild(design, assets)
         if _TRIGRAMS_FILE not in assets:
@@ -267,11 +266,7 @@ class MPHCNN(nn.Module):
         )
 
     def characters_read(self, text: str) -> int | None:
-        """Return how many characters of a post are read as words, trigrams or links; None: all of them.
-
-        Args:
-            text: The post.
-        """
+        """Return how many characters of a post are read as words, trigrams or links; None: all of them."""
         as_words = self.reader.characters_read(text)
         if as_words is None:
             return None
@@ -308,12 +303,7 @@ class MPHCNN(nn.Module):
         return yes - no
 
     def loss(self, batch: ThreeInputs, labels: Tensor) -> Tensor:
-        """Return the negative log likelihood of points (g, 1) labelled 0 or 1.
-
-        Args:
-            batch: g pairs.
-            labels: (g, 1).
-        """
+        """Return the negative log likelihood of points (g, 1) labelled 0 or 1."""
         return F.nll_loss(self.log_probabilities(batch), labels.flatten().long())
 
     def scorer(self, compute: Compute) -> Callable[[ThreeInputs], Tensor]:

@@ -11,7 +11,6 @@ is DRMM's. Shapes: n pairs, q query tokens, p passage tokens, d width, f filters
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -21,8 +20,7 @@ from torch import Tensor, nn
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, WordModel, array, embedding
-from rankhouse.models.word_reading import Reading, WordReader
+from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import cosines, shares, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -61,10 +59,6 @@ class PACRRDesign(Reading):
         """m: best matches of every n-gram length, and the word's share of idf."""
         return self.grams * self.best + 1
 
-    def fresh(self, texts: Iterable[str], seed: int = 0) -> PACRR:
-        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
-        return PACRR.fresh(self, texts, seed)
-
 
 class PACRR(WordModel):
     """The model; see the head of this file."""
@@ -101,12 +95,7 @@ class PACRR(WordModel):
             return word_cosines(self.embedding, query, passage)
 
     def features(self, batch: TwoSided, match: Tensor) -> Tensor:
-        """Return what each query word found: best matches of each n-gram length and its idf, (n, q, m).
-
-        Args:
-            batch: n pairs.
-            match: (n, q, p), of :meth:`match`.
-        """
+        """Return what each query word found: best matches of each n-gram length and its idf, (n, q, m)."""
         query_mask, passage_mask = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
         maps = [match]
         for size, square in enumerate(self.squares, 2):
@@ -140,12 +129,7 @@ class PACRR(WordModel):
         return features
 
     def score_features(self, batch: TwoSided, features: Tensor) -> Tensor:
-        """Score features (n, q, m): (n,).
-
-        Args:
-            batch: n pairs.
-            features: (n, q, m).
-        """
+        """Score features (n, q, m): (n,)."""
         if self.gate is not None:
             return query_sums(self.gates(batch) * self.votes(features))
         rows = nn.functional.pad(features, (0, 0, 0, self.design.query_length - features.shape[1]))

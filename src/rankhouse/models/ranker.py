@@ -109,10 +109,6 @@ class NeuralRanker:
     ) -> FloatArray:
         """Score n pairs that are turned into ids otherwise than by ``model.encode``: (n,) float32.
 
-        Args:
-            pairs: What is scored; their texts are looked at by ``encode`` only.
-            encode: Turns some of them into a batch; called in a thread of its own.
-
         Raises:
             BadModel: A score is not a number; names the pair.
         """
@@ -137,9 +133,6 @@ class NeuralRanker:
         Args:
             folder: Where to; ``rh.open_ranker`` opens it.
             use: How documents are meant to be passed to it: {"split": "sentences(10, 5)", "pool": "max"}.
-
-        Returns:
-            The folder.
 
         Raises:
             WrongUse: Something else stands there already.

@@ -24,8 +24,17 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.contract import Objective
 from rankhouse.models.samcnn_words import DistinctWords, ProductCache
-from rankhouse.models.word_models import Evidence, WordModel, array, begin, embedding, seeded
-from rankhouse.models.word_reading import Reading, WordReader, design_from
+from rankhouse.models.word_models import (
+    Evidence,
+    Reading,
+    WordModel,
+    WordReader,
+    array,
+    begin,
+    design_from,
+    embedding,
+    seeded,
+)
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.convolve import WideFilters
 from rankhouse.nn.layers.linear import query_sums, through
@@ -89,7 +98,7 @@ class SamCNNDesign(Reading):
             raise WrongUse(f"dropout={self.dropout}: must be 0 or more and below 1")
 
     def fresh(self, texts: Iterable[str], seed: int = 0) -> SamCNN:
-        """Start a model to be trained. Args: as in :meth:`WordModel.fresh`."""
+        """Start a model to be trained."""
         reader, table = begin(self, texts, seed)
         more = (self.unknown - 1, table.shape[1])
         drawn = like_the_known(np.random.default_rng((seed, 1)), more, table[UNKNOWN:])
@@ -163,7 +172,7 @@ class SamCNN(WordModel):
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> SamCNN:
-        """Make the model of a bundle, weights apart. Args: as in :meth:`Model.rebuild`."""
+        """Make the model of a bundle, weights apart."""
         design = design_from(SamCNNDesign, policy)
         reader = PostReader(design, WordReader.rebuild(design, assets).vocabulary)
         return cls(design, reader, np.zeros((len(reader), policy["width"]), np.float32))
@@ -184,10 +193,6 @@ class SamCNN(WordModel):
 
     def attended_maxima(self, batch: TwoSided, words: DistinctWords | ProductCache | None = None) -> Tensor:
         """Let every query token sweep the post: maxima (n, q, f), zero for padding of the query.
-
-        Args:
-            batch: n pairs.
-            words: Its words; None: made anew.
 
         Raises:
             WrongUse: The model has no attention.
@@ -227,12 +232,7 @@ class SamCNN(WordModel):
         )
 
     def features(self, batch: TwoSided, words: DistinctWords | ProductCache | None = None) -> Tensor:
-        """Return query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h).
-
-        Args:
-            batch: n pairs.
-            words: Its words; None: made anew.
-        """
+        """Return query vector, post vector and, with attention, the mean over query tokens: (n, 2h or 3h)."""
         words = words or self._words(batch)
         parts = self._vectors(batch, words)
         if self.attended is not None:
@@ -259,12 +259,7 @@ class SamCNN(WordModel):
         return torch.stack([query_sums(each * weight) for each in (held, best) for weight in weights], dim=1)
 
     def log_probabilities(self, batch: TwoSided, cache: ProductCache | None = None) -> Tensor:
-        """Return the logarithms of P(not relevant) and P(relevant): (n, 2).
-
-        Args:
-            batch: n pairs.
-            cache: What scoring has computed so far; None: nothing is kept.
-        """
+        """Return the logarithms of P(not relevant) and P(relevant): (n, 2)."""
         words = cache or self._words(batch)
         hidden = self.dropout(self.hidden_state(batch, words))
         if self.overlap is not None:
@@ -272,12 +267,7 @@ class SamCNN(WordModel):
         return through(self.decide, hidden).log_softmax(1)
 
     def hidden_state(self, batch: TwoSided, words: DistinctWords | ProductCache | None = None) -> Tensor:
-        """Return what the last hidden layer gives for n pairs, the paper's o: (n, final).
-
-        Args:
-            batch: n pairs.
-            words: Its words; None: made anew.
-        """
+        """Return what the last hidden layer gives for n pairs, the paper's o: (n, final)."""
         features = self.features(batch, words or self._words(batch))
         return self._normalised(self.norm, through(self.final, features)).tanh()
 
@@ -297,12 +287,7 @@ class SamCNN(WordModel):
         return yes - no
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
-        """Return the negative log likelihood of points (g, 1) labelled 0 or 1.
-
-        Args:
-            batch: g pairs.
-            labels: (g, 1).
-        """
+        """Return the negative log likelihood of points (g, 1) labelled 0 or 1."""
         weights = torch.tensor(self.design.class_weights or (1.0, 1.0), device=labels.device)
         return F.nll_loss(self.log_probabilities(batch), labels.flatten().long(), weights)
 

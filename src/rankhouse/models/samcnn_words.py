@@ -59,7 +59,7 @@ class ProductCache:
         self._laid_out: dict[WideFilters, Linear] = {}
 
     def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
-        """Return the match matrix (n, q, p) of word numbers. Args: as in :meth:`DistinctWords.cosines`."""
+        """Return the match matrix (n, q, p) of word numbers."""
         return word_cosines(self.words, query, passage)
 
     def table(self, name: str | int, filters: WideFilters, factor: Tensor | None = None) -> ProductTable:

@@ -90,12 +90,7 @@ def read_settings(folder: Path) -> Settings | None:
 
 
 def own_ranker(folder: Path, allow_pickle: bool = False) -> str:
-    """Return the notation of the bi-encoder that a folder holds; "" for any other folder.
-
-    Args:
-        folder: A checkpoint's folder.
-        allow_pickle: Whether its weights may be read from pytorch_model.bin.
-    """
+    """Return the notation of the bi-encoder that a folder holds; "" for any other folder."""
     try:
         is_biencoder = read_settings(folder) is not None
     except BadModel:

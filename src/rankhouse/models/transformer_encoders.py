@@ -1,7 +1,9 @@
-"""The two ways an encoder checkpoint is computed: BERT's kin packed, all others by rows of equal length.
+"""The ways an encoder checkpoint is computed: BERT and its kin packed, all others by rows of equal length.
 
 Both are ``Packed`` rows in, states out, which is all the models above know: a compiled encoder would take the
-place of one of them. Training has a third, transformers' own code, which has gradients.
+place of one of them. Training has a third, transformers' own code, which has gradients. Behind them, pooling
+and linear layers make the vector of a text.
+Shapes: n rows or texts, t tokens together, w width of states, d width of vectors.
 """
 
 from __future__ import annotations
@@ -86,9 +88,6 @@ def first_position(config: Any) -> int:  # noqa: ANN401  # as above
 def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: ANN401  # as above
     """Settle the most tokens of a row.
 
-    Args:
-        asked: What the user wants, or None.
-
     Raises:
         WrongUse: The network has not that many positions.
     """
@@ -105,11 +104,7 @@ def reads_segments(config: Any, asked: bool) -> bool:  # noqa: ANN401  # as abov
 
 
 class ByLength:
-    """Any transformers encoder, called with rows of one length only: no padding, no mask.
-
-    Args:
-        base: The network without its head; a copy of it is converted.
-    """
+    """Any transformers encoder, called with rows of one length only: no padding, no mask."""
 
     def __init__(self, base: nn.Module, compute: Compute) -> None:
         require_int8(compute, type(base).__name__)
@@ -201,3 +196,43 @@ def _padded(batch: Packed, pad_id: int) -> dict[str, Tensor]:
     if batch.segments is not None:
         given["token_type_ids"] = Ragged(batch.segments, batch.lengths).pad()
     return given
+
+
+class Finish:
+    """Linear layers and length 1, behind the pooling."""
+
+    def __init__(self, dense: nn.Module, normalised: bool) -> None:
+        self._dense, self._normalised = dense, normalised
+
+    def __call__(self, pooled: Tensor) -> Tensor:
+        """(n, w) -> (n, d)."""
+        vectors: Tensor = self._dense(pooled)
+        return F.normalize(vectors, dim=-1) if self._normalised else vectors
+
+
+class VectorScorer:
+    """The quickest way from ids to vectors.
+
+    Args:
+        first: Whether the first token's state is the text's; else the mean of all.
+    """
+
+    def __init__(self, encoder: Encoder, finish: Finish, first: bool, device: torch.device) -> None:
+        self._encoder, self._finish, self._first, self._device = encoder, finish, first, device
+
+    def __call__(self, batch: Packed) -> Tensor:
+        """Return the vectors of n texts: (n, d)."""
+        batch = batch.to(self._device)
+        return self._finish(
+            self._encoder.first(batch) if self._first else _means(self._encoder.hidden(batch), batch.lengths)
+        )
+
+    def states(self, batch: Packed) -> Tensor:
+        """Return the states of all tokens, end to end, of which vectors are means: (t, w)."""
+        return self._encoder.hidden(batch.to(self._device))
+
+
+def _means(states: Tensor, lengths: Tensor) -> Tensor:
+    """Average the states (t, w) of each of n rows of these lengths: (n, w)."""
+    rows = torch.repeat_interleave(torch.arange(len(lengths), device=states.device), lengths)
+    return states.new_zeros(len(lengths), states.shape[1]).index_add_(0, rows, states) / lengths[:, None]

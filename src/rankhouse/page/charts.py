@@ -10,17 +10,37 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rankhouse.core.errors import MissingExtra
+import numpy as np
+
+from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.reliability import Reliability
 from rankhouse.io.outputs import replacing
-from rankhouse.page.endings import ending_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+def ending_of(path: Path, what: str, *endings: str) -> str:
+    """Return a file's ending, one of those that something can be written as.
+
+    Args:
+        what: What is written, with its verb, for the message: "charts are".
+        endings: Two or more of ".html", ".md" ..., in lower case.
+
+    Raises:
+        WrongUse: It has another one.
+    """
+    ending = path.suffix.lower()
+    if ending not in endings:
+        named = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        raise WrongUse(f'"{path}": {what} written as {named}; give the file one of these endings')
+    return ending
+
 
 _UNUSED_IDS = re.compile(
     r' id="(?:figure|axes|patch|text|line2d|xtick|ytick|matplotlib|PathCollection)[^"]*"'
@@ -161,6 +181,26 @@ def plain_axes(axes: Axes, palette: Palette, *, grid: bool = True) -> None:
     axes.spines[:].set_visible(False)
 
 
+def on_axes(draw: Callable[[Axes, Palette], None], size: tuple[float, float] = (6.4, 3.1)) -> Draw:
+    """Return what makes a figure of one pair of axes: without background, laid out by itself.
+
+    Args:
+        draw: Draws on the axes; frame and colours of the axes are seen to afterwards.
+        size: Width and height in inches.
+    """
+
+    def figure_in(palette: Palette) -> Figure:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
+
+        figure = Figure(figsize=size, facecolor="none", layout="constrained")
+        axes = figure.subplots()
+        draw(axes, palette)
+        plain_axes(axes, palette)
+        return figure
+
+    return figure_in
+
+
 def write_heading(
     figure: Figure, palette: Palette, lines: tuple[str, str], left: float = 0.01, top: float = 0.05
 ) -> None:
@@ -181,13 +221,43 @@ def write_heading(
 
 
 def shortened(text: str, most: int) -> str:
-    """Cut the middle out of a long name, since names often differ at their ends.
-
-    Args:
-        text: The name.
-        most: Its longest length, the ellipsis included.
-    """
+    """Cut the middle out of a long name, since names often differ at their ends."""
     if len(text) <= most:
         return text
     head = (most - 1) * 2 // 3
     return f"{text[:head]}…{text[head + 1 - most :]}"
+
+
+def reliability_diagram(
+    tables: Sequence[tuple[str, Reliability]], predicted_by: str, observed_by: str
+) -> Draw:
+    """Return what draws observed shares against predicted probabilities.
+
+    Args:
+        tables: (name, table), at most two; the last is the one in question. A single one needs no name.
+        predicted_by: The name of the axis of probabilities.
+        observed_by: The name of the other.
+    """
+
+    def draw(axes: Axes, palette: Palette) -> None:
+        axes.plot([0, 1], [0, 1], color=palette.muted, linewidth=0.9, linestyle=DASHED)
+        colours = [palette.loss, palette.gain][-len(tables) :]
+        for (name, table), colour in zip(tables, colours, strict=True):
+            _draw(axes, table, colour, name)
+        if len(tables) > 1:
+            axes.legend(labelcolor=palette.muted, frameon=False, fontsize=8)
+        axes.set_xlim(-0.03, 1.03)
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_xlabel(predicted_by)
+        axes.set_ylabel(observed_by)
+
+    return on_axes(draw)
+
+
+def _draw(axes: Axes, table: Reliability, colour: str, name: str) -> None:
+    rows = zip(table.predicted, table.observed, table.pairs, strict=True)
+    predicted, observed, pairs = (np.array(c) for c in zip(*(r for r in rows if r[2]), strict=True))
+    axes.plot(predicted, observed, color=colour, linewidth=1.2, label=name)
+    # The area of a point is its share of the pairs, with a least size to be seen at all.
+    sizes = 12 + 260 * pairs / pairs.sum()
+    axes.scatter(predicted, observed, s=sizes, color=colour, linewidths=0, zorder=3)

@@ -40,9 +40,6 @@ def write_page(template: Path, content: Mapping[str, object], path: Path | str) 
 def environment_of(*folders: Path) -> Environment:
     """Return what fills templates: everything is escaped, a name that is not there is an error.
 
-    Args:
-        folders: Where the templates are, besides those of the frame.
-
     Raises:
         MissingExtra: jinja2 is not installed.
     """

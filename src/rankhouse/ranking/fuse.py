@@ -90,12 +90,6 @@ class Fusion:
     ) -> list[Addend]:
         """Return what each run adds to a document's score, the run of weight 0 too.
 
-        Args:
-            runs: Two or more.
-            query_id: The query.
-            doc_id: The document.
-            weights: As for fusing.
-
         Raises:
             WrongUse: The fusion lacks the document for this query; otherwise as for fusing.
         """

@@ -78,12 +78,7 @@ class PairwisePlan:
 
 
 def comparisons(run: Run, depth: int) -> int:
-    """Count the comparisons that reranking a run takes, before any is made.
-
-    Args:
-        run: The first stage.
-        depth: How many documents a query are compared.
-    """
+    """Count the comparisons that reranking a run takes, before any is made."""
     sizes = (min(depth, len(run[query_id].scores)) for query_id in run)
     return sum(k * (k - 1) for k in sizes)
 
@@ -107,10 +102,6 @@ def rerank_pairwise(
         plan: Depth, passages, how preferences become scores.
         report: Filled with what happened; its passages are comparisons.
         progress: Told (comparisons done, comparisons in all).
-
-    Returns:
-        The same queries and, unless the tail is dropped, documents, laid out as by
-        :func:`rankhouse.ranking.rerank.rerank`.
 
     Raises:
         BadData: A query of the run has no text among ``queries``.

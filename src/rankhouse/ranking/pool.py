@@ -90,11 +90,6 @@ class Pool(NamedTuple):
     ) -> tuple[Doubles, Doubles]:
         """Return what each passage adds to the pooled score, in the order given, as factor and value.
 
-        Args:
-            scores: What the ranker gave.
-            declared: The scale the ranker declares.
-            indexes: Passage.index of each.
-
         Returns:
             Factors (p,), 0 where a passage does not count, and factor x score on the pool's scale (p,); the
             latter sum to the pooled score.

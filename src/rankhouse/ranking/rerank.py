@@ -75,11 +75,7 @@ class Counter:
 def candidates(
     run: Run, texts: Mapping[str, Query], documents: Documents, plan: Plan, report: Report
 ) -> Iterator[Candidate]:
-    """Fetch and cut document after document, no sooner than it is wanted.
-
-    Args:
-        report: Told what cannot be scored.
-    """
+    """Fetch and cut document after document, no sooner than it is wanted."""
     dropped = dropped_words(plan.split)
     for query_id in run:
         for doc_id in run[query_id].doc_ids[: plan.depth]:
@@ -255,11 +251,6 @@ def _query_id(done: tuple[Candidate, FloatArray]) -> str:
 def query_texts(run: Run, queries: Iterable[Query], report: Report) -> dict[str, Query]:
     """Return the queries of a run by id.
 
-    Args:
-        run: The first stage.
-        queries: Texts of its queries.
-        report: Told of queries that the run does not have.
-
     Raises:
         BadData: A query of the run has no text.
         DuplicateId: Two queries have one id.
@@ -286,13 +277,7 @@ def _pooled(pool: Pool, scale: str, one: Candidate, scores: FloatArray) -> float
 
 
 def settled(ranking: Ranking, pooled: dict[str, float], plan: Plan) -> tuple[Sequence[str], FloatArray]:
-    """Put a query's ranking together: the scored, the tail, the lost.
-
-    Args:
-        ranking: The first stage's.
-        pooled: Document -> its new score.
-        plan: Depth, and what becomes of the tail.
-    """
+    """Put a query's ranking together: the scored, the tail, the lost."""
     end = len(ranking.doc_ids) if plan.tail == "keep" else plan.depth
     if not pooled:
         return ranking.doc_ids[:end], ranking.scores[:end]

@@ -53,10 +53,6 @@ class ScoreFile:
 
     Scores are worth more than their cache: when writing fails, the work goes on without it, with a warning.
 
-    Args:
-        path: The file; made if it is not there.
-        upgrade: Bring a file of version 1 up to date, which had no checksums.
-
     Raises:
         BadData: The file is damaged or is no score cache.
         OutputFailed: It is locked or cannot be written.

@@ -28,7 +28,7 @@ from rankhouse.core.nouns import FloatArray
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.lengths import DECODED
+from rankhouse.index.lexical.segment import DECODED
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Weighting
 from rankhouse.stores.store import DIMENSIONS, NOTHING, Store, StoreContents, StoreRecord, batches, hash_of
 

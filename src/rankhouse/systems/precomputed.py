@@ -13,8 +13,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Ranker, StoredPair, StoredPassage, fingerprint_of
 from rankhouse.core.scores import scale_of
 from rankhouse.index.index import Index
-from rankhouse.index.parts.any_index import AnyIndex
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
 from rankhouse.index.precomputed.read import Kind, PrecomputedPassages, find, open_all, precomputed_folder
 from rankhouse.index.precomputed.write import PassageRows
 
@@ -260,7 +259,7 @@ class _TokenScores:
 
     def _encode(self, pairs: Sequence[StoredPair]) -> Packed:
         """Put stored ids of passages beside those of their queries; safe in a thread."""
-        from rankhouse.models.text_ids import Ids
+        from rankhouse.models.pair_encoding import Ids
 
         rows = np.array([pair.passage.row for pair in pairs], np.int64)
         totals = self._store.lengths(rows).tolist()

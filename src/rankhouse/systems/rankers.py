@@ -17,8 +17,7 @@ from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher, search
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
-from rankhouse.index.parts.any_index import AnyIndex
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
 from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
 from rankhouse.systems.checkpoints import DEFAULT, default_ranker
 

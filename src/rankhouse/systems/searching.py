@@ -12,7 +12,7 @@ from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Ranking, Run
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.lexical.weighting import WEIGHTINGS
-from rankhouse.index.parts.any_index import AnyIndex
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.rankers import ComputeOptions, DenseModel, dense_run, is_dense
 from rankhouse.text.snippets import snippet

@@ -114,13 +114,7 @@ class FastText:
 
 
 def subwords(word: str, min_n: int, max_n: int) -> Iterator[str]:
-    """Return the character n-grams of ``<word>``, n from ``min_n`` to ``max_n``, without lone brackets.
-
-    Args:
-        word: The word.
-        min_n: Shortest n-gram.
-        max_n: Longest n-gram.
-    """
+    """Return the character n-grams of ``<word>``, n from ``min_n`` to ``max_n``, without lone brackets."""
     marked = f"<{word}>"
     for start in range(len(marked)):
         for size in range(max(1, min_n), min(max_n, len(marked) - start) + 1):

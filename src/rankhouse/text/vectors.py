@@ -172,11 +172,6 @@ def read_text_vectors(
     A first line of two whole numbers is the header of word2vec and fastText (words, width). A word may hold
     spaces (GloVe 840B does): the last d fields are the numbers. Of a word that comes twice the first counts.
 
-    Args:
-        lines: Numbered lines of the file.
-        path: The file.
-        wanted: Words whose rows are read.
-
     Yields:
         (word, (d,) float32).
 

@@ -37,7 +37,7 @@ class _File(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_File)
 
 
-class Entry(NamedTuple):
+class VocabularyEntry(NamedTuple):
     """One word of a vocabulary: how often it occurs, and in how many texts."""
 
     word: str
@@ -57,7 +57,7 @@ class Vocabulary:
         min_count: The least count a listed word has.
     """
 
-    def __init__(self, entries: Sequence[Entry], documents: int, min_count: int) -> None:
+    def __init__(self, entries: Sequence[VocabularyEntry], documents: int, min_count: int) -> None:
         self.entries, self.documents, self.min_count = tuple(entries), documents, min_count
         self._ids: Mapping[str, int] = {entry.word: i for i, entry in enumerate(self.entries, _FIRST)}
         if len(self._ids) != len(self.entries):
@@ -128,10 +128,6 @@ class Vocabulary:
     def from_json(cls, content: bytes, path: Path | str | None = None) -> Vocabulary:
         """Read what :meth:`to_json` wrote.
 
-        Args:
-            content: The JSON.
-            path: The file.
-
         Raises:
             BadData: It is not such JSON, of another version, or its columns differ in length.
         """
@@ -147,7 +143,7 @@ class Vocabulary:
         if len(set(sizes)) != 1:
             raise BadData(f"words, counts and document_counts have {sizes} rows; they need the same", path)
         rows = zip(held.words, held.counts, held.document_counts, strict=True)
-        return cls([Entry(*row) for row in rows], held.documents, held.min_count)
+        return cls([VocabularyEntry(*row) for row in rows], held.documents, held.min_count)
 
     def save(self, path: Path) -> None:
         """Write the vocabulary to a JSON file, whole or not at all."""
@@ -190,5 +186,5 @@ class Tally:
                 f"{len(self._counts):,} distinct words, so the vocabulary would be empty; "
                 "give more text or lower min_count"
             )
-        entries = [Entry(word, -count, self._spread[word]) for count, word in counts]
+        entries = [VocabularyEntry(word, -count, self._spread[word]) for count, word in counts]
         return Vocabulary(entries, self._documents, min_count)

@@ -15,7 +15,7 @@ from rankhouse.cli.options import ADDED_TO, GROWING_FOLDER, SOURCE, FileCommand,
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.index.dense import faiss
-from rankhouse.index.dense.structures import STRUCTURES
+from rankhouse.index.dense.faiss import STRUCTURES
 from rankhouse.index.dense.vectors import vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.precomputed.read import precomputed_folder

@@ -32,7 +32,7 @@ from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, writing
 from rankhouse.io.trec import read_qrels, write_qrels
 from rankhouse.page.tables import Table
-from rankhouse.text.normalisation import WIDTHS
+from rankhouse.text.characters import WIDTHS
 
 SHARES = "first=0.25, second=0.25, third=0.25, test=0.25"
 

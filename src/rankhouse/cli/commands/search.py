@@ -21,8 +21,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.results import Hit, SearchResult
 from rankhouse.core.run import Run
-from rankhouse.index.parts.any_index import AnyIndex, open_index
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex, open_index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.files import Skips
 from rankhouse.io.trec import write_run

@@ -17,7 +17,14 @@ from rankhouse.core.errors import BadModel, RankhouseWarning, WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, Encoder, FloatArray
 from rankhouse.core.progress import Progress
-from rankhouse.index.append_log import AppendLog, Chunk, DocumentSource, append_documents, begin, finish
+from rankhouse.index.append_log import (
+    AppendLog,
+    DocumentChunk,
+    DocumentSource,
+    append_documents,
+    begin,
+    finish,
+)
 from rankhouse.index.dense.vectors import (
     DTYPES,
     SIMILARITIES,
@@ -125,7 +132,7 @@ def encode(
     return Vectors.open(folder)
 
 
-def _add(files: AppendLog[VectorsState], chunk: Chunk, vectors: FloatArray) -> None:
+def _add(files: AppendLog[VectorsState], chunk: DocumentChunk, vectors: FloatArray) -> None:
     """Append a chunk's documents and their vectors (n, d)."""
     before = files.state
     raw = [doc_id.encode() for doc_id in chunk.ids]
@@ -152,7 +159,11 @@ def _add(files: AppendLog[VectorsState], chunk: Chunk, vectors: FloatArray) -> N
 
 
 def _encoded(
-    encoder: Encoder, chunk: Chunk, job: EncodeOptions, state: VectorsState, tell: Callable[[int], None]
+    encoder: Encoder,
+    chunk: DocumentChunk,
+    job: EncodeOptions,
+    state: VectorsState,
+    tell: Callable[[int], None],
 ) -> FloatArray:
     """Encode a chunk: (n, d) float32, checked, of length 1 where the similarity is the cosine."""
     parts = [np.empty((0, state.dimension), np.float32)]
@@ -175,7 +186,7 @@ def _encoded(
     return vectors
 
 
-def _refuse_unfit(vectors: FloatArray, chunk: Chunk, job: EncodeOptions) -> None:
+def _refuse_unfit(vectors: FloatArray, chunk: DocumentChunk, job: EncodeOptions) -> None:
     with np.errstate(over="ignore"):
         unfit = ~np.isfinite(vectors.astype(DTYPES[job.dtype])).all(axis=1)
     if unfit.any():

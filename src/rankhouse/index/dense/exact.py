@@ -63,12 +63,7 @@ class Searcher(Protocol):
         ...
 
     def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
-        """Find the best k documents for each of q points (q, d): their ids and scores.
-
-        Args:
-            points: (q, d) the queries.
-            k: How many documents for each.
-        """
+        """Find the best k documents for each of q points (q, d): their ids and scores."""
         ...
 
 
@@ -119,11 +114,6 @@ def search(
 def encode_queries(vectors: SearchedVectors, encoder: Encoder, queries: Sequence[Query]) -> FloatArray:
     """Encode queries (q, d), checked, of length 1 where the similarity is the cosine.
 
-    Args:
-        vectors: What they are to be compared with.
-        encoder: The encoder.
-        queries: The queries.
-
     Raises:
         BadModel: They are no finite (q, d) array.
     """
@@ -141,23 +131,18 @@ def encode_queries(vectors: SearchedVectors, encoder: Encoder, queries: Sequence
 
 
 class ExactSearcher:
-    """Compares every row. Needs no structure and no memory beyond a block.
-
-    Args:
-        vectors: What is searched.
-        block_bytes: Bytes of rows compared at once.
-    """
+    """Compares every row. Needs no structure and no memory beyond a block."""
 
     def __init__(self, vectors: Vectors, block_bytes: int = BLOCK_BYTES) -> None:
         self.vectors = vectors
         self._block = max(1, block_bytes // (4 * max(1, vectors.dimension)))
 
     def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
-        """Find ids and scores for each of q points (q, d). Args: as in :meth:`Searcher.best`."""
+        """Find ids and scores for each of q points (q, d)."""
         return with_ids(self.vectors, self.nearest(points, k))
 
     def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
-        """Find the best k documents for each of q points (q, d). Args: as in :meth:`Searcher.best`."""
+        """Find the best k documents for each of q points (q, d)."""
         rows, owners = self.vectors.rows, self.vectors.owners
         best = [_Best(self.vectors, point, k, self._block) for point in points]
         for start in range(0, len(rows), self._block):
@@ -240,22 +225,12 @@ class _Best:
 
 
 def with_ids(vectors: Vectors, found: Sequence[Neighbours]) -> list[tuple[Sequence[str], FloatArray]]:
-    """Return ids and scores of what was found for each point.
-
-    Args:
-        vectors: What was searched.
-        found: The numbers of documents, with their scores.
-    """
+    """Return ids and scores of what was found for each point."""
     return [(vectors.ids.take(one.documents), one.scores) for one in found]
 
 
 def error_bound(vectors: Vectors, point: FloatArray) -> float:
-    """Bound how far a float32 score may be from the true one, whatever the order of its d additions.
-
-    Args:
-        vectors: What is searched.
-        point: (d,) the query.
-    """
+    """Bound how far a float32 score may be from the true one, whatever the order of its d additions."""
     length = float(np.sqrt(np.square(point, dtype=np.float64).sum()))
     longest = vectors.state.largest_norm
     product = length * longest
@@ -265,13 +240,7 @@ def error_bound(vectors: Vectors, point: FloatArray) -> float:
 
 
 def rescore(vectors: Vectors, point: FloatArray, rows: Rows) -> FloatArray:
-    """Compare a point (d,) with rows (n,), each by itself, in float64: (n,) float32.
-
-    Args:
-        vectors: What is searched.
-        point: (d,) the query.
-        rows: (n,) which rows.
-    """
+    """Compare a point (d,) with rows (n,), each by itself, in float64: (n,) float32."""
     scores = np.empty(len(rows), np.float32)
     wide = point.astype(np.float64)
     for part in _parts(len(rows)):
@@ -288,14 +257,7 @@ def _parts(n: int) -> Iterator[slice]:
 
 
 def settle(vectors: Vectors, rows: Rows, scores: FloatArray, k: int) -> Neighbours:
-    """Pool rows (n,) with exact scores (n,) to documents and give the best k, ties by id descending.
-
-    Args:
-        vectors: What is searched.
-        rows: (n,) which rows.
-        scores: (n,) their exact scores.
-        k: How many documents.
-    """
+    """Pool rows (n,) with exact scores (n,) to documents and give the best k, ties by id descending."""
     documents, best = best_of_each(vectors.owners[rows], scores)
     if len(best) > k:
         cut = np.partition(best, -k)[-k]
@@ -308,12 +270,7 @@ def settle(vectors: Vectors, rows: Rows, scores: FloatArray, k: int) -> Neighbou
 
 
 def best_of_each(owners: NDArray[Any], scores: FloatArray) -> tuple[NDArray[Any], FloatArray]:
-    """Return the distinct owners of rows (n,) and the best score of each.
-
-    Args:
-        owners: (n,) the document of each row.
-        scores: (n,) scores of the rows.
-    """
+    """Return the distinct owners of rows (n,) and the best score of each."""
     places = _best_rows(owners, scores)
     return owners[places], scores[places]
 

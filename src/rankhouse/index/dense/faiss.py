@@ -9,23 +9,82 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
 
+from rankhouse.core.arguments import check_whole
 from rankhouse.core.errors import BadIndex, MissingExtra, OutputFailed, WrongUse
-from rankhouse.core.notation import make
+from rankhouse.core.notation import make, write
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.append_state import AGAIN
 from rankhouse.index.dense.exact import ExactSearcher, Neighbours, Rows, Searcher, rescore, settle, with_ids
-from rankhouse.index.dense.structures import STRUCTURES, Structure, filled_in
 from rankhouse.index.dense.vectors import Vectors
 from rankhouse.io.checksums import BadEnvelope, file_sum, sealed, unsealed
 from rankhouse.io.outputs import others, replacing_folder
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What to build, or what to open: a name and numbers; None is the default, or what it was built with."""
+
+    name: str
+    build: dict[str, int | None] = field(default_factory=dict)
+    search: dict[str, int | None] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        numbers = {key: n for key, n in (self.build | self.search).items() if n is not None}
+        return write(self.name, **numbers)
+
+
+def _flat() -> Structure:
+    return Structure("flat")
+
+
+def _sq8() -> Structure:
+    return Structure("sq8")
+
+
+def _hnsw(m: int | None = None, ef: int | None = None, effort: int | None = None) -> Structure:
+    return Structure("hnsw", _counts("hnsw", m=m, effort=effort), _counts("hnsw", ef=ef))
+
+
+def _ivf(lists: int | None = None, probe: int | None = None) -> Structure:
+    return Structure("ivf", _counts("ivf", lists=lists), _counts("ivf", probe=probe))
+
+
+STRUCTURES: dict[str, Callable[..., Structure]] = {"flat": _flat, "sq8": _sq8, "hnsw": _hnsw, "ivf": _ivf}
+"""The room's table, for :func:`rankhouse.core.notation.make`."""
+
+
+def _counts(name: str, **numbers: int | None) -> dict[str, int | None]:
+    check_whole(name, 1, **{key: number for key, number in numbers.items() if number is not None})
+    if numbers.get("m") == 1:
+        raise WrongUse(f"{name}: m=1, but a graph needs at least 2 links a row")
+    return numbers
+
+
+def filled_in(asked: Structure, n: int) -> Structure:
+    """Return a structure over n vectors with a number wherever none was asked for.
+
+    Raises:
+        WrongUse: More lists than vectors.
+    """
+    lists = max(1, min(round(4 * n**0.5), n // 39 or 1))  # FAISS wants 39 rows a centre
+    usual = {"m": 32, "effort": 200, "ef": 128, "lists": lists, "probe": 32}
+    build, search = (
+        {key: usual[key] if number is None else number for key, number in numbers.items()}
+        for numbers in (asked.build, asked.search)
+    )
+    if build.get("lists", 1) > n:
+        raise WrongUse(f"ivf: lists={build['lists']}, but there are only {n:,} vectors; ask for fewer lists")
+    return Structure(asked.name, dict(build), dict(search))
+
 
 _SEED: Final = 1234
 _ADDED_AT_ONCE: Final = 16_384
@@ -44,12 +103,7 @@ class _Sheet(msgspec.Struct, frozen=True):
 
 
 class FaissSearcher:
-    """A FAISS structure over vectors, ready to search. Make one with :func:`build` or :meth:`open`.
-
-    Attributes:
-        vectors: What it was made from.
-        structure: What it is, all its numbers filled in.
-    """
+    """A FAISS structure over vectors, ready to search. Make one with :func:`build` or :meth:`open`."""
 
     def __init__(self, vectors: Vectors, structure: Structure, index: Any) -> None:  # noqa: ANN401 - FAISS has no types
         self.vectors, self.structure, self._index = vectors, structure, index
@@ -106,14 +160,11 @@ class FaissSearcher:
             (temporary / "sheet.json").write_bytes(sealed(msgspec.json.encode(sheet)))
 
     def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
-        """Find ids and scores for each of q points (q, d). Args: as in :meth:`Searcher.best`."""
+        """Find ids and scores for each of q points (q, d)."""
         return with_ids(self.vectors, self.nearest(points, k))
 
     def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
-        """Find about the best k documents for each of q points (q, d); their scores are exact.
-
-        Args: as in :meth:`Searcher.best`.
-        """
+        """Find about the best k documents for each of q points (q, d); their scores are exact."""
         if not len(self.vectors):
             return ExactSearcher(self.vectors).nearest(points, k)
         points = np.ascontiguousarray(points, np.float32)
@@ -146,10 +197,6 @@ class FaissSearcher:
 
 def searcher_of(vectors: Vectors, structure: str) -> Searcher:
     """Return what searches vectors.
-
-    Args:
-        vectors: Of an index.
-        structure: "exact", or the notation of one that was built for them.
 
     Raises:
         WrongUse: There is no such structure.
@@ -194,11 +241,6 @@ def build(
 
 def recall(exact: Run, other: Run, k: int) -> float:
     """Return the mean share of each query's best k of exact search that another search has in its best k.
-
-    Args:
-        exact: The run of an exact search.
-        other: The run of a structure.
-        k: How many documents a query.
 
     Raises:
         WrongUse: k below 1, or nothing to compare.

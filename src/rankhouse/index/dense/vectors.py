@@ -105,10 +105,6 @@ def load_vectors_state(path: Path) -> VectorsState:
 def vectors_folder(index: Path | str, name: str = "default") -> Path:
     """Return the folder of an index's vectors of this name.
 
-    Args:
-        index: The index's folder.
-        name: Name of the vectors.
-
     Raises:
         WrongUse: The name could lead out of the index.
     """
@@ -185,10 +181,6 @@ class Vectors(DataFolder[VectorsState]):
 
     def require(self, *, documents: int, collection: str) -> Self:
         """Make sure the vectors are those of all documents of an index, as it is now.
-
-        Args:
-            documents: How many the index has.
-            collection: The index's fingerprint.
 
         Raises:
             BadIndex: Documents were added, or changed, after the encoding.

@@ -25,7 +25,7 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.analysis import AnalysedTexts, Analysts
 from rankhouse.index.lexical.growing import AnalysedSegment, GrowingSegments, is_blank
-from rankhouse.index.lexical.manifest import Manifest, SegmentEntry
+from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
 from rankhouse.io.locks import only_writer, refuse_if_written
 from rankhouse.io.outputs import others, real_path, replacing_folder, writing_failures
 from rankhouse.io.scratch import tidy_beside
@@ -78,12 +78,7 @@ class BuildReport:
     wordless: tuple[str, ...] = ()
 
     def note(self, document: Document, length: int) -> None:
-        """Count one document of ``length`` terms.
-
-        Args:
-            document: The document.
-            length: Its length in terms.
-        """
+        """Count one document of ``length`` terms."""
         self.documents += 1
         self.tokens += length
         if length == 0:
@@ -124,11 +119,6 @@ def new_index(
 ) -> BuildReport:
     """Make an index, whole or not at all.
 
-    Args:
-        out: The folder to make.
-        options: Analyzer, and whether an index that is there is replaced.
-        write: Writes all segments into a folder.
-
     Raises:
         WrongUse: The folder exists.
         OutputFailed: No permission, disk full.
@@ -137,7 +127,7 @@ def new_index(
     with only_writer(out), replacing_folder(out, _foreign) as scratch:
         refuse_occupied(out, options)
         report, entries = write(scratch)
-        Manifest(options.analyzer, tuple(entries)).save(scratch)
+        IndexManifest(options.analyzer, tuple(entries)).save(scratch)
         refuse_if_written(out)
     return report
 
@@ -180,7 +170,7 @@ def append(
                 if folder.name not in folders:
                     shutil.rmtree(folder, ignore_errors=True)
             raise
-        Manifest(before.analyzer, (*before.segments, *entries)).save(out)
+        IndexManifest(before.analyzer, (*before.segments, *entries)).save(out)
     return report
 
 
@@ -190,10 +180,6 @@ def _foreign(folder: Path) -> list[str]:
 
 def refuse_occupied(out: Path, options: BuildOptions) -> None:
     """Refuse a folder in which no new index may be made.
-
-    Args:
-        out: The folder.
-        options: Whether an index that is there is replaced.
 
     Raises:
         WrongUse: Something is there.
@@ -222,12 +208,7 @@ def _refuse_known(documents: Iterable[Document], index: Index) -> Iterator[Docum
 
 
 def ends_chunk(documents: int, characters: int) -> bool:
-    """Return whether what is analysed together is enough; this depends on the documents only.
-
-    Args:
-        documents: How many there are.
-        characters: Of their texts and titles.
-    """
+    """Return whether what is analysed together is enough; this depends on the documents only."""
     return documents >= CHUNK_DOCUMENTS or characters >= CHUNK_CHARACTERS
 
 

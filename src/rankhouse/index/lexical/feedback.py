@@ -75,12 +75,7 @@ class RM3:
         return write("rm3", terms=self.terms, docs=self.docs, weight=self.weight, **rest)
 
     def common_share(self, analyzer: str, documents: int) -> float:
-        """Return the share of documents above which a term is too common.
-
-        Args:
-            analyzer: Name of the analyzer.
-            documents: How many documents have text.
-        """
+        """Return the share of documents above which a term is too common."""
         if self.common is not None:
             return self.common
         if analyzer != "tweet":
@@ -99,9 +94,6 @@ class RM3:
             query: Terms of the query with their counts.
             hits: The first pass's best documents, with their raw scores.
             is_common: Whether too many documents hold a term.
-
-        Returns:
-            Terms and weights, summing to 1 where the query and the documents have terms.
         """
         model: dict[str, float] = {}
         by_document: dict[str, dict[int, float]] = {}
@@ -124,11 +116,7 @@ class RM3:
         return Expansion(mixed, original, sources)
 
     def frequent(self, terms: Sequence[tuple[str, int]]) -> list[str]:
-        """Return terms of a document that will be looked up, most often all: twice as many as are kept.
-
-        Args:
-            terms: The document's terms with their counts.
-        """
+        """Return terms of a document that will be looked up, most often all: twice as many as are kept."""
         return [term for term, _ in islice(self._candidates(terms), 2 * self.terms)]
 
     def _candidates(self, terms: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:

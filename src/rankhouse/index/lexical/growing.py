@@ -23,11 +23,7 @@ def is_blank(document: Document) -> bool:
 
 
 class OpenSegment(Protocol):
-    """A segment being filled.
-
-    Attributes:
-        filled: Tokens it has.
-    """
+    """A segment being filled."""
 
     filled: int
 
@@ -44,11 +40,7 @@ S = TypeVar("S", bound=OpenSegment)
 
 
 class GrowingSegments(Generic[S]):
-    """The segments of one build: those closed, and the one being filled, if any.
-
-    Attributes:
-        entries: Of those closed.
-    """
+    """The segments of one build: those closed, and the one being filled, if any."""
 
     def __init__(self, folder: Path, first: int, capacity: int, begin: Callable[[Path, int], S]) -> None:
         self._folder, self._first, self._capacity, self._begin = folder, first, capacity, begin
@@ -79,11 +71,7 @@ class GrowingSegments(Generic[S]):
 
 
 class SegmentFolder:
-    """The folder of a segment being filled.
-
-    Attributes:
-        store: Takes the texts.
-    """
+    """The folder of a segment being filled."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True)
@@ -109,11 +97,7 @@ class SegmentFolder:
 
 
 class AnalysedSegment:
-    """A segment being filled with analysed documents.
-
-    Attributes:
-        filled: Tokens it has.
-    """
+    """A segment being filled with analysed documents."""
 
     def __init__(self, folder: Path, capacity: int) -> None:
         self._folder, self.filled = SegmentFolder(folder), 0

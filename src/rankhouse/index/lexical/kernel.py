@@ -44,7 +44,7 @@ class Postings(NamedTuple):
     tfs: Counts
 
 
-class Part(NamedTuple):
+class ScoredPostings(NamedTuple):
     """What one query term adds to the documents of one segment.
 
     Attributes:
@@ -60,7 +60,7 @@ class Part(NamedTuple):
     scores: Float32s | None = None
 
 
-class Columns(NamedTuple):
+class RankColumns(NamedTuple):
     """What ranking needs of a segment: postings; length code and id rank of every document; rows by id."""
 
     rows: Int32s
@@ -112,11 +112,7 @@ def put(keys: Int64s, values: Int32s, hashes: Int64s, numbers: Int32s) -> None:
 
 
 def tally(numbers: Int32s, n: int, times: Counts | None = None) -> Int64s:
-    """Count how often each number below n occurs, in stretches: numpy counts copies of 8 bytes each.
-
-    Args:
-        times: How often each entry counts; None for once.
-    """
+    """Count how often each number below n occurs, in stretches: numpy counts copies of 8 bytes each."""
     counts = np.zeros(n, np.int64)
     for start in range(0, len(numbers), 1 << 20):
         span = slice(start, start + (1 << 20))
@@ -139,7 +135,11 @@ def scatter(forward: Forward, terms: int) -> Postings:
 
 
 def rank(
-    columns: Columns, parts: list[Part], prior: Float64s | None, k: int, floor: float = -math.inf
+    columns: RankColumns,
+    parts: list[ScoredPostings],
+    prior: Float64s | None,
+    k: int,
+    floor: float = -math.inf,
 ) -> tuple[Int32s, Float32s]:
     """Find the best k documents of a segment that hold any of the terms.
 
@@ -171,7 +171,7 @@ def rank(
 
 
 def _rank_compiled(
-    columns: Columns, parts: list[Part], prior: Float64s | None, k: int, floor: float
+    columns: RankColumns, parts: list[ScoredPostings], prior: Float64s | None, k: int, floor: float
 ) -> tuple[Int32s, Float32s]:
     spans = np.empty((len(parts), 5), np.int64)
     tables, scores = list[Float32s](), list[Float32s]()
@@ -208,12 +208,7 @@ def _rank_compiled(
 
 
 def strings(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> list[str]:
-    """Decode blob[offsets[row] : offsets[row + 1]] for every row.
-
-    Args:
-        blob: All strings, end to end, UTF-8.
-        offsets: Where each begins, and the end of the last, (rows + 1,).
-    """
+    """Decode blob[offsets[row] : offsets[row + 1]] for every row."""
     if COMPILED:
         return _kernel.strings(blob, offsets, rows)
     raw = memoryview(blob)
@@ -222,12 +217,7 @@ def strings(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> list[str]
 
 
 def prefixes(blob: NDArray[np.uint8], offsets: Int64s, rows: Int64s) -> NDArray[np.uint64]:
-    """Return the first 16 bytes of every row's string as two numbers, (rows, 2), in the strings' order.
-
-    Args:
-        blob: All strings, end to end, UTF-8.
-        offsets: Where each begins, and the end of the last, (rows + 1,).
-    """
+    """Return the first 16 bytes of every row's string as two numbers, (rows, 2), in the strings' order."""
     pairs = np.empty((len(rows), 2), np.uint64)
     if COMPILED:
         _kernel.prefixes(blob, offsets, rows, pairs)

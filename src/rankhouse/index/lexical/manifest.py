@@ -21,16 +21,7 @@ READABLE = (1, 2)
 
 
 class SegmentEntry(msgspec.Struct, frozen=True):
-    """One segment: its folder, its statistics, and the sums of its files.
-
-    Attributes:
-        folder: Its name under ``segments/``.
-        documents: All documents.
-        with_text: Documents whose title or text is not blank.
-        with_terms: Documents that have at least one term.
-        tokens: Occurrences of all terms.
-        files: Size and checksums by file name.
-    """
+    """One segment: its folder, its statistics, and the sums of its files."""
 
     folder: str
     documents: int
@@ -40,13 +31,8 @@ class SegmentEntry(msgspec.Struct, frozen=True):
     files: dict[str, FileSum]
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    """What an index says of itself.
-
-    Attributes:
-        analyzer: Notation of the analyzer all its segments were made with.
-        segments: In order of their documents.
-    """
+class IndexManifest(msgspec.Struct, frozen=True):
+    """What an index says of itself."""
 
     analyzer: str
     segments: tuple[SegmentEntry, ...]
@@ -86,7 +72,7 @@ class _Head(msgspec.Struct):
     made_by: str = "an unknown program"
 
 
-def load(folder: Path) -> Manifest:
+def load(folder: Path) -> IndexManifest:
     """Read the manifest of an index folder.
 
     Raises:
@@ -120,4 +106,4 @@ def load(folder: Path) -> Manifest:
             f'"{FORMAT}" version {" or ".join(map(str, READABLE))}: build the index again, or use the '
             "program that made it"
         )
-    return msgspec.json.decode(raw, type=Manifest)
+    return msgspec.json.decode(raw, type=IndexManifest)

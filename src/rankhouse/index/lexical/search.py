@@ -28,21 +28,15 @@ from rankhouse.core.run import Run
 from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
-from rankhouse.index.lexical.scorer import NO_HITS, DocumentScore, Hits
+from rankhouse.index.lexical.scorer import NO_HITS, DocumentScore, Hits, Weighted
 from rankhouse.index.lexical.source import IndexSource, SearchSource
-from rankhouse.index.lexical.term_scores import Weighted
 from rankhouse.index.lexical.weighting import WEIGHTINGS
 
 T = TypeVar("T")
 
 
 class Feedback(NamedTuple):
-    """A query after feedback.
-
-    Attributes:
-        hits: The feedback documents with their raw scores.
-        expansion: Terms, weights, and which of these documents gave them.
-    """
+    """A query after feedback."""
 
     hits: Hits
     expansion: Expansion
@@ -123,10 +117,6 @@ def _groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 class Retriever:
     """One model over the documents of an index, or of several; safe to share between threads.
 
-    Args:
-        index: The index, or several that are searched as one.
-        search: Model, feedback and depth.
-
     Raises:
         WrongUse: Unknown model or feedback, or a bad argument of theirs.
     """
@@ -150,11 +140,7 @@ class Retriever:
         return self._hits(asked, self.k)
 
     def after_feedback(self, terms: Mapping[str, float]) -> Feedback | None:
-        """Expand a query by its first hits; None without feedback, or where there is no hit to read.
-
-        Args:
-            terms: The query's terms with their counts.
-        """
+        """Expand a query by its first hits; None without feedback, or where there is no hit to read."""
         return None if self.feedback is None else self._after_feedback([terms], self.feedback)[0]
 
     def _after_feedback(self, asked: Sequence[Mapping[str, float]], feedback: RM3) -> list[Feedback | None]:
@@ -167,13 +153,7 @@ class Retriever:
         ]
 
     def expand(self, terms: Mapping[str, float], hits: Hits, feedback: RM3) -> Expansion:
-        """Expand a query by feedback from its first hits.
-
-        Args:
-            terms: The query's terms with their counts.
-            hits: The first documents found.
-            feedback: How to expand.
-        """
+        """Expand a query by feedback from its first hits."""
         [documents] = self._read([hits], feedback)
         return self._expand(terms, documents, feedback)
 
@@ -199,12 +179,7 @@ class Retriever:
         return feedback.expand(terms, documents, lambda term: self.source.counts(term).documents > limit)
 
     def hits(self, weights: Mapping[str, float], k: int) -> Hits:
-        """Find the best k documents for weighted terms.
-
-        Args:
-            weights: Term -> weight.
-            k: How many documents.
-        """
+        """Find the best k documents for weighted terms."""
         return self._hits([weights], k)[0]
 
     def _hits(self, asked: Sequence[Mapping[str, float]], k: int) -> list[Hits]:
@@ -221,10 +196,5 @@ class Retriever:
         return dict(sorted(known.items()))
 
     def document_score(self, weights: Mapping[str, float], row: int) -> DocumentScore:
-        """Score one document, with the addends: the sum that :meth:`hits` computes.
-
-        Args:
-            weights: Term -> weight.
-            row: The document's row in the whole index.
-        """
+        """Score one document, with the addends: the sum that :meth:`hits` computes."""
         return self.source.document_score(self.model, self._weighted(weights), row)

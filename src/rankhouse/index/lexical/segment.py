@@ -26,10 +26,31 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
-from rankhouse.index.lexical.kernel import Columns, Forward, Postings, invert, scatter, tally
-from rankhouse.index.lexical.lengths import codes_of
-from rankhouse.index.lexical.store import Store, Strings, find_id, id_orders
+from rankhouse.index.lexical.kernel import Forward, Postings, RankColumns, invert, scatter, tally
+from rankhouse.index.lexical.store import DocumentStore, Strings, find_id, id_orders
 from rankhouse.io.checksums import BLOCK, CheckedArray, FileSum, Guard, differs, file_sum
+
+# Lucene's one-byte document length, SmallFloat.intToByte4: a length below 24 is its own code; above, what
+# exceeds 24 is coded by an exponent and three bits after the leading one. Exact to 40, then rounded down.
+_FREE = 24  # the codes left over once the largest 32-bit length has one
+
+
+def _decode(code: int) -> int:
+    if code < _FREE:
+        return code
+    rest = code - _FREE
+    exponent, mantissa = rest >> 3, rest & 7
+    return _FREE + (mantissa if exponent == 0 else (mantissa | 8) << (exponent - 1))
+
+
+DECODED: NDArray[np.float64] = np.array([_decode(code) for code in range(256)], np.float64)
+"""Length that each of the 256 codes stands for."""
+
+
+def codes_of(lengths: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """Code true lengths, (rows,) -> (rows,), each by the largest code that does not exceed it."""
+    return (np.searchsorted(DECODED, lengths, side="right") - 1).astype(np.uint8)
+
 
 _COUNTS = ("|u1", "<u2", "<u4")
 # The types an array may have; a damaged header cannot make another array of a file's bytes.
@@ -131,7 +152,7 @@ class Segment:
         store, blocks = blobs["store"], (arrays["block_rows"], arrays["block_starts"])
         # Since there are checksums of blocks, the blocks of texts have their own, which are cheaper.
         sealed = bool(sums["store.bin"].blocks)
-        self.store = Store(
+        self.store = DocumentStore(
             folder / "store.bin",
             CheckedArray(store.unchecked) if sealed else store,
             *blocks,
@@ -159,10 +180,12 @@ class Segment:
         return CheckedArray(array, Guard(content, expected, lambda: _damaged(path)), offset)
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> RankColumns:
         """What ranking needs: of the postings only spans that :meth:`span` gave may be read."""
         rows, tfs = (self._arrays[name].unchecked for name in ("rows", "tfs"))
-        return Columns(rows, tfs, *(self._arrays[name].whole() for name in ("codes", "id_rank", "id_order")))
+        return RankColumns(
+            rows, tfs, *(self._arrays[name].whole() for name in ("codes", "id_rank", "id_order"))
+        )
 
     @property
     def lengths(self) -> NDArray[np.int32]:
@@ -279,9 +302,6 @@ def _check_file(path: Path, expected: FileSum, *, whole: bool) -> None:
 
 def verify(folder: Path, sums: dict[str, FileSum]) -> None:
     """Read every file of a segment whole and compare it with the manifest.
-
-    Args:
-        sums: File -> what it must be.
 
     Raises:
         BadIndex: One of them differs.

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.scorer import NO_HITS, DocumentScore, Hits, Scorer
-from rankhouse.index.lexical.term_scores import Weighted
+from rankhouse.index.lexical.scorer import NO_HITS, DocumentScore, Hits, Scorer, Weighted
 from rankhouse.index.lexical.weighting import Collection, TermCounts, Weighting
 from rankhouse.text.analyze import Analyzer
 
@@ -84,12 +83,12 @@ class IndexSource:
         return self._scorers[model.notation]
 
     def hits(self, model: Weighting, queries: Sequence[Weighted], k: int) -> list[Hits]:
-        """Find the best k documents for each query. Args: as in :meth:`SearchSource.hits`."""
+        """Find the best k documents for each query."""
         scorer = self.scorer(model)
         return [scorer.hits(terms, k) for terms in queries]
 
     def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
-        """Score one document. Args: as in :meth:`SearchSource.document_score`."""
+        """Score one document."""
         return self.scorer(model).document_score(terms, row)
 
     def terms_of(self, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
@@ -97,7 +96,7 @@ class IndexSource:
         return terms_of(self._index, rows)
 
     def table(self, answers: Sequence[Hits]) -> tuple[Table, Codes]:
-        """Decode each document's id once. Args: as in :meth:`SearchSource.table`."""
+        """Decode each document's id once."""
         index = self._index
         rows, where = _distinct(np.concatenate([NO_HITS.rows, *(h.rows for h in answers)]), len(index))
         ids = np.array(index.ids(rows), dtype=object)

@@ -145,20 +145,14 @@ def _is_one_block(texts: Sequence[Stored]) -> bool:
 
 
 class PackedBlock(NamedTuple):
-    """A block of a store.
-
-    Attributes:
-        first: Row of its first document.
-        texts: Its documents.
-        packed: The same as they lie there, compressed.
-    """
+    """A block of a store."""
 
     first: int
     texts: list[Stored]
     packed: memoryview
 
 
-class Store:
+class DocumentStore:
     """Reads the documents of one segment.
 
     Args:

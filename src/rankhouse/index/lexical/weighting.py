@@ -93,15 +93,6 @@ def bm25(tf: Floats, length: Floats, idf: float, boost: float, k1: float, b: flo
     """BM25 without the factor (k1 + 1), as Lucene 8 and later (Robertson & Zaragoza 2009, eq. 3.15).
 
     idf * tf / (tf + k1 (1 - b + b length / mean)), in Lucene's float32 form w - w / (1 + tf / norm).
-
-    Args:
-        tf: Counts of the term.
-        length: Lengths of the documents.
-        idf: Of the term.
-        boost: Its weight in the query.
-        k1: Saturation of counts.
-        b: Weight of the length.
-        mean: Mean length.
     """
     one, k1_, b_ = np.float32(1), np.float32(k1), np.float32(b)
     weight = np.float32(boost) * np.float32(idf)
@@ -112,12 +103,7 @@ def bm25(tf: Floats, length: Floats, idf: float, boost: float, k1: float, b: flo
 
 
 def lucene_idf(counts: TermCounts, collection: Collection) -> float:
-    """ln(1 + (N - n + .5) / (n + .5)), never negative (Lucene's BM25Similarity).
-
-    Args:
-        counts: Of the term.
-        collection: Of the whole index.
-    """
+    """ln(1 + (N - n + .5) / (n + .5)), never negative (Lucene's BM25Similarity)."""
     n = counts.documents
     return math.log(1 + (collection.with_terms - n + 0.5) / (n + 0.5))
 
@@ -126,13 +112,6 @@ def dirichlet(tf: Floats, length: Floats, p: float, boost: float, mu: float) -> 
     """Lucene's Dirichlet smoothing: ln(1 + tf / (mu p)) + ln(mu / (length + mu)), cut at 0.
 
     Zhai & Lafferty 2004, eq. 6, rearranged; the cut, and terms without a match adding nothing, are Lucene's.
-
-    Args:
-        tf: Counts of the term.
-        length: Lengths of the documents.
-        p: Probability of the term in the collection.
-        boost: Its weight in the query.
-        mu: Strength of smoothing.
     """
     return np.maximum(0.0, boost * (_dirichlet_weight(tf, p, mu) + _dirichlet_norm(length, mu)))
 
@@ -146,25 +125,12 @@ def _dirichlet_norm(length: Floats, mu: float) -> Floats:
 
 
 def jelinek_mercer(tf: Floats, length: Floats, p: float, boost: float, weight: float) -> Floats:
-    """Lucene's Jelinek-Mercer smoothing: ln(1 + (1 - lambda) tf / length / (lambda p)).
-
-    Args:
-        tf: Counts of the term.
-        length: Lengths of the documents.
-        p: Probability of the term in the collection.
-        boost: Its weight in the query.
-        weight: Share of the collection, lambda.
-    """
+    """Lucene's Jelinek-Mercer smoothing: ln(1 + (1 - lambda) tf / length / (lambda p))."""
     return boost * np.log(1 + ((1 - weight) * tf / length) / (weight * p))
 
 
 def lucene_probability(counts: TermCounts, collection: Collection) -> float:
-    """A term's probability in the collection, (cf + 1) / (C + 1) (Lucene's DefaultCollectionModel).
-
-    Args:
-        counts: Of the term.
-        collection: Of the whole index.
-    """
+    """A term's probability in the collection, (cf + 1) / (C + 1) (Lucene's DefaultCollectionModel)."""
     return (counts.occurrences + 1) / (collection.tokens + 1)
 
 

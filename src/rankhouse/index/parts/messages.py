@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.dense.vectors import VectorsState
-from rankhouse.index.lexical.scorer import DocumentScore, Hits
-from rankhouse.index.lexical.term_scores import Weighted
+from rankhouse.index.lexical.scorer import DocumentScore, Hits, Weighted
 from rankhouse.index.lexical.weighting import Collection, TermCounts
 
 
@@ -22,14 +21,7 @@ class About(NamedTuple):
 
 
 class PartInfo(NamedTuple):
-    """What a part is.
-
-    Attributes:
-        fingerprint: Of its documents.
-        analyzer: In notation.
-        collection: Statistics of its documents.
-        vectors: Name -> state of the vectors that cover all its documents.
-    """
+    """What a part is."""
 
     fingerprint: str
     analyzer: str
@@ -44,14 +36,7 @@ class CountTerms(NamedTuple):
 
 
 class RankDocuments(NamedTuple):
-    """Ask for the best k documents of each of several queries.
-
-    Attributes:
-        model: In notation.
-        collection: Statistics of the documents of all parts.
-        queries: Terms, weights, and counts in all parts.
-        k: How many documents.
-    """
+    """Ask for the best k documents of each of several queries."""
 
     model: str
     collection: Collection
@@ -60,14 +45,7 @@ class RankDocuments(NamedTuple):
 
 
 class ScoreDocument(NamedTuple):
-    """Ask for one document's score and what it is made of.
-
-    Attributes:
-        model: In notation.
-        collection: Statistics of the documents of all parts.
-        terms: Terms, weights, and counts in all parts.
-        row: The document's row in the part.
-    """
+    """Ask for one document's score and what it is made of."""
 
     model: str
     collection: Collection

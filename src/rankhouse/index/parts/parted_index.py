@@ -6,27 +6,27 @@ best k documents, never all that match. Equal scores are ordered by document id 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, BadIndex, DuplicateId, WrongUse
-from rankhouse.index.lexical.scorer import DocumentScore, Hits
+from rankhouse.core.nouns import Document, FloatArray
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.scorer import DocumentScore, Hits, Weighted
 from rankhouse.index.lexical.source import Codes, Table
-from rankhouse.index.lexical.term_scores import Weighted
 from rankhouse.index.lexical.weighting import Collection, TermCounts, Weighting
-from rankhouse.index.parts.documents import PartedDocuments
-from rankhouse.index.parts.merge import best
 from rankhouse.index.parts.messages import (
     About,
     CountTerms,
+    FetchDocuments,
     FindRows,
     ListIds,
     ListTerms,
@@ -35,6 +35,7 @@ from rankhouse.index.parts.messages import (
     Request,
     ScoreDocument,
 )
+from rankhouse.index.parts.part import part_folders
 from rankhouse.index.parts.transport import LocalParts, PartFailed, Parts
 from rankhouse.text.analyze import ANALYZERS, Analyzer
 
@@ -44,6 +45,18 @@ _TOGETHER: Final = 32
 """Queries that are asked in one message at most."""
 _KNOWN_TERMS: Final = 500_000
 """Terms whose counts are remembered."""
+
+
+def best_of_parts(
+    ids: Sequence[str], scores: FloatArray, k: int, *, descending_ids: bool = False
+) -> NDArray[np.int64]:
+    """Return the places of the best k of n, best first; equal scores are ordered by id."""
+    order = np.argsort(-scores, kind="stable")
+    edges = np.flatnonzero(np.diff(scores[order], prepend=np.nan, append=np.nan) != 0)
+    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        if end - start > 1 and start < k:
+            order[start:end] = sorted(order[start:end].tolist(), key=ids.__getitem__, reverse=descending_ids)
+    return order[:k]
 
 
 class PartedIndex:
@@ -140,9 +153,6 @@ class PartedIndex:
     def partial(self, work: Callable[[PartedIndex], T]) -> tuple[T, PartedIndex]:
         """Do work with all parts, or, where some do not answer, the whole work with the others.
 
-        Returns:
-            What it returned, and the index it did its work with; ``missing`` names what was left out.
-
         Raises:
             PartFailed: No part answers.
         """
@@ -202,7 +212,7 @@ class PartedIndex:
         return counts
 
     def hits(self, model: Weighting, queries: Sequence[Weighted], k: int) -> list[Hits]:
-        """Find the best k documents of all parts for each query. Args: as in ``SearchSource.hits``."""
+        """Find the best k documents of all parts for each query."""
         request = RankDocuments(model.notation, self.collection, tuple(queries), k)
         answers = self.ask_all(request).values()
         shifted = [
@@ -214,11 +224,11 @@ class PartedIndex:
     def _joined(self, of_parts: Sequence[Hits], k: int) -> Hits:
         ids = tuple(chain.from_iterable(hits.ids for hits in of_parts))
         scores, rows = (np.concatenate([getattr(h, name) for h in of_parts]) for name in ("scores", "rows"))
-        order = best(self.distinct(ids), scores, k)
+        order = best_of_parts(self.distinct(ids), scores, k)
         return Hits(rows[order], scores[order], tuple(ids[place] for place in order.tolist()))
 
     def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
-        """Score one document. Args: as in ``SearchSource.document_score``."""
+        """Score one document."""
         place = int(np.searchsorted(self.starts, row, side="right")) - 1
         number = list(self._infos)[place]
         request = ScoreDocument(model.notation, self.collection, terms, row - int(self.starts[place]))
@@ -323,3 +333,60 @@ def _check(names: Sequence[str], infos: Mapping[int, PartInfo]) -> None:
                 f"{names[number]}: was made with the analyzer {info.analyzer}, {names[first]} with "
                 f"{one.analyzer}; parts that are searched as one need the same"
             )
+
+
+_IDS_AT_ONCE: Final = 10_000
+
+
+class PartedDocuments(Mapping[str, Document]):
+    """The documents of all parts by id, fetched from their parts when asked for."""
+
+    def __init__(self, index: PartedIndex) -> None:
+        self._index = index
+
+    def __getitem__(self, doc_id: str) -> Document:
+        return self.fetch([doc_id])[0]
+
+    def __contains__(self, doc_id: object) -> bool:
+        return isinstance(doc_id, str) and self._index.find([doc_id])[0] >= 0
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _IDS_AT_ONCE):
+            yield from self._index.ids(np.arange(start, min(start + _IDS_AT_ONCE, len(self))))
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def fetch(self, doc_ids: Iterable[str]) -> list[Document]:
+        """Fetch several documents, in the order asked for.
+
+        Raises:
+            KeyError: No part has one of them.
+            DuplicateId: Two parts have one of them.
+        """
+        wanted = tuple(doc_ids)
+        fetched: list[Document | None] = [None] * len(wanted)
+        for documents in self._index.ask_all(FetchDocuments(wanted)).values() if wanted else ():
+            for place, document in enumerate(documents):
+                if document is not None:
+                    if fetched[place] is not None:
+                        raise self._index.repeated(document.id)
+                    fetched[place] = document
+        documents = [document for document in fetched if document is not None]
+        if len(documents) < len(wanted):
+            raise KeyError(next(i for i, one in zip(wanted, fetched, strict=True) if one is None))
+        return documents
+
+
+AnyIndex: TypeAlias = Index | PartedIndex
+
+
+def open_index(paths: Sequence[Path]) -> AnyIndex:
+    """Open an index, or several as one.
+
+    Raises:
+        MissingInput: There is no such folder.
+        BadIndex: One of them holds no sound index, or they do not go together.
+    """
+    folders = part_folders(paths)
+    return Index.open(folders[0]) if len(folders) == 1 else PartedIndex.open(folders)

@@ -13,11 +13,7 @@ from rankhouse.index.parts.part import IndexPart, part_folders
 
 
 class PartFailed(RankhouseError):
-    """A part does not answer.
-
-    Args:
-        number: Its number, from 0.
-    """
+    """A part does not answer."""
 
     def __init__(self, number: int, name: str, reason: str) -> None:
         super().__init__(
@@ -66,7 +62,7 @@ class LocalParts:
         return cls([(str(folder), IndexPart(Index.open(folder))) for folder in part_folders(paths)])
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
-        """Ask parts, one after the other. Args: as in :meth:`Parts.ask`."""
+        """Ask parts, one after the other."""
         return {number: self._parts[number].answer(request) for number, request in requests.items()}
 
     def hurried(self) -> LocalParts:

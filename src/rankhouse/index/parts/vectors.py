@@ -16,20 +16,14 @@ from rankhouse.core.errors import BadIndex, MissingInput
 from rankhouse.core.nouns import Encoder, FloatArray
 from rankhouse.index.append_state import AGAIN
 from rankhouse.index.dense.vectors import VectorsState
-from rankhouse.index.parts.merge import best
 from rankhouse.index.parts.messages import NamedNeighbours, NearestDocuments
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.parts.parted_index import PartedIndex, best_of_parts
 
 _ALIKE = ("encoder", "policy", "similarity", "dtype")
 
 
 class PartedVectors:
-    """The vectors of this name of all parts. Open them with :func:`open_vectors`.
-
-    Attributes:
-        name: Under which they were encoded.
-        state: How many they are together, and how they were made.
-    """
+    """The vectors of this name of all parts. Open them with :func:`open_vectors`."""
 
     def __init__(self, name: str, state: VectorsState) -> None:
         self.name, self.state = name, state
@@ -49,17 +43,13 @@ class PartedVectors:
 
 
 class PartedSearcher:
-    """Finds the nearest documents among those of all parts.
-
-    Args:
-        structure: "exact", or the notation of one that was built in every part.
-    """
+    """Finds the nearest documents among those of all parts."""
 
     def __init__(self, index: PartedIndex, vectors: PartedVectors, structure: str) -> None:
         self._index, self.vectors, self._structure = index, vectors, structure
 
     def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
-        """Find ids and scores for each of q points (q, d). Args: as in ``dense.exact.Searcher.best``."""
+        """Find ids and scores for each of q points (q, d)."""
         request = NearestDocuments(self.vectors.name, self._structure, points, k)
         columns = zip(*self._index.ask_all(request).values(), strict=True)
         return [self._joined(column, k) for column in columns]
@@ -67,7 +57,7 @@ class PartedSearcher:
     def _joined(self, of_parts: Sequence[NamedNeighbours], k: int) -> tuple[Sequence[str], FloatArray]:
         ids = tuple(chain.from_iterable(part.ids for part in of_parts))
         scores = np.concatenate([part.scores for part in of_parts])
-        order = best(self._index.distinct(ids), scores, k, descending_ids=True)
+        order = best_of_parts(self._index.distinct(ids), scores, k, descending_ids=True)
         return [ids[place] for place in order.tolist()], scores[order]
 
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.nouns import FloatArray
 from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogState, complete_state, load_state
-from rankhouse.index.lexical.manifest import Manifest
+from rankhouse.index.lexical.manifest import IndexManifest
 from rankhouse.io.checksums import CheckedArray
 
 FORMAT: Final = "rankhouse-kept"
@@ -152,7 +152,7 @@ class PrecomputedPassages(DataFolder[PrecomputedState]):
         """Bytes on disk that count."""
         return sum(self.state.sizes().values())
 
-    def covered(self, index: Manifest) -> int:
+    def covered(self, index: IndexManifest) -> int:
         """Return how many documents of an index, from its first, these passages are of.
 
         Documents added to the index since stand behind those.
@@ -228,9 +228,6 @@ def find(
         kind: "vectors" or "tokens".
         maker: Fingerprint of the weights, or of the tokenizer.
         split: How documents are to be cut, in notation; "" takes what there is, unsplit documents first.
-
-    Returns:
-        None where nothing fits.
 
     Raises:
         WrongUse: Only a split can tell which is meant.

@@ -18,7 +18,14 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, FloatArray, Passage
 from rankhouse.core.progress import Progress
-from rankhouse.index.append_log import AppendLog, Chunk, DocumentSource, append_documents, begin, finish
+from rankhouse.index.append_log import (
+    AppendLog,
+    DocumentChunk,
+    DocumentSource,
+    append_documents,
+    begin,
+    finish,
+)
 from rankhouse.index.precomputed.read import (
     FORMATS,
     Kind,
@@ -159,7 +166,7 @@ class _Counting:
 
 
 def _add(
-    files: AppendLog[PrecomputedState], chunk: Chunk, precomputer: Precomputer, counting: _Counting
+    files: AppendLog[PrecomputedState], chunk: DocumentChunk, precomputer: Precomputer, counting: _Counting
 ) -> None:
     """Make a chunk's rows and append them."""
     before = files.state
@@ -191,7 +198,7 @@ def _add(
     )
 
 
-def _refuse_unfit(stored: PassageRows, chunk: Chunk, precomputer: Precomputer) -> None:
+def _refuse_unfit(stored: PassageRows, chunk: DocumentChunk, precomputer: Precomputer) -> None:
     n, t = len(chunk.texts), len(stored.values)
     scales = t if precomputer.dtype == "int8" else 0
     sizes = (len(stored.lengths), int(stored.lengths.sum()), len(stored.scales), len(stored.lost))

@@ -1,6 +1,6 @@
 """Compiled loops in float32, attention and norms: what can use them, and a typed function for each.
 
-Loops over words are in train_words.py and train_convolution.py. Going forward they serve scoring too: each
+Loops over words are in train_words.py. Going forward they serve scoring too: each
 text's numbers have the same bits whatever stands beside it. Where the loops of ``_train.c`` cannot run (see
 machine.py), the layers compute the same in PyTorch. Loops see addresses only: what they are given is checked.
 Shapes: n rows, t tokens, d width, h heads.

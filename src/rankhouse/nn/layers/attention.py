@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import infer, infer_attention
+from rankhouse.nn.cpu import infer
 
 Bias = Callable[["Group"], Tensor]
 """The (1 or rows, h, longest, longest) numbers added to a group's scores, blocked keys included."""
@@ -76,9 +76,6 @@ def group(lengths: Tensor, compute: Compute) -> list[Group]:
     """See rows of lengths (n,) as rectangles: neighbours of one width, lengths rounded up to a grid.
 
     Sorted rows give the fewest groups. Rows that fill their width need no mask.
-
-    Args:
-        lengths: (n,) int64.
     """
     sizes = lengths.tolist()
     groups, start = [], 0
@@ -196,8 +193,8 @@ class FusedAttention:
         self.heads, self.fold = heads, math.log2(math.e)
 
     def __call__(self, qkv: Tensor, layout: RowLayout, bias: Tensor | None = None) -> Tensor:
-        """Attend: (t, 3 * h * d) -> (t, h * d); bias as ``infer_attention.attend`` takes it."""
-        return infer_attention.attend(qkv, layout.ends, self.heads, bias)
+        """Attend: (t, 3 * h * d) -> (t, h * d); bias as ``infer.attend`` takes it."""
+        return infer.attend(qkv, layout.ends, self.heads, bias)
 
 
 class Attention(Protocol):
@@ -225,7 +222,7 @@ def attend_once(queries: Tensor, x: Tensor, layout: RowLayout) -> Tensor:
         (n, h, w).
     """
     if infer.fits(layout.compute, x.shape[1] // 2):
-        return infer_attention.attend_once(queries, x, layout.ends)
+        return infer.attend_once(queries, x, layout.ends)
     out, first = torch.empty_like(queries), 0
     for g in layout.groups:
         rows = slice(first, first + g.rows)

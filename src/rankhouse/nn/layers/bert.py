@@ -18,8 +18,7 @@ from torch.nn import functional as F
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu.infer import Rows, require_int8
 from rankhouse.nn.layers.attention import RowLayout, attend_once, attention
-from rankhouse.nn.layers.linear import Linear, PerHead, linear
-from rankhouse.nn.layers.norm import layer_norm
+from rankhouse.nn.layers.linear import Linear, PerHead, layer_norm, linear
 from rankhouse.nn.layers.ragged import Packed
 
 State = Mapping[str, Tensor]

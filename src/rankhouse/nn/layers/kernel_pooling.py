@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rankhouse.nn.cpu import train
-from rankhouse.nn.layers import compiled_words
+from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.linear import products, query_sums, row_sums
 
 COUNT_FLOOR = 1e-10
@@ -67,7 +67,7 @@ def windowed_counts(
     far = match.masked_fill(~passage_mask[:, None, :], _FAR)
     n, _, p = far.shape
     if len(sizes) == 1 and sizes[0] >= p and train.fits(far):
-        return (compiled_words.pool(far, torch.full((n,), p), tuple(kernels)).unsqueeze(2),)
+        return (compiled.pool(far, torch.full((n,), p), tuple(kernels)).unsqueeze(2),)
     if not far.requires_grad:
         return _sums(far, kernels, sizes, row_sums)
     outputs: tuple[Tensor, ...] = _WindowedCounts.apply(far, kernels, tuple(sizes))  # type: ignore[no-untyped-call]  # torch's

@@ -1,4 +1,4 @@
-"""A linear layer whose weights are laid out once for the processor at hand.
+"""A linear layer whose weights are laid out once for the processor at hand, and the norms before it in fp32.
 
 oneDNN multiplies by weights that it has put into its own order beforehand, near the processor's limit in bf16
 and, on processors where MKL is slow, more than twice as fast in fp32; the activation rides along. Where
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu import machine
-from rankhouse.nn.cpu.infer import TILE, PackedLinear, fits
+from rankhouse.nn.cpu.infer import TILE, FusedNorm, PackedLinear, fits
 from rankhouse.nn.cpu.machine import multiplies
 
 _ONEDNN = torch.ops.mkldnn
@@ -81,7 +81,7 @@ class Linear:
             yield self._multiply(F.pad(tile, (0, 0, 0, missing)) if missing else tile)[: len(tile)]
 
     def add(self, rows: Tensor, x: Tensor) -> Tensor:
-        """Add the result to x (t, out) float32, in place; return x. Args: as in :class:`Product`."""
+        """Add the result to x (t, out) float32, in place; return x."""
         if not (self._packed and self._tiled):
             return x.add_(self(rows))
         for part, tile in zip(torch.split(x, _TILE), self._in_tiles(rows), strict=True):
@@ -89,7 +89,7 @@ class Linear:
         return x
 
     def multiply(self, rows: Tensor, y: Tensor) -> Tensor:
-        """Multiply y (t, out) by the result, in place; return y. Args: as in :class:`Product`."""
+        """Multiply y (t, out) by the result, in place; return y."""
         return y.mul_(self(rows))
 
 
@@ -124,11 +124,7 @@ def linear(
     activation: Activation = "none",
     few: bool = False,
 ) -> Product:
-    """Make the quickest layer there is. Where the compiled loops cannot use AMX, oneDNN's bf16 product may.
-
-    Args:
-        bias: (out,), or None.
-    """
+    """Make the quickest layer. Where the compiled loops cannot use AMX, oneDNN's bf16 product may."""
     in_tiles = machine.TILES and weight.shape[1] % TILE == 0
     left_to_onednn = compute.precision == "bf16" and machine.has_amx() and not in_tiles and not few
     if fits(compute, *weight.shape) and not left_to_onednn:
@@ -178,9 +174,6 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x Wᵀ + b with gradients: (..., in), (out, in), (out,) -> (..., out).
 
     In other number types and off the processor, PyTorch's own layer computes it.
-
-    Args:
-        bias: (out,), or None.
     """
     if not multiplies(x, weight):
         return F.linear(x, weight, bias)
@@ -213,9 +206,6 @@ def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x Wᵀ + b without gradients wherever it is: by :func:`multiply` where that serves.
 
     Rows of zeros fill x up to a number that comes again: oneDNN compiles anew for each that it meets.
-
-    Args:
-        bias: (out,), or None.
     """
     if not multiplies(x, weight):
         return F.linear(x, weight, bias)
@@ -296,3 +286,49 @@ def _activate(x: Tensor, activation: Activation) -> Tensor:
     if activation == "none":
         return x
     return F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+class Norm(Protocol):
+    """Normalises rows."""
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Any]:
+        """Return x (t, w) float32, itself normalised by a layer norm, and the rows the next product reads.
+
+        x may be changed in place.
+        """
+        ...
+
+
+class PlainNorm:
+    """The same in PyTorch; without a gain, x is left as it is."""
+
+    def __init__(self, gain: Tensor | None, shift: Tensor | None, eps: float, compute: Compute) -> None:
+        device = compute.device
+        self._gain = None if gain is None else gain.detach().float().to(device)
+        self._shift = None if shift is None else shift.detach().float().to(device)
+        self._eps, self._dtype = eps, compute.dtype
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return x (t, w) float32 and its rows (t, w) in the precision of the computation."""
+        if self._gain is None:
+            return x, root_mean_square(x, self._eps).to(self._dtype)
+        x = F.layer_norm(x, self._gain.shape, self._gain, self._shift, self._eps)
+        return x, x.to(self._dtype)
+
+
+def layer_norm(gain: Tensor, shift: Tensor, eps: float, compute: Compute) -> Norm:
+    """Make a layer norm: gain and shift (w,)."""
+    make = FusedNorm if fits(compute, len(gain)) else PlainNorm
+    return make(gain, shift, eps, compute)
+
+
+def root_mean_square_norm(width: int, eps: float, compute: Compute) -> Norm:
+    """Make T5's norm, whose gain belongs to the product behind it."""
+    make = FusedNorm if fits(compute, width) else PlainNorm
+    return make(None, None, eps, compute)
+
+
+def root_mean_square(x: Tensor, eps: float) -> Tensor:
+    """Divide rows (t, w) float32 by their root mean square."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x * torch.rsqrt(norm.square_().div_(x.shape[-1]).add_(eps))

@@ -20,8 +20,14 @@ from torch.nn import functional as F
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu import infer
 from rankhouse.nn.layers.attention import Bias, RowLayout, attend_once, attention
-from rankhouse.nn.layers.linear import PerHead, Product, linear, products
-from rankhouse.nn.layers.norm import root_mean_square, root_mean_square_norm
+from rankhouse.nn.layers.linear import (
+    PerHead,
+    Product,
+    linear,
+    products,
+    root_mean_square,
+    root_mean_square_norm,
+)
 from rankhouse.nn.layers.ragged import Packed
 
 State = Mapping[str, Tensor]

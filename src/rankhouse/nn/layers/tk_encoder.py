@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.cpu import train
-from rankhouse.nn.layers import compiled_tk
+from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.ragged import Ragged
 
@@ -142,14 +142,14 @@ class EncoderLayer(nn.Module):
         feed = self._weights(self.widen, self.narrow, self.norm_feed)
         kind = train.NormKind(self.norm_feed.eps, outer=self.order == "ff-first")
         if self.order == "ff-first":
-            return compiled_tk.attend(compiled_tk.feed(x, feed, kind), attend, kind, head)
-        return compiled_tk.feed(compiled_tk.attend(x, attend, kind, head), feed, kind)
+            return compiled.attend(compiled.feed(x, feed, kind), attend, kind, head)
+        return compiled.feed(compiled.attend(x, attend, kind, head), feed, kind)
 
     @staticmethod
     def _weights(
         inward: nn.Linear, outward: nn.Linear, norm: OuterEpsNorm | nn.LayerNorm
-    ) -> compiled_tk.Weights:
-        return compiled_tk.Weights(
+    ) -> compiled.Weights:
+        return compiled.Weights(
             inward.weight, inward.bias, outward.weight, outward.bias, norm.weight, norm.bias
         )
 

@@ -24,8 +24,8 @@ from rankhouse.serve.contracts.errors import TooLarge
 from rankhouse.serve.engine.deadline import ENDLESS, Deadline
 from rankhouse.serve.engine.options import ReadingOptions, asked_split
 from rankhouse.serve.engine.served import Reading, ServedRanker
-from rankhouse.text.sentences import Span
 from rankhouse.text.split import LocatingSplitter, Splitter
+from rankhouse.text.words import Span
 
 MOST_PASSAGES: Final = 1_000_000
 """Of all documents of a request; half a kilobyte of memory each, and their texts."""

@@ -20,8 +20,8 @@ from rankhouse.core.scores import base_of, is_probable
 from rankhouse.models.biencoder import BiEncoder, compare
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.pair_encoding import TextIds
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.models.text_ids import TextIds
 from rankhouse.ranking.pool import Pool
 from rankhouse.serve.contracts.errors import NotThisModel
 from rankhouse.serve.engine.contract import Worker

@@ -13,8 +13,7 @@ from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
-from rankhouse.index.parts.any_index import AnyIndex, open_index
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex, open_index
 from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
 from rankhouse.jobs.parts import refuse_incomplete
 from rankhouse.serve.search.recent import RecentRankings

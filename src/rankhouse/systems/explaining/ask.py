@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rankhouse.core.nouns import Query
 from rankhouse.explanation.contrast import Answer
-from rankhouse.index.parts.any_index import AnyIndex
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.systems.explaining.answers import why_documents, why_moved, why_ranking
 from rankhouse.systems.explaining.build import SystemOptions, build_system, first_stage_of
 from rankhouse.systems.explaining.systems import RunOnRecord, RunSystem, System

@@ -9,7 +9,7 @@ from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Encoder, Ranker
 from rankhouse.explanation.methods import ExplainOptions, family_of
-from rankhouse.index.parts.any_index import AnyIndex
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank_plan import Plan

@@ -9,8 +9,7 @@ from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.stages import explain_dense
 from rankhouse.index.dense.exact import search
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
-from rankhouse.index.parts.any_index import AnyIndex
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
 from rankhouse.systems.explaining.systems import IndexStage
 from rankhouse.systems.rankers import DenseModel, dense_searcher
 

@@ -14,7 +14,7 @@ from rankhouse.explanation.answer import Counterfactual, Explanation, Part
 from rankhouse.explanation.lexical import LexicalExplainer
 from rankhouse.explanation.stages import explain_fused
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.index.parts.any_index import AnyIndex
+from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.ranking.fuse import Fusion
 from rankhouse.systems.explaining.names import unknown
 from rankhouse.systems.run_tags import USUAL

@@ -1,9 +1,10 @@
-"""Operations on words by compiled loops, with gradients: match, pool, sweep, grams.
+"""The compiled loops of training as steps of autograd: words, n-grams, and the two halves of a TK layer.
 
 What can use them is told by :func:`rankhouse.nn.cpu.train.fits`; the same stands in PyTorch in match.py,
-convolve.py and Conv-KNRM.
-Shapes: n texts, q and p places, d width, k kernels or filter length, f filters, m n-gram lengths, u words,
-s sweeps over a text.
+convolve.py, tk_encoder.py and Conv-KNRM. Here products come from oneDNN, all else from the compiled loops,
+and padding is never computed. TK: Hofstätter et al., TREC 2019, eq. 2-3.
+Shapes: n texts, q and p places, t tokens of all texts together, d width, k kernels or filter length, f
+filters, m n-gram lengths, u words, s sweeps over a text, h heads, i columns of all heads together.
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rankhouse.nn.cpu import train_convolution, train_words
-from rankhouse.nn.cpu.train import rounded
-from rankhouse.nn.cpu.train_convolution import Maxima
-from rankhouse.nn.cpu.train_words import Gaussians, Texts
-from rankhouse.nn.layers.linear import multiply
+from rankhouse.nn.cpu import train, train_words
+from rankhouse.nn.cpu.train import Head, NormKind, rounded
+from rankhouse.nn.cpu.train_words import Gaussians, Maxima, Texts
+from rankhouse.nn.layers.linear import multiply, to_weight
 
 _CHUNK_ROWS = 2048  # of products that are made at once
 
@@ -51,11 +51,7 @@ class _Match(torch.autograd.Function):
 
 
 def pool(match: Tensor, lengths: Tensor, kernels: KernelPair) -> Tensor:
-    """Sum kernels over the first ``lengths`` places of rows: (n, q, p), (n,) -> (n, q, k), with gradients.
-
-    Args:
-        lengths: (n,) int64.
-    """
+    """Sum kernels over the first ``lengths`` places of rows: (n, q, p), (n,) -> (n, q, k), with gradients."""
     return cast(Tensor, _Pool.apply(match.contiguous(), lengths, kernels))  # type: ignore[no-untyped-call]  # torch's
 
 
@@ -115,7 +111,7 @@ class _Sweep(torch.autograd.Function):
         f, k, d = weight.shape
         flat = weight.permute(1, 0, 2).reshape(k * f, d)
         if left is None:
-            best, winners = train_convolution.sweep(multiply(words, flat), texts, k, scales)
+            best, winners = train_words.sweep(multiply(words, flat), texts, k, scales)
         else:
             best, winners = _sweep_products(words, flat, texts, left, k)
         ctx.save_for_backward(*Maxima(words, weight, *texts, left, scales, winners))
@@ -125,7 +121,7 @@ class _Sweep(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None, None]:  # noqa: ANN401
         maxima, of_scales = Maxima(*ctx.saved_tensors), ctx.needs_input_grad[3]
-        to_words, to_weight, to_scales = train_convolution.sweep_back(gradient, maxima, of_scales)
+        to_words, to_weight, to_scales = train_words.sweep_back(gradient, maxima, of_scales)
         return to_words, to_weight, None, to_scales, None
 
 
@@ -151,7 +147,7 @@ def _sweep_products(words: Tensor, flat: Tensor, texts: Texts, left: Tensor, k: 
         factors = words.index_select(0, torch.div(pairs, u, rounding_mode="floor"))
         products = multiply(factors.mul_(words.index_select(0, pairs % u)), flat)
         part = Texts(at.contiguous(), texts.lengths[chosen])
-        best[chosen], winners[chosen] = train_convolution.sweep(products, part, k)
+        best[chosen], winners[chosen] = train_words.sweep(products, part, k)
     return best, winners
 
 
@@ -174,7 +170,7 @@ class _Grams(torch.autograd.Function):
         sides: tuple[Texts, ...],
         eps: float,
     ) -> tuple[Tensor, ...]:
-        vectors = [train_convolution.grams(products, bias, side, eps) for side in sides]
+        vectors = [train_words.grams(products, bias, side, eps) for side in sides]
         out, inverses = zip(*vectors, strict=True)
         ctx.sides, ctx.shapes = sides, (products.shape, bias.shape)
         ctx.save_for_backward(*out, *inverses)
@@ -187,5 +183,83 @@ class _Grams(torch.autograd.Function):
         out, inverses = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         into = out[0].new_zeros(ctx.shapes[0]), out[0].new_zeros(ctx.shapes[1])
         for side, gradient, *vectors in zip(ctx.sides, gradients, out, inverses, strict=True):
-            train_convolution.grams_back(gradient, side, (vectors[0], vectors[1]), into)
+            train_words.grams_back(gradient, side, (vectors[0], vectors[1]), into)
         return *into, None, None
+
+
+Gradients = tuple[Tensor | None, ...]
+
+
+class Weights(NamedTuple):
+    """A half's weights: in (w or 3i, d), out (d, w or i), and the norm behind it (d,)."""
+
+    inward: Tensor
+    inward_bias: Tensor
+    outward: Tensor
+    outward_bias: Tensor
+    gain: Tensor
+    shift: Tensor
+
+
+def feed(x: Tensor, weights: Weights, kind: NormKind) -> Tensor:
+    """Return norm(x + W2 relu(W1 x + b1) + b2): (t, d) -> (t, d).
+
+    Args:
+        weights: W1 inward, W2 outward.
+    """
+    return cast(Tensor, _Feed.apply(x, *weights, kind))  # type: ignore[no-untyped-call]  # torch's
+
+
+def attend(x: Tensor, weights: Weights, kind: NormKind, head: Head) -> Tensor:
+    """Return norm(x + attention of every row of tokens over itself): (t, d) -> (t, d)."""
+    return cast(Tensor, _Attend.apply(x, *weights, kind, head))  # type: ignore[no-untyped-call]  # torch's
+
+
+def _sides(gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of a product's weight and bias: (t, m), (t, d) -> (m, d), (m,)."""
+    return to_weight(gradient, x), gradient.sum(0)
+
+
+class _Feed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401 - torch's
+        weights, kind = Weights(*rest[:6]), rest[6]
+        hidden = multiply(x, weights.inward, weights.inward_bias, "relu")
+        total = multiply(hidden, weights.outward, weights.outward_bias).add_(x)
+        out, stats = train.norm(total, weights.gain, weights.shift, kind)
+        ctx.save_for_backward(x, hidden, total, stats, weights.inward, weights.outward, weights.gain)
+        ctx.kind = kind
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401
+        x, hidden, total, stats, inward, outward, gain = ctx.saved_tensors
+        to_total, to_gain, to_shift = train.norm_back(gradient, total, gain, stats, ctx.kind)
+        to_hidden = torch.ops.aten.threshold_backward(multiply(to_total, outward.T), hidden, 0)
+        to_x = multiply(to_hidden, inward.T).add_(to_total)
+        return to_x, *_sides(to_hidden, x), *_sides(to_total, hidden), to_gain, to_shift, None
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401 - torch's
+        weights, kind, head = Weights(*rest[:6]), rest[6], rest[7]
+        qkv = multiply(x, weights.inward, weights.inward_bias)
+        heard, how = train.attend(qkv, head)
+        total = multiply(heard, weights.outward, weights.outward_bias).add_(x)
+        out, stats = train.norm(total, weights.gain, weights.shift, kind)
+        ctx.save_for_backward(
+            x, qkv, heard, how, total, stats, weights.inward, weights.outward, weights.gain, head.ends
+        )
+        ctx.kind, ctx.cut = kind, head[1:]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401
+        x, qkv, heard, how, total, stats, inward, outward, gain, ends = ctx.saved_tensors
+        to_total, to_gain, to_shift = train.norm_back(gradient, total, gain, stats, ctx.kind)
+        to_qkv = train.attend_back(multiply(to_total, outward.T), qkv, Head(ends, *ctx.cut), heard, how)
+        to_x = multiply(to_qkv, inward.T).add_(to_total)
+        return to_x, *_sides(to_qkv, x), *_sides(to_total, heard), to_gain, to_shift, None, None
