@@ -22,11 +22,6 @@ HOUSE = Path(__file__).parents[1] / "src" / "rankhouse"
 KNOWN = frozenset(
     line.strip()
     for line in """
-    io/remote_outputs.py -> jobs
-    jobs/command.py -> cli
-    jobs/identity.py -> cli
-    jobs/jobs.py -> cli
-    recipes/read/sources.py -> cli
     serve/folder/prepare.py -> cli
     serve/folder/prepare.py -> demo
     serve/host/cluster.py -> cluster

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from rankhouse.cli import main as cli
-from rankhouse.cli import transfers
 from rankhouse.cli.options import PATH, SOURCE, FileCommand
 from rankhouse.core.errors import MissingInput, as_called
 from rankhouse.io import remote, staging
@@ -435,10 +434,10 @@ class TestCopies:
         assert 'RANKHOUSE_REMOTE_CACHE_GB="lots"' in done.stderr
 
     def test_workers_fetch_by_the_same_text(self, data, copies):
-        local = transfers.fetched('judged("memory://in/qrels.txt")')
+        local = staging.fetched('judged("memory://in/qrels.txt")')
         assert Path(local.split('"')[1]).read_bytes() == QRELS
         assert as_called(local) == 'judged("memory://in/qrels.txt")'
-        assert transfers.fetched("qrels.txt") == "qrels.txt"
+        assert staging.fetched("qrels.txt") == "qrels.txt"
 
 
 class TestRefusals:
@@ -506,7 +505,7 @@ class TestS3:
         pytest.importorskip("ray")
         pytest.importorskip("torch")
         from rankhouse.cluster.worker import JobSetup
-        from rankhouse.jobs.encode_job import EncodeJob
+        from rankhouse.jobs.encode import EncodeJob
         from rankhouse.jobs.jobs import pack
         from rankhouse.jobs.slices import Slice
         from rankhouse.models import bundle
@@ -517,7 +516,7 @@ class TestS3:
         s3.put(str(tmp_path / "tk"), "bucket/tk", recursive=True)
         s3.pipe("bucket/corpus.jsonl", CORPUS)
         assert run("index", "s3://bucket/corpus.jsonl", "--out", "s3://bucket/my.index").returncode == 0
-        index, ranker = transfers.fetched("s3://bucket/my.index"), transfers.fetched("s3://bucket/tk")
+        index, ranker = staging.fetched("s3://bucket/my.index"), staging.fetched("s3://bucket/tk")
         job = EncodeJob(index, ranker, precision="fp32", device="cpu", threads=1)
         options = pack(job)
         assert options["index"] == "s3://bucket/my.index"

@@ -2,7 +2,7 @@
 
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.build import build
-from rankhouse.jobs.indexing import index_warnings
+from rankhouse.jobs.index import index_warnings
 
 
 def test_each_warning_names_its_own_documents(tmp_path):

@@ -11,9 +11,9 @@ import click
 from rankhouse.cli import console
 from rankhouse.cli.given import idle, was_given
 from rankhouse.cli.options import FROM_ZERO
+from rankhouse.cli.shards import show_result
 from rankhouse.cluster.session import LOCAL, ClusterOptions, read_address
 from rankhouse.core.errors import WrongUse
-from rankhouse.jobs.command import show_result
 from rankhouse.jobs.jobs import Job, MergeOptions
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -16,6 +15,7 @@ from click.core import ParameterSource
 
 from rankhouse.cluster import TRANSFERS
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.notation import quoted
 from rankhouse.core.options import OptionField, option_fields
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_file_target, is_stream
@@ -159,8 +159,6 @@ class _OutputFile(click.ParamType[Path]):
 OUTPUT_FILE = _OutputFile()
 
 _NO_FILES = frozenset({"tag", "name", "names"})  # words of people's own, which may be the name of a file
-quoted = re.compile(r"""["']([^"']+)["']""").findall
-"""The texts in quotes in a notation, some of which name files."""
 
 
 class FileCommand(click.Command):
@@ -287,6 +285,7 @@ def _click_type(held: OptionField, kind: Any) -> click.ParamType[Any]:  # noqa: 
         return click.IntRange(held.option.least, held.option.most)
     if kind is float:
         return FINITE
-    return {"input": PATH, "source": SOURCE, "inputs": SOURCE, "local": LOCAL}.get(
-        held.option.kind, click.STRING
-    )
+    return _TYPES.get(held.option.kind, click.STRING)
+
+
+_TYPES = {"input": PATH, "inputs": SOURCE, "index": ADDED_TO, "source": SOURCE, "local": LOCAL}

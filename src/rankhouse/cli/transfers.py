@@ -5,8 +5,6 @@ The types of options (:mod:`rankhouse.cli.options`) put the local path in a URL'
 
 from __future__ import annotations
 
-import atexit
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,9 +20,6 @@ from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import writing_failures
 from rankhouse.io.remote import Listing, Remote
 from rankhouse.io.remote_outputs import Output
-
-_named = re.compile(r"""(?:^(?:[^\s/"':=]+=)?|(?<=["']))([A-Za-z][A-Za-z0-9+.-]+://[^\s"']+)""")
-"""URLs in a text: the whole of it, behind ``NAME=``, or in quotes in a notation."""
 
 
 class Transfers:
@@ -84,7 +79,7 @@ class Transfers:
         """
         with ExitStack() as stack:
             for remote, files in self._inputs.values():
-                stack.enter_context(_staged(remote, files))
+                stack.enter_context(staging.shown(remote, files))
             for output, reads in self._outputs.values():
                 output.reads = any(not name or params.get(name) for name in reads)
                 output.resumes = "" in reads
@@ -103,14 +98,6 @@ class Transfers:
                 output.finish(show)
 
 
-@contextmanager
-def _staged(remote: Remote, files: Listing) -> Iterator[Path]:
-    with ExitStack() as stack:
-        with console.progress(f"fetching {remote.name}", None, "bytes") as show:
-            local = stack.enter_context(staging.staged(remote, files, show))
-        yield local
-
-
 def of(ctx: click.Context) -> Transfers:
     """Return the transfers of a command, begun if there are none."""
     transfers: Transfers = ctx.meta.setdefault(TRANSFERS, Transfers())
@@ -119,26 +106,7 @@ def of(ctx: click.Context) -> Transfers:
 
 def local_text(text: str, ctx: click.Context) -> str:
     """Put local paths in the place of URLs: of the whole text, behind ``NAME=``, or in quotes."""
-    return _named.sub(lambda match: match[0].replace(match[1], str(of(ctx).input(match[1]))), text)
-
-
-def fetched(text: str) -> str:
-    """Fetch what a text names by URL, for as long as this process lives: for workers on other machines.
-
-    A driver sends :func:`rankhouse.core.errors.as_called` of a path or a notation, which holds URLs again.
-    """
-    if "://" not in text:
-        return text
-    keep = ExitStack()
-    atexit.register(keep.close)
-
-    def local(match: re.Match[str]) -> str:
-        remote = Remote.at(match[1])
-        path = keep.enter_context(_staged(remote, remote.listing()))
-        call_path(path, match[1])
-        return match[0].replace(match[1], str(path))
-
-    return _named.sub(local, text)
+    return staging.NAMED.sub(lambda match: match[0].replace(match[1], str(of(ctx).input(match[1]))), text)
 
 
 def _both(url: str) -> WrongUse:

@@ -13,9 +13,9 @@ from rankhouse.cluster.worker import JobSetup, beacon
 from rankhouse.core import progress
 from rankhouse.core.errors import BadData, RankhouseError, RankhouseWarning, WrongUse, name_few
 from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import is_stream, real_path, writing_failures
+from rankhouse.io.outputs import PART, is_stream, real_path, writing_failures
 from rankhouse.jobs.jobs import Job, MergeOptions, MergeResult, Survey, merge, pack, part_of
-from rankhouse.jobs.parts import PART, difference, load_part, read_parts
+from rankhouse.jobs.parts import difference, load_part, read_parts
 from rankhouse.jobs.slices import Slice
 
 _DOING: Final = {"index": "indexing", "encode": "encoding", "rerank": "reranking", "label": "labelling"}

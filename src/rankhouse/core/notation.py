@@ -24,6 +24,10 @@ T = TypeVar("T")
 _RESERVED = re.compile(rf"\b({'|'.join(keyword.kwlist)})(\s*=(?!=))")
 
 
+quoted = re.compile(r"""["']([^"']+)["']""").findall
+"""The texts in quotes in a notation, some of which name files."""
+
+
 class Spec(NamedTuple):
     """A name and its literal arguments, before anything is made of them."""
 

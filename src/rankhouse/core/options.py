@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-Kind = Literal["value", "input", "inputs", "source", "local"]
-"""A plain value; a file or folder that is read; those without an option's name; a text that names files, by
-itself or in a notation; a path of this machine alone."""
+Kind = Literal["value", "input", "inputs", "index", "source", "local"]
+"""A plain value; a file or folder that is read; those without an option's name; an index that is added to; a
+text that names files, by itself or in a notation; a path of this machine alone."""
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ import msgspec
 from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
 from rankhouse.core.progress import Progress
 from rankhouse.io import staging
+from rankhouse.io.outputs import PART
 from rankhouse.io.remote import MARK, Listing, Remote
 from rankhouse.io.scratch import SCRATCH
-from rankhouse.jobs.parts import PART
 
 _LAST: Final = ("manifest.json", PART)
 """Files that name others: uploaded after them, those of the whole folder after those of its parts."""

@@ -7,16 +7,19 @@ every file (size, ETag, time) at each use. All of it may be deleted when no comm
 
 from __future__ import annotations
 
+import atexit
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import uuid4
 
-from rankhouse.core.errors import MissingInput, WrongUse
+from rankhouse.core import progress
+from rankhouse.core.errors import MissingInput, WrongUse, call_path
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.io.outputs import writing_failures
 from rankhouse.io.remote import MARK, Listing, Remote, RemoteFile, failures, version_of
@@ -28,6 +31,10 @@ _USUAL_GB: Final = 50.0
 _BLOCK: Final = 16 << 20
 _STALE: Final = 7 * 86_400.0  # seconds after which nobody goes on with an unfinished copy
 _PART: Final = ".part"
+
+
+NAMED: Final = re.compile(r"""(?:^(?:[^\s/"':=]+=)?|(?<=["']))([A-Za-z][A-Za-z0-9+.-]+://[^\s"']+)""")
+"""URLs in a text: the whole of it, behind ``NAME=``, or in quotes in a notation."""
 
 
 def cache_folder() -> Path:
@@ -207,6 +214,34 @@ def trim() -> None:
                 shutil.rmtree(entry, ignore_errors=True)
                 total -= sizes[entry]
             lock.release()
+
+
+@contextmanager
+def shown(remote: Remote, files: Listing) -> Iterator[Path]:
+    """Fetch a place as :func:`staged` does, and show how far it is."""
+    with ExitStack() as stack:
+        with progress.shown(f"fetching {remote.name}", None, "bytes") as show:
+            local = stack.enter_context(staged(remote, files, show))
+        yield local
+
+
+def fetched(text: str) -> str:
+    """Fetch what a text names by URL, for as long as this process lives: for workers on other machines.
+
+    A driver sends :func:`rankhouse.core.errors.as_called` of a path or a notation, which holds URLs again.
+    """
+    if "://" not in text:
+        return text
+    keep = ExitStack()
+    atexit.register(keep.close)
+
+    def local(match: re.Match[str]) -> str:
+        remote = Remote.at(match[1])
+        path = keep.enter_context(shown(remote, remote.listing()))
+        call_path(path, match[1])
+        return match[0].replace(match[1], str(path))
+
+    return NAMED.sub(local, text)
 
 
 def _size(folder: Path) -> int:

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rankhouse.cli.options import quoted
+from rankhouse.core.notation import quoted
 
 if TYPE_CHECKING:
     from rankhouse.models.duot5 import DuoT5Ranker

@@ -17,13 +17,14 @@ from rankhouse.core.errors import BadData, as_called
 from rankhouse.core.progress import Progress
 from rankhouse.io.files import read_whole
 from rankhouse.io.outputs import write_json
+from rankhouse.io.staging import fetched
 from rankhouse.jobs.parts import Found, Part, PartManifest, Result, write_part
 from rankhouse.jobs.slices import Slice
 from rankhouse.page.tables import Table
 
 JOBS: Final = {
-    "index": ("index_job", "IndexJob"),
-    "encode": ("encode_job", "EncodeJob"),
+    "index": ("index", "IndexJob"),
+    "encode": ("encode", "EncodeJob"),
     "label": ("label", "LabelJob"),
     "rerank": ("rerank", "RerankJob"),
 }
@@ -142,8 +143,6 @@ def unpack(command: str, options: Mapping[str, Any], *, fetch: bool = True) -> J
     Raises:
         BadData: They are of no job that this version knows.
     """
-    from rankhouse.cli.transfers import fetched
-
     try:
         module, name = JOBS[command]
         made = getattr(importlib.import_module(f"rankhouse.jobs.{module}"), name)

@@ -22,11 +22,10 @@ from rankhouse import __version__
 from rankhouse.core.errors import BadData, MissingInput, RankhouseError, WrongUse, name_few
 from rankhouse.io.checksums import BadEnvelope, FileSum, differs, file_sum, sealed, unsealed
 from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import others, real_path, replacing_folder
+from rankhouse.io.outputs import PART, others, real_path, replacing_folder
 from rankhouse.io.scratch import recover, tidy_beside
 from rankhouse.jobs.slices import Shard, Slice, shard
 
-PART: Final = "part.json"
 FORMAT: Final = "rankhouse-part"
 VERSION: Final = 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,7 +12,8 @@ import click
 from rankhouse.cli import console
 from rankhouse.cli.cluster import chosen, clustered, run_clustered
 from rankhouse.cli.given import idle, was_given
-from rankhouse.cli.options import COUNT, FROM_ZERO, NEW_FOLDER, SOURCE, FileCommand, as_json, skip_bad
+from rankhouse.cli.options import NEW_FOLDER, FileCommand, as_json, options_of
+from rankhouse.cli.shards import run_shard, sharded
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.index.index import Index
@@ -19,10 +21,8 @@ from rankhouse.index.lexical import build, manifest
 from rankhouse.index.lexical.build import BuildOptions
 from rankhouse.io.corpora import corpus_files
 from rankhouse.io.files import Meter, Skips
-from rankhouse.io.repeats import RULES, Repeats, Source, named_sources, read_sources
-from rankhouse.jobs.command import run_shard, sharded
-from rankhouse.jobs.index_job import IndexJob
-from rankhouse.jobs.indexing import index_facts, index_warnings
+from rankhouse.io.repeats import Repeats, read_sources
+from rankhouse.jobs.index import IndexJob, index_facts, index_warnings
 from rankhouse.jobs.jobs import MergeOptions
 from rankhouse.jobs.slices import Shard
 
@@ -32,48 +32,20 @@ from rankhouse.jobs.slices import Shard
     cls=FileCommand,
     epilog="Example:  rankhouse index corpus.jsonl.gz --out my.index",
 )
-@click.argument("corpus", nargs=-1, type=SOURCE, required=True)
+@options_of(IndexJob)
 @click.option("--out", type=NEW_FOLDER, required=True, help="The folder to make.")
-@click.option("--analyzer", default="english", show_default=True, help="english, tweet or whitespace.")
-@click.option(
-    "--duplicates",
-    type=click.Choice(RULES),
-    default="refuse",
-    show_default=True,
-    help="A second document with an id: refuse it, or pass over it: same, if its text is the same; first.",
-)
-@click.option(
-    "--prefix-ids",
-    is_flag=True,
-    help="Put each corpus's name and a colon before its ids; NAME=PATH names it.",
-)
 @click.option("--append", is_flag=True, help="Add the documents to the index that is there.")
 @click.option("--overwrite", is_flag=True, help="Replace the index that is there.")
-@click.option("--workers", type=FROM_ZERO, default=0, help="Analysis processes; by default one a core.")
-@click.option(
-    "--segment-tokens",
-    type=COUNT,
-    default=BuildOptions().segment_tokens,
-    show_default=True,
-    help="Tokens a segment; bounds the memory used (about 15 bytes each).",
-)
 @sharded
 @clustered
-@skip_bad
 @as_json
 def command(
-    corpus: tuple[str, ...],
+    job: IndexJob,
     out: Path,
-    analyzer: str,
-    duplicates: str,
-    prefix_ids: bool,
     append: bool,
     overwrite: bool,
-    workers: int,
-    segment_tokens: int,
     shard: Shard | None,
     cluster: str | None,
-    skip_bad: int,
     as_json: bool,
 ) -> None:
     """Build an index from CORPUS files, folders of them, or ir_datasets:NAME collections.
@@ -83,7 +55,6 @@ def command(
     where = chosen(cluster)
     if shard is not None or where is not None:
         idle("a part is of a new index: merge the parts, then add to the whole", "append")
-        job = IndexJob(corpus, analyzer, duplicates, prefix_ids, segment_tokens, skip_bad, workers)
         if where is not None:
             build.refuse_occupied(out, BuildOptions(overwrite=overwrite))  # before the work, not after it
             run_clustered(job, out, where, as_json=as_json, options=MergeOptions(overwrite))
@@ -93,13 +64,12 @@ def command(
     if append and overwrite:
         raise WrongUse("--append and --overwrite exclude each other")
     if append:
-        _refuse_another_analyzer(out, analyzer)
-    sources = named_sources(corpus) if prefix_ids else [Source(path) for path in corpus]
-    settings = BuildOptions(analyzer, segment_tokens, workers, overwrite)
-    skips, meter = Skips(skip_bad), Meter()
+        _refuse_another_analyzer(out, job.analyzer)
+    sources, settings = job.sources, replace(job.options, overwrite=overwrite)
+    skips, meter = Skips(job.skip_bad), Meter()
     repeats = None
-    if duplicates != "refuse":
-        repeats = Repeats(duplicates, Index.open(out).documents if append else None)
+    if job.duplicates != "refuse":
+        repeats = Repeats(job.duplicates, Index.open(out).documents if append else None)
     documents = read_sources(sources, skips, repeats, meter)
     started = time.perf_counter()
     with console.progress("indexing", _bytes_of([source.path for source in sources]), "bytes") as show:

@@ -12,8 +12,8 @@ from rankhouse.cli import console
 from rankhouse.cli.cluster import chosen, clustered, run_clustered
 from rankhouse.cli.given import idle, unused
 from rankhouse.cli.options import OUTPUT_FILE, FileCommand, as_json, options_of
+from rankhouse.cli.shards import run_shard, sharded
 from rankhouse.core import notation
-from rankhouse.jobs.command import run_shard, sharded
 from rankhouse.jobs.jobs import MergeOptions
 from rankhouse.jobs.label import (
     LabelJob,

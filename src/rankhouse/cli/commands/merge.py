@@ -9,7 +9,7 @@ import click
 from rankhouse.cli import console
 from rankhouse.cli.given import idle
 from rankhouse.cli.options import OUTPUT, OUTPUT_FILE, PATH, FileCommand, as_json
-from rankhouse.jobs.command import show_result
+from rankhouse.cli.shards import show_result
 from rankhouse.jobs.jobs import MergeOptions, merge
 from rankhouse.jobs.parts import read_parts
 

@@ -11,7 +11,7 @@ from rankhouse.cli import console
 from rankhouse.cli.cluster import chosen, clustered, run_clustered
 from rankhouse.cli.given import idle, was_given
 from rankhouse.cli.options import OUTPUT_FILE, FileCommand, as_json, options_of
-from rankhouse.jobs.command import run_shard, sharded
+from rankhouse.cli.shards import run_shard, sharded
 from rankhouse.jobs.rerank import RerankJob, RerankWorker, facts_of, spread
 from rankhouse.jobs.slices import Shard
 from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rankhouse.core.errors import MissingInput
 from rankhouse.io.corpora import PUBLIC
+from rankhouse.io.staging import fetched
 from rankhouse.recipes.execute.file_hashes import Contents, Signature, signatures
 from rankhouse.recipes.read.parse import RecipeFile
 from rankhouse.recipes.read.references import Reference, references, resolve
@@ -78,8 +79,6 @@ class Sources:
             word = address.removeprefix(HUB)
             return Input(shown, word, address, None, self._complain(name, self._lacks_checkpoint(word)))
         if "://" in address:
-            from rankhouse.cli.transfers import fetched
-
             try:
                 address = fetched(address)
             except MissingInput as error:

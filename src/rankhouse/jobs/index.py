@@ -1,4 +1,4 @@
-"""index in slices of the corpora: a part holds an index of its documents, which can be searched as it is."""
+"""index: its options, its report, and its shards, whose parts are searchable indexes themselves."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, DuplicateId
 from rankhouse.core.nouns import Document
+from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, BuildReport, build
 from rankhouse.index.lexical.merge import merge
 from rankhouse.io.duplicate_ids import SeenIds
 from rankhouse.io.files import Skips
-from rankhouse.io.repeats import Repeats, Source, named_sources
+from rankhouse.io.repeats import RULES, Repeats, Source, named_sources
 from rankhouse.io.stretches import Piece, Stretches
 from rankhouse.jobs.identity import content_hash, digest
-from rankhouse.jobs.indexing import index_facts, index_warnings, skip_warnings
 from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, read_reports, write_report
 from rankhouse.jobs.parts import Found, Part
 from rankhouse.jobs.slices import Slice
@@ -32,20 +32,32 @@ INDEX: Final = "index"
 _HASHED: Final = 256 << 20  # bytes of all corpora that are hashed, at least 1 MiB of each file
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IndexJob:
-    """The options of ``rankhouse index``, by the same names."""
+    """The options of ``rankhouse index``."""
 
     command: ClassVar[str] = "index"
     unit: ClassVar[str] = "bytes"
 
-    corpus: tuple[str, ...]
-    analyzer: str = "english"
-    duplicates: str = "refuse"
-    prefix_ids: bool = False
-    segment_tokens: int = BuildOptions().segment_tokens
-    skip_bad: int = 0
-    workers: int = 0
+    corpus: Annotated[tuple[str, ...], Option("Corpora.", kind="inputs")]
+    analyzer: Annotated[str, Option("english, tweet or whitespace.")] = "english"
+    duplicates: Annotated[
+        str,
+        Option(
+            "A second document with an id: refuse it, or skip it: same, if its text is the same; first.",
+            choices=RULES,
+        ),
+    ] = "refuse"
+    prefix_ids: Annotated[
+        bool, Option("Put each corpus's name and a colon before its ids; NAME=PATH names it.")
+    ] = False
+    workers: Annotated[int, Option("Analysis processes; by default one a core.", least=0)] = 0
+    segment_tokens: Annotated[
+        int, Option("Tokens a segment; bounds the memory used (about 15 bytes each).", least=1)
+    ] = BuildOptions().segment_tokens
+    skip_bad: Annotated[
+        int, Option("Skip up to N malformed records and report them.", least=0, metavar="N")
+    ] = 0
 
     @property
     def sources(self) -> list[Source]:
@@ -66,7 +78,7 @@ class IndexJob:
         return Survey(line.total, identity | {name: str(getattr(self, name)) for name in settings})
 
     def unit_name(self, unit: int) -> str:
-        """Return the file and byte. Args: as in :class:`~rankhouse.jobs.jobs.Job`."""
+        """Return the file and byte."""
         for piece in Stretches(self.sources).pieces:
             if unit < piece.size:
                 return f"{piece.path or piece.source.path}, byte {unit + 1:,}"
@@ -78,7 +90,7 @@ class IndexJob:
         return IndexWorker(self)
 
     def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
-        """Build one index. Args: as in :class:`~rankhouse.jobs.jobs.Job`."""
+        """Build one index."""
         started = time.perf_counter()
         reports = read_reports(parts)
         skips = Skips(self.skip_bad)
@@ -108,7 +120,7 @@ class IndexWorker:
         return {}
 
     def run(self, part: Slice, folder: Path, progress: Progress) -> None:
-        """Index a slice. Args: as in :class:`~rankhouse.jobs.jobs.Worker`."""
+        """Index a slice."""
         job, started = self._job, time.perf_counter()
         line, skips = Stretches(job.sources), Skips(job.skip_bad)
         repeats = None if job.duplicates == "refuse" else Repeats(job.duplicates)
@@ -180,3 +192,39 @@ def _names(pieces: Sequence[Piece]) -> str:
         content = content_hash(piece.path, most) if piece.path else piece.source.path
         lines.append(f"{piece.source.prefix}:{content} {piece.size}")
     return digest("\n".join(lines))
+
+
+def index_warnings(report: BuildReport) -> list[str]:
+    """Return what the user should know of documents that no search finds."""
+    said = []
+    if report.without_text:
+        first = ", ".join(report.blank)
+        said.append(f"{report.without_text:,} documents have no text; no search finds them (first: {first})")
+    if report.without_terms:
+        first = ", ".join(report.wordless)
+        said.append(
+            f"{report.without_terms:,} documents hold nothing but stop words and punctuation; "
+            f"no search finds them (first: {first})"
+        )
+    return said
+
+
+def skip_warnings(skipped: Sequence[str], most: int = 3) -> list[str]:
+    """Return which faulty records were passed over, the first few by name."""
+    if not skipped:
+        return []
+    rest = " ..." if len(skipped) > most else ""
+    return [f"{len(skipped):,} faulty records were passed over: {'; '.join(skipped[:most])}{rest}"]
+
+
+def index_facts(report: BuildReport, skipped: Sequence[str], out: Path, seconds: float) -> dict[str, Any]:
+    """Return a build as plain values."""
+    return {
+        "index": str(out),
+        "documents": report.documents,
+        "tokens": report.tokens,
+        "without_text": report.without_text,
+        "without_terms": report.without_terms,
+        "skipped": list(skipped),
+        "seconds": round(seconds, 3),
+    }

@@ -1,4 +1,4 @@
-"""``--shard`` on the command line: a slice of a command's work becomes a part."""
+"""``--shard`` on the command line: a shard of a command's work becomes a part."""
 
 from __future__ import annotations
 

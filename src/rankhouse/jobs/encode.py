@@ -1,0 +1,240 @@
+"""encode: its options, its work, and its shards, of which each holds vectors or stored passages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
+
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Document, TextEncoder
+from rankhouse.core.options import Option
+from rankhouse.core.progress import Progress
+from rankhouse.index.append_state import MANIFEST
+from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.index.dense.vectors import Vectors, load_vectors_state, vectors_folder
+from rankhouse.index.index import Index
+from rankhouse.index.merge_logs import EncodedCollection, LogKind, OffsetColumn, merge_logs
+from rankhouse.index.precomputed.read import (
+    PrecomputedPassages,
+    PrecomputedState,
+    load_precomputed_state,
+    precomputed_folder,
+)
+from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
+from rankhouse.jobs.identity import computed_by, described
+from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, write_report
+from rankhouse.jobs.parts import Found, Part
+from rankhouse.jobs.slices import Slice
+from rankhouse.ranking.pool import POOLS
+from rankhouse.systems.precomputed import Storage, TokenPrecomputer, VectorPrecomputer
+from rankhouse.systems.rankers import ComputeOptions, as_encoder, open_ranker
+from rankhouse.text.split import SPLITTERS
+
+_VECTORS, _KEPT = "vectors", "kept"
+
+DENSE: Final = LogKind(
+    load=load_vectors_state,
+    same=("encoder", "policy", "similarity", "dtype"),
+    columns={
+        "owners.bin": OffsetColumn("<u4", "documents"),
+        "ids_at.bin": OffsetColumn("<i8", "id_bytes", zero=True),
+    },
+    sums=("documents", "rows", "id_bytes", "without_text"),
+    most=("dimension", "largest_norm"),
+)
+KEPT: Final = LogKind(
+    load=load_precomputed_state,
+    same=("maker", "split", "dtype"),
+    columns={
+        "ends.bin": OffsetColumn("<i8", "rows", zero=True),
+        "firsts.bin": OffsetColumn("<i8", "passages", zero=True),
+    },
+    sums=("documents", "passages", "rows", "without_text", "cut", "lost", "dropped_words"),
+    most=("dimension",),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeJob(ComputeOptions):
+    """The options of ``rankhouse encode``."""
+
+    command: ClassVar[str] = "encode"
+    unit: ClassVar[str] = "documents"
+
+    index: Annotated[str, Option("The index folder.", kind="index")]
+    ranker: Annotated[
+        str, Option('A bundle folder of a TK or bi-encoder, or biencoder("DIR").', kind="source")
+    ]
+    tokens: Annotated[bool, Option("Keep the token ids that a cross-encoder or monoT5 reads.")] = False
+    split: Annotated[str, Option("How documents are cut into passages.")] = "whole"
+    pool: Annotated[str, Option("TK: how rerank is to pool passages.")] = "max"
+    dtype: Annotated[
+        Storage | None,
+        Option("Number format of vectors; int8 for TK only.", default="float32; TK: float16"),
+    ] = None
+    name: Annotated[str, Option("Keeps several encoders' vectors apart.")] = "default"
+
+    def survey(self) -> Survey:
+        """Count the documents, and hash the ranker."""
+        notation.make(self.split, SPLITTERS, "splitter")
+        notation.make(self.pool, POOLS, "pool")
+        index = Index.open(self.index)
+        identity = {"index": index.fingerprint, "ranker": described(self.ranker)}
+        settings = ("tokens", "split", "pool", "dtype", "name", "precision")
+        return Survey(len(index), identity | {name: str(getattr(self, name)) for name in settings})
+
+    def unit_name(self, unit: int) -> str:
+        """Return a document's id."""
+        return next(iter(Index.open(self.index).documents.stream(unit, unit + 1))).id
+
+    def open(self) -> EncodeWorker:
+        """Load the ranker and the index."""
+        worker = EncodeWorker(self)
+        if not worker.is_dense and self.name != "default":
+            raise WrongUse(
+                f"--name {self.name} would change nothing here: only a bi-encoder's vectors have a name"
+            )
+        return worker
+
+    def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
+        """Put what was encoded into an index."""
+        index = Index.open(out)
+        collection = EncodedCollection(len(index), index.fingerprint, index.documents.stream())
+        if all((part.folder / _VECTORS).exists() for part in parts):
+            folder = vectors_folder(out, self.name)
+            sources = [part.folder / _VECTORS for part in parts]
+            merge_logs(
+                sources, folder, DENSE, collection, overwrite=options.overwrite, progress=options.progress
+            )
+            vectors = Vectors.open(folder)
+            facts, sentence = vectors_facts(vectors)
+            none = vectors.state.without_text
+            warnings = (
+                [f"{none:,} of {len(index):,} documents have no text, so they have no vector"] if none else []
+            )
+            return MergeResult(facts, sentence, warnings)
+        sources = [next((part.folder / _KEPT).iterdir()) for part in parts]
+        state: PrecomputedState = load_precomputed_state(sources[0] / MANIFEST)
+        folder = precomputed_folder(out) / state.name
+        merge_logs(sources, folder, KEPT, collection, overwrite=options.overwrite, progress=options.progress)
+        kept = PrecomputedPassages.open(folder)
+        facts, sentence = passages_facts(kept)
+        return MergeResult(facts, sentence, losses(kept))
+
+
+class Encoded(NamedTuple):
+    """What encoding wrote: the vectors, or else the stored passages."""
+
+    facts: dict[str, Any]
+    sentence: str
+    warnings: list[str]
+    vectors: Vectors | None = None
+
+
+class EncodeWorker:
+    """Encodes documents of a job's index.
+
+    Attributes:
+        is_dense: Whether each passage gets one vector; else something is stored of each of its words.
+    """
+
+    def __init__(self, job: EncodeJob, *, overwrite: bool = False) -> None:
+        self._job, self._index, self._overwrite = job, Index.open(job.index), overwrite
+        self._ranker = open_ranker(job.ranker, job)
+        self.is_dense = isinstance(self._ranker, TextEncoder) and not job.tokens
+
+    @property
+    def found(self) -> Found:
+        """The ranker, and what it computes on."""
+        return computed_by(self._ranker)
+
+    def encode(self, progress: Progress) -> Encoded:
+        """Encode all documents into the index."""
+        index, job = self._index, self._job
+        documents, show = index.documents.stream(), index.by_text(progress)
+        if self.is_dense:
+            return self._vectors(documents, len(index), vectors_folder(index.path, job.name), show)
+        return self._passages(documents, len(index), precomputed_folder(index.path), show)
+
+    def run(self, part: Slice, folder: Path, progress: Progress) -> None:
+        """Encode the documents of a shard."""
+        started, documents = time.perf_counter(), self._index.documents.stream(part.start, part.stop)
+        if self.is_dense:
+            done = self._vectors(documents, len(part), folder / _VECTORS, progress)
+        else:
+            done = self._passages(documents, len(part), folder / _KEPT, progress)
+            del done.facts["kept"]  # a folder that the part is not in when it is done
+        seconds = round(time.perf_counter() - started, 3)
+        write_report(folder, done.facts | {"seconds": seconds, "warnings": done.warnings})
+
+    def _vectors(
+        self, documents: Iterable[Document], count: int, folder: Path, progress: Progress
+    ) -> Encoded:
+        job, encoder = self._job, self._ranker
+        if job.dtype == "int8":
+            raise WrongUse(
+                '--dtype int8: a bi-encoder\'s vectors are float32 or float16; see --vectors "sq8"'
+            )
+        splitter = notation.make(job.split, SPLITTERS, "splitter")
+        options = EncodeOptions(
+            count, self._index.fingerprint, splitter, dtype=job.dtype or "float32", overwrite=self._overwrite
+        )
+        stored = encode(as_encoder(encoder, job.ranker), documents, folder, options, progress)
+        return Encoded(*vectors_facts(stored), [], stored)
+
+    def _passages(
+        self, documents: Iterable[Document], count: int, parent: Path, progress: Progress
+    ) -> Encoded:
+        job, ranker = self._job, self._ranker
+        maker = TokenPrecomputer(ranker) if job.tokens else VectorPrecomputer(ranker, job.dtype or "float16")
+        splitter = notation.make(job.split, SPLITTERS, "splitter")
+        options = PrecomputeOptions(
+            count, self._index.fingerprint, splitter, job.pool, chunk=maker.chunk, overwrite=self._overwrite
+        )
+        stored = precompute(maker, documents, parent, options, progress)
+        return Encoded(*passages_facts(stored), losses(stored, ranker.max_length))
+
+
+def vectors_facts(stored: Vectors) -> tuple[dict[str, Any], str]:
+    """Return what can be said of vectors, for machines and for people."""
+    facts = {"vectors": len(stored), "dimension": stored.dimension}
+    return facts, f"{len(stored):,} vectors of {stored.dimension} numbers in {stored.folder}"
+
+
+def passages_facts(stored: PrecomputedPassages) -> tuple[dict[str, Any], str]:
+    """Return what can be said of kept passages, for machines and for people."""
+    state = stored.state
+    each = stored.nbytes / max(1, state.documents)
+    facts: dict[str, Any] = {
+        "kept": str(stored.folder), "kind": state.kind, "dtype": state.dtype, "documents": state.documents,
+        "passages": state.passages, "rows": state.rows, "bytes": stored.nbytes,
+        "bytes_a_document": round(each, 1), "truncated": state.cut, "tokens_lost": state.lost,
+        "without_text": state.without_text,
+    }  # fmt: skip
+    what = "token ids" if state.kind == "tokens" else f"words in context ({state.dtype} vectors)"
+    return facts, (
+        f"{state.rows:,} {what} of {state.passages:,} passages in {stored.folder}: "
+        f"{stored.nbytes / 1e6:,.1f} MB, {each:,.0f} bytes a document"
+    )
+
+
+def losses(stored: PrecomputedPassages, most_tokens: int | None = None) -> list[str]:
+    """Return what the user should know of passages that were not stored whole.
+
+    Args:
+        most_tokens: The most that the ranker reads; None where it is not at hand.
+    """
+    state, said = stored.state, []
+    if state.cut:
+        limit = f"{most_tokens} tokens" if most_tokens is not None else "the ranker"
+        said.append(
+            f"{state.cut:,} of {state.passages:,} passages did not fit into {limit}; "
+            f"{state.lost:,} tokens are not kept (cut smaller passages with --split)"
+        )
+    if state.dropped_words:
+        said.append(f"{state.dropped_words:,} words are in no passage; --split says how many")
+    return said
