@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rankhouse.adapt.options import AdaptOptions, JudgedQuestions
 from rankhouse.api.index import as_index
-from rankhouse.api.inputs import (
+from rankhouse.io.inputs import (
     PathLike,
     QrelsLike,
     QueriesLike,

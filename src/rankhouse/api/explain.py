@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rankhouse.api.index import as_index
-from rankhouse.api.inputs import (
+from rankhouse.io.inputs import (
     PathLike,
     QueriesLike,
     RunLike,

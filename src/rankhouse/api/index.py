@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, Self
 
-from rankhouse.api.inputs import (
+from rankhouse.io.inputs import (
     DocumentsLike,
     QueriesLike,
     as_documents,

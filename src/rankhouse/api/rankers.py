@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from rankhouse.api.inputs import as_path, wrong_kind
+from rankhouse.io.inputs import as_path, wrong_kind
 from rankhouse.core.arguments import checked
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.run import Run

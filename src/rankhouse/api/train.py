@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankhouse.api.index import as_index
-from rankhouse.api.inputs import (
+from rankhouse.io.inputs import (
     PathLike,
     QrelsLike,
     QueriesLike,

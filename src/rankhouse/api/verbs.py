@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Literal
 
 from rankhouse.api.index import as_index
-from rankhouse.api.inputs import (
+from rankhouse.io.inputs import (
     PathLike,
     QrelsLike,
     QueriesLike,

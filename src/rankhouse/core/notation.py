@@ -43,6 +43,18 @@ _one_parser = threading.Lock()
 """Python before 3.11.5 now and then fails with a SystemError where two threads parse at once."""
 
 
+def parsed(text: str) -> ast.expr:
+    """Return a text as Python's own tree of an expression; nothing is evaluated.
+
+    Raises:
+        SyntaxError, ValueError, MemoryError, RecursionError: It is none.
+    """
+    try:
+        return _parsed(text)
+    except SyntaxError:
+        return _parsed(_RESERVED.sub(r"\1_\2", text))
+
+
 def _parsed(text: str) -> ast.expr:
     with _one_parser:
         return ast.parse(text, mode="eval").body
@@ -55,10 +67,7 @@ def parse(text: str) -> Spec:
         WrongUse: The text is not of that form.
     """
     try:
-        try:
-            node = _parsed(text.strip())
-        except SyntaxError:
-            node = _parsed(_RESERVED.sub(r"\1_\2", text.strip()))
+        node = parsed(text.strip())
         if isinstance(node, ast.Call):
             args = tuple(ast.literal_eval(argument) for argument in node.args)
             kwargs = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg is not None}

@@ -1,0 +1,329 @@
+"""The text of a system, read: Python's own grammar and precedence, of which few things are allowed.
+
+Nothing is evaluated: names are looked up in the tables of models, fusions, splitters and pools, arguments are
+literals. Texts come over the network too, so length, depth and numbers have bounds.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar
+
+from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.notation import Spec
+from rankhouse.index.lexical.feedback import FEEDBACKS
+from rankhouse.index.lexical.weighting import WEIGHTINGS
+from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.ranking.pool import POOLS
+from rankhouse.systems.checkpoints import DEFAULT
+from rankhouse.systems.rankers import PUBLISHED
+from rankhouse.systems.system import (
+    STAGE_OPTIONS,
+    Dense,
+    Fused,
+    Lexical,
+    Reranked,
+    Stage,
+    System,
+    write_spec,
+)
+from rankhouse.text.split import SPLITTERS
+
+T = TypeVar("T")
+
+_MOST_TEXT: Final = 10_000
+_DEEPEST: Final = 60
+_SHOWN: Final = 60
+"""Characters shown on either side of a fault."""
+_CALL: Final = re.compile(r"\s*[A-Za-z_]\w*\s*\(.*\)\s*\Z", re.DOTALL)
+_LIVE: Final = re.compile(r"<(?:ranker|run) ")
+_DENSE: Final[dict[str, Callable[..., Dense]]] = {"dense": Dense}
+_NOTATIONS: Final[dict[str, tuple[Mapping[str, Callable[..., object]], str]]] = {
+    "split": (SPLITTERS, "splitter"),
+    "pool": (POOLS, "pool"),
+}
+_FIRST: Final = {**WEIGHTINGS, "dense": None, **FUSIONS}
+_SYSTEM: Final = "a first stage (bm25, ql, jm, dense) or a fusion (linear, rrf, combsum, combmnz)"
+_RANKER: Final = 'a ranker: a folder in quotes, "DIR", or crossencoder("DIR"), monot5("DIR"), default ...'
+
+
+def system(text: str | System) -> System:
+    """Read a system: ``bm25 % 100 >> crossencoder("DIR")``.
+
+    >>> import rankhouse as rh
+    >>> print(rh.system("bm25(k1=0.9,b=0.4)+0.7*(dense('DIR')%50)>>'my-ranker'"))
+    bm25(k1=0.9, b=0.4) + 0.7 * (dense("DIR") % 50) >> "my-ranker"
+    >>> rh.system("bm25") + 0.7 * rh.system("ql") == rh.system("bm25 + 0.7 * ql")
+    True
+
+    Args:
+        text: The expression; a system is returned as it is.
+
+    Raises:
+        WrongUse: It cannot be read: says where, what was expected and the nearest name.
+    """
+    if isinstance(text, System):
+        return text
+    if not isinstance(text, str):
+        raise WrongUse(f"a system is written as text, and this is a {type(text).__name__} ({text!r:.60})")
+    return _Reader(text).read(_Reader.system)
+
+
+def read_stage(text: str) -> Stage:
+    """Read what stands right of ``>>``: a call, or else the name of a folder.
+
+    Raises:
+        WrongUse: It cannot be read.
+    """
+    if not _CALL.match(text):
+        return Stage(text)
+    return _Reader(text).read(_Reader.stage)
+
+
+class _Reader:
+    """One text at work; each method reads one kind of thing at a node of Python's tree."""
+
+    def __init__(self, text: str) -> None:
+        self._text = re.sub(r"\s", " ", text).strip()
+        self._depth = 0
+
+    def read(self, kind: Callable[[_Reader, ast.expr], T]) -> T:
+        """Parse the text and read the whole of it as one kind of thing.
+
+        Raises:
+            WrongUse: It cannot be read.
+        """
+        text = self._text
+        if len(text) > _MOST_TEXT:
+            raise WrongUse(f"this system has {len(text):,} characters; {_MOST_TEXT:,} at most are read")
+        if live := _LIVE.search(text):
+            raise self._fault(
+                live.start(), "stands for an object of another process; save it and name its folder"
+            )
+        try:
+            node = notation.parsed(text)
+        except SyntaxError as error:
+            raise self._fault((error.offset or 1) - 1, f"cannot be read here; expected {_SYSTEM}") from None
+        except (ValueError, MemoryError, RecursionError):
+            raise self._fault(0, "cannot be read: nested too deep, or with characters of no text") from None
+        return kind(self, node)
+
+    # --- systems
+
+    def system(self, node: ast.expr) -> System:
+        """Read a system."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._at(node, f"is nested more than {_DEEPEST} deep")
+        try:
+            match node:
+                case ast.BinOp():
+                    return self._operation(node)
+                case ast.Call(func=ast.Name(id=name)):
+                    return self._named(node, name, node)
+                case ast.Name(id=name):
+                    return self._named(node, name, None)
+            raise self._at(node, f"is no system; expected {_SYSTEM}")
+        finally:
+            self._depth -= 1
+
+    def _operation(self, node: ast.BinOp) -> System:
+        left, right = node.left, node.right
+        match node.op:
+            case ast.RShift():
+                before = self.system(left)
+                return self._made(left, lambda: Reranked(before, self.stage(right)))
+            case ast.Mod():
+                cut, k = self.system(left), self._literal(right)
+                return self._made(right, lambda: cut % k)
+            case ast.Mult():
+                weight, part = (
+                    (left, right) if isinstance(left, ast.Constant | ast.UnaryOp) else (right, left)
+                )
+                factor, weighed = self._literal(weight), self.system(part)
+                if isinstance(factor, bool) or not isinstance(factor, int | float):
+                    raise self._at(weight, "is no weight; expected a number, like  0.7 * bm25")
+                return self._made(weight, lambda: factor * weighed)
+            case ast.Add():
+                first, second = self.system(left), self.system(right)
+                return self._made(node, lambda: first + second)
+        raise self._at(node, "joins systems by an operator that they lack; they have  >>  +  *  %")
+
+    def _named(self, node: ast.expr, name: str, call: ast.Call | None) -> System:
+        """Read a first stage or a fusion, with its arguments where it is called."""
+        if name not in _FIRST:
+            if name in PUBLISHED or name in (DEFAULT, "open"):
+                raise self._at(node, f"is a ranker; put what it reads before it:  bm25 % 100 >> {name} ...")
+            raise self._at(node, f'"{name}" is no system known here{_near(name, _FIRST)}; expected {_SYSTEM}')
+        if name in FUSIONS:
+            return self._fusion(node, name, call)
+        args, kwargs = self._arguments(call)
+        if name == "dense":
+            return self._dense(node, args, kwargs)
+        feedback = self._notation(kwargs.pop("feedback", None), FEEDBACKS, "feedback")
+        spec = write_spec(name, [self._literal(one) for one in args], self._literals(kwargs))
+        return self._made(node, lambda: Lexical(spec, feedback))
+
+    def _dense(self, node: ast.expr, args: list[ast.expr], kwargs: dict[str, ast.expr]) -> Dense:
+        if len(args) > 1 or "ranker" in kwargs or not args:
+            raise self._at(node, 'is written  dense(RANKER), the ranker being "DIR" or  biencoder("DIR")')
+        stage = self.stage(args[0])
+        if stage != Stage(stage.ranker):
+            raise self._at(args[0], "is an encoder, which takes no split, pool, depth and the like")
+        named = self._literals(kwargs)
+        return self._made(node, lambda: notation.make(Spec("dense", (stage.ranker,), named), _DENSE, "model"))
+
+    def _fusion(self, node: ast.expr, name: str, call: ast.Call | None) -> System:
+        args, kwargs = self._arguments(call)
+        parts = tuple(self.system(one) for one in args)
+        if len(parts) < 2:
+            raise self._at(node, f"fuses two systems or more, like  {name}(bm25, ql)")
+        named = self._literals(kwargs)
+        weights = named.pop("weights", None)
+        if weights is not None and not _are_numbers(weights):
+            raise self._at(
+                kwargs["weights"], "is no list of weights; expected a number a system, like [0.3, 0.7]"
+            )
+        if "norm" in named:
+            named["normalise"] = named.pop("norm")
+        method = write_spec(name, (), named)
+        return self._made(node, lambda: Fused(method, parts, None if weights is None else tuple(weights)))
+
+    # --- rankers
+
+    def stage(self, node: ast.expr) -> Stage:
+        """Read a ranker with the options of its stage."""
+        match node:
+            case ast.Constant(value=str(text)) if text.strip():
+                return self._made(node, lambda: Stage(text))
+            case ast.Name(id=name):
+                if name in _FIRST:
+                    raise self._at(node, f"is a first stage or fusion; expected {_RANKER}")
+                return Stage(name)
+            case ast.Call(func=ast.Name(id=name)):
+                return self._called_ranker(node, name)
+        raise self._at(node, f"is no ranker; expected {_RANKER}")
+
+    def _called_ranker(self, node: ast.Call, name: str) -> Stage:
+        if name not in PUBLISHED and name != "open":
+            known = (*PUBLISHED, "open")
+            raise self._at(node, f'"{name}" is no ranker known here{_near(name, known)}; expected {_RANKER}')
+        args, kwargs = self._arguments(node)
+        options: dict[str, Any] = {key: kwargs.pop(key) for key in STAGE_OPTIONS if key in kwargs}
+        for key, one in options.items():
+            table = _NOTATIONS.get(key)
+            options[key] = self._literal(one) if table is None else self._notation(one, *table)
+        if name == "open":
+            if len(args) != 1 or kwargs:
+                raise self._at(node, 'is written  open("DIR", depth=50, ...)')
+            ranker = self.stage(args[0]).ranker
+        else:
+            named = {key: self._ranker_argument(key, one) for key, one in kwargs.items()}
+            ranker = write_spec(name, [self._literal(one) for one in args], named)
+        return self._made(node, lambda: Stage(ranker, **options))
+
+    def _ranker_argument(self, key: str, node: ast.expr) -> object:
+        """Read an argument of a ranker's own: a literal, or for duot5 the ranker that chooses passages."""
+        return (
+            str(self.stage(node)) if key == "passages" and isinstance(node, ast.Call) else self._literal(node)
+        )
+
+    # --- arguments
+
+    def _arguments(self, call: ast.Call | None) -> tuple[list[ast.expr], dict[str, ast.expr]]:
+        if call is None:
+            return [], {}
+        named = {one.arg: one.value for one in call.keywords if one.arg is not None}
+        if len(named) < len(call.keywords) or any(isinstance(one, ast.Starred) for one in call.args):
+            raise self._at(call, "has arguments with a star; expected them one by one")
+        return list(call.args), named
+
+    def _notation(self, node: ast.expr | None, table: Mapping[str, Callable[..., object]], what: str) -> str:
+        """Read a notation as an argument, with or without quotes; return it written in one way."""
+        match node:
+            case None:
+                return ""
+            case ast.Constant(value=str(text)):
+                spec = self._made(node, lambda: notation.parse(text)) if text else Spec("")
+            case ast.Name(id=name):
+                spec = Spec(name)
+            case ast.Call(func=ast.Name(id=name)):
+                args, kwargs = self._arguments(node)
+                spec = Spec(name, tuple(self._literal(one) for one in args), self._literals(kwargs))
+            case _:
+                raise self._at(node, f"is no {what}; choose from: {', '.join(sorted(table))}")
+        if spec.name:
+            self._made(node, lambda: notation.make(spec, table, what))
+        return write_spec(*spec)
+
+    def _literals(self, nodes: Mapping[str, ast.expr]) -> dict[str, object]:
+        return {key: self._literal(one) for key, one in nodes.items()}
+
+    def _literal(self, node: ast.expr) -> Any:  # noqa: ANN401 - whatever a literal can be
+        """Read a number, text, truth value, None, or a list of them."""
+        try:
+            value = ast.literal_eval(node)
+            if _is_plain(value):
+                return value
+        except (ValueError, TypeError, MemoryError, RecursionError):
+            pass
+        raise self._at(
+            node, "is no literal; expected a finite number, a text in quotes, True, False, None or a list"
+        )
+
+    # --- faults
+
+    def _made(self, node: ast.expr, make: Callable[[], T]) -> T:
+        """Return what a function makes; its error is told with the place."""
+        try:
+            return make()
+        except WrongUse as error:
+            if "\n" in str(error):  # has its place already
+                raise
+            raise self._fault(self._start(node), str(error)) from None
+
+    def _at(self, node: ast.expr, reason: str) -> WrongUse:
+        return self._fault(self._start(node), reason)
+
+    def _start(self, node: ast.expr) -> int:
+        return len(self._text.encode(errors="surrogatepass")[: node.col_offset].decode(errors="replace"))
+
+    def _fault(self, place: int, reason: str) -> WrongUse:
+        """Return the error with the text around the place, and a caret below it."""
+        text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in self._text)
+        start = max(0, place - _SHOWN)
+        lead, tail = "... " * (start > 0), " ..." * (place + _SHOWN < len(text))
+        line = f"{lead}{text[start : place + _SHOWN]}{tail}"
+        return WrongUse(f"{reason}\n  {line}\n  {' ' * (len(lead) + place - start)}^")
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name.lower(), known, 1)
+    return f' (did you mean "{close[0]}"?)' if close else ""
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(one, int | float) and not isinstance(one, bool) for one in value
+    )
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a literal is one that a notation may hold; numbers are finite and of 64 bits."""
+    match value:
+        case bool() | None:
+            return True
+        case str():
+            return "\0" not in value
+        case int():
+            return abs(value) < 2**63
+        case float():
+            return math.isfinite(value)
+        case list() | tuple():
+            return all(map(_is_plain, value))
+    return False

@@ -1,0 +1,552 @@
+"""A system that ranks, as one value: first stages, fusion, cuts, rerankers, and how they are written.
+
+Python's operators and the text mean the same:
+
+| written | what it is | class |
+|---|---|---|
+| ``bm25(k1=0.9, feedback=rm3)`` | retrieval by words | :class:`Lexical` |
+| ``dense("DIR", name="x")`` | retrieval by vectors | :class:`Dense` |
+| ``a + 0.7 * b`` | weighted sum of z-scores | :class:`Fused` |
+| ``rrf(a, b)``, ``linear(a, b, weights=[0.3, 0.7])`` | any fusion by its name | :class:`Fused` |
+| ``a % 100`` | the best 100 documents a query | :class:`Cut` |
+| ``a >> crossencoder("DIR", depth=50)`` | a ranker reads what comes in | :class:`Reranked` |
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from rankhouse.core import notation
+from rankhouse.core.arguments import check_whole
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query, Ranker
+from rankhouse.index.lexical.feedback import FEEDBACKS
+from rankhouse.index.lexical.weighting import WEIGHTINGS
+from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.ranking.pool import POOLS
+from rankhouse.systems.checkpoints import DEFAULT
+from rankhouse.text.split import SPLITTERS
+
+if TYPE_CHECKING:
+    from rankhouse.core.results import SearchResult
+    from rankhouse.core.run import Ranking, Run
+    from rankhouse.explanation.result import ExplainResult
+    from rankhouse.index.parts.any_index import AnyIndex
+    from rankhouse.io.inputs import PathLike, QueriesLike
+
+FOUND: Final = 1000
+"""Documents a query that a first stage finds where no cut stands right behind it."""
+SUM: Final = 'linear("z-score")'
+"""The fusion that ``+`` means."""
+_MOST: Final = 2**31 - 1
+
+
+class System:
+    """What ranks the documents of an index, written as an expression; a frozen value.
+
+    >>> import rankhouse as rh
+    >>> texts = {"tides": "The moon pulls the sea.", "pilots": "Pilots steer ships.", "locks": "Locks lift ships."}
+    >>> index = rh.Index.build([{"id": name, "text": text} for name, text in texts.items()], "i")
+    >>> hybrid = (rh.system("bm25") + 0.5 * rh.system("ql")) % 2
+    >>> print(hybrid)
+    (bm25 + 0.5 * ql) % 2
+    >>> hybrid == rh.system("(bm25 + 0.5 * ql) % 2")
+    True
+    >>> hybrid.rank("who steers ships?", index).doc_ids
+    ('pilots', 'locks')
+    """
+
+    __slots__ = ()
+
+    @property
+    def parts(self) -> tuple[System, ...]:
+        """The systems that it is made of, left to right; none of a first stage."""
+        return ()
+
+    def __repr__(self) -> str:
+        return f"<System {self}>"
+
+    def walk(self) -> Iterator[System]:
+        """Yield the system and all that it is made of, what comes first in the ranking last."""
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+    # --- at work
+
+    def run(self, queries: QueriesLike, index: AnyIndex | PathLike) -> Run:
+        """Rank the documents for many queries.
+
+        Args:
+            queries: A file, queries, or query id -> text.
+            index: The index, several opened as one, or a folder.
+
+        Raises:
+            WrongUse: The index lacks what a stage needs, or a ranker cannot serve there.
+            MissingExtra: A stage needs torch, which is not installed.
+        """
+        from rankhouse.io.inputs import as_queries
+        from rankhouse.systems.execution import Execution
+
+        return Execution(index, as_queries(queries)).run(self)
+
+    def rank(self, query: str | Query, index: AnyIndex | PathLike) -> Ranking:
+        """Rank the documents for one query. Args and errors: as for :meth:`run`."""
+        asked = query if isinstance(query, Query) else Query("query", query)
+        return self.run([asked], index)[asked.id]
+
+    def search(self, query: str, index: AnyIndex | PathLike, k: int = 10) -> SearchResult:
+        """Answer one question: the best documents with titles and snippets, printed as a table.
+
+        Args:
+            query: The question.
+            index: As for :meth:`run`.
+            k: How many documents.
+        """
+        from rankhouse.systems.execution import Execution, with_snippets
+
+        at_work = Execution(index, [Query("query", query)])
+        return with_snippets(at_work.index, query, at_work.run(self % k)["query"])
+
+    def explain(
+        self,
+        query: str | Query,
+        doc: str,
+        against: str = "",
+        *,
+        index: AnyIndex | PathLike,
+        method: str = "",
+        unit: str = "",
+        passes: int = 1024,
+    ) -> ExplainResult:
+        """Say why a document scores what it scores, or why it stands above another.
+
+        Args:
+            query: The question.
+            doc: The document's id.
+            against: The id of the document to compare with; "" for none.
+            index: As for :meth:`run`.
+            method: "removal", "shapley" or "gradients"; "" for what suits the ranker.
+            unit: "sentence" or "word": what is left out at a time.
+            passes: Most pairs scored for one document.
+
+        Raises:
+            WrongUse: An unknown document or method.
+        """
+        from rankhouse.explanation.options import ExplainOptions
+        from rankhouse.explanation.result import ExplainResult
+        from rankhouse.systems.explaining import Question, ask
+        from rankhouse.systems.queries import with_words
+
+        asked = with_words(query if isinstance(query, Query) else Query("query", query))
+        question = Question((doc,), against, options=ExplainOptions(method, unit, passes))
+        return ExplainResult(ask(index, asked, self, question))
+
+    # --- put together
+
+    def __rshift__(self, ranker: object) -> Reranked:
+        return Reranked(self, as_stage(ranker))
+
+    def rerank(self, ranker: str | os.PathLike[str] | Ranker, **options: Any) -> Reranked:  # noqa: ANN401
+        """Return the system whose documents a ranker then reads: ``>>`` with the options of its stage.
+
+        Args:
+            ranker: A ranker, its notation or its folder.
+            options: ``split``, ``pool``, ``depth``, ``tail``, ``precision``, ``stored``; see :class:`Stage`.
+
+        Raises:
+            WrongUse: An unknown option or value.
+        """
+        stage = as_stage(ranker)
+        if unknown := [name for name in options if name not in STAGE_OPTIONS]:
+            notation.choose(unknown[0], dict.fromkeys(STAGE_OPTIONS), "option of a reranking stage")
+        return Reranked(self, replace(stage, **options))
+
+    def fuse(self, *others: System, method: str = "rrf", weights: Sequence[float] | None = None) -> Fused:
+        """Return the fusion of this system and others: ``rrf(a, b)`` and the like.
+
+        Args:
+            others: One or more.
+            method: In notation: ``rrf(k=60)``, ``linear("min-max")``, ``combsum``, ``combmnz``.
+            weights: One a system, this one's first; equal if not given.
+
+        Raises:
+            WrongUse: An unknown method, or weights that do not fit.
+        """
+        return Fused(method, (self, *others), None if weights is None else tuple(weights))
+
+    def __mod__(self, k: object) -> System:
+        if type(k) is not int or not 1 <= k <= _MOST:
+            raise WrongUse(f"behind % stands {write_value(k):.40}; keep 1 to {_MOST:,} documents a query")
+        if isinstance(self, Fused) and len(self.parts) == 1:  # 0.7 * a % 50 weighs what is left of a
+            return replace(self, systems=(self.parts[0] % k,))
+        return Cut(self.of, min(self.k, k)) if isinstance(self, Cut) else Cut(self, k)
+
+    def __mul__(self, weight: object) -> System:
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            return NotImplemented
+        terms = [(float(weight) * own, part) for own, part in self._terms()]
+        return _sum(terms)
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: object) -> System:
+        if not isinstance(other, System):
+            return NotImplemented
+        return _sum([*self._terms(), *other._terms()])
+
+    def _terms(self) -> list[tuple[float, System]]:
+        return [(1.0, self)]
+
+
+@dataclass(frozen=True, repr=False)
+class Lexical(System):
+    """Retrieval by words.
+
+    Attributes:
+        model: ``bm25(k1=0.9, b=0.4)``, ``ql``, ``jm`` ...
+        feedback: ``rm3(terms=10, docs=10, weight=0.5)``; "" for none.
+    """
+
+    model: str = "bm25"
+    feedback: str = ""
+
+    def __post_init__(self) -> None:
+        notation.choose(notation.parse(self.model).name, {**WEIGHTINGS, "dense": Dense}, "model")
+        object.__setattr__(self, "model", _known(self.model, WEIGHTINGS, "model"))
+        object.__setattr__(self, "feedback", _known(self.feedback, FEEDBACKS, "feedback"))
+
+    def __str__(self) -> str:
+        if not self.feedback:
+            return self.model
+        name, inside = notation.parse(self.model).name, self.model.partition("(")[2][:-1]
+        return f"{name}({', '.join(filter(None, [inside, f'feedback={self.feedback}']))})"
+
+
+@dataclass(frozen=True, repr=False)
+class Dense(System):
+    """Retrieval by vectors that ``rankhouse encode`` made.
+
+    Attributes:
+        ranker: The encoder: a folder, or ``biencoder("DIR")``.
+        name: Under which name its vectors were encoded.
+        vectors: "exact", or a FAISS structure that was built: ``flat``, ``sq8``, ``hnsw`` ...
+    """
+
+    ranker: str
+    name: str = "default"
+    vectors: str = "exact"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ranker", canonical_ranker(self.ranker))
+
+    def __str__(self) -> str:
+        usual = {"name": "default", "vectors": "exact"}
+        named = [
+            f"{key}={quote(v)}" for key, default in usual.items() if (v := getattr(self, key)) != default
+        ]
+        return f"dense({', '.join([write_ranker(self.ranker), *named])})"
+
+
+@dataclass(frozen=True, repr=False)
+class Fused(System):
+    """Several systems whose rankings become one.
+
+    Attributes:
+        method: In notation: ``rrf(k=60)``, ``linear("z-score")``, ``combsum``, ``combmnz``.
+        systems: Two or more; one with a weight that is still to be added to others.
+        weights: One a system; None for equal ones.
+    """
+
+    method: str
+    systems: tuple[System, ...]
+    weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method", _known(self.method, FUSIONS, "method of fusion"))
+        given, count = self.weights, len(self.systems)
+        is_term = self.method == SUM and given is not None
+        if count < (1 if is_term else 2):
+            raise WrongUse(f"{self.method} of {count}: a fusion needs two systems or more")
+        for part in self.systems:
+            whole(part)
+        if given is None:
+            return
+        if len(given) != count:
+            names = ", ".join(map(str, self.systems))
+            raise WrongUse(f"{len(given)} weights for {count} systems ({names}); give one each")
+        if not all(math.isfinite(w) and w >= 0 for w in given) or not (any(given) or count == 1):
+            raise WrongUse(f"weights {', '.join(f'{w:g}' for w in given)}: give 0 or more, and not all 0")
+        object.__setattr__(self, "weights", tuple(map(float, given)))
+
+    @property
+    def parts(self) -> tuple[System, ...]:
+        """The systems."""
+        return self.systems
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether ``+`` and ``*`` can write it."""
+        return self.method == SUM and self.weights is not None
+
+    @property
+    def holds_sum(self) -> bool:
+        """Whether one of the systems is a sum itself, which ``+`` would merge into this one."""
+        return any(isinstance(part, Fused) and part.is_sum for part in self.systems)
+
+    def _terms(self) -> list[tuple[float, System]]:
+        if not self.is_sum:
+            return [(1.0, self)]
+        return list(zip(self.weights or (), self.systems, strict=True))
+
+    def __str__(self) -> str:
+        if self.is_sum and not self.holds_sum:
+            terms = self._terms()
+            return " + ".join(_part(p, 2) if w == 1 else f"{_number(w)} * {_part(p, 3)}" for w, p in terms)
+        spec = notation.parse(self.method)
+        named = dict(zip(("norm",), spec.args, strict=False)) | dict(spec.kwargs)
+        words = [str(part) for part in self.systems]
+        if self.weights is not None:
+            words.append(f"weights=[{', '.join(map(_number, self.weights))}]")
+        return f"{spec.name}({', '.join([*words, *(f'{k}={write_value(v)}' for k, v in named.items())])})"
+
+
+@dataclass(frozen=True, repr=False)
+class Cut(System):
+    """The best ``k`` documents a query of a system; a first stage then finds so many."""
+
+    of: System
+    k: int
+
+    def __post_init__(self) -> None:
+        whole(self.of)
+
+    @property
+    def parts(self) -> tuple[System, ...]:
+        """The system that is cut."""
+        return (self.of,)
+
+    def __str__(self) -> str:
+        return f"{_part(self.of, 3)} % {self.k}"
+
+
+class Live:
+    """A ranker that is an object of this process, equal to itself only."""
+
+    __slots__ = ("ranker",)
+
+    def __init__(self, ranker: Ranker) -> None:
+        self.ranker = ranker
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Live) and self.ranker is other.ranker
+
+    def __hash__(self) -> int:
+        return id(self.ranker)
+
+    def __str__(self) -> str:
+        return f"<ranker {type(self.ranker).__name__}>"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A ranker at work behind something: what it reads, and what becomes of it.
+
+    Attributes:
+        ranker: A folder, a notation, ``default``; or an object.
+        split: How documents are cut, in notation; "" is as stored for the ranker, else whole.
+        pool: What makes one score of passages, in notation; "" is as stored, else max.
+        depth: How many documents a query are read; None for all that come in, and 50 for duot5.
+        tail: What becomes of those below: "keep" or "drop".
+        precision: "fp32", "bf16", "int8"; "" for what is asked of the whole.
+        stored: Use what the index stores for this ranker: True insists, False does without, None if there.
+    """
+
+    ranker: str | Live
+    split: str = ""
+    pool: str = ""
+    depth: int | None = None
+    tail: Literal["keep", "drop"] = "keep"
+    precision: str = ""
+    stored: bool | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.ranker, str):
+            object.__setattr__(self, "ranker", canonical_ranker(self.ranker))
+        object.__setattr__(self, "split", _known(self.split, SPLITTERS, "splitter"))
+        object.__setattr__(self, "pool", _known(self.pool, POOLS, "pool"))
+        if self.depth is not None:
+            check_whole("a reranking stage", 0, depth=self.depth)
+        notation.choose(self.tail, {"keep": 0, "drop": 0}, "treatment of the documents below the depth")
+        notation.choose(self.precision, dict.fromkeys(("", "auto", "fp32", "bf16", "int8")), "precision")
+        if self.stored not in (True, False, None):
+            raise WrongUse(f"stored={self.stored!r:.40}: write True, False or None")
+
+    def __str__(self) -> str:
+        options = [(name, getattr(self, name)) for name in STAGE_OPTIONS]
+        given = [
+            f"{name}={value if name in STAGE_NOTATIONS else write_value(value)}"
+            for name, value in options
+            if value != _UNSAID[name]
+        ]
+        if isinstance(self.ranker, Live):
+            return f"{self.ranker}({', '.join(given)})" if given else str(self.ranker)
+        own = write_ranker(self.ranker)
+        if not given:
+            return own
+        if not own.endswith(")"):
+            return f"open({', '.join([own, *given])})"
+        return f"{own[:-1]}{', ' * (own[-2] != '(')}{', '.join(given)})"
+
+
+STAGE_OPTIONS: Final = ("split", "pool", "depth", "tail", "precision", "stored")
+STAGE_NOTATIONS: Final = ("split", "pool")
+_UNSAID: Final = {name: Stage.__dataclass_fields__[name].default for name in STAGE_OPTIONS}
+
+
+@dataclass(frozen=True, repr=False)
+class Reranked(System):
+    """A system whose documents a ranker reads and orders anew."""
+
+    of: System
+    stage: Stage
+
+    def __post_init__(self) -> None:
+        whole(self.of)
+
+    @property
+    def parts(self) -> tuple[System, ...]:
+        """The system before the ranker."""
+        return (self.of,)
+
+    def __str__(self) -> str:
+        return f"{self.of} >> {self.stage}"
+
+
+def whole(system: System) -> System:
+    """Return a system that can rank by itself.
+
+    Raises:
+        WrongUse: It is a weight with one system only.
+    """
+    if isinstance(system, Fused) and len(system.systems) == 1:
+        raise WrongUse(
+            f"{system}: a weight says how much a system counts in a sum; add another to it, like  "
+            f"{system} + bm25 , or leave the weight out (and put the sum in parentheses)"
+        )
+    return system
+
+
+def as_stage(given: object) -> Stage:
+    """Return a ranker as a stage: from an object, a folder or a notation.
+
+    Raises:
+        WrongUse: It is neither.
+    """
+    if isinstance(given, Stage):
+        return given
+    if isinstance(given, str):
+        from rankhouse.systems.notation import read_stage
+
+        return read_stage(given)
+    if isinstance(given, os.PathLike):
+        return Stage(str(given))
+    if isinstance(given, type | System) or not any(
+        callable(getattr(given, name, None)) for name in ("score", "preferences")
+    ):
+        raise WrongUse(
+            f"behind >> stands a {type(given).__name__} ({given!s:.60}); give a ranker: an object with "
+            "score(pairs), a folder, or a notation"
+        )
+    return Stage(Live(cast(Ranker, given)))
+
+
+def _sum(terms: list[tuple[float, System]]) -> System:
+    if len(terms) == 1 and terms[0][0] == 1:
+        return terms[0][1]
+    weights, systems = zip(*terms, strict=True)
+    return Fused(SUM, systems, weights)
+
+
+# --- how parts are written -------------------------------------------------------------------------------
+
+
+def _part(part: System, least: int) -> str:
+    """Write a part, in parentheses where its operator binds less than the one around it."""
+    match part:
+        case Reranked():
+            binds = 0
+        case Fused() if part.is_sum and not part.holds_sum:
+            binds = 1 if len(part.systems) > 1 else 2
+        case Cut():
+            binds = 2
+        case _:
+            binds = 3
+    return str(part) if binds >= least else f"({part})"
+
+
+def _number(weight: float) -> str:
+    return str(int(weight)) if weight.is_integer() and weight < 1e15 else repr(weight)
+
+
+def quote(text: str) -> str:
+    """Write a text in double quotes, as Python reads it back."""
+    escaped = json.dumps(text, ensure_ascii=False)
+    return re.sub(r"[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", escaped)
+
+
+def write_value(value: object) -> str:
+    """Write a literal, texts in double quotes."""
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, list | tuple):
+        inside = ", ".join(map(write_value, value))
+        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
+    return repr(value)
+
+
+def write_spec(name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """Write a name and its arguments; a word that Python keeps for itself stands without its underscore."""
+    words = [write_value(one) for one in args]
+    words += [f"{key.rstrip('_')}={write_value(value)}" for key, value in kwargs.items()]
+    return f"{name}({', '.join(words)})" if words else name
+
+
+def _known(text: str, table: Mapping[str, Callable[..., object]], what: str) -> str:
+    """Return the notation of something that a table knows, written in one way; "" as it is."""
+    if not text:
+        return ""
+    spec = notation.parse(text)
+    notation.make(spec, table, what)
+    if table is not FUSIONS:
+        return write_spec(*spec)
+    given = dict(inspect.signature(FUSIONS[spec.name]).bind(*spec.args, **spec.kwargs).arguments)
+    first = [given.pop("normalise")] if "normalise" in given else []
+    return write_spec(spec.name, first, given)
+
+
+def canonical_ranker(text: str) -> str:
+    """Return a ranker's notation written in one way; a folder's name as it is."""
+    with suppress(WrongUse):
+        if text.rstrip().endswith(")"):
+            return write_spec(*notation.parse(text))
+    return text
+
+
+def write_ranker(text: str) -> str:
+    """Write a ranker where an expression names one: a call as it is, a folder in quotes."""
+    if text == DEFAULT:
+        return text
+    with suppress(WrongUse):
+        if text.endswith(")"):
+            notation.parse(text)
+            return text
+    return quote(text)
