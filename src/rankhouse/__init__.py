@@ -1,6 +1,6 @@
 """rankhouse: neural document ranking, from a person's own files to a better ranking.
 
-``import rankhouse as rh`` offers the whole of it under about twenty-five names. They are loaded when they
+``import rankhouse as rh`` offers the whole of it under about thirty names. They are loaded when they
 are first used: importing the package costs a few milliseconds, and torch is imported by what needs it.
 
 >>> import rankhouse as rh
@@ -41,9 +41,13 @@ if TYPE_CHECKING:
     from rankhouse.io.trec import read_run as read_run
     from rankhouse.io.trec import write_qrels as write_qrels
     from rankhouse.io.trec import write_run as write_run
+    from rankhouse.systems.notation import system as system
+    from rankhouse.systems.system import System as System
 
 _HOMES = {
     "Index": "api.index",
+    "system": "systems.notation",
+    "System": "systems.system",
     "open_ranker": "api.rankers",
     **dict.fromkeys(("rerank", "fuse", "label", "evaluate", "compare"), "api.verbs"),
     "train": "api.train",
@@ -59,6 +63,8 @@ _HOMES = {
 
 __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "Index",
+    "system",
+    "System",
     "open_ranker",
     "rerank",
     "fuse",

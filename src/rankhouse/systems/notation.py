@@ -18,28 +18,22 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import Spec
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
+from rankhouse.models.families import DESIGNS, PAIRWISE, PUBLISHED
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
 from rankhouse.systems.checkpoints import DEFAULT
-from rankhouse.systems.rankers import PUBLISHED
-from rankhouse.systems.system import (
-    STAGE_OPTIONS,
-    Dense,
-    Fused,
-    Lexical,
-    Reranked,
-    Stage,
-    System,
-    write_spec,
-)
+from rankhouse.systems.stage import STAGE_OPTIONS, Stage, write_spec
+from rankhouse.systems.system import Dense, Fused, Lexical, Reranked, System
 from rankhouse.text.split import SPLITTERS
 
 T = TypeVar("T")
 
 _MOST_TEXT: Final = 10_000
 _DEEPEST: Final = 60
+_NAMED: Final = 40
 _SHOWN: Final = 60
 """Characters shown on either side of a fault."""
+_RANKERS: Final = (*PUBLISHED, *PAIRWISE, "open")
 _CALL: Final = re.compile(r"\s*[A-Za-z_]\w*\s*\(.*\)\s*\Z", re.DOTALL)
 _LIVE: Final = re.compile(r"<(?:ranker|run) ")
 _DENSE: Final[dict[str, Callable[..., Dense]]] = {"dense": Dense}
@@ -103,14 +97,20 @@ class _Reader:
             raise WrongUse(f"this system has {len(text):,} characters; {_MOST_TEXT:,} at most are read")
         if live := _LIVE.search(text):
             raise self._fault(
-                live.start(), "stands for an object of another process; save it and name its folder"
+                live.start(), "this part stands for an object of another process; save it and name its folder"
             )
         try:
             node = notation.parsed(text)
         except SyntaxError as error:
-            raise self._fault((error.offset or 1) - 1, f"cannot be read here; expected {_SYSTEM}") from None
+            place = min((error.offset or len(text) + 1) - 1, len(text))
+            raise self._fault(place, f"the system cannot be read here; expected {_SYSTEM}") from None
         except (ValueError, MemoryError, RecursionError):
-            raise self._fault(0, "cannot be read: nested too deep, or with characters of no text") from None
+            raise self._fault(
+                0, "the system cannot be read: nested too deep, or with characters of no text"
+            ) from None
+        end = self._place(node.end_col_offset)
+        if "#" in text[end:]:
+            raise self._fault(text.index("#", end), "a comment hides what follows it; leave it out")
         return kind(self, node)
 
     # --- systems
@@ -157,9 +157,9 @@ class _Reader:
     def _named(self, node: ast.expr, name: str, call: ast.Call | None) -> System:
         """Read a first stage or a fusion, with its arguments where it is called."""
         if name not in _FIRST:
-            if name in PUBLISHED or name in (DEFAULT, "open"):
+            if name in (*_RANKERS, DEFAULT):
                 raise self._at(node, f"is a ranker; put what it reads before it:  bm25 % 100 >> {name} ...")
-            raise self._at(node, f'"{name}" is no system known here{_near(name, _FIRST)}; expected {_SYSTEM}')
+            raise self._at(node, f"is no system known here{_near(name, _FIRST)}; expected {_SYSTEM}")
         if name in FUSIONS:
             return self._fusion(node, name, call)
         args, kwargs = self._arguments(call)
@@ -192,27 +192,31 @@ class _Reader:
         if "norm" in named:
             named["normalise"] = named.pop("norm")
         method = write_spec(name, (), named)
-        return self._made(node, lambda: Fused(method, parts, None if weights is None else tuple(weights)))
+        shares = None if weights is None else tuple(weights)
+        return self._made(node, lambda: Fused(method, parts, shares))
 
     # --- rankers
 
     def stage(self, node: ast.expr) -> Stage:
         """Read a ranker with the options of its stage."""
         match node:
-            case ast.Constant(value=str(text)) if text.strip():
+            case ast.Constant(value=str(text)) if text.strip() and self._literal(node):
                 return self._made(node, lambda: Stage(text))
-            case ast.Name(id=name):
-                if name in _FIRST:
-                    raise self._at(node, f"is a first stage or fusion; expected {_RANKER}")
+            case ast.Name(id=name) if name in _FIRST:
+                raise self._at(node, f"is a first stage or fusion; expected {_RANKER}")
+            case ast.Name(id=name) if name not in _RANKERS:
                 return Stage(name)
             case ast.Call(func=ast.Name(id=name)):
                 return self._called_ranker(node, name)
         raise self._at(node, f"is no ranker; expected {_RANKER}")
 
     def _called_ranker(self, node: ast.Call, name: str) -> Stage:
-        if name not in PUBLISHED and name != "open":
-            known = (*PUBLISHED, "open")
-            raise self._at(node, f'"{name}" is no ranker known here{_near(name, known)}; expected {_RANKER}')
+        if name in DESIGNS:
+            raise self._at(node, 'is a ranker still to be trained; train it, and name its folder: >> "DIR"')
+        if name not in _RANKERS:
+            raise self._at(
+                node, f'"{name}" is no ranker known here{_near(name, _RANKERS)}; expected {_RANKER}'
+            )
         args, kwargs = self._arguments(node)
         options: dict[str, Any] = {key: kwargs.pop(key) for key in STAGE_OPTIONS if key in kwargs}
         for key, one in options.items():
@@ -285,21 +289,28 @@ class _Reader:
         except WrongUse as error:
             if "\n" in str(error):  # has its place already
                 raise
-            raise self._fault(self._start(node), str(error)) from None
+            raise self._fault(self._place(node.col_offset), str(error)) from None
 
     def _at(self, node: ast.expr, reason: str) -> WrongUse:
-        return self._fault(self._start(node), reason)
+        shown = ast.get_source_segment(self._text, node) or ""
+        shown = shown if len(shown) <= _NAMED else f"{shown[:_NAMED]} ..."
+        return self._fault(self._place(node.col_offset), f"{_visible(shown)}: {reason}")
 
-    def _start(self, node: ast.expr) -> int:
-        return len(self._text.encode(errors="surrogatepass")[: node.col_offset].decode(errors="replace"))
+    def _place(self, offset: int | None) -> int:
+        """Return the character at an offset of Python's tree, which counts bytes."""
+        return len(self._text.encode()[:offset].decode())
 
     def _fault(self, place: int, reason: str) -> WrongUse:
         """Return the error with the text around the place, and a caret below it."""
-        text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in self._text)
+        text = _visible(self._text)
         start = max(0, place - _SHOWN)
         lead, tail = "... " * (start > 0), " ..." * (place + _SHOWN < len(text))
         line = f"{lead}{text[start : place + _SHOWN]}{tail}"
         return WrongUse(f"{reason}\n  {line}\n  {' ' * (len(lead) + place - start)}^")
+
+
+def _visible(text: str) -> str:
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -12,9 +12,8 @@ from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
-from rankhouse.index.index import Index
 from rankhouse.ranking.pairwise import PairwisePlan, rerank_pairwise
-from rankhouse.ranking.rerank_plan import Report
+from rankhouse.ranking.rerank_plan import Documents, Report
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.systems.reranking import RerankOptions, RerankResult
 from rankhouse.text.split import SPLITTERS
@@ -60,7 +59,7 @@ class PairwiseSystem:
         self,
         run: Run,
         queries: Sequence[Query],
-        index: Index,
+        documents: Documents,
         plan: PairwisePlan,
         progress: Progress | None = None,
     ) -> RerankResult:
@@ -70,7 +69,7 @@ class PairwiseSystem:
             BadData: A query of the run has no text.
         """
         report, started = Report(), time.perf_counter()
-        reranked = rerank_pairwise(self.ranker, run, queries, index.documents, plan, report, progress)
+        reranked = rerank_pairwise(self.ranker, run, queries, documents, plan, report, progress)
         return RerankResult(reranked, report, time.perf_counter() - started, None)
 
 

@@ -24,8 +24,6 @@ from rankhouse.systems.checkpoints import DEFAULT, default_ranker
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
 
-PUBLISHED = ("monot5", "crossencoder", "biencoder", "duot5")
-"""Families whose checkpoints a notation opens, as the tables of ``models/families.py`` have them."""
 _NAMED = re.compile(r",\s*(?=(?:name|vectors)\s*=)")
 _DENSE = re.compile(r"\s*dense\s*(?:\((?P<inside>.*)\))?\s*", re.DOTALL)
 

@@ -1,0 +1,208 @@
+"""Systems at work: first stages search, fusions join, rankers read; what several need is done once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from rankhouse.core import notation
+from rankhouse.core.nouns import Encoder, Query
+from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.results import SearchResult
+from rankhouse.core.run import Ranking, Run
+from rankhouse.index.dense.exact import Searcher, search
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.index.parts.any_index import AnyIndex, open_index
+from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.systems.rankers import ComputeOptions, as_encoder, dense_searcher, open_ranker
+from rankhouse.systems.stage import Live, Stage
+from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Lexical, Reranked, System, whole
+from rankhouse.text.snippets import snippet
+
+LOOKED_AT: Final = 100_000
+"""Characters of a document, from its beginning, among which the stretch to show is chosen."""
+
+
+class Execution:
+    """Systems that rank the documents of one index for some queries.
+
+    What is opened and found is kept, so that stages that stand in several systems are run once. A subclass
+    says where rankers come from and what becomes of stages that are late.
+
+    Args:
+        index: The index, several as one, or a folder.
+        compute: How to compute, where a stage does not say.
+        progress: Told how many (query, stage) are done.
+    """
+
+    def __init__(
+        self,
+        index: AnyIndex | str | os.PathLike[str],
+        queries: Sequence[Query],
+        compute: ComputeOptions | None = None,
+        progress: Progress = ignore,
+    ) -> None:
+        self.index = open_index([Path(index)]) if isinstance(index, str | os.PathLike) else index
+        self.queries, self.compute, self.progress = queries, compute or ComputeOptions(), progress
+        self._runs: dict[System, Run] = {}
+        self._depths: dict[FirstStage, int] = {}
+        self._opened: dict[tuple[str, str], Any] = {}
+        self._done, self._stages = 0, 0
+
+    def run(self, system: System) -> Run:
+        """Rank by a system.
+
+        Raises:
+            WrongUse: A stage cannot be run on this index.
+        """
+        return self.run_all({"": system})[""]
+
+    def run_all(self, systems: Mapping[str, System]) -> dict[str, Run]:
+        """Rank by several systems; what they share is run once, and dropped when the last has used it."""
+        for system in systems.values():
+            for stage, k in demands(whole(system)):
+                self._depths[stage] = max(k, self._depths.get(stage, 0))
+        self._stages = len({stage for system in systems.values() for stage in costly(system)})
+        done: dict[str, Run] = {}
+        waiting = list(systems.items())
+        while waiting:
+            name, system = waiting.pop(0)
+            done[name] = self.made(system)
+            if waiting:
+                needed = {part for _, later in waiting for part in later.walk()}
+                self._runs = {part: run for part, run in self._runs.items() if part in needed}
+        return done
+
+    def made(self, system: System) -> Run:
+        """Return a system's run, which is made when it is first asked for."""
+        if isinstance(system, FirstStage):
+            return self._found(system, FOUND)
+        if isinstance(system, Cut) and isinstance(system.of, FirstStage):
+            return self._found(system.of, system.k)
+        if system not in self._runs:
+            self._runs[system] = self._make(system)
+        return self._runs[system]
+
+    def _make(self, system: System) -> Run:
+        match system:
+            case Cut():
+                return self.made(system.of).top(system.k)
+            case Fused():
+                return self.fused(system)
+            case Reranked():
+                before = self.made(system.of)
+                return self._counted(lambda show: self.reranked(system, before, show))
+        raise TypeError(f"{type(system).__name__} is no kind of system")
+
+    def _found(self, stage: FirstStage, k: int) -> Run:
+        """Return the best k of a first stage, which is asked once for as many as anybody needs."""
+        deepest = max(k, self._depths.get(stage, 0)) if stage.prefixes else k
+        asked = Cut(stage, deepest)
+        if asked not in self._runs:
+            self._runs[asked] = self._counted(lambda show: self.found(stage, deepest, show))
+        run = self._runs[asked]
+        return run if k == deepest else run.top(k)
+
+    # --- the steps, of which a subclass may do some in its own way
+
+    def found(self, stage: FirstStage, k: int, show: Progress) -> Run:
+        """Search by a first stage."""
+        match stage:
+            case Lexical():
+                options = LexicalOptions(stage.model, stage.feedback, k, self.compute.threads)
+                return retrieve(self.index, self.queries, options, show)
+            case Dense():
+                return search(self.searcher(stage), self.encoder(stage), self.queries, k, show)
+        return stage.find(self.queries).top(k)
+
+    def fused(self, system: Fused) -> Run:
+        """Join the runs of several systems."""
+        fusion = notation.make(system.method, FUSIONS, "method of fusion")
+        return fusion([self.made(part) for part in system.systems], system.weights)
+
+    def reranked(self, system: Reranked, before: Run, show: Progress) -> Run:
+        """Let a ranker read what was found."""
+        from rankhouse.ranking.pairwise import DEPTH
+        from rankhouse.ranking.rerank import rerank
+        from rankhouse.systems.pairwise import PairwiseSystem
+        from rankhouse.systems.reranking import RerankOptions
+
+        stage, documents = system.stage, self.index.documents
+        ranker = self.ranker(stage)
+        if isinstance(ranker, PairwiseSystem):
+            depth = DEPTH if stage.depth is None else stage.depth
+            plan = ranker.plan(RerankOptions(stage.split, depth=depth, tail=stage.tail))
+            return ranker.rerank(before, self.queries, documents, plan, show).run
+        return rerank(ranker, before, self.queries, documents, self.plan(stage), progress=show)
+
+    def searcher(self, stage: Dense) -> Searcher:
+        """Open the vectors of a first stage."""
+        return dense_searcher(self.index, stage)
+
+    def encoder(self, stage: Dense) -> Encoder:
+        """Open the encoder of a first stage."""
+        return as_encoder(self.ranker(Stage(stage.ranker)), stage.ranker)
+
+    def ranker(self, stage: Stage) -> Any:  # noqa: ANN401 - a Ranker, or what compares passages two by two
+        """Open the ranker of a stage, once."""
+        from rankhouse.systems.pairwise import is_pairwise, live_pairwise, open_pairwise
+
+        if isinstance(stage.ranker, Live):
+            return live_pairwise(stage.ranker.ranker) or stage.ranker.ranker
+        key = stage.ranker, stage.precision
+        if key not in self._opened:
+            compute = replace(self.compute, precision=stage.precision or self.compute.precision)
+            pairwise = is_pairwise(stage.ranker)
+            self._opened[key] = (open_pairwise if pairwise else open_ranker)(stage.ranker, compute)
+        return self._opened[key]
+
+    def plan(self, stage: Stage) -> Plan:
+        """Settle how the ranker of a stage reads documents."""
+        from rankhouse.systems.reranking import RerankOptions, reading_plan
+
+        depth = sys.maxsize if stage.depth is None else stage.depth
+        options = RerankOptions(stage.split, stage.pool, depth, stage.tail, stored=stage.stored)
+        return reading_plan(self.ranker(stage), self.index, options)[0]
+
+    def _counted(self, work: Callable[[Progress], Run]) -> Run:
+        """Do the work of one stage, and count it as one for every query."""
+        size, before = len(self.queries), self._done * len(self.queries)
+        total = max(self._stages, self._done + 1) * size
+
+        def show(done: float, of: int | None = None) -> None:
+            self.progress(before + (size * done / of if of else done), total)
+
+        run = work(show)
+        self._done += 1
+        self.progress(before + size, total)
+        return run
+
+
+def demands(system: System) -> Iterator[tuple[FirstStage, int]]:
+    """Yield the first stages of a system, with how many documents a query it needs of each."""
+    match system:
+        case FirstStage():
+            yield system, FOUND
+        case Cut(of=FirstStage() as stage):
+            yield stage, system.k
+        case _:
+            for part in system.parts:
+                yield from demands(part)
+
+
+def costly(system: System) -> Iterator[System]:
+    """Yield the stages of a system that search or read."""
+    return (part for part in system.walk() if isinstance(part, FirstStage | Reranked))
+
+
+def with_snippets(index: AnyIndex, question: str, ranking: Ranking) -> SearchResult:
+    """Return a ranking with each document's title and the stretch of its text that answers best."""
+    weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in dict.fromkeys(index.analyzer(question))}
+    documents = index.documents.fetch(ranking.doc_ids)
+    shown = ((d.title, *snippet(d.text[:LOOKED_AT], weights, index.analyzer)) for d in documents)
+    return SearchResult(ranking, list(shown))

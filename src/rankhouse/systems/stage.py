@@ -1,0 +1,168 @@
+"""A ranker at work behind something, and how it and all other parts of an expression are written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from rankhouse.core import notation
+from rankhouse.core.arguments import check_whole
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Ranker
+from rankhouse.ranking.pool import POOLS
+from rankhouse.systems.checkpoints import DEFAULT
+from rankhouse.text.split import SPLITTERS
+
+
+class Live:
+    """A ranker that is an object of this process, equal to itself only."""
+
+    __slots__ = ("ranker",)
+
+    def __init__(self, ranker: Ranker) -> None:
+        self.ranker = ranker
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Live) and self.ranker is other.ranker
+
+    def __hash__(self) -> int:
+        return id(self.ranker)
+
+    def __str__(self) -> str:
+        return f"<ranker {type(self.ranker).__name__}>"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A ranker at work behind something: what it reads, and what becomes of it.
+
+    Attributes:
+        ranker: A folder, a notation, ``default``; or an object.
+        split: How documents are cut, in notation; "" is as stored for the ranker, else whole.
+        pool: What makes one score of passages, in notation; "" is as stored, else max.
+        depth: How many documents a query are read; None for all that come in, and 50 for duot5.
+        tail: What becomes of those below: "keep" or "drop".
+        precision: "fp32", "bf16", "int8"; "" for what is asked of the whole.
+        stored: Use what the index stores for this ranker: True insists, False does without, None if there.
+    """
+
+    ranker: str | Live
+    split: str = ""
+    pool: str = ""
+    depth: int | None = None
+    tail: Literal["keep", "drop"] = "keep"
+    precision: str = ""
+    stored: bool | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.ranker, str):
+            object.__setattr__(self, "ranker", canonical_ranker(self.ranker))
+        object.__setattr__(self, "split", canonical(self.split, SPLITTERS, "splitter"))
+        object.__setattr__(self, "pool", canonical(self.pool, POOLS, "pool"))
+        if self.depth is not None:
+            check_whole("a reranking stage", 0, depth=self.depth)
+        notation.choose(self.tail, {"keep": 0, "drop": 0}, "treatment of the documents below the depth")
+        notation.choose(self.precision, dict.fromkeys(("", "auto", "fp32", "bf16", "int8")), "precision")
+        if self.stored not in (True, False, None):
+            raise WrongUse(f"stored={self.stored!r:.40}: write True, False or None")
+
+    def __str__(self) -> str:
+        options = [(name, getattr(self, name)) for name in STAGE_OPTIONS]
+        given = [
+            f"{name}={value if name in STAGE_NOTATIONS else write_value(value)}"
+            for name, value in options
+            if value != _UNSAID[name]
+        ]
+        if isinstance(self.ranker, Live):
+            return f"{self.ranker}({', '.join(given)})" if given else str(self.ranker)
+        own = write_ranker(self.ranker)
+        if not given:
+            return own
+        if not own.endswith(")"):
+            return f"open({', '.join([own, *given])})"
+        return f"{own[:-1]}{', ' * (own[-2] != '(')}{', '.join(given)})"
+
+
+STAGE_OPTIONS: Final = ("split", "pool", "depth", "tail", "precision", "stored")
+STAGE_NOTATIONS: Final = ("split", "pool")
+_UNSAID: Final = {name: Stage.__dataclass_fields__[name].default for name in STAGE_OPTIONS}
+
+
+def quote(text: str) -> str:
+    """Write a text in double quotes, as Python reads it back."""
+    escaped = json.dumps(text, ensure_ascii=False)
+    return re.sub(r"[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", escaped)
+
+
+def write_value(value: object) -> str:
+    """Write a literal, texts in double quotes."""
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, list | tuple):
+        inside = ", ".join(map(write_value, value))
+        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
+    return repr(value)
+
+
+def write_spec(name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """Write a name and its arguments; a word that Python keeps for itself stands without its underscore."""
+    words = [write_value(one) for one in args]
+    words += [f"{key.rstrip('_')}={write_value(value)}" for key, value in kwargs.items()]
+    return f"{name}({', '.join(words)})" if words else name
+
+
+def canonical(text: str, table: Mapping[str, Callable[..., object]], what: str) -> str:
+    """Return the notation of something that a table knows, written in one way; "" as it is."""
+    if not text:
+        return ""
+    spec = notation.parse(text)
+    notation.make(spec, table, what)
+    return write_spec(*spec)
+
+
+def canonical_ranker(text: str) -> str:
+    """Return a ranker's notation written in one way; a folder's name as it is."""
+    with suppress(WrongUse):
+        if text.rstrip().endswith(")"):
+            return write_spec(*notation.parse(text))
+    return text
+
+
+def write_ranker(text: str) -> str:
+    """Write a ranker where an expression names one: a call as it is, a folder in quotes."""
+    if text == DEFAULT:
+        return text
+    with suppress(WrongUse):
+        if text.endswith(")"):
+            notation.parse(text)
+            return text
+    return quote(text)
+
+
+def as_stage(given: object) -> Stage:
+    """Return a ranker as a stage: from an object, a folder or a notation.
+
+    Raises:
+        WrongUse: It is neither.
+    """
+    if isinstance(given, Stage):
+        return given
+    if isinstance(given, str):
+        from rankhouse.systems.notation import read_stage
+
+        return read_stage(given)
+    if isinstance(given, os.PathLike):
+        return Stage(str(given))
+    if isinstance(given, type) or not any(
+        callable(getattr(given, name, None)) for name in ("score", "preferences")
+    ):
+        raise WrongUse(
+            f"behind >> stands a {type(given).__name__} ({given!s:.60}); give a ranker: an object with "
+            "score(pairs), a folder, or a notation"
+        )
+    return Stage(Live(cast(Ranker, given)))
