@@ -9,7 +9,8 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import from_grade
 from rankhouse.systems.exclude_self import own_entries
-from rankhouse.systems.rankers import DenseModel
+from rankhouse.systems.short_forms import first_stage
+from rankhouse.systems.system import Dense
 from rankhouse.training.teaching import TrainingData, TrainOptions, settings_of
 
 SEARCH = ("search", "--index", "my.index")
@@ -164,23 +165,23 @@ def test_ids_behind_a_prefix(files, run):
 @pytest.mark.parametrize(
     ("text", "means"),
     [
-        ('dense(biencoder("DIR"), name="zero")', DenseModel('biencoder("DIR")', "zero")),
-        ('dense(some/folder, name="zero")', DenseModel("some/folder", "zero")),
+        ('dense(biencoder("DIR"), name="zero")', Dense('biencoder("DIR")', "zero")),
+        ('dense(some/folder, name="zero")', Dense("some/folder", "zero")),
         (
             'dense(biencoder("D,R", max_length=9), vectors="sq8", name="b")',
-            DenseModel('biencoder("D,R", max_length=9)', "b", "sq8"),
+            Dense('biencoder("D,R", max_length=9)', "b", "sq8"),
         ),
-        ("dense(DIR)", DenseModel("DIR")),
-        ("dense('DIR', 'n')", DenseModel("DIR", "n")),
+        ("dense(DIR)", Dense("DIR")),
+        ("dense('DIR', 'n')", Dense("DIR", "n")),
     ],
 )
 def test_dense_vectors_have_names(text, means):
-    assert DenseModel.parse(text) == means
+    assert first_stage(text) == means
 
 
 def test_a_name_of_vectors_is_a_text():
     with pytest.raises(WrongUse, match="name=5, but it takes a text"):
-        DenseModel.parse('dense(biencoder("DIR"), name=5)')
+        first_stage('dense(biencoder("DIR"), name=5)')
 
 
 LABEL = ("label", "--queries", "queries.tsv", "--index", "my.index", "--run", "bm25.run")

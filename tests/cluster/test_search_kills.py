@@ -22,7 +22,8 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.parts.parted_index import PartedIndex
 from rankhouse.io.trec import write_run
-from rankhouse.systems.searching import SearchOptions, search_with, with_snippets
+from rankhouse.systems.execution import with_snippets
+from rankhouse.systems.short_forms import short_form
 
 NEEDED = ("ray", "starlette", "uvicorn", "httptools", "prometheus_client", "jinja2")
 if not all(map(importlib.util.find_spec, NEEDED)):
@@ -135,7 +136,7 @@ def kill(pids):
 
 def expected(index, question, **options):
     """Return what an index answers here: (id, score, snippet) of each hit."""
-    run = search_with(index, [Query("q", question)], SearchOptions(**options, k=1000))["q"]
+    run = short_form(**({"models": ("bm25",)} | options)).rank(Query("q", question), index)
     hits = with_snippets(index, question, type(run)(run.doc_ids[:20], run.scores[:20])).hits
     return [(hit.doc_id, hit.score, hit.text) for hit in hits]
 
@@ -160,7 +161,7 @@ def test_the_command_writes_the_run_of_one_index(cluster, folder):
         assert done.returncode == 0, done.stderr
     assert (folder / "whole.run").read_bytes() == (folder / "parts.run").read_bytes()
     index = Index.open(folder / "whole")
-    run = search_with(index, [Query("q1", QUESTIONS[1])], SearchOptions(("bm25",), "rm3"))["q1"]
+    run = short_form(("bm25",), "rm3").rank(Query("q1", QUESTIONS[1]), index)
     assert run.doc_ids[0] in (folder / "parts.run").read_text()
 
 
@@ -178,7 +179,7 @@ def test_the_command_names_a_damaged_part_or_does_without_it(cluster, folder):
     assert "partial result: no answer from" in done.stderr
     others = PartedIndex.open([folder / "parts" / "0", folder / "parts" / "1"])
     asked = [Query(f"q{i}", text) for i, text in enumerate(QUESTIONS)]
-    write_run(search_with(others, asked, SearchOptions()), folder / "others.run")
+    write_run(short_form(("bm25",)).run(asked, others), folder / "others.run")
     assert (folder / "damaged.run").read_bytes() == (folder / "others.run").read_bytes()
 
 

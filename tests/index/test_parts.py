@@ -22,7 +22,8 @@ from rankhouse.index.parts.part import IndexPart
 from rankhouse.index.parts.parted_index import PartedIndex, open_index
 from rankhouse.index.parts.transport import PartFailed
 from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
-from rankhouse.systems.searching import SearchOptions, search_with, with_snippets
+from rankhouse.systems.execution import with_snippets
+from rankhouse.systems.short_forms import short_form
 
 MODELS = [
     "bm25",
@@ -187,9 +188,9 @@ def test_parts_answer_about_all_documents(both, documents):
 def test_snippets_and_fusion_are_those_of_one_index(both, queries):
     whole, folders = both
     index = PartedIndex.reach(Wires(folders))
-    options = SearchOptions(("bm25", "ql"), "rm3", "rrf", 20)
-    run = search_with(whole, queries, options)
-    same(run, search_with(index, queries, options))
+    system = short_form(("bm25", "ql"), "rm3", "rrf", k=20)
+    run = system.run(queries, whole)
+    same(run, system.run(queries, index))
     question = queries[1]
     shown = [str(with_snippets(one, question.text, run[question.id])) for one in (whole, index)]
     assert shown[0] == shown[1]

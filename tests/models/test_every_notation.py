@@ -17,7 +17,7 @@ from rankhouse.models.families import DESIGNS, PUBLISHED
 from rankhouse.nn.layers.tk_encoder import SelfAttention
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
-from rankhouse.systems import rankers
+from rankhouse.systems.system import Dense
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.split import SPLITTERS
 from rankhouse.text.words import WORDS
@@ -26,7 +26,7 @@ from rankhouse.training.optimizer import OPTIMISERS, SCHEDULES
 
 TABLES = {
     "model": WEIGHTINGS,
-    "dense": {"dense": rankers.DenseModel},
+    "dense": {"dense": Dense},
     "feedback": FEEDBACKS,
     "fusion": FUSIONS,
     "way": joining._OTHERS,

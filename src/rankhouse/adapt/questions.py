@@ -33,7 +33,8 @@ from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery,
 from rankhouse.labels.round_trip import PseudoReport, Round, round_trip, write_pseudo_report
 from rankhouse.labels.soft_scores import JoinedTeachers, Reference, RunTeacher, members_of
 from rankhouse.models.doc2query import open_doc2query
-from rankhouse.systems.searching import SearchOptions, search_with
+from rankhouse.systems.execution import Execution
+from rankhouse.systems.short_forms import short_form
 
 QUERIES, OWN, CANDIDATES, FIRST = "queries.jsonl", "own.qrels", "candidates.run.zst", "held-out.run"
 PAGE, COUNTS, VECTORS, ASKED = "questions.html", "counts.json", "queries.npy", "asked.npy"
@@ -148,14 +149,14 @@ def _make(
 ) -> None:
     options, show = how
     depth = max(options.candidates, options.depth)
-    search = SearchOptions((options.first_stage,), k=depth)
-    search_with(index, [Query("trial", "a")], search)  # what is wrong with it is said before long work
+    system = short_form((options.first_stage,), k=depth)
+    system.run([Query("trial", "a")], index)  # what is wrong with it is said before long work
     words = WordCounts(index.documents.stream())
     asked = ask_documents(index, words, avoid, folder, how)
     numbered = [(f"pq{number}", query) for number, query in enumerate(asked.queries)]
     chosen = sorted(numbered, key=lambda entry: order(options.seed, entry[0]))[: 2 * options.questions]
     texts = [Query(query_id, query.text) for query_id, query in chosen] + list(people)
-    first = search_with(index, texts, search, lambda _: show("retrieving candidates"))
+    first = Execution(index, texts, progress=show("retrieving candidates")).run(system)
     reader = _at_work(index, teacher, (texts, first), folder / ASKED, show)
     limits = options.limits
     if needs_texts(reader):

@@ -25,7 +25,7 @@ from rankhouse.labels.soft_scores import JoinedTeachers
 from rankhouse.ranking.fuse import linear
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
-from rankhouse.systems.searching import SearchOptions, search_with
+from rankhouse.systems.short_forms import short_form
 
 MEASURE: Final = "nDCG@10"
 _WEIGHTS: Final = tuple(step / 10 for step in range(11))
@@ -109,7 +109,7 @@ def write_report(
     student, teacher, weight = systems
     first = test.run
     if first is None:
-        first = search_with(index, test.queries, SearchOptions((options.first_stage,), k=options.depth))
+        first = short_form((options.first_stage,), k=options.depth).run(test.queries, index)
     first = first.restrict([query.id for query in test.queries]).top(options.depth)
     if isinstance(teacher, JoinedTeachers):
         teacher = teacher.against(first_passages(first, index.documents))

@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING
 
 from rankhouse.adapt.options import AdaptOptions, JudgedQuestions
 from rankhouse.api.index import as_index
+from rankhouse.api.rankers import TeacherLike, as_teachers, open_ranker
+from rankhouse.core.arguments import checked
+from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.progress import ignore
+from rankhouse.index.index import Index
 from rankhouse.io.inputs import (
     PathLike,
     QrelsLike,
@@ -20,11 +25,6 @@ from rankhouse.io.inputs import (
     as_run,
     check_texts,
 )
-from rankhouse.api.rankers import TeacherLike, as_teachers, open_ranker
-from rankhouse.core.arguments import checked
-from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.progress import ignore
-from rankhouse.index.index import Index
 from rankhouse.jobs.teachers import joined, kept
 from rankhouse.labels.pseudo_queries import PseudoOptions
 

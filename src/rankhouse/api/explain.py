@@ -7,6 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rankhouse.api.index import as_index
+from rankhouse.api.rankers import as_ranker
+from rankhouse.core import notation
+from rankhouse.core.arguments import checked
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Document, Query, Ranker
+from rankhouse.explanation.contrast import Answer
+from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.report import ExplainResult
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.io.inputs import (
     PathLike,
     QueriesLike,
@@ -18,24 +28,14 @@ from rankhouse.io.inputs import (
     check_texts,
     wrong_kind,
 )
-from rankhouse.api.rankers import as_ranker
-from rankhouse.core import notation
-from rankhouse.core.arguments import checked
-from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Document, Query, Ranker
-from rankhouse.explanation.contrast import Answer
-from rankhouse.explanation.methods import ExplainOptions
-from rankhouse.explanation.report import ExplainResult
-from rankhouse.index.index import Index
-from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.systems.explaining.answers import why_documents
 from rankhouse.systems.explaining.ask import Question, ask
 from rankhouse.systems.explaining.build import SystemOptions, system_of_texts
 from rankhouse.systems.explaining.queries import choose_query, with_words
 from rankhouse.systems.explaining.systems import RunOnRecord
-from rankhouse.systems.rankers import is_dense
 from rankhouse.systems.reranking import RerankOptions
 from rankhouse.systems.run_tags import read_tag
+from rankhouse.systems.short_forms import is_dense
 
 
 @checked

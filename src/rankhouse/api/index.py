@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal, Self
 
-from rankhouse.io.inputs import (
-    DocumentsLike,
-    QueriesLike,
-    as_documents,
-    as_list,
-    as_path,
-    as_queries,
-    check_texts,
-    wrong_kind,
-)
 from rankhouse.api.rankers import open_ranker
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
@@ -30,10 +19,21 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.parts import parted_index
-from rankhouse.index.parts.parted_index import AnyIndex
+from rankhouse.io.inputs import (
+    DocumentsLike,
+    QueriesLike,
+    as_documents,
+    as_list,
+    as_path,
+    as_queries,
+    check_texts,
+    wrong_kind,
+)
 from rankhouse.jobs.parts import refuse_incomplete, with_documents
+from rankhouse.systems.execution import Execution, with_snippets
 from rankhouse.systems.rankers import ComputeOptions, as_encoder
-from rankhouse.systems.searching import SearchOptions, search_with, with_snippets
+from rankhouse.systems.short_forms import short_form
+from rankhouse.systems.system import System
 from rankhouse.text.split import SPLITTERS
 
 
@@ -135,7 +135,7 @@ class Index(stored.Index):
         Raises:
             WrongUse: An unknown model, feedback or argument.
         """
-        return _search(self, query, model, SearchOptions((), feedback, k=k))
+        return with_snippets(self, query, short_form((model,), feedback, k=k).rank(query, self))
 
     @checked
     def retrieve(
@@ -162,8 +162,8 @@ class Index(stored.Index):
             WrongUse: An unknown model, feedback, fusion or argument.
             MissingInput: ``dense(...)`` without vectors; make them with :meth:`encode`.
         """
-        options = SearchOptions((), feedback, fusion, k, ComputeOptions(threads=threads))
-        return _retrieve(self, queries, model, options)
+        found = _system(model, feedback, fusion, k)
+        return Execution(self, as_queries(queries), ComputeOptions(threads=threads)).run(found)
 
     @checked
     def encode(
@@ -214,7 +214,7 @@ class PartedIndex(parted_index.PartedIndex):
     @checked
     def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
         """Answer one question. Args: as for :meth:`Index.search`."""
-        return _search(self, query, model, SearchOptions((), feedback, k=k))
+        return with_snippets(self, query, short_form((model,), feedback, k=k).rank(query, self))
 
     @checked
     def retrieve(
@@ -228,20 +228,14 @@ class PartedIndex(parted_index.PartedIndex):
         threads: int = 0,
     ) -> Run:
         """Rank the documents of all parts for many queries. Args: as for :meth:`Index.retrieve`."""
-        options = SearchOptions((), feedback, fusion, k, ComputeOptions(threads=threads))
-        return _retrieve(self, queries, model, options)
+        found = _system(model, feedback, fusion, k)
+        return Execution(self, as_queries(queries), ComputeOptions(threads=threads)).run(found)
 
 
-def _search(index: AnyIndex, query: str, model: str, options: SearchOptions) -> SearchResult:
-    return with_snippets(index, query, _retrieve(index, {"query": query}, model, options)["query"])
-
-
-def _retrieve(
-    index: AnyIndex, queries: QueriesLike, model: str | Sequence[str], options: SearchOptions
-) -> Run:
+def _system(model: str | Sequence[str], feedback: str, fusion: str, k: int) -> System:
     models = (model,) if isinstance(model, str) else tuple(as_list(model, "model", "a model or several"))
     check_texts("model", models)
-    return search_with(index, as_queries(queries), replace(options, models=models))
+    return short_form(models, feedback, fusion, k=k)
 
 
 def as_index(given: stored.Index | str | os.PathLike[str]) -> stored.Index:

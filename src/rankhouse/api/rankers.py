@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from rankhouse.io.inputs import as_path, wrong_kind
 from rankhouse.core.arguments import checked
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.run import Run
+from rankhouse.io.inputs import as_path, wrong_kind
 from rankhouse.io.trec import read_run
 from rankhouse.labels.soft_scores import RunTeacher
 from rankhouse.systems.rankers import ComputeOptions

@@ -8,6 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankhouse.api.index import as_index
+from rankhouse.api.rankers import TeacherLike, as_teachers, open_ranker
+from rankhouse.core.arguments import checked
+from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.index.index import Index
 from rankhouse.io.inputs import (
     PathLike,
     QrelsLike,
@@ -21,13 +28,6 @@ from rankhouse.io.inputs import (
     check_texts,
     wrong_kind,
 )
-from rankhouse.api.rankers import TeacherLike, as_teachers, open_ranker
-from rankhouse.core.arguments import checked
-from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.nouns import Query
-from rankhouse.core.qrels import Qrels
-from rankhouse.core.run import Run
-from rankhouse.index.index import Index
 from rankhouse.jobs.teachers import joined
 
 if TYPE_CHECKING:

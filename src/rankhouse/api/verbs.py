@@ -8,6 +8,17 @@ from numbers import Real
 from typing import Literal
 
 from rankhouse.api.index import as_index
+from rankhouse.api.rankers import as_ranker
+from rankhouse.core import notation
+from rankhouse.core.arguments import checked
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Ranker
+from rankhouse.core.run import Run
+from rankhouse.evaluation import compare as comparing
+from rankhouse.evaluation import measures as measuring
+from rankhouse.evaluation.compare import Comparison
+from rankhouse.evaluation.measures import Scores
+from rankhouse.index.index import Index
 from rankhouse.io.inputs import (
     PathLike,
     QrelsLike,
@@ -23,17 +34,6 @@ from rankhouse.io.inputs import (
     check_texts,
     wrong_kind,
 )
-from rankhouse.api.rankers import as_ranker
-from rankhouse.core import notation
-from rankhouse.core.arguments import checked
-from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Ranker
-from rankhouse.core.run import Run
-from rankhouse.evaluation import compare as comparing
-from rankhouse.evaluation import measures as measuring
-from rankhouse.evaluation.compare import Comparison
-from rankhouse.evaluation.measures import Scores
-from rankhouse.index.index import Index
 from rankhouse.jobs.fusion import Tuning, fusion_method
 from rankhouse.labels import label as labelling
 from rankhouse.labels.label import LabelResult
@@ -95,7 +95,7 @@ def rerank(
         system = open_pairwise(ranker, ComputeOptions())
         depth = PAIRWISE_DEPTH if depth is None else depth
         plan = system.plan(RerankOptions(split=split, depth=depth, tail=tail))
-        return system.rerank(as_run(run), as_queries(queries), as_index(index), plan).run
+        return system.rerank(as_run(run), as_queries(queries), as_index(index).documents, plan).run
     folder = as_path(cache, "cache") if cache else None
     depth = 1000 if depth is None else depth
     options = RerankOptions(split=split, pool=pool, depth=depth, tail=tail, cache=folder)

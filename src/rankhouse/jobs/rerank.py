@@ -136,7 +136,7 @@ class RerankWorker:
         self.total = comparisons(self._run, job.depth)
         if plan.chooser is not None:
             self._chooser = {"weights of the passages' ranker": fingerprint_of(plan.chooser)}
-        return lambda run, asked, show: system.rerank(run, asked, index, plan, show)
+        return lambda run, asked, show: system.rerank(run, asked, index.documents, plan, show)
 
     @property
     def found(self) -> Found:

@@ -16,7 +16,7 @@ from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Ranking, Run
 from rankhouse.index.dense.exact import Searcher, search
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.index.parts.any_index import AnyIndex, open_index
+from rankhouse.index.parts.parted_index import AnyIndex, open_index
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.systems.rankers import ComputeOptions, as_encoder, dense_searcher, open_ranker
@@ -75,6 +75,7 @@ class Execution:
             done[name] = self.made(system)
             if waiting:
                 needed = {part for _, later in waiting for part in later.walk()}
+                needed |= {Cut(stage, self._depths[stage]) for stage in self._depths if stage in needed}
                 self._runs = {part: run for part, run in self._runs.items() if part in needed}
         return done
 
@@ -118,7 +119,7 @@ class Execution:
                 return retrieve(self.index, self.queries, options, show)
             case Dense():
                 return search(self.searcher(stage), self.encoder(stage), self.queries, k, show)
-        return stage.find(self.queries).top(k)
+        raise TypeError(f"{type(stage).__name__} is no kind of first stage")
 
     def fused(self, system: Fused) -> Run:
         """Join the runs of several systems."""
@@ -136,7 +137,7 @@ class Execution:
         ranker = self.ranker(stage)
         if isinstance(ranker, PairwiseSystem):
             depth = DEPTH if stage.depth is None else stage.depth
-            plan = ranker.plan(RerankOptions(stage.split, depth=depth, tail=stage.tail))
+            plan = ranker.plan(RerankOptions(split=stage.split, depth=depth, tail=stage.tail))
             return ranker.rerank(before, self.queries, documents, plan, show).run
         return rerank(ranker, before, self.queries, documents, self.plan(stage), progress=show)
 
@@ -150,10 +151,10 @@ class Execution:
 
     def ranker(self, stage: Stage) -> Any:  # noqa: ANN401 - a Ranker, or what compares passages two by two
         """Open the ranker of a stage, once."""
-        from rankhouse.systems.pairwise import is_pairwise, live_pairwise, open_pairwise
+        from rankhouse.systems.pairwise import as_pairwise, is_pairwise, open_pairwise
 
         if isinstance(stage.ranker, Live):
-            return live_pairwise(stage.ranker.ranker) or stage.ranker.ranker
+            return as_pairwise(stage.ranker.ranker)
         key = stage.ranker, stage.precision
         if key not in self._opened:
             compute = replace(self.compute, precision=stage.precision or self.compute.precision)
@@ -166,20 +167,27 @@ class Execution:
         from rankhouse.systems.reranking import RerankOptions, reading_plan
 
         depth = sys.maxsize if stage.depth is None else stage.depth
-        options = RerankOptions(stage.split, stage.pool, depth, stage.tail, stored=stage.stored)
+        options = RerankOptions(
+            depth=depth, split=stage.split, pool=stage.pool, stored=stage.stored, tail=stage.tail
+        )
         return reading_plan(self.ranker(stage), self.index, options)[0]
+
+    @property
+    def rankers(self) -> dict[str, Any]:
+        """What was opened, by its notation."""
+        return {name: ranker for (name, _), ranker in self._opened.items()}
 
     def _counted(self, work: Callable[[Progress], Run]) -> Run:
         """Do the work of one stage, and count it as one for every query."""
         size, before = len(self.queries), self._done * len(self.queries)
-        total = max(self._stages, self._done + 1) * size
+        whole = max(self._stages, self._done + 1) * size
 
-        def show(done: float, of: int | None = None) -> None:
-            self.progress(before + (size * done / of if of else done), total)
+        def show(done: float, total: int | None = None) -> None:
+            self.progress(before + (size * done / total if total else done), whole)
 
         run = work(show)
         self._done += 1
-        self.progress(before + size, total)
+        self.progress(before + size, whole)
         return run
 
 

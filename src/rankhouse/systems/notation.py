@@ -139,7 +139,8 @@ class _Reader:
                 before = self.system(left)
                 return self._made(left, lambda: Reranked(before, self.stage(right)))
             case ast.Mod():
-                cut, k = self.system(left), self._literal(right)
+                cut: System = self.system(left)
+                k = self._literal(right)
                 return self._made(right, lambda: cut % k)
             case ast.Mult():
                 weight, part = (
@@ -148,7 +149,8 @@ class _Reader:
                 factor, weighed = self._literal(weight), self.system(part)
                 if isinstance(factor, bool) or not isinstance(factor, int | float):
                     raise self._at(weight, "is no weight; expected a number, like  0.7 * bm25")
-                return self._made(weight, lambda: factor * weighed)
+                weight_of: float = factor
+                return self._made(weight, lambda: weighed * weight_of)
             case ast.Add():
                 first, second = self.system(left), self.system(right)
                 return self._made(node, lambda: first + second)
@@ -170,13 +172,14 @@ class _Reader:
         return self._made(node, lambda: Lexical(spec, feedback))
 
     def _dense(self, node: ast.expr, args: list[ast.expr], kwargs: dict[str, ast.expr]) -> Dense:
-        if len(args) > 1 or "ranker" in kwargs or not args:
+        if "ranker" in kwargs or not args:
             raise self._at(node, 'is written  dense(RANKER), the ranker being "DIR" or  biencoder("DIR")')
         stage = self.stage(args[0])
         if stage != Stage(stage.ranker):
             raise self._at(args[0], "is an encoder, which takes no split, pool, depth and the like")
-        named = self._literals(kwargs)
-        return self._made(node, lambda: notation.make(Spec("dense", (stage.ranker,), named), _DENSE, "model"))
+        named, rest = self._literals(kwargs), [self._literal(one) for one in args[1:]]
+        spec = Spec("dense", (stage.ranker, *rest), named)
+        return self._made(node, lambda: notation.make(spec, _DENSE, "model"))
 
     def _fusion(self, node: ast.expr, name: str, call: ast.Call | None) -> System:
         args, kwargs = self._arguments(call)
@@ -184,7 +187,7 @@ class _Reader:
         if len(parts) < 2:
             raise self._at(node, f"fuses two systems or more, like  {name}(bm25, ql)")
         named = self._literals(kwargs)
-        weights = named.pop("weights", None)
+        weights: Any = named.pop("weights", None)
         if weights is not None and not _are_numbers(weights):
             raise self._at(
                 kwargs["weights"], "is no list of weights; expected a number a system, like [0.3, 0.7]"

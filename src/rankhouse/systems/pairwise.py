@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
@@ -27,6 +27,13 @@ _NAMES = ("duot5",)
 def is_pairwise(spec: object) -> bool:
     """Return whether a ranker's notation names one that compares passages two by two."""
     return isinstance(spec, str) and spec.partition("(")[0].strip() in _NAMES
+
+
+def as_pairwise(ranker: object) -> object:
+    """Return an object that compares passages as what can be put behind a run; any other as it is."""
+    if hasattr(ranker, "preferences") and not hasattr(ranker, "score"):
+        return PairwiseSystem(cast(Any, ranker), "sym-sum", "", ComputeOptions())
+    return ranker
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.nouns import Encoder, Query, Ranker, TextEncoder
+from rankhouse.core.nouns import Encoder, Ranker, TextEncoder
 from rankhouse.core.options import Option
-from rankhouse.core.progress import Progress
-from rankhouse.core.run import Run
-from rankhouse.index.dense.exact import Searcher, search
+from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
@@ -23,9 +19,7 @@ from rankhouse.systems.checkpoints import DEFAULT, default_ranker
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
-
-_NAMED = re.compile(r",\s*(?=(?:name|vectors)\s*=)")
-_DENSE = re.compile(r"\s*dense\s*(?:\((?P<inside>.*)\))?\s*", re.DOTALL)
+    from rankhouse.systems.system import Dense
 
 
 @dataclass(frozen=True)
@@ -82,40 +76,7 @@ def as_encoder(ranker: Ranker | TextEncoder, name: object) -> Encoder:
     return cast(Encoder, ranker)
 
 
-def is_dense(model: str) -> bool:
-    """Return whether a model's notation asks for vectors: ``dense(RANKER)``."""
-    return _DENSE.fullmatch(model) is not None
-
-
-@dataclass(frozen=True)
-class DenseModel:
-    """What ``dense(RANKER, name=..., vectors=...)`` says.
-
-    Attributes:
-        ranker: The encoder: a folder, or ``biencoder("DIR")``.
-        name: Under which name its vectors were encoded.
-        vectors: "exact", or a FAISS structure that was built: ``flat``, ``sq8``, ``hnsw`` ...
-    """
-
-    ranker: str
-    name: str = "default"
-    vectors: str = "exact"
-
-    @classmethod
-    def parse(cls, text: str) -> DenseModel:
-        """Read the notation; the ranker may stand without quotes: ``dense(biencoder("DIR"), name="x")``."""
-        match = _DENSE.fullmatch(text)
-        if match is None or not (inside := (match["inside"] or "").strip()):
-            raise WrongUse(f'"{text}": write  dense(RANKER), the ranker being a folder or  biencoder("DIR")')
-        try:
-            spec = notation.parse(text)
-        except WrongUse:
-            ranker, *rest = _NAMED.split(inside, maxsplit=1)
-            spec = notation.parse(f"dense({', '.join([repr(ranker.strip()), *rest])})")
-        return notation.make(spec, {"dense": cls}, "model")
-
-
-def dense_searcher(index: AnyIndex, model: DenseModel) -> Searcher:
+def dense_searcher(index: AnyIndex, model: Dense) -> Searcher:
     """Open the vectors of an index, exact or by a structure.
 
     Raises:
@@ -127,17 +88,3 @@ def dense_searcher(index: AnyIndex, model: DenseModel) -> Searcher:
     vectors = Vectors.open(vectors_folder(index.path, model.name))
     vectors.require(documents=len(index), collection=index.fingerprint)
     return searcher_of(vectors, model.vectors)
-
-
-def dense_run(
-    index: AnyIndex,
-    model: DenseModel,
-    queries: Iterable[Query],
-    k: int,
-    compute: ComputeOptions,
-    progress: Progress | None = None,
-) -> Run:
-    """Rank an index's documents by their vectors."""
-    searcher = dense_searcher(index, model)
-    encoder = as_encoder(open_ranker(model.ranker, compute), model.ranker)
-    return search(searcher, encoder, queries, k, progress)

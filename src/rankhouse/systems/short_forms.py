@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
+from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.notation import system
 from rankhouse.systems.system import FOUND, Cut, Dense, Fused, Lexical, System
 
@@ -41,6 +43,12 @@ def first_stage(model: str, feedback: str = "") -> Lexical | Dense:
     return found
 
 
+def dense_ranker(model: str) -> str:
+    """Return the encoder that ``dense(RANKER)`` names."""
+    found = first_stage(model)
+    return found.ranker if isinstance(found, Dense) else ""
+
+
 def cut(found: System, k: int) -> System:
     """Return the best k documents of a system; a first stage finds 1,000 anyway."""
     return found if k == FOUND and not found.parts else Cut(found, k)
@@ -65,6 +73,7 @@ def short_form(
     Raises:
         WrongUse: An unknown model, feedback or fusion, or weights that do not fit.
     """
+    notation.make(fusion or "rrf", FUSIONS, "method of fusion")
     found = [cut(first_stage(model, feedback), k) for model in models]
     if len(found) == 1:
         return found[0]

@@ -9,7 +9,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.serve.contracts.errors import UnknownName
 from rankhouse.serve.search.answer import SearchRequest, search
 from rankhouse.serve.search.catalogue import Catalogue
-from rankhouse.systems.searching import LOOKED_AT
+from rankhouse.systems.execution import LOOKED_AT
 
 DOCUMENTS = [
     {"id": "d1", "title": "Pilots", "text": "Pilots board ships and steer them into the harbour."},

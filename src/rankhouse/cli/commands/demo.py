@@ -22,7 +22,7 @@ from rankhouse.core.results import SearchResult
 from rankhouse.demo.run import BASELINE, SHOWN, DemoResult, run_demo
 from rankhouse.evaluation.tables import means_table, records
 from rankhouse.explanation.contrast import Contrast, Movement
-from rankhouse.systems.searching import with_snippets
+from rankhouse.systems.execution import with_snippets
 
 _ANSWERS = 3
 _GRADES = {2: "answers the question", 1: "helps", 0: "does not help"}

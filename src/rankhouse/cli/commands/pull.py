@@ -26,7 +26,8 @@ from rankhouse.io.trec import write_run
 from rankhouse.stores.names import open_store
 from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
 from rankhouse.stores.store import Store
-from rankhouse.systems.rankers import ComputeOptions, DenseModel, as_encoder, is_dense, open_ranker
+from rankhouse.systems.rankers import ComputeOptions, as_encoder, open_ranker
+from rankhouse.systems.short_forms import dense_ranker, is_dense
 
 
 @click.command(
@@ -102,7 +103,7 @@ def command(
 
 
 def _dense(store: Store, queries: Sequence[Query], model: str, k: int, compute: ComputeOptions) -> Run:
-    ranker = DenseModel.parse(model).ranker
+    ranker = dense_ranker(model)
     encoder = as_encoder(open_ranker(ranker, compute), ranker)
     with _bar(queries) as show:
         return pull_dense(store, queries, encoder, k, show)

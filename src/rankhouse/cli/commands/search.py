@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +17,6 @@ from rankhouse.cli.given import idle
 from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing, skip_bad
 from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few
 from rankhouse.core.nouns import Query
-from rankhouse.core.progress import Progress
 from rankhouse.core.results import Hit, SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex, open_index
@@ -27,8 +25,12 @@ from rankhouse.io.files import Skips
 from rankhouse.io.trec import write_run
 from rankhouse.jobs.parts import refuse_incomplete, with_documents
 from rankhouse.systems.exclude_self import own_entries, without
-from rankhouse.systems.rankers import ComputeOptions, is_dense
-from rankhouse.systems.searching import SearchOptions, search_with, with_snippets
+from rankhouse.systems.execution import Execution, with_snippets
+from rankhouse.systems.notation import system
+from rankhouse.systems.pairwise import PairwiseSystem
+from rankhouse.systems.rankers import ComputeOptions
+from rankhouse.systems.short_forms import short_form
+from rankhouse.systems.system import Dense, Fused, Lexical, Reranked, System
 
 T = TypeVar("T")
 
@@ -38,7 +40,8 @@ T = TypeVar("T")
     cls=FileCommand,
     epilog="Example:  rankhouse search --index my.index --queries queries.tsv --feedback rm3 --out rm3.run",
 )
-@click.option("--index", "index_paths", type=PATH, required=True, multiple=True,
+@click.argument("words", nargs=-1, type=SOURCE, metavar='[INDEX] ["TEXT"]')
+@click.option("--index", "index_paths", type=PATH, multiple=True,
               help="The index folder; several, or a folder of parts, are searched as one.")  # fmt: skip
 @click.option("--cluster", default="", metavar="ray|ADDRESS",
               help="Search on Ray, a worker a part: ray (started here), or a cluster's address.")  # fmt: skip
@@ -48,9 +51,11 @@ T = TypeVar("T")
 @click.option(
     "--field", "field_name", default="", help='Which text of the queries: "title", "desc", a JSON key ...'
 )
+@click.option("--system", "expression", type=SOURCE,
+              help='"bm25 % 100 >> crossencoder(\'DIR\')": what ranks, as one expression.')  # fmt: skip
 @click.option("--model", "models", type=SOURCE, multiple=True, default=["bm25"], show_default=True,
-              help='bm25, ql, jm, dense(RANKER); given several times, the runs are fused.')  # fmt: skip
-@click.option("--feedback", default="", help='For example "rm3(terms=10, docs=10, weight=0.5)".')
+              help="Short for a --system: bm25, ql, jm, dense(RANKER); several are fused.")  # fmt: skip
+@click.option("--feedback", default="", help='Of the --model: "rm3(terms=10, docs=10, weight=0.5)".')
 @click.option(
     "--fusion", default="rrf", show_default=True, help="How several models are fused: rrf, linear ..."
 )
@@ -68,12 +73,14 @@ T = TypeVar("T")
 @skip_bad
 @as_json
 def command(
+    words: tuple[str, ...],
     index_paths: tuple[Path, ...],
     cluster: str,
     partial: bool,
     queries: str | None,
     query: str | None,
     field_name: str,
+    expression: str | None,
     models: tuple[str, ...],
     feedback: str,
     fusion: str,
@@ -87,23 +94,35 @@ def command(
     skip_bad: int,
     as_json: bool,
 ) -> None:
-    """Rank the documents of an index for many queries (a TREC run) or for one (a table with snippets)."""
+    """Rank the documents of an index for many queries (a TREC run) or for one (a table with snippets).
+
+    A --system is written in Python's precedence: a >> RANKER reranks, a % k keeps the best k, a + 0.7 * b
+    sums z-scores; rrf(a, b) and linear(a, b, weights=[...]) fuse, bm25(feedback=rm3) expands.
+    """
+    index_paths, query = _asked(words, index_paths, query)
     if (queries is None) == (query is None):
         raise WrongUse("give either --queries FILE or --query TEXT")
-    _refuse_idle(models, precision, device, one_query=query is not None)
+    if expression is not None:
+        idle("--system says what ranks", "models", "feedback", "fusion")
+    whole = short_form(models, feedback, fusion) if expression is None else system(expression)
+    _refuse_idle(whole, precision, device, one_query=query is not None)
     if queries is not None and out is None:
         raise WrongUse("--queries needs --out RUN, the run file to write")
-    options = SearchOptions(
-        models,
-        feedback,
-        fusion,
-        k or (1000 if query is None else 10),
-        ComputeOptions(precision, device, threads),
-    )
+    most = k or (1000 if query is None else 10)
+    compute = ComputeOptions(precision, device, threads)
+
+    def find(some: AnyIndex, asked: list[Query], most: int) -> Run:
+        best = whole % most if expression is not None else short_form(models, feedback, fusion, k=most)
+        return ask(some, asked, best, compute)
+
     with opened(index_paths, cluster, partial=partial) as index:
         if query is not None:
-            question = Query("query", query)
-            result = answering(index, lambda some: find_answer(some, question, options), partial=partial)[0]
+            asked = [Query("query", query)]
+            result = answering(
+                index,
+                lambda some: with_snippets(some, query, find(some, asked, most)["query"]),
+                partial=partial,
+            )[0]
             show_answer(index, query, result, as_json=as_json)
         if queries is None or out is None:
             return
@@ -111,7 +130,9 @@ def command(
         asked = read_queries(queries, skips, field_name)
         console.report_skips(skips)
         started = time.perf_counter()
-        found, missing = answering(index, lambda some: find_many(some, asked, options, own), partial=partial)
+        found, missing = answering(
+            index, lambda some: _without_own(own, some, asked, most, find), partial=partial
+        )
         seconds = time.perf_counter() - started
     run, entries = found
     warn_of_empty(run, asked)
@@ -162,40 +183,64 @@ def answering(index: AnyIndex, work: Callable[[AnyIndex], T], *, partial: bool) 
     return result, living.missing
 
 
-def find_many(index: AnyIndex, asked: list[Query], options: SearchOptions, own: str) -> tuple[Run, set[str]]:
+def _without_own(
+    rule: str,
+    index: AnyIndex,
+    queries: list[Query],
+    k: int,
+    find: Callable[[AnyIndex, list[Query], int], Run],
+) -> tuple[Run, set[str]]:
     """Search for many queries: the run, and which of them are documents themselves."""
-    entries = own_entries(own, asked, index.documents)
-    if own != "keep":
-        console.say(f"{len(entries):,} of {len(asked):,} queries are entries themselves, left out of theirs")
-    found = ask(index, asked, replace(options, k=options.k + bool(entries)))
-    return without(found, entries, options.k), entries
+    entries = own_entries(rule, queries, index.documents)
+    if rule != "keep":
+        console.say(
+            f"{len(entries):,} of {len(queries):,} queries are entries themselves, left out of theirs"
+        )
+    return without(find(index, queries, k + bool(entries)), entries, k), entries
 
 
-def _refuse_idle(models: tuple[str, ...], precision: str, device: str, *, one_query: bool) -> None:
+def _asked(
+    words: tuple[str, ...], indexes: tuple[Path, ...], query: str | None
+) -> tuple[tuple[Path, ...], str | None]:
+    """Return the index and the question, which may stand without the names of their options."""
+    if len(words) > 2 or (len(words) == 2 and (indexes or query is not None)):
+        raise WrongUse(
+            f'{" ".join(words):.80}: write  rankhouse search INDEX "TEXT" , or --index and --query'
+        )
+    if words and not indexes:
+        indexes, words = (Path(words[0]),), words[1:]
+    if words:
+        query = words[0]
+    if not indexes:
+        raise WrongUse('no index is named:  rankhouse search INDEX "TEXT" , or --index INDEX')
+    return indexes, query
+
+
+def _refuse_idle(whole: System, precision: str, device: str, *, one_query: bool) -> None:
     """Refuse what would change nothing in this search."""
     if one_query:
         idle("they are for --queries", "out", "tag", "own", "field_name", "skip_bad")
-    if len(models) == 1:
+    if not any(isinstance(part, Fused) for part in whole.walk()):
         idle("it says how several --model are fused", "fusion")
-    if all(map(is_dense, models)):
+    if not any(isinstance(part, Lexical) for part in whole.walk()):
         idle("lexical models have feedback, dense ones have none", "feedback")
-    if not any(map(is_dense, models)):
-        reason = f"{', '.join(models)} computes on the processor, in a precision of its own"
+    if not any(isinstance(part, Dense | Reranked) for part in whole.walk()):
+        reason = f"{whole} computes on the processor, in a precision of its own"
         if precision != "auto":
             idle(reason, "precision")
         if device not in {"auto", "cpu"}:
             idle(reason, "device")
 
 
-def ask(index: AnyIndex, queries: list[Query], options: SearchOptions) -> Run:
-    """Search with every model, each with its bar."""
-    with ExitStack() as stack:
-
-        def show(model: str) -> Progress:
-            stack.close()
-            return stack.enter_context(console.progress(f"searching with {model}", len(queries)))
-
-        return search_with(index, queries, options, show)
+def ask(index: AnyIndex, queries: list[Query], whole: System, compute: ComputeOptions) -> Run:
+    """Rank by a system, with one bar over all its stages."""
+    with console.progress("searching", None) as show:
+        work = Execution(index, queries, compute, show)
+        run = work.run(whole)
+    for name, ranker in work.rankers.items():
+        if not isinstance(ranker, PairwiseSystem):
+            console.warn_of_truncation(ranker, name)
+    return run
 
 
 def warn_of_empty(run: Run, queries: Sequence[Query], why: str = "share no term with the index") -> None:
@@ -208,11 +253,6 @@ def warn_of_empty(run: Run, queries: Sequence[Query], why: str = "share no term 
             RankhouseWarning,
             stacklevel=2,
         )
-
-
-def find_answer(index: AnyIndex, query: Query, options: SearchOptions) -> SearchResult:
-    """Search for one query, with the stretches of text that answer it best."""
-    return with_snippets(index, query.text, ask(index, [query], options)[query.id])
 
 
 def show_answer(index: AnyIndex, query: str, result: SearchResult, *, as_json: bool = False) -> None:

@@ -23,8 +23,8 @@ from rankhouse.serve.page.pools import Pool, Pools
 from rankhouse.serve.page.questions import question_of
 from rankhouse.serve.page.render import address, page, parameters
 from rankhouse.serve.search.asking import client_deadline
-from rankhouse.systems.rankers import is_dense
-from rankhouse.systems.searching import with_snippets
+from rankhouse.systems.execution import with_snippets
+from rankhouse.systems.short_forms import is_dense
 
 if TYPE_CHECKING:
     from rankhouse.serve.host.service import Service

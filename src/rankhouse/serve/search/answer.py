@@ -16,7 +16,7 @@ from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.stages import Ranked, rank
 from rankhouse.serve.search.systems import SystemSpec
 from rankhouse.serve.search.view import IndexView
-from rankhouse.systems.searching import with_snippets
+from rankhouse.systems.execution import with_snippets
 
 MOST_ASKED = 1000
 """Documents that one answer holds at most."""

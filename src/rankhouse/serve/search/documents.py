@@ -22,7 +22,8 @@ from rankhouse.serve.search.stages import reading_plan
 from rankhouse.serve.search.systems import SystemSpec
 from rankhouse.serve.search.view import IndexView
 from rankhouse.systems.explaining.names import unknown
-from rankhouse.systems.rankers import DenseModel, is_dense
+from rankhouse.systems.short_forms import first_stage, is_dense
+from rankhouse.systems.system import Dense
 from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split
 
 if TYPE_CHECKING:
@@ -160,9 +161,10 @@ def _scorer_of(
     if spec.ranker:
         ranker = service.catalogue.ranker(spec.ranker)
         return ranker, reading_plan(view, ranker, spec).split
-    dense = next((DenseModel.parse(model) for model in spec.models if is_dense(model)), None)
+    dense = next((first_stage(model) for model in spec.models if is_dense(model)), None)
     if dense is None:
         return None, None
+    assert isinstance(dense, Dense)
     cut = view.searcher(dense).searcher.vectors.state.policy
     try:
         return service.catalogue.ranker(dense.ranker), notation.make(cut, SPLITTERS, "splitter")

@@ -16,7 +16,7 @@ from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Query, StoredPair, StoredPassage
 from rankhouse.core.run import Ranking, Run
 from rankhouse.index.dense.exact import search
-from rankhouse.index.lexical.search import retrieve
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.ranking.fuse import FUSIONS, rrf
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import rerank
@@ -27,8 +27,8 @@ from rankhouse.serve.engine.futures import waited
 from rankhouse.serve.engine.options import asked_split
 from rankhouse.serve.search.recent import ReadBy
 from rankhouse.systems.precomputed import PrecomputedScorer
-from rankhouse.systems.rankers import DenseModel, is_dense
-from rankhouse.systems.searching import lexical_options
+from rankhouse.systems.short_forms import first_stage, is_dense
+from rankhouse.systems.system import Dense
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
@@ -119,10 +119,12 @@ def _found(
     runs, warnings, late = list[Run](), list[str](), list[str]()
     for model in spec.models:
         if not is_dense(model):
-            lexical = lexical_options(model, spec.feedback, spec.k, threads=1)
+            first_stage(model, spec.feedback)
+            lexical = LexicalOptions(model, spec.feedback, spec.k, threads=1)
             runs.append(retrieve(view.index, [query], lexical))
             continue
-        dense = DenseModel.parse(model)
+        dense = first_stage(model)
+        assert isinstance(dense, Dense)
         encoder, vectors = catalogue.ranker(dense.ranker), view.searcher(dense)
         warnings += filter(None, [vectors.warning])
         try:

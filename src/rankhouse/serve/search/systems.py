@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rankhouse.core import notation
-from rankhouse.systems.rankers import DenseModel, is_dense
+from rankhouse.systems.short_forms import dense_ranker, is_dense
 
 FOUND = 1000
 """Documents a query that each first stage finds, as ``rankhouse search`` does by default."""
@@ -48,7 +48,7 @@ class SystemSpec:
     @property
     def rankers(self) -> tuple[str, ...]:
         """Names of the rankers of the service that it needs: encoders, then the one that reads."""
-        encoders = (DenseModel.parse(model).ranker for model in self.models if is_dense(model))
+        encoders = (dense_ranker(model) for model in self.models if is_dense(model))
         return (*encoders, *filter(None, [self.ranker]))
 
     @property

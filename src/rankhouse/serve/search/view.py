@@ -18,7 +18,7 @@ from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
 from rankhouse.jobs.parts import refuse_incomplete
 from rankhouse.serve.search.recent import RecentRankings
 from rankhouse.systems.precomputed import PrecomputedScorer, open_precomputed
-from rankhouse.systems.rankers import DenseModel
+from rankhouse.systems.system import Dense
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
@@ -101,7 +101,7 @@ class IndexView:
             return False
         return state.encoder == encoder and index.manifest.began_as(state.collection)
 
-    def searcher(self, model: DenseModel) -> FoundVectors:
+    def searcher(self, model: Dense) -> FoundVectors:
         """Open vectors of the index. Those of fewer documents, since the index grew, are searched as well.
 
         Raises:
@@ -114,7 +114,7 @@ class IndexView:
                 self._searchers[key] = self._opened(model)
             return self._searchers[key]
 
-    def _opened(self, model: DenseModel) -> FoundVectors:
+    def _opened(self, model: Dense) -> FoundVectors:
         index = self.index
         if isinstance(index, PartedIndex):
             return FoundVectors(PartedSearcher(index, open_vectors(index, model.name), model.vectors), "")

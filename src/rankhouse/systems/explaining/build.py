@@ -22,8 +22,9 @@ from rankhouse.systems.explaining.systems import (
     RunSystem,
     System,
 )
-from rankhouse.systems.rankers import ComputeOptions, DenseModel, as_encoder, is_dense, open_ranker
+from rankhouse.systems.rankers import ComputeOptions, as_encoder, open_ranker
 from rankhouse.systems.reranking import RerankOptions, reading_plan
+from rankhouse.systems.short_forms import dense_ranker, is_dense
 from rankhouse.text.split import SPLITTERS
 
 
@@ -100,7 +101,7 @@ def _model(index: AnyIndex, model: str, options: SystemOptions) -> System:
     if is_dense(model):
         from rankhouse.systems.explaining.dense import DenseSystem
 
-        name = DenseModel.parse(model).ranker
+        name = dense_ranker(model)
         encoder = options.encoders.get(name) or as_encoder(open_ranker(name, options.compute), name)
         return DenseSystem(index, model, encoder, options.k)
     return LexicalSystem(index, model, options.feedback, options.k)

@@ -11,7 +11,9 @@ from rankhouse.index.dense.exact import search
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
 from rankhouse.systems.explaining.systems import IndexStage
-from rankhouse.systems.rankers import DenseModel, dense_searcher
+from rankhouse.systems.rankers import dense_searcher
+from rankhouse.systems.short_forms import first_stage
+from rankhouse.systems.system import Dense
 
 
 class DenseSystem(IndexStage):
@@ -27,7 +29,8 @@ class DenseSystem(IndexStage):
     def __init__(self, index: AnyIndex, model: str, encoder: Encoder, k: int) -> None:
         super().__init__(index)
         self._model, self._encoder, self._k = model, encoder, k
-        chosen = DenseModel.parse(model)
+        chosen = first_stage(model)
+        assert isinstance(chosen, Dense)
         self._searcher = dense_searcher(index, chosen)
         self._vectors_name = chosen.name
 
