@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
@@ -139,18 +139,16 @@ class _Reader:
                 before = self.system(left)
                 return self._made(left, lambda: Reranked(before, self.stage(right)))
             case ast.Mod():
-                cut: System = self.system(left)
-                k = self._literal(right)
+                cut, k = self.system(left), cast(object, self._literal(right))
                 return self._made(right, lambda: cut % k)
             case ast.Mult():
                 weight, part = (
                     (left, right) if isinstance(left, ast.Constant | ast.UnaryOp) else (right, left)
                 )
-                factor, weighed = self._literal(weight), self.system(part)
+                factor, weighed = cast(object, self._literal(weight)), self.system(part)
                 if isinstance(factor, bool) or not isinstance(factor, int | float):
                     raise self._at(weight, "is no weight; expected a number, like  0.7 * bm25")
-                weight_of: float = factor
-                return self._made(weight, lambda: weighed * weight_of)
+                return self._made(weight, lambda: weighed * factor)
             case ast.Add():
                 first, second = self.system(left), self.system(right)
                 return self._made(node, lambda: first + second)
