@@ -102,27 +102,20 @@ def command(
     index_paths, query = _asked(words, index_paths, query)
     if (queries is None) == (query is None):
         raise WrongUse("give either --queries FILE or --query TEXT")
-    if expression is not None:
-        idle("--system says what ranks", "models", "feedback", "fusion")
     whole = short_form(models, feedback, fusion) if expression is None else system(expression)
-    _refuse_idle(whole, precision, device, one_query=query is not None)
+    _refuse_idle(whole, precision, device, one_query=query is not None, short=expression is None)
     if queries is not None and out is None:
         raise WrongUse("--queries needs --out RUN, the run file to write")
     most = k or (1000 if query is None else 10)
     compute = ComputeOptions(precision, device, threads)
 
     def find(some: AnyIndex, asked: list[Query], most: int) -> Run:
-        best = whole % most if expression is not None else short_form(models, feedback, fusion, k=most)
+        best = short_form(models, feedback, fusion, k=most) if expression is None else whole % most
         return ask(some, asked, best, compute)
 
     with opened(index_paths, cluster, partial=partial) as index:
         if query is not None:
-            asked = [Query("query", query)]
-            result = answering(
-                index,
-                lambda some: with_snippets(some, query, find(some, asked, most)["query"]),
-                partial=partial,
-            )[0]
+            result = answering(index, lambda some: _answer(some, query, most, find), partial=partial)[0]
             show_answer(index, query, result, as_json=as_json)
         if queries is None or out is None:
             return
@@ -130,19 +123,16 @@ def command(
         asked = read_queries(queries, skips, field_name)
         console.report_skips(skips)
         started = time.perf_counter()
-        found, missing = answering(
+        (run, entries), missing = answering(
             index, lambda some: _without_own(own, some, asked, most, find), partial=partial
         )
         seconds = time.perf_counter() - started
-    run, entries = found
     warn_of_empty(run, asked)
     write_run(run, out, tag)
     if as_json:
-        done = {"run": str(out), "queries": len(run), "rows": run.rows, "seconds": round(seconds, 3)}
-        done |= {"missing_parts": list(missing)} if partial else {}
-        console.emit_json(
-            done | {"own": len(entries), "without_results": [q for q in run if not run[q].doc_ids]}
-        )
+        facts = {"run": str(out), "queries": len(run), "rows": run.rows, "seconds": round(seconds, 3)}
+        facts |= ({"missing_parts": list(missing)} if partial else {}) | {"own": len(entries)}
+        console.emit_json(facts | {"without_results": [q for q in run if not run[q].doc_ids]})
     else:
         console.say(f"{len(run):,} queries, {run.rows:,} rows written to {out} in {seconds:.2f} s")
 
@@ -183,6 +173,13 @@ def answering(index: AnyIndex, work: Callable[[AnyIndex], T], *, partial: bool) 
     return result, living.missing
 
 
+def _answer(
+    index: AnyIndex, query: str, k: int, find: Callable[[AnyIndex, list[Query], int], Run]
+) -> SearchResult:
+    """Search for one query, with the stretches of text that answer it best."""
+    return with_snippets(index, query, find(index, [Query("query", query)], k)["query"])
+
+
 def _without_own(
     rule: str,
     index: AnyIndex,
@@ -216,8 +213,10 @@ def _asked(
     return indexes, query
 
 
-def _refuse_idle(whole: System, precision: str, device: str, *, one_query: bool) -> None:
+def _refuse_idle(whole: System, precision: str, device: str, *, one_query: bool, short: bool) -> None:
     """Refuse what would change nothing in this search."""
+    if not short:
+        idle("--system says what ranks", "models", "feedback", "fusion")
     if one_query:
         idle("they are for --queries", "out", "tag", "own", "field_name", "skip_bad")
     if not any(isinstance(part, Fused) for part in whole.walk()):
