@@ -23,8 +23,10 @@ if threading.current_thread() is threading.main_thread():
 
 
 TIERS = ("slow", "outside", "kill")
-OUTSIDE = {"browser", "cluster"}
+OUTSIDE = {"browser", "cluster", "postgres"}
 """Fixtures that start a program of other people."""
+ENGINES = {"lancedb", "milvus", "postgres"}
+"""Stores whose own engine a test starts or loads."""
 LIMIT = float(os.environ.get("RANKHOUSE_TIER_LIMIT", "inf"))
 """Seconds of processor time that an unmarked test may take."""
 COST = "processor seconds"
@@ -43,7 +45,8 @@ def processor_seconds():
 def pytest_collection_modifyitems(items):
     """Mark what needs a program of other people, before a tier is chosen."""
     for item in items:
-        if OUTSIDE & set(item.fixturenames):
+        kind = item.callspec.params.get("kind") if hasattr(item, "callspec") else None
+        if OUTSIDE & set(item.fixturenames) or (kind in ENGINES and "address" in item.fixturenames):
             item.add_marker("outside")
 
 

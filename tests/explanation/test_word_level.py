@@ -23,7 +23,14 @@ ADDITIVE = ("knrm", "conv_knrm", "tk")
 """Families whose passage words sum to the score, with the part of no words."""
 
 
-@pytest.fixture(scope="module", params=[(name, by) for name in DESIGNS for by in (0.0, 0.3, 1.0)], ids=str)
+RANKERS = [
+    pytest.param((name, by), marks=pytest.mark.slow if name == "tk windows" else (), id=f"{name} {by}")
+    for name in DESIGNS
+    for by in (0.0, 0.3, 1.0)
+]
+
+
+@pytest.fixture(scope="module", params=RANKERS)
 def ranker(request):
     name, by = request.param
     made = at_work(shaken(fresh(name), by))

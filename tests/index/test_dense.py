@@ -650,6 +650,7 @@ def test_a_document_with_many_near_passages_does_not_crowd_out_others(tmp_path):
         assert run["1"].doc_ids == ("d0", "d1", "d2", "d3", "d4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("similarity", ["cosine", "l2"])
 def test_a_mass_of_equal_vectors_is_searched_in_bounded_memory(tmp_path, similarity):
     n = 60_000

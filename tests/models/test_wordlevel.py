@@ -160,7 +160,9 @@ def test_the_scorer_gives_the_forward_scores(model):
     np.testing.assert_allclose(quick, scores(model, PAIRS), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "mp_hcnn" else ()) for name in DESIGNS]
+)
 def test_a_family_learns_which_passage_answers(name):
     model = DESIGNS[name].fresh(TEXTS, seed=2).train()
     questions = [("tall mountain", TEXTS[1], TEXTS[2]), ("river valley", TEXTS[2], TEXTS[1]),

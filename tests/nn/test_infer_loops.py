@@ -116,6 +116,7 @@ def test_a_row_has_the_same_bits_alone_and_in_a_batch(compute):
     )
 
 
+@pytest.mark.slow
 @needs_compiled
 @settings(max_examples=30, deadline=None)
 @given(sizes=SIZES, d=st.sampled_from([16, 32, 48, 64, 80, 96]), biased=st.booleans())

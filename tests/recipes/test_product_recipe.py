@@ -4,6 +4,10 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 RECIPE = Path(__file__).parents[2] / "recipes" / "product-matching.toml"
 
 

@@ -41,6 +41,7 @@ def numbers(passage):
     return [int(word.strip(".")[1:]) for word in passage.text.split()]
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(
     n_words=st.integers(0, 400),
@@ -98,6 +99,7 @@ def test_blocks_of_words_are_disjoint_end_with_sentences_and_are_bounded(n_words
     assert len(passages[-1].text.split()) <= 2 * limit
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(
     text=st.text(

@@ -82,7 +82,8 @@ class Qdrant(FieldStore):
                 self._client = qdrant.QdrantClient(":memory:")
             else:
                 folder_or_file("qdrant", where, "write  http://HOST:6333  or  https://HOST:PORT")
-                self._client = qdrant.QdrantClient(path=where)
+                # Otherwise the client opens a connection of SQLite to ask about threads, and leaves it open.
+                self._client = qdrant.QdrantClient(path=where, force_disable_check_same_thread=True)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
