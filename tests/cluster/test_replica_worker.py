@@ -17,9 +17,9 @@ from rankhouse.cluster.replicas import ReplicaFailed
 from rankhouse.cluster.service import HeldRanker, RankerSetup, ReplicaWorker
 from rankhouse.core.errors import BadModel, MissingExtra, MissingInput, RankhouseError
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.serve.contracts.errors import DeadlinePassed, Overloaded, Unready
-from rankhouse.serve.engine.deadline import Deadline
-from rankhouse.serve.engine.rankers import open_served
+from rankhouse.serve.engine.served import open_served
+from rankhouse.serve.engine.waiting import Deadline
+from rankhouse.serve.errors import DeadlinePassed, Overloaded, Unready
 from rankhouse.systems.rankers import ComputeOptions
 
 tools = runpy.run_path(str(Path(__file__).parents[1] / "serve" / "tiny_models.py"))

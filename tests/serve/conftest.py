@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-NEEDED = ("starlette", "uvicorn", "httptools", "prometheus_client", "jinja2")
+NEEDED = ("starlette", "uvicorn", "httptools", "prometheus_client", "jinja2", "cachetools")
 collect_ignore_glob = [] if all(map(importlib.util.find_spec, NEEDED)) else ["*"]
 """Where the extra ``serve`` is not installed, there is nothing to test."""
 

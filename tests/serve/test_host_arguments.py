@@ -7,9 +7,9 @@ import pytest
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.build import build
-from rankhouse.serve.host import arguments
-from rankhouse.serve.host.arguments import demo_options, named_indexes, named_rankers, named_runs, short_name
+from rankhouse.serve.host import settings
 from rankhouse.serve.host.service import open_service
+from rankhouse.serve.host.settings import demo_options, named_indexes, named_rankers, named_runs, short_name
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_the_demo_is_served_whole(demo, running):
 def test_the_demos_rankers_need_their_packages(demo, monkeypatch):
     (demo / "tk" / "ranker").mkdir(parents=True)
     (demo / "index" / "vectors" / "default").mkdir(parents=True)
-    monkeypatch.setattr(arguments, "minilm", lambda: Path("minilm"))
+    monkeypatch.setattr(settings, "minilm", lambda: Path("minilm"))
     named = demo_options(demo).rankers
     assert list(named.items()) == [
         ("minilm", "biencoder('minilm')"),  # the first decides what ranks where nobody says: the hybrid
         ("tk", str(demo / "tk")),
     ]
-    monkeypatch.setattr(arguments, "minilm", lambda: None)
+    monkeypatch.setattr(settings, "minilm", lambda: None)
     assert demo_options(demo).rankers == {}
 
 

@@ -79,7 +79,7 @@ class Worker:
 @pytest.fixture
 def worker(monkeypatch):
     worker = Worker()
-    monkeypatch.setattr(application, "ROOMS", (*application.ROOMS, worker.routes))
+    monkeypatch.setattr(application, "GROUPS", (*application.GROUPS, worker.routes))
     return worker
 
 

@@ -127,7 +127,7 @@ def test_what_changed_is_noticed_and_nothing_is_done_twice(place, capsys):
     (place.folder / "more.jsonl").unlink()
     index_folder(place)
     said = capsys.readouterr().err
-    assert "1 changed, 1 removed; the index is made anew" in said
+    assert "1 changed, 1 removed; the index is rebuilt" in said
     assert "pilots" not in ids(place)
     assert Index.open(place.index).documents["new.txt"].title == "Corn"
 

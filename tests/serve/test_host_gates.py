@@ -6,9 +6,7 @@ import pytest
 from starlette.routing import Route
 
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
-from rankhouse.serve.contracts.embeddings import EMBEDDING_PATHS
-from rankhouse.serve.contracts.rerank import RERANK_PATHS
-from rankhouse.serve.contracts.score import SCORE_PATHS
+from rankhouse.serve.contracts.routes import EMBEDDING_PATHS, RERANK_PATHS, SCORE_PATHS
 from rankhouse.serve.host.gates import CONTENT_POLICY, READING_POSTS
 from rankhouse.serve.host.keys import Keys
 from rankhouse.serve.host.service import open_service

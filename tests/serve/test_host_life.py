@@ -38,7 +38,7 @@ async def stuck(request):
     await to_thread.run_sync(time.sleep, 600)
     return PlainTextResponse("done")
 
-application.ROOMS += (lambda service: [Route("/slow", slow), Route("/stuck", stuck)],)
+application.GROUPS += (lambda service: [Route("/slow", slow), Route("/stuck", stuck)],)
 warm = Service.warm
 def warm_slowly(self):
     time.sleep(float(warming))

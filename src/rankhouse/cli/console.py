@@ -26,7 +26,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from rankhouse.core import progress as progress_of
-from rankhouse.core.errors import RankhouseWarning, as_called
+from rankhouse.core.errors import RankhouseWarning, as_called, visible
 from rankhouse.io.files import Skips
 from rankhouse.page.tables import Table
 
@@ -36,20 +36,7 @@ if TYPE_CHECKING:
 
 _WIDE = 1_000  # columns of a file or a pipe: tables keep the width they need
 
-# Control characters have pictures of their own; what turns a line's direction, or is no character, has none.
-_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
-_WITHOUT_PICTURE = (range(0x80, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A), range(0xD800, 0xE000))
-_PICTURES |= dict.fromkeys((code for codes in _WITHOUT_PICTURE for code in codes), 0xFFFD)
 _not_escaped_by_json = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def visible(text: str) -> str:
-    """Return a text with its control characters shown as symbols, so that it cannot command a terminal.
-
-    Local copies of remote files are called by their URLs.
-    """
-    text = as_called(text)
-    return text if text.isprintable() else text.translate(_PICTURES)
 
 
 class _SafeConsole(Console):

@@ -12,7 +12,7 @@ import click
 
 from rankhouse import __version__
 from rankhouse.cli import console, signals
-from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse
+from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse, visible
 
 # name -> (module under cli.commands, one line for the list); a module is imported only when its command runs.
 COMMANDS = {
@@ -121,7 +121,7 @@ def main() -> None:
     except click.ClickException as error:
         message = io.StringIO()
         error.show(message)
-        click.echo(console.visible(message.getvalue()), err=True, nl=False)
+        click.echo(visible(message.getvalue()), err=True, nl=False)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         console.say("interrupted")

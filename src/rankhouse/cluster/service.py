@@ -26,14 +26,11 @@ from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
 from rankhouse.core.errors import BadModel
 from rankhouse.jobs.parts import refuse_incomplete
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.serve.contracts.errors import DeadlinePassed, Overloaded, Unready
-from rankhouse.serve.engine.contract import Observer
-from rankhouse.serve.engine.deadline import ENDLESS, Deadline
-from rankhouse.serve.engine.futures import fail
-from rankhouse.serve.engine.jobs import Numbers, Outcome, Times, Work, cut
-from rankhouse.serve.engine.rankers import open_served
-from rankhouse.serve.engine.served import ServedRanker
+from rankhouse.serve.engine.jobs import ModelWork, Numbers, Observer, Times, WorkResult, cut
+from rankhouse.serve.engine.served import ServedRanker, open_served
+from rankhouse.serve.engine.waiting import ENDLESS, Deadline, fail
 from rankhouse.serve.engine.worker import QUEUE_TOKENS, ModelWorker
+from rankhouse.serve.errors import DeadlinePassed, Overloaded, Unready
 from rankhouse.serve.host.settings import ServeOptions
 from rankhouse.serve.search.view import IndexView
 from rankhouse.systems.rankers import ComputeOptions
@@ -103,7 +100,7 @@ class HeldRanker:
         """The ranker's fingerprint."""
         return {"fingerprint": self._served.fingerprint}
 
-    def run(self, chunk: Chunk) -> Outcome:
+    def run(self, chunk: Chunk) -> WorkResult:
         """Compute a chunk, together with others that are here."""
         work = self._served.works[chunk.work]
         return self._served.worker.submit(work, chunk.items, chunk.sizes).result()
@@ -112,12 +109,12 @@ class HeldRanker:
 class _Job:
     """The items of one request, in chunks."""
 
-    def __init__(self, work: Work, items: Sequence[Any], sizes: Numbers, deadline: Deadline) -> None:
+    def __init__(self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline) -> None:
         self.work, self.deadline, self._items, self._sizes = work, deadline, items, sizes
-        self.future: Future[Outcome] = Future()
+        self.future: Future[WorkResult] = Future()
         self.left = deque(cut(sizes))
         self.waiting = int(sizes.sum())
-        self._outcomes: list[tuple[Numbers, Outcome]] = []
+        self._outcomes: list[tuple[Numbers, WorkResult]] = []
         self._missing = len(self.left)
         self._entered = time.perf_counter()
 
@@ -134,7 +131,7 @@ class _Job:
             fail(self.future, DeadlinePassed())
         return self.future.done()
 
-    def add(self, rows: Numbers, outcome: Outcome) -> Times | None:
+    def add(self, rows: Numbers, outcome: WorkResult) -> Times | None:
         """Add a chunk's outcome; after the last, set the result and return where the time went."""
         self._outcomes.append((rows, outcome))
         self._missing -= 1
@@ -144,7 +141,7 @@ class _Job:
         self.future.set_result(whole)
         return whole.times
 
-    def _whole(self) -> Outcome:
+    def _whole(self) -> WorkResult:
         n, widest = len(self._items), max((one.values for _, one in self._outcomes), key=np.ndim)
         values = np.full((n, *widest.shape[1:]), np.nan, np.float32)
         tokens, lost = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -154,7 +151,7 @@ class _Job:
             tokens[rows], lost[rows] = one.tokens, one.lost
         reading, computing = (sum(t) for t in zip(*(one.times[1:] for _, one in self._outcomes), strict=True))
         queued = max(0.0, time.perf_counter() - self._entered - reading - computing)
-        return Outcome(values, tokens, lost, Times(queued, reading, computing))
+        return WorkResult(values, tokens, lost, Times(queued, reading, computing))
 
 
 class ReplicaWorker:
@@ -177,8 +174,8 @@ class ReplicaWorker:
             self._senders.submit(self._send)
 
     def submit(
-        self, work: Work, items: Sequence[Any], sizes: Numbers, deadline: Deadline = ENDLESS
-    ) -> Future[Outcome]:
+        self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline = ENDLESS
+    ) -> Future[WorkResult]:
         """Have n items computed. Args and errors: as in :meth:`ModelWorker.submit`."""
         job = _Job(work, items, sizes, deadline)
         if not len(items):

@@ -126,3 +126,18 @@ def as_called(text: str) -> str:
     for path, name in _called.items():
         text = text.replace(path, name)
     return text
+
+
+# Control characters have pictures of their own; what turns a line's direction, or is no character, has none.
+_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
+_WITHOUT_PICTURE = (range(0x80, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A), range(0xD800, 0xE000))
+_PICTURES |= dict.fromkeys((code for codes in _WITHOUT_PICTURE for code in codes), 0xFFFD)
+
+
+def visible(text: str) -> str:
+    """Return a text with its control characters shown as symbols, so that it cannot command a terminal.
+
+    Local copies of remote files are called by their URLs.
+    """
+    text = as_called(text)
+    return text if text.isprintable() else text.translate(_PICTURES)

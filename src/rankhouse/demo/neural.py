@@ -17,10 +17,9 @@ from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.vectors import vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.ranking.fuse import rrf
+from rankhouse.systems.checkpoints import PASSAGE_WORDS
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.text.split import Words
-
-PASSAGE_WORDS = 100
 
 
 def neural_runs(

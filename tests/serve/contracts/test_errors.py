@@ -8,7 +8,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.serve.contracts import errors
+from rankhouse.serve import errors
 
 
 def answer_to(error, path="/v2/rerank", tei=False):

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from starlette.requests import Request
 
-from rankhouse.serve.contracts import tei
-from rankhouse.serve.engine.jobs import Outcome, Times
+from rankhouse.serve.contracts.shapes import EmbedBody
+from rankhouse.serve.contracts.vectors import embed
+from rankhouse.serve.engine.jobs import Times, WorkResult
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
 TEXTS = ["storm harbour", "grain prices this week", "milk"]
@@ -156,13 +157,13 @@ def test_vectors_of_a_request_have_an_end(ask, path, field):
 def test_others_are_answered_while_many_vectors_are_written():
     values = np.random.default_rng(0).normal(size=(4096, 1024)).astype(np.float32)
     counts, done = np.zeros(len(values), np.int64), Future()
-    done.set_result(Outcome(values, counts, counts, Times(0, 0, 0)))
+    done.set_result(WorkResult(values, counts, counts, Times(0, 0, 0)))
     dense = SimpleNamespace(model=SimpleNamespace(policy={"normalised": False}))
     encoder = SimpleNamespace(is_encoder=True, encode=lambda *_: done, require_encoder=lambda: dense)
 
     async def ask():
-        body, request = tei.EmbedBody(["storm"] * len(values), normalize=False), Request({"type": "http"})
-        asked, turns = asyncio.create_task(tei.embed(request, body, {"m": encoder})), 0
+        body, request = EmbedBody(["storm"] * len(values), normalize=False), Request({"type": "http"})
+        asked, turns = asyncio.create_task(embed(lambda: {"m": encoder}, request, body)), 0
         while not asked.done():
             await asyncio.sleep(0.001)
             turns += 1

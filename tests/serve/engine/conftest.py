@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankhouse.serve.engine.rankers import open_served
+from rankhouse.serve.engine.served import open_served
 from rankhouse.systems.rankers import ComputeOptions
 
 

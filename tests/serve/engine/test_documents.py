@@ -13,11 +13,11 @@ from rankhouse.core.run import Run
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
-from rankhouse.serve.contracts.errors import Invalid, TooLarge
 from rankhouse.serve.engine import documents
+from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.documents import DocumentRequest, ReadingPlan
-from rankhouse.serve.engine.options import asked_split
-from rankhouse.serve.engine.rankers import open_served
+from rankhouse.serve.engine.served import open_served
+from rankhouse.serve.errors import Invalid, TooLarge
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.text.split import SPLITTERS
 

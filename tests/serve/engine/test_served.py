@@ -12,10 +12,10 @@ from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
-from rankhouse.serve.contracts.errors import DeadlinePassed, NotThisModel, UnknownName
 from rankhouse.serve.engine.choice import choose
-from rankhouse.serve.engine.deadline import Deadline
-from rankhouse.serve.engine.rankers import open_served
+from rankhouse.serve.engine.served import open_served
+from rankhouse.serve.engine.waiting import Deadline
+from rankhouse.serve.errors import DeadlinePassed, NotThisModel, UnknownName
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
 KINDS = ("crossencoder", "biencoder", "monot5", "tk")
@@ -187,7 +187,7 @@ def test_names(served):
 
 
 def test_a_closed_one_refuses(tiny):
-    from rankhouse.serve.contracts.errors import Unready
+    from rankhouse.serve.errors import Unready
 
     one = open_served("tk", tiny.tiny_model("tk", tiny.folder), ComputeOptions("fp32", "cpu", 1))
     release = threading.Event()

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
+from rankhouse.serve.contracts.errors import Overloaded
 
 from rankhouse.nn.layers.ragged import Packed, Ragged
-from rankhouse.serve.contracts.errors import Overloaded
-from rankhouse.serve.engine.jobs import Work
+from rankhouse.serve.engine.jobs import ModelWork
 from rankhouse.serve.engine.worker import ModelWorker
 
 
@@ -52,7 +52,7 @@ def ask(worker, work, n, length=10, value=1):
 
 
 def test_requests_are_joined_into_batches(worker, slow):
-    work = Work(encode, slow)
+    work = ModelWork(encode, slow)
     futures = [ask(worker, work, 4, value=i) for i in range(20)]
     slow.gate.set()
     for i, future in enumerate(futures):
@@ -61,7 +61,7 @@ def test_requests_are_joined_into_batches(worker, slow):
 
 
 def test_a_large_request_delays_a_small_one_by_no_more_than_a_batch(worker, slow):
-    work = Work(encode, slow)
+    work = ModelWork(encode, slow)
     large = ask(worker, work, 5_000, value=1)
     slow.begun.wait(120)
     small = ask(worker, work, 5, value=2)
@@ -73,7 +73,7 @@ def test_a_large_request_delays_a_small_one_by_no_more_than_a_batch(worker, slow
 
 
 def test_memory_of_a_large_request_is_bounded(worker, slow):
-    work = Work(encode, slow)
+    work = ModelWork(encode, slow)
     ask(worker, work, 100_000)
     time.sleep(0.3)
     job = next(iter(worker._jobs))
@@ -82,7 +82,7 @@ def test_memory_of_a_large_request_is_bounded(worker, slow):
 
 
 def test_too_much_is_refused_at_once_and_a_large_request_is_not(worker, slow):
-    work = Work(encode, slow)
+    work = ModelWork(encode, slow)
     first = ask(worker, work, 100_000)  # a hundred times the room, and nothing else waits
     second = ask(worker, work, 400)  # the large one leaves half of the room to others
     with pytest.raises(Overloaded) as refused:
@@ -96,7 +96,7 @@ def test_too_much_is_refused_at_once_and_a_large_request_is_not(worker, slow):
 def test_kinds_of_work_are_not_mixed_and_calls_come_in_turn(worker, slow):
     doubled = Slow(slow.gate, [])
     order = []
-    futures = [ask(worker, Work(encode, kind), 3, value=2) for kind in (slow, doubled, slow)]
+    futures = [ask(worker, ModelWork(encode, kind), 3, value=2) for kind in (slow, doubled, slow)]
     call = worker.call(lambda: order.append("called"))
     slow.gate.set()
     call.result(120)
@@ -114,7 +114,7 @@ def test_an_observer_is_told_of_batches_and_times(worker, slow):
 
     worker.observer = notes = Notes()
     slow.gate.set()
-    ask(worker, Work(encode, slow), 3).result(120)
+    ask(worker, ModelWork(encode, slow), 3).result(120)
     time.sleep(0.05)
     batch, job = notes
     assert batch[:4] == ("sums", 3, 30, 0)

@@ -1,8 +1,8 @@
 """Runs and systems side by side on judged questions: the numbers of rankhouse evaluate."""
 
 import time
-from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from rankhouse.api.index import Index
@@ -10,12 +10,11 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import compare
-from rankhouse.serve.contracts.errors import UnknownName
+from rankhouse.serve.errors import UnknownName
+from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import CompareRequest, comparable, compare_runs
-from rankhouse.serve.judging.known import known_qrels, known_queries
-from rankhouse.serve.judging.runs import MOST_QUERIES, SystemRuns
+from rankhouse.serve.judging.runs import MOST_QUERIES
 from rankhouse.serve.judging.store import JudgementStore
-from rankhouse.serve.judging.training import TrainingJobs
 from rankhouse.serve.search.catalogue import Catalogue
 
 DOCUMENTS = [
@@ -28,25 +27,11 @@ QUERIES = (Query("q1", "pilots steer ships"), Query("q2", "high water"), Query("
 GIVEN = {"q1": {"d1": 2, "d3": 0}, "q2": {"d2": 1}}
 
 
-@dataclass
-class Parts:
-    """The part of a service that comparing needs."""
-
-    catalogue: Catalogue
-    judgements: JudgementStore | None = None
-    queries: tuple = QUERIES
-    qrels: dict = field(default_factory=lambda: dict(GIVEN))
-    runs: dict = field(default_factory=dict)
-
-    def __post_init__(self):
-        self.system_runs = SystemRuns(self.catalogue)
-        self.training = TrainingJobs(None, self, None, {})
-
-
 @pytest.fixture
 def service(tmp_path):
     Index.build(DOCUMENTS, tmp_path / "my.index", workers=1)
-    parts = Parts(Catalogue({"harbour": tmp_path / "my.index"}))
+    catalogue = Catalogue({"harbour": tmp_path / "my.index"})
+    parts = ServedCollection(catalogue, queries=QUERIES, qrels=dict(GIVEN))
     parts.judgements = JudgementStore(tmp_path / "judged.txt", QUERIES)
     yield parts
     parts.system_runs.close()
@@ -56,7 +41,7 @@ def service(tmp_path):
 def done(service, request, against=""):
     """Ask until all runs are made."""
     until = time.monotonic() + 120
-    while not (told := compare_runs(service, request, against)).is_ready:
+    while not (told := compare_runs(service, msgspec.structs.replace(request, against=against))).is_ready:
         assert time.monotonic() < until, told
         assert not told.notes
         time.sleep(0.01)
@@ -76,7 +61,7 @@ def test_systems_and_runs_have_the_numbers_of_evaluate(service, tmp_path):
     offline = compare(runs, GIVEN, "nDCG@10 RR@10 AP", "old", "randomization", "holm")
     assert told.comparison.cells == offline.cells
     assert told.pair == ("old", "bm25")
-    assert [row.query.text for row in told.rows] == ["high water", "pilots steer ships"]
+    assert [row.text for row in told.rows] == ["high water", "pilots steer ships"]
     first = told.rows[0]
     assert first.difference == first.values["bm25"] - first.values["old"] == 1.0
     assert first.judged == 1
@@ -95,8 +80,8 @@ def test_judgements_given_here_count_over_those_given_before_at_once(service):
     service.judgements.judge("ann", "pilots steer ships", "d1", 0)
     service.judgements.judge("ann", "pilots steer ships", "d4", 2)
     service.judgements.judge("ann", "a lock", "d3", 2)
-    assert known_qrels(service)["q1"] == {"d1": 0, "d3": 0, "d4": 2}
-    assert [query.text for query in known_queries(service)] == [*(q.text for q in QUERIES), "a lock"]
+    assert service.known_qrels()["q1"] == {"d1": 0, "d3": 0, "d4": 2}
+    assert [query.text for query in service.known_queries()] == [*(q.text for q in QUERIES), "a lock"]
     after = done(service, CompareRequest(("bm25",), "AP"))
     assert after.comparison.cell("bm25", "AP").mean != before.comparison.cell("bm25", "AP").mean
     assert len(after.rows) == 3
@@ -141,7 +126,7 @@ def test_what_cannot_be_compared_is_refused(service):
     with pytest.raises(WrongUse, match="0 runs: name 1 to 8"):
         compare_runs(service, CompareRequest(()))
     with pytest.raises(UnknownName, match='no run among those compared "ql"'):
-        compare_runs(service, CompareRequest(("bm25", "bm25+rm3")), against="ql")
+        compare_runs(service, CompareRequest(("bm25", "bm25+rm3"), against="ql"))
     service.qrels = {}
     with pytest.raises(WrongUse, match="nothing is judged yet"):
         compare_runs(service, CompareRequest(("bm25",)))

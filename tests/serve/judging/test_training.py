@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,9 @@ from rankhouse.api.index import Index
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.serve.contracts.errors import UnknownName
-from rankhouse.serve.engine.rankers import open_served
+from rankhouse.serve.engine.served import open_served
+from rankhouse.serve.errors import UnknownName
+from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import CompareRequest, compare_runs
 from rankhouse.serve.judging.runs import SystemRuns
 from rankhouse.serve.judging.store import JudgementStore
@@ -29,14 +29,8 @@ from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.systems.rankers import ComputeOptions
 
 
-@dataclass
-class Parts:
+class Parts(ServedCollection):
     """The parts of a service that training needs."""
-
-    catalogue: Catalogue
-    judgements: JudgementStore
-    queries: tuple = ()
-    qrels: dict = field(default_factory=dict)
 
     def offer(self, name, folder):
         """Open a ranker and offer it."""
@@ -140,7 +134,7 @@ def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, t
         jobs.begin(TrainingRequest("mine"))
     assert learned.get("q0", held_out.get("q0"))["q0d5"] == 1
     again = Parts(Catalogue({"notes": service.catalogue.view().index.path}), service.judgements)
-    TrainingJobs(tmp_path / "trained", again, again.offer, {}).take_up()
+    TrainingJobs(tmp_path / "trained", again, again.offer, {}).offer_finished()
     assert search(again, SearchRequest(query, "mine")).hits == answer.hits
     again.catalogue.ranker("mine").close()
 

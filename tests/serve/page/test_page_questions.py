@@ -4,10 +4,7 @@ import pytest
 
 from rankhouse.core.nouns import Query
 from rankhouse.serve.host.service import Service
-from rankhouse.serve.host.settings import ServeOptions
-from rankhouse.serve.judging.known import known_grades
 from rankhouse.serve.judging.store import JudgementStore
-from rankhouse.serve.page.questions import question_of
 
 GIVEN = (
     Query("q1", "Who steers ships?"),
@@ -20,7 +17,7 @@ GIVEN = (
 @pytest.fixture
 def service(tmp_path):
     with_store = JudgementStore(tmp_path / "judged.txt", GIVEN)
-    yield Service(ServeOptions(), judgements=with_store, queries=GIVEN, qrels={"q1": {"a": 2, "b": 0}})
+    yield Service(judgements=with_store, queries=GIVEN, qrels={"q1": {"a": 2, "b": 0}})
     with_store.close()
 
 
@@ -29,16 +26,16 @@ def service(tmp_path):
 ])  # fmt: skip
 def test_a_question_is_named_by_its_id_or_its_words(asked, wanted, service):
     made = service.judgements.query_id(asked)
-    assert question_of(service, asked).id == (wanted or made)
+    assert service.question(asked).id == (wanted or made)
 
 
 def test_a_question_that_was_judged_is_known_by_its_id(service):
     entry = service.judgements.judge("anna", "A lock?", "a", 1)
-    assert question_of(service, entry.query_id) == Query(entry.query_id, "A lock?")
-    assert question_of(service, "a LOCK") == Query(entry.query_id, "A lock?")
+    assert service.question(entry.query_id) == Query(entry.query_id, "A lock?")
+    assert service.question("a LOCK") == Query(entry.query_id, "A lock?")
 
 
 def test_grades_of_one_question_are_those_given_and_over_them_those_judged(service):
     service.judgements.judge("anna", "Who steers ships?", "a", 1)
-    assert known_grades(service, "q1") == {"a": 1, "b": 0}
-    assert known_grades(service, "q9") == {}
+    assert service.known_grades("q1") == {"a": 1, "b": 0}
+    assert service.known_grades("q9") == {}

@@ -6,9 +6,8 @@ from starlette.testclient import TestClient
 def test_a_service_without_an_index_says_what_it_does():
     from rankhouse.serve.host.application import build_app
     from rankhouse.serve.host.service import Phase, Service
-    from rankhouse.serve.host.settings import ServeOptions
 
-    service = Service(ServeOptions(), phase=Phase.READY)
+    service = Service(phase=Phase.READY)
     with TestClient(build_app(service), base_url="http://127.0.0.1") as client:
         for path in ("/", "/judge", "/runs", "/train", "/queries", "/why", "/document"):
             answer = client.get(path, headers={"accept": "text/html"})

@@ -22,7 +22,7 @@ from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import Query
 from rankhouse.models import bundle
 from rankhouse.models.tk import TKDesign
-from rankhouse.serve.engine.rankers import Rankers, open_served
+from rankhouse.serve.engine.served import Rankers, open_served
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 

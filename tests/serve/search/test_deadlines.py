@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankhouse.serve.contracts.errors import DeadlinePassed
+from rankhouse.serve.errors import DeadlinePassed
 from rankhouse.serve.search.answer import SearchRequest, search
 
 

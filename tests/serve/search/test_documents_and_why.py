@@ -10,8 +10,8 @@ import pytest
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.explanation.methods import ExplainOptions
-from rankhouse.serve.contracts.errors import DeadlinePassed, UnknownName
-from rankhouse.serve.engine.deadline import Deadline
+from rankhouse.serve.engine.waiting import Deadline
+from rankhouse.serve.errors import DeadlinePassed, UnknownName
 from rankhouse.serve.search.answer import SearchRequest, search
 from rankhouse.serve.search.documents import passages_with_scores, read_document
 from rankhouse.serve.search.systems import SystemSpec

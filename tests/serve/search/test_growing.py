@@ -11,7 +11,7 @@ import pytest
 
 from rankhouse.api.index import Index
 from rankhouse.io.trec import read_run
-from rankhouse.serve.contracts.errors import UnknownName
+from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search import catalogue
 from rankhouse.serve.search.answer import SearchRequest, search
 from rankhouse.serve.search.catalogue import Catalogue

@@ -13,9 +13,9 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.serve.host.application import build_app
-from rankhouse.serve.host.journal import Audit
 from rankhouse.serve.host.service import Service
 from rankhouse.serve.host.settings import ServeOptions
+from rankhouse.serve.judging.audit import Audit
 from rankhouse.serve.judging.store import JudgementStore
 from rankhouse.serve.search.answer import SearchRequest, search
 from rankhouse.serve.search.catalogue import Catalogue
@@ -32,7 +32,7 @@ def served(world, rankers, tmp_path):
     runs = {"old run": Run.of({"q1": {"d01": 1.0, "d02": 2.0}, "q2": {"d03": 1.0}})}
     catalogue = Catalogue({"harbour": world.index}, rankers)
     store, audit = JudgementStore(path, queries), Audit(options.audit)
-    service = Service(options, catalogue, store, queries, {}, runs, audit=audit)
+    service = Service(catalogue, store, queries, {}, runs, audit, options=options)
     service.warm()
     yield service
     service.training.close()
@@ -188,7 +188,7 @@ def test_comparing_and_runs_as_files(ask, served, tmp_path):
 
 
 def test_a_service_that_only_reads_says_so(world, rankers):
-    service = Service(ServeOptions(), Catalogue({"harbour": world.index}, rankers))
+    service = Service(Catalogue({"harbour": world.index}, rankers))
     service.warm()
     with TestClient(build_app(service), base_url="http://127.0.0.1") as ask:
         told = fine(ask.post("/api/judgements", json={"query": "a", "document": "d01", "grade": 1}), 403)

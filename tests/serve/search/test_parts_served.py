@@ -9,7 +9,7 @@ from rankhouse.api.index import Index
 from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.index.parts.parted_index import PartedIndex
 from rankhouse.index.parts.transport import LocalParts, PartFailed
-from rankhouse.serve.contracts.errors import UnknownName
+from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.answer import SearchRequest, search
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.documents import passages_with_scores, read_document

@@ -6,7 +6,7 @@ import pytest
 
 from rankhouse.api.index import Index
 from rankhouse.core.errors import WrongUse
-from rankhouse.serve.contracts.errors import UnknownName
+from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.answer import SearchRequest, search
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.systems.execution import LOOKED_AT

@@ -17,7 +17,7 @@ from rankhouse.cli.doctor.caches import check_cache, is_cache
 from rankhouse.cli.doctor.indexes import check_kept, check_vectors
 from rankhouse.cli.doctor.rankers import check_ranker
 from rankhouse.cli.options import PATH, SOURCE, FileCommand, as_json
-from rankhouse.core.errors import RankhouseError, WrongUse, name_few
+from rankhouse.core.errors import RankhouseError, WrongUse, name_few, visible
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel, manifest
 from rankhouse.io.corpora import CORPUS_KINDS, read_documents, read_queries
@@ -290,9 +290,7 @@ _CHECKS: dict[str, Callable[[Path, Finding, Path | None], None]] = {
 
 def _show(finding: Finding) -> None:
     state = "ill" if finding.faults else "sound"
-    head = Text(console.visible(finding.name), style="bold").append(
-        f": {finding.kind}, {state}", style="not bold"
-    )
+    head = Text(visible(finding.name), style="bold").append(f": {finding.kind}, {state}", style="not bold")
     console.results.print(head, soft_wrap=True)
     for name, fact in finding.facts.items():
         console.results.print(f"  {name}: {fact}", markup=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from rich.text import Text
 from rankhouse.cli import console
 from rankhouse.cli.given import idle, read_numbers, was_given
 from rankhouse.cli.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import WrongUse, visible
 from rankhouse.explanation import report
 from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions
@@ -160,12 +160,12 @@ def show(answer: Answer) -> None:
             case TitledTable():
                 console.print_table(block.table, block.title)
             case MarkedText():
-                console.results.print(Text(console.visible(f"{block.title}:"), style="bold"))
+                console.results.print(Text(visible(f"{block.title}:"), style="bold"))
                 console.results.print(coloured(block), soft_wrap=not console.results.is_terminal)
             case str() if block == LEGEND:
                 console.results.print(LEGEND, style="dim", markup=False, soft_wrap=True)
             case _:
-                console.results.print(Text(console.visible(block)), soft_wrap=True)
+                console.results.print(Text(visible(block)), soft_wrap=True)
 
 
 def coloured(text: MarkedText) -> Text:
@@ -173,7 +173,7 @@ def coloured(text: MarkedText) -> Text:
     line = Text()
     for place, (word, kind) in enumerate(text.words):
         line.append(" " if place else "")
-        line.append(console.visible(word), style=STYLES[kind])
+        line.append(visible(word), style=STYLES[kind])
     if text.more:
         line.append(f" ... and {text.more:,} more words", style="dim")
     return line

@@ -15,7 +15,7 @@ from rich.text import Text
 from rankhouse.cli import console
 from rankhouse.cli.given import idle
 from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing, skip_bad
-from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few
+from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few, visible
 from rankhouse.core.nouns import Query
 from rankhouse.core.results import Hit, SearchResult
 from rankhouse.core.run import Run
@@ -268,7 +268,7 @@ def show_answer(index: AnyIndex, query: str, result: SearchResult, *, as_json: b
         return
     for hit in hits:
         head = Text(f"{hit.rank:>3}  ", style="dim")
-        head.append(console.visible(hit.title or hit.doc_id), style="bold")
+        head.append(visible(hit.title or hit.doc_id), style="bold")
         head.append(f"  {hit.doc_id}  {hit.score:.4f}" if hit.title else f"  {hit.score:.4f}", style="dim")
         console.results.print(head, soft_wrap=True)
         print_stretch(hit)
@@ -276,7 +276,7 @@ def show_answer(index: AnyIndex, query: str, result: SearchResult, *, as_json: b
 
 def print_stretch(hit: Hit) -> None:
     """Print a hit's stretch of text, indented, its matching words highlighted."""
-    text = Text(console.visible(hit.text))
+    text = Text(visible(hit.text))
     for start, end in hit.marks:
         text.stylize("bold yellow", start, end)
     for line in text.wrap(console.results, 95):

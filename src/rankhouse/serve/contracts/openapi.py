@@ -1,8 +1,8 @@
 """The service described as OpenAPI 3.1: each JSON route says what it reads and answers, in types of msgspec.
 
-A room describes its routes where it makes them::
+A group describes its routes where it makes them::
 
-    describe("/search", search, "POST", Operation("Search an index", body=SearchBody, answer=AnswerBody))
+    described("POST", "/search", search, Operation("Search an index", body=SearchBody, answer=AnswerBody))
 
 and :func:`document` collects what the application holds. Routes that answer pages are not described.
 """
@@ -13,17 +13,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from rankhouse.serve.contracts.bodies import answer
-from rankhouse.serve.contracts.errors import ErrorBody, TeiError
+from rankhouse.serve.contracts.bodies import answer, from_query, read_body
+from rankhouse.serve.contracts.requests import Threads
+from rankhouse.serve.errors import ErrorBody, TeiError
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
+Work = Callable[..., Any]
+"""(request, what it asks) -> record or response."""
 
 _REFUSALS: Final = (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503, 504)
 _PLACE: Final = re.compile(r"{(\w+)(?::\w+)?}")
@@ -32,14 +35,7 @@ _REFS: Final = "#/components/schemas/{name}"
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a query string or path.
-
-    Attributes:
-        name: Its name.
-        kind: A type of msgspec.
-        description: What it is for.
-        required: Whether it must be given; in a path it must.
-    """
+    """One parameter of a query string or path."""
 
     name: str
     kind: Any = str
@@ -55,8 +51,7 @@ class Operation:
         summary: In a few words.
         body: Type of the JSON body it reads; None where it reads none.
         answer: Type of its JSON answer; None for any.
-        query: Parameters of the query string.
-        path: Parameters of the path that are more than a text.
+        query: The structure that the query string is converted to, or its parameters.
         media: Media type of the answer, where it is not JSON.
         statuses: Statuses of success, 200 if not said.
         refusals: Types of a refusal's body.
@@ -66,8 +61,7 @@ class Operation:
     summary: str
     body: Any = None
     answer: Any = None
-    query: tuple[Parameter, ...] = ()
-    path: tuple[Parameter, ...] = ()
+    query: tuple[Parameter, ...] | type[msgspec.Struct] = ()
     media: str = "application/json"
     statuses: tuple[int, ...] = (200,)
     refusals: Any = ErrorBody
@@ -79,38 +73,49 @@ EITHER_REFUSAL: Final = (ErrorBody, TeiError)
 
 
 class DescribedRoute(Route):
-    """A route that says what it does.
-
-    Attributes:
-        operation: What it does.
-        method: By which method.
-    """
+    """A route that says what it does."""
 
     operation: Operation
     method: Method
 
 
 def describe(path: str, endpoint: Callable[..., Any], method: Method, operation: Operation) -> DescribedRoute:
-    """Return a route that is listed in the service's description.
-
-    Args:
-        path: As starlette has it: ``/documents/{index}/{id:path}``.
-    """
+    """Return a route that is listed in the service's description."""
     route = DescribedRoute(path, endpoint, methods=[method])
     route.operation, route.method = operation, method
     return route
 
 
-def document(routes: Iterable[BaseRoute], version: str) -> dict[str, Any]:
-    """Return the description of an application, as OpenAPI 3.1.
+def described(
+    method: Method, path: str, work: Work, operation: Operation, threads: Threads | None = None
+) -> DescribedRoute:
+    """Return a described route, which reads what its operation says and writes what its work returns.
 
     Args:
-        routes: Its routes; those that are not described are left out.
+        path: As for :func:`describe`.
+        work: Gets the request, and its body or query string as the operation's type; None where the operation
+            has no or several types. It may return a response of its own.
+        threads: Where the work is done; None where it is a coroutine.
     """
-    described = list(_described(routes))
-    schemas, components = _schemas(described)
+
+    async def endpoint(request: Request) -> Response:
+        asked: object = None
+        if isinstance(operation.body, type):
+            asked = await read_body(request, operation.body)
+        elif isinstance(operation.query, type):
+            asked = from_query(request.query_params, operation.query)
+        told = await (work(request, asked) if threads is None else threads.call(work, request, asked))
+        return told if isinstance(told, Response) else answer(told, operation.statuses[0])
+
+    return describe(path, endpoint, method, operation)
+
+
+def document(routes: Iterable[BaseRoute], version: str) -> dict[str, Any]:
+    """Return the description of an application, as OpenAPI 3.1."""
+    listed = list(_listed(routes))
+    schemas, components = _schemas(listed)
     paths: dict[str, dict[str, Any]] = {}
-    for path, route in described:
+    for path, route in listed:
         place = _PLACE.sub(r"{\1}", path)
         # of two routes that fit, the first answers
         paths.setdefault(place, {}).setdefault(route.method.lower(), _entry(place, route, schemas))
@@ -155,19 +160,19 @@ class _Schemas:
         return {} if kind is None else self.known[id(kind)]
 
 
-def _described(routes: Iterable[BaseRoute], before: str = "") -> Iterator[tuple[str, DescribedRoute]]:
+def _listed(routes: Iterable[BaseRoute], before: str = "") -> Iterator[tuple[str, DescribedRoute]]:
     for route in routes:
         if isinstance(route, DescribedRoute):
             yield before + route.path, route
         elif isinstance(route, Mount):
-            yield from _described(route.routes or (), before + route.path)
+            yield from _listed(route.routes or (), before + route.path)
 
 
-def _schemas(described: Iterable[tuple[str, DescribedRoute]]) -> tuple[_Schemas, dict[str, Any]]:
+def _schemas(listed: Iterable[tuple[str, DescribedRoute]]) -> tuple[_Schemas, dict[str, Any]]:
     kinds: dict[int, Any] = {}
-    for _, route in described:
+    for _, route in listed:
         own = route.operation
-        types = [own.body, own.answer, own.refusals, *(p.kind for p in (*own.query, *own.path))]
+        types = [own.body, own.answer, own.refusals, *(p.kind for p in _parameters(own))]
         flat = [one for kind in types for one in (kind if isinstance(kind, tuple) else (kind,))]
         kinds |= {id(kind): kind for kind in flat if kind is not None}
     schemas, components = msgspec.json.schema_components(kinds.values(), ref_template=_REFS)
@@ -184,10 +189,8 @@ def _entry(path: str, route: DescribedRoute, schemas: _Schemas) -> dict[str, Any
     }
     if own.tag:
         entry["tags"] = [own.tag]
-    described = {parameter.name: parameter for parameter in own.path}
-    in_path = [described.get(name, Parameter(name)) for name in _PLACE.findall(path)]
-    parameters = [_parameter(one, "path", schemas) for one in in_path]
-    parameters += [_parameter(one, "query", schemas) for one in own.query]
+    parameters = [_parameter(Parameter(name), "path", schemas) for name in _PLACE.findall(path)]
+    parameters += [_parameter(one, "query", schemas) for one in _parameters(own)]
     if parameters:
         entry["parameters"] = parameters
     if own.body is not None:
@@ -196,6 +199,24 @@ def _entry(path: str, route: DescribedRoute, schemas: _Schemas) -> dict[str, Any
             "content": {"application/json": {"schema": schemas[own.body]}},
         }
     return entry
+
+
+def _parameters(own: Operation) -> list[Parameter]:
+    """Return the parameters of the query string; those of a structure are its fields."""
+    if isinstance(own.query, tuple):
+        return list(own.query)
+    parameters = []
+    for one in msgspec.structs.fields(own.query):
+        kind, description, required = one.type, "", one.required
+        if get_origin(kind) is Annotated:
+            kind, *metas = get_args(one.type)
+            for meta in metas:
+                if meta.description is None:
+                    kind = Annotated[kind, meta]
+                description += meta.description or ""
+                required |= bool((meta.extra or {}).get("required"))  # refused with words of its own
+        parameters.append(Parameter(one.encode_name, kind, description, required))
+    return parameters
 
 
 def _parameter(parameter: Parameter, where: str, schemas: _Schemas) -> dict[str, Any]:

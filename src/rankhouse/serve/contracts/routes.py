@@ -1,26 +1,177 @@
-"""The routes of all contracts that clients speak, and of their description."""
+"""The routes of all contracts that rerankers' and encoders' clients speak, and of their description."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
+from msgspec import Meta, Struct
+from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 import rankhouse
-from rankhouse.serve.contracts import embeddings, rerank, score, tei
-from rankhouse.serve.contracts.openapi import openapi_route
+from rankhouse.serve.contracts.bodies import decode, given, listed
+from rankhouse.serve.contracts.openapi import (
+    EITHER_REFUSAL,
+    TEI_REFUSALS,
+    Method,
+    Operation,
+    Work,
+    described,
+    openapi_route,
+)
+from rankhouse.serve.contracts.requests import TEXTS
+from rankhouse.serve.contracts.scoring import Rankers, is_texts, predict, rerank, rerank_texts, score
+from rankhouse.serve.contracts.shapes import (
+    EmbedBody,
+    EmbeddingAnswer,
+    EmbeddingBody,
+    ModelCard,
+    ModelInfo,
+    ModelList,
+    PredictBody,
+    Prediction,
+    RerankAnswer,
+    RerankBody,
+    ScoreAnswer,
+    ScoreBody,
+    ScoreQueriesBody,
+    SimilarityBody,
+    TextsBody,
+    TextScore,
+    TokenizeBody,
+    TokenPlace,
+)
+from rankhouse.serve.contracts.vectors import MOST_TEXTS, embed, embeddings, similarity
+from rankhouse.serve.engine.choice import choose
+from rankhouse.serve.errors import NotThisModel, UnknownName
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
-    from rankhouse.serve.host.service import Service
+
+RERANK_PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
+SCORE_PATHS = ("/score", "/v1/score")
+EMBEDDING_PATHS = ("/v1/embeddings", "/embeddings")
+MODEL_PATHS = ("/v1/models", "/models")
+
+_RERANK = Operation(
+    "Rank documents for a query",
+    body=(RerankBody, TextsBody),
+    answer=(RerankAnswer, list[TextScore]),
+    refusals=EITHER_REFUSAL,
+    tag="rerank",
+)
+_SCORE = Operation("Score pairs of texts", (ScoreBody, ScoreQueriesBody), ScoreAnswer, tag="rerank")
+_EMBEDDINGS = Operation("Vectors of texts", EmbeddingBody, EmbeddingAnswer, tag="vectors")
+_MODELS = Operation("The models of this service", answer=ModelList, tag="models")
+_MODEL = Operation("A model of this service", answer=ModelCard, tag="models")
+_TEI = partial(Operation, refusals=TEI_REFUSALS, tag="text-embeddings-inference")
+_SCORES_OF_PAIRS = (list[Prediction], list[list[Prediction]])
+_ANY_TASK = _TEI(
+    "The task that the body means: vectors, similarity, reranking or pairs' scores",
+    (EmbedBody, SimilarityBody, TextsBody, PredictBody),
+    (list[list[float]], list[float], list[TextScore], *_SCORES_OF_PAIRS),
+)
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """Return the routes of rerankers' and encoders' clients."""
+class ModelQuery(Struct):
+    """Which model is meant."""
 
-    def rankers() -> Mapping[str, ServedRanker]:
-        return service.catalogue.rankers
+    model: Annotated[str, Meta(description="name of a ranker of this service")] = ""
 
-    parts = (rerank.routes(rankers), score.routes(rankers), embeddings.routes(rankers), tei.routes(rankers))
-    return [*(route for part in parts for route in part), openapi_route(rankhouse.__version__)]
+
+def routes(rankers: Rankers) -> list[BaseRoute]:
+    """Return the routes of all contracts, and of their description."""
+
+    def at(path: str, work: Work, operation: Operation, method: Method = "POST") -> BaseRoute:
+        return described(method, path, partial(work, rankers), operation)
+
+    return [
+        *(at(path, rerank, _RERANK) for path in RERANK_PATHS),
+        *(at(path, score, _SCORE) for path in SCORE_PATHS),
+        *(at(path, embeddings, _EMBEDDINGS) for path in EMBEDDING_PATHS),
+        *(at(path, _models, _MODELS, "GET") for path in MODEL_PATHS),
+        at("/v1/models/{model:path}", _model, _MODEL, "GET"),
+        at("/embed", embed, _TEI("Vectors of texts", EmbedBody, list[list[float]])),
+        at("/similarity", similarity, _TEI("Cosines of a sentence to others", SimilarityBody, list[float])),
+        at("/predict", predict, _TEI("Scores of pairs", PredictBody, _SCORES_OF_PAIRS)),
+        at("/tokenize", _tokenize, _TEI("Tokens of texts", TokenizeBody, list[list[TokenPlace]])),
+        at("/info", _info, _TEI("What a model is", answer=ModelInfo, query=ModelQuery), "GET"),
+        at("/", _by_task, _ANY_TASK),
+        openapi_route(rankhouse.__version__),
+    ]
+
+
+async def _models(rankers: Rankers, request: Request, asked: None) -> ModelList:
+    del request, asked
+    return ModelList([ModelCard(name, 0) for name in rankers()])
+
+
+async def _model(rankers: Rankers, request: Request, asked: None) -> ModelCard:
+    del asked
+    name = request.path_params["model"]
+    if name not in rankers():
+        raise UnknownName("model", name, rankers(), "model")
+    return ModelCard(name, 0)
+
+
+async def _by_task(rankers: Rankers, request: Request, asked: None) -> object:
+    """Answer what a body means: texts are ranked, a source sentence compared, pairs scored, else encoded."""
+    del asked
+    body = await request.body()
+    if is_texts(body):
+        return await rerank_texts(rankers, request, decode(body, TextsBody))
+    inputs = given(body, "inputs").get("inputs", b"")
+    if inputs[:1] == b"{":
+        return await similarity(rankers, request, decode(body, SimilarityBody))
+    is_pairs = inputs[:1] == inputs[1:].lstrip()[:1] == b"["
+    has_encoder = any(served.is_encoder for served in rankers().values())
+    if is_pairs or (inputs and not has_encoder):
+        return await predict(rankers, request, decode(body, PredictBody))
+    return await embed(rankers, request, decode(body, EmbedBody))
+
+
+async def _tokenize(rankers: Rankers, request: Request, body: TokenizeBody) -> list[list[TokenPlace]]:
+    del request
+    served = choose(rankers(), body.model)
+    special = body.add_special_tokens is not False
+    return await TEXTS.call(lambda: [_tokens(served, text, special) for text in listed(body.inputs)])
+
+
+def _tokens(served: ServedRanker, text: str, special: bool) -> list[TokenPlace]:
+    if served.text_ids is None:
+        raise NotThisModel(f'the model "{served.name}" reads words, not tokens', "model")
+    return [
+        TokenPlace(
+            token.id,
+            token.text if token.span is None else text[slice(*token.span)],
+            token.special,
+            *(token.span or (None, None)),
+        )
+        for token in served.text_ids.tokens(text, special)
+    ]
+
+
+async def _info(rankers: Rankers, request: Request, asked: ModelQuery) -> ModelInfo:
+    from rankhouse.serve.engine.documents import MOST_PASSAGES
+
+    del request
+    served = choose(rankers(), asked.model)
+    ranker = served.ranker
+    kinds: dict[str, Any] = {"reranker": {"id2label": {"0": "relevant"}, "label2id": {"relevant": 0}}}
+    if served.is_encoder:
+        kinds = {"embedding": {"pooling": served.require_encoder().model.policy["pooling"]}}
+    precision = ranker.compute.precision
+    return ModelInfo(
+        model_id=served.name,
+        model_sha=served.fingerprint,
+        model_dtype={"fp32": "float32", "bf16": "bfloat16"}.get(precision, precision),
+        model_type=kinds,
+        max_input_length=ranker.max_length,
+        max_batch_tokens=served.worker.batch_tokens,
+        max_concurrent_requests=512,
+        max_client_batch_size=MOST_TEXTS if served.is_encoder else MOST_PASSAGES,
+        auto_truncate=True,
+        tokenization_workers=served.worker.readers,
+        version=rankhouse.__version__,
+    )

@@ -1,20 +1,34 @@
-"""Vectors of texts: what the contracts of OpenAI and Hugging Face share."""
+"""Vectors of texts, as the clients of OpenAI, Voyage, Jina, vLLM and Hugging Face ask for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
-from rankhouse.serve.contracts.errors import Invalid, TooLarge
-from rankhouse.serve.contracts.waiting import deadline_of, in_thread, outcome
+from rankhouse.serve.contracts.bodies import answer, listed
+from rankhouse.serve.contracts.requests import TEXTS, deadline_of
+from rankhouse.serve.contracts.shapes import (
+    EmbedBody,
+    Embedding,
+    EmbeddingAnswer,
+    EmbeddingBody,
+    SimilarityBody,
+    Usage,
+)
+from rankhouse.serve.engine.choice import choose
+from rankhouse.serve.errors import Invalid, TooLarge
 
 if TYPE_CHECKING:
     from rankhouse.core.nouns import FloatArray
-    from rankhouse.serve.engine.jobs import Outcome
+    from rankhouse.serve.engine.jobs import WorkResult
     from rankhouse.serve.engine.served import ServedRanker, Side
+
+Rankers = Callable[[], Mapping[str, "ServedRanker"]]
 
 MOST_TEXTS: Final = 50_000
 """Of one request: their vectors are all held at once, and written as text."""
@@ -38,54 +52,68 @@ class VectorOptions(NamedTuple):
     field: str = "input"
 
 
-class Vectors(NamedTuple):
-    """Vectors of n texts.
-
-    Attributes:
-        values: (n, d) float32.
-        tokens: Tokens computed.
-        lost: Tokens that did not fit.
-    """
+class RequestVectors(NamedTuple):
+    """Vectors of n texts: values (n, d) float32, tokens computed, tokens that did not fit."""
 
     values: FloatArray
     tokens: int
     lost: int
 
 
-def side_of(name: str | None) -> Side:
+async def embeddings(rankers: Rankers, request: Request, body: EmbeddingBody) -> Response:
+    """Encode texts, as OpenAI's clients ask."""
+    served = choose(rankers(), body.model, encoder=True)
+    truncate = body.truncate is not False
+    options = VectorOptions(_side_of(body.input_type), body.dimensions, truncate=truncate)
+    vectors = await _vectors_of(request, served, listed(body.input), options)
+    write: Callable[[FloatArray], list[Any]] = _packed if body.encoding_format == "base64" else _written
+    rows = await TEXTS.call(write, vectors.values)
+    data = [Embedding(place, row) for place, row in enumerate(rows)]
+    headers = {"x-truncated-tokens": str(vectors.lost)} if vectors.lost else None
+    usage = Usage(vectors.tokens, vectors.tokens)
+    return answer(EmbeddingAnswer(data, served.name, usage), headers=headers)
+
+
+async def embed(rankers: Rankers, request: Request, body: EmbedBody) -> list[msgspec.Raw]:
+    """Encode texts, as text-embeddings-inference does: each vector a list in JSON."""
+    served = choose(rankers(), body.model, encoder=True)
+    normalise, truncate = body.normalize is not False, body.truncate is not False
+    options = VectorOptions(_side_of(body.prompt_name), body.dimensions, normalise, truncate, "inputs")
+    vectors = await _vectors_of(request, served, listed(body.inputs), options)
+    return await TEXTS.call(_written, vectors.values)
+
+
+async def similarity(rankers: Rankers, request: Request, body: SimilarityBody) -> list[float]:
+    """Return the cosines of a sentence to others."""
+    served = choose(rankers(), body.model, encoder=True)
+    prompt = (body.parameters or {}).get("prompt_name")
+    side = _side_of(prompt if isinstance(prompt, str) else None)
+    texts = [body.inputs.source_sentence, *body.inputs.sentences]
+    options = VectorOptions(side, normalise=True, field="inputs.sentences")
+    vectors = (await _vectors_of(request, served, texts, options)).values.astype("float64")
+    cosines: list[float] = (vectors[1:] @ vectors[0]).tolist()
+    return cosines
+
+
+def _side_of(name: str | None) -> Side:
     """Return the side that a prompt's or an input type's name means: "query..." or anything else."""
     return "query" if name is not None and "query" in name.lower() else "passage"
 
 
-async def vectors_of(
+async def _vectors_of(
     request: Request, served: ServedRanker, texts: Sequence[str], options: VectorOptions
-) -> Vectors:
-    """Return the vectors of n texts.
-
-    Args:
-        request: The request; its time and its client's patience bound the work.
-
-    Raises:
-        TooLarge: There are too many texts.
-        Invalid: A text is too long, where nothing may be cut off, or cannot be read; names it. More
-            dimensions than there are.
-    """
+) -> RequestVectors:
     if len(texts) > MOST_TEXTS:
         raise TooLarge(
             f"{options.field}: has {len(texts):,} texts; at most {MOST_TEXTS:,} are encoded at once",
             options.field,
         )
     deadline = deadline_of(request)
-    result = await outcome(lambda: served.encode(texts, options.side, deadline))
-    return await in_thread(lambda: _checked(served, result, options))
+    result = await TEXTS.result(lambda: served.encode(texts, options.side, deadline))
+    return await TEXTS.call(_checked, served, result, options)
 
 
-def written(values: FloatArray) -> list[msgspec.Raw]:
-    """Return vectors (n, d) as JSON, one by one, so that a thread that writes many lets others work."""
-    return [msgspec.Raw(msgspec.json.encode(row.tolist())) for row in values]
-
-
-def _checked(served: ServedRanker, result: Outcome, options: VectorOptions) -> Vectors:
+def _checked(served: ServedRanker, result: WorkResult, options: VectorOptions) -> RequestVectors:
     """Return an encoder's vectors as they are asked for, or refuse what it could not read."""
     import numpy as np
 
@@ -110,4 +138,13 @@ def _checked(served: ServedRanker, result: Outcome, options: VectorOptions) -> V
     if (options.normalise and not is_unit) or options.dimensions is not None:
         length = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
         values = (values / np.maximum(length, 1e-12)).astype(np.float32)
-    return Vectors(values, int(result.tokens.sum()), int(result.lost.sum()))
+    return RequestVectors(values, int(result.tokens.sum()), int(result.lost.sum()))
+
+
+def _written(values: FloatArray) -> list[msgspec.Raw]:
+    """Return vectors (n, d) as JSON, one by one, so that a thread that writes many lets others work."""
+    return [msgspec.Raw(msgspec.json.encode(row.tolist())) for row in values]
+
+
+def _packed(values: FloatArray) -> list[str]:
+    return [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in values]

@@ -1,24 +1,56 @@
-"""The ranker that a request means."""
+"""What a request chooses: the ranker, and how that reads documents. Imported without torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from rankhouse.serve.contracts.errors import NotThisModel, UnknownName
+from rankhouse.core.notation import make
+from rankhouse.serve.errors import Invalid, NotThisModel, UnknownName
+from rankhouse.text.split import SPLITTERS, Splitter
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
+
+MOST_OVERLAP: Final = 64
+"""Passages that a word may be in, where a request says how documents are cut."""
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How the documents of a request are to be read.
+
+    Attributes:
+        split: How they are cut, in notation; "" as the ranker's own.
+        pool: How passages' scores become a document's, in notation; "" as the ranker's own.
+        most_tokens: Tokens of a document that are read; None reads all.
+        most_passages: Passages of a document that are read; None reads all.
+    """
+
+    split: str = ""
+    pool: str = ""
+    most_tokens: int | None = None
+    most_passages: int | None = None
+
+
+def asked_split(notation: str) -> Splitter:
+    """Return what cuts documents as a request says."""
+    split = make(notation, SPLITTERS, "splitter")
+    size, stride, most = (getattr(split, name, None) for name in ("size", "stride", "limit"))
+    if size and stride and min(size // stride, most or size) > MOST_OVERLAP:
+        raise Invalid(
+            f"split={notation[:80]}: a word would be in more than {MOST_OVERLAP} passages; choose a stride "
+            f"of at least {-(-size // MOST_OVERLAP)}",
+            "split",
+        )
+    return split
 
 
 def choose(
     rankers: Mapping[str, ServedRanker], name: str | None = None, *, encoder: bool = False
 ) -> ServedRanker:
     """Return the ranker of a name; without one the first, by preference one that reads pairs together.
-
-    Args:
-        rankers: The service's by name, the default first.
-        name: As a client gave it; "" and None for the default.
 
     Raises:
         UnknownName: There is none of that name.

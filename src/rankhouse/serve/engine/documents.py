@@ -20,10 +20,10 @@ from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import Doubles, is_probable, probabilities, with_room_below
 from rankhouse.ranking.pool import POOLS, Pool
 from rankhouse.ranking.rerank import pooled_ones, readable
-from rankhouse.serve.contracts.errors import TooLarge
-from rankhouse.serve.engine.deadline import ENDLESS, Deadline
-from rankhouse.serve.engine.options import ReadingOptions, asked_split
-from rankhouse.serve.engine.served import Reading, ServedRanker
+from rankhouse.serve.engine.choice import ReadingOptions, asked_split
+from rankhouse.serve.engine.served import PairScores, ServedRanker
+from rankhouse.serve.engine.waiting import ENDLESS, Deadline
+from rankhouse.serve.errors import TooLarge
 from rankhouse.text.split import LocatingSplitter, Splitter
 from rankhouse.text.words import Span
 
@@ -34,14 +34,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class ReadingPlan:
-    """How the documents of a request are read.
-
-    Attributes:
-        split: What cuts them.
-        pool: What makes one score of passages' scores.
-        most_tokens: Tokens of a document that are read; None reads all.
-        most_passages: Passages of a document that are read; None reads all.
-    """
+    """How the documents of a request are read."""
 
     split: Splitter
     pool: Pool
@@ -50,12 +43,7 @@ class ReadingPlan:
 
 
 def reading_plan(served: ServedRanker, options: ReadingOptions) -> ReadingPlan:
-    """Return how documents are read: as a request says, else as the ranker reads them.
-
-    Raises:
-        WrongUse: An unknown splitter or pool, or a pool on a scale that the ranker's scores cannot be
-            carried to.
-    """
+    """Return how documents are read: as a request says, else as the ranker reads them."""
     split = asked_split(options.split) if options.split else served.split
     pool = make(options.pool, POOLS, "pool") if options.pool else served.pool
     pool.check(served.ranker)
@@ -63,13 +51,7 @@ def reading_plan(served: ServedRanker, options: ReadingOptions) -> ReadingPlan:
 
 
 class PassageSpan(NamedTuple):
-    """A passage of a document, where it stands in the text as given.
-
-    Attributes:
-        start: Its first character, in code points.
-        end: The one behind its last.
-        score: Its relevance.
-    """
+    """A passage of a document, where it stands in the text as given."""
 
     start: int
     end: int
@@ -98,11 +80,7 @@ class DocumentScores:
     def spans(
         self, document: int, threshold: float | None = None, most: int | None = None
     ) -> list[PassageSpan]:
-        """Return the best passages of a document, best first, none of which overlaps a better one.
-
-        Args:
-            threshold: Least relevance; None for any.
-        """
+        """Return the best passages of a document, best first, none of which overlaps a better one."""
         best: list[PassageSpan] = []
         placed: list[PassageSpan] = []  # the same in the order of the text
         for span in sorted(self._spans(document), key=lambda span: -span.score):
@@ -121,10 +99,6 @@ class DocumentRequest:
 
     Attributes:
         future: Gets what the ranker made of the passages; hand that to :meth:`scores`.
-
-    Raises:
-        TooLarge: There are too many passages.
-        Overloaded: There is too much work already.
     """
 
     def __init__(
@@ -152,9 +126,9 @@ class DocumentRequest:
             for passage in passages
         ]
         self._bounds = np.cumsum([0, *(len(passages) for passages in self._passages)])
-        self.future: Future[Reading] = served.read(pairs, deadline)
+        self.future: Future[PairScores] = served.read(pairs, deadline)
 
-    def scores(self, reading: Reading) -> DocumentScores:
+    def scores(self, reading: PairScores) -> DocumentScores:
         """Pool the passages' scores."""
         pooled = self._pooled(reading.scores)
         unreadable = np.flatnonzero(np.isnan(pooled))

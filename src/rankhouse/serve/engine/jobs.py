@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from rankhouse.core.nouns import FloatArray
 from rankhouse.models.engine import Batch
-from rankhouse.serve.contracts.errors import DeadlinePassed
-from rankhouse.serve.engine.deadline import Deadline
-from rankhouse.serve.engine.futures import fail
+from rankhouse.serve.engine.waiting import ENDLESS, Deadline, fail
+from rankhouse.serve.errors import DeadlinePassed
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Numbers = NDArray[np.int64]
 
@@ -33,7 +34,7 @@ PORTION_ITEMS = 128
 
 
 @dataclass(frozen=True)
-class Work:
+class ModelWork:
     """One kind of work; what is of one kind may stand in one batch.
 
     Attributes:
@@ -61,7 +62,7 @@ class Times(NamedTuple):
     computing: float
 
 
-class Outcome(NamedTuple):
+class WorkResult(NamedTuple):
     """What became of n items.
 
     Attributes:
@@ -93,19 +94,79 @@ class Portion(NamedTuple):
     unreadable: int
 
 
-class Job:
+class Observer(Protocol):
+    """What wants to know how a worker fares; called in its thread, so it must be quick."""
+
+    def batch(self, model: str, rows: int, tokens: int, lost: int, seconds: float) -> None:
+        """Count a batch: rows, tokens computed, tokens that did not fit, seconds."""
+
+    def job(self, model: str, times: Times) -> None:
+        """Count a job that was finished."""
+
+
+class BatchWorker(Protocol):
+    """What computes for a ranker: a thread here, or replicas elsewhere."""
+
+    observer: Observer | None
+
+    def submit(
+        self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline = ENDLESS
+    ) -> Future[WorkResult]:
+        """Have n items computed. Args and errors: as in ``ModelWorker.submit``."""
+        ...
+
+    def call(self, run: Callable[[], T], deadline: Deadline = ENDLESS) -> Future[T]:
+        """Have a function called that touches the model. Args: as in ``ModelWorker.call``."""
+        ...
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens, as estimated, that were admitted and not begun."""
+        ...
+
+    @property
+    def waiting_jobs(self) -> int:
+        """Jobs and calls that are not finished."""
+        ...
+
+    @property
+    def rate(self) -> float:
+        """Tokens computed a second, lately; 0 before the first batch."""
+        ...
+
+    @property
+    def readers(self) -> int:
+        """Threads that tokenise for it."""
+        ...
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of the next batch."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still works."""
+        ...
+
+    def close(self, patience: float = 5.0) -> None:
+        """Refuse new work and tell those who wait that nothing comes."""
+        ...
+
+
+class ModelJob:
     """The items of one request.
 
     Attributes:
-        future: Gets the :class:`Outcome`; cancelling it drops what is left.
+        future: Gets the :class:`WorkResult`; cancelling it drops what is left.
         waiting: Tokens, as estimated, that the model has not begun with.
         ready: What is encoded.
         reading: Whether some thread encodes more of it.
     """
 
-    def __init__(self, work: Work, items: Sequence[Any], sizes: Numbers, deadline: Deadline) -> None:
+    def __init__(self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline) -> None:
         self.work, self.deadline = work, deadline
-        self.future: Future[Outcome] = Future()
+        self.future: Future[WorkResult] = Future()
         self.waiting = int(sizes.sum())
         self.ready: deque[Portion] = deque()
         self.reading = False
@@ -150,11 +211,7 @@ class Job:
         self._missing -= items
 
     def add(self, portion: Portion, values: FloatArray | None, seconds: float) -> None:
-        """Take what came out for a portion.
-
-        Args:
-            values: (m, ...); None where the model could compute none of it.
-        """
+        """Take what came out for a portion."""
         rows = portion.rows
         if values is not None:
             if self._values is None:
@@ -166,8 +223,8 @@ class Job:
         self._missing -= len(rows)
         self._compute_seconds += seconds
 
-    def finish(self) -> Outcome | None:
-        """Hand the outcome to whoever waits, once nothing is missing; None before, or if nobody waits."""
+    def finish(self) -> WorkResult | None:
+        """Hand out the outcome once nothing is missing; None before, or if nobody waits."""
         if self._missing:
             return None
         values = self._values
@@ -176,7 +233,7 @@ class Job:
         spent = self._read_seconds + self._compute_seconds
         queued = max(0.0, time.perf_counter() - self._entered - spent)
         times = Times(queued, self._read_seconds, self._compute_seconds)
-        outcome = Outcome(values, self._tokens, self._lost, times)
+        outcome = WorkResult(values, self._tokens, self._lost, times)
         if not self.future.done() and self.future.set_running_or_notify_cancel():
             self.future.set_result(outcome)
             return outcome
@@ -196,7 +253,7 @@ def cut(sizes: Numbers) -> list[Numbers]:
     return [*parts, order[start:]] if len(order) else parts
 
 
-def encoded(work: Work, items: Sequence[Any]) -> tuple[Batch | None, Numbers]:
+def encoded(work: ModelWork, items: Sequence[Any]) -> tuple[Batch | None, Numbers]:
     """Encode items, leaving out those that cannot be: (batch, places of what it holds)."""
     try:
         return work.encode(items), np.arange(len(items))
@@ -211,7 +268,7 @@ def encoded(work: Work, items: Sequence[Any]) -> tuple[Batch | None, Numbers]:
     return batch, np.concatenate([left[1], right[1] + half])
 
 
-def computed(work: Work, batch: Batch) -> FloatArray | None:
+def computed(work: ModelWork, batch: Batch) -> FloatArray | None:
     """Compute n rows: (n, ...), NaN for those that fail; None where all do."""
     try:
         return work.compute(batch)

@@ -7,7 +7,7 @@ Shapes: n pairs or texts, d width of vectors.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 import numpy as np
 import torch
 
+from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import base_of, is_probable
 from rankhouse.models.biencoder import BiEncoder, compare
@@ -22,13 +23,13 @@ from rankhouse.models.contract import TokenModel
 from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.pair_encoding import TextIds
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.ranking.pool import Pool
-from rankhouse.serve.contracts.errors import NotThisModel
-from rankhouse.serve.engine.contract import Worker
-from rankhouse.serve.engine.deadline import ENDLESS, Deadline
-from rankhouse.serve.engine.futures import then, waited
-from rankhouse.serve.engine.jobs import Numbers, Outcome, Work
-from rankhouse.text.split import Splitter
+from rankhouse.ranking.pool import POOLS, Pool
+from rankhouse.serve.engine.jobs import BatchWorker, ModelWork, Numbers, WorkResult
+from rankhouse.serve.engine.waiting import ENDLESS, Deadline, then, waited
+from rankhouse.serve.engine.worker import ModelWorker
+from rankhouse.serve.errors import NotThisModel
+from rankhouse.systems.rankers import ComputeOptions, open_ranker, use_of
+from rankhouse.text.split import SPLITTERS, Splitter
 
 T = TypeVar("T")
 Side = Literal["query", "passage"]
@@ -39,7 +40,7 @@ _LONGEST = 32  # of a token with the white space before it, nearly always
 _LOWEST: Final = {"probability": 0.0}
 
 
-class Reading(NamedTuple):
+class PairScores(NamedTuple):
     """What a ranker made of n pairs.
 
     Attributes:
@@ -61,13 +62,13 @@ class ServedRanker:
     """
 
     def __init__(
-        self, name: str, spec: str, ranker: NeuralRanker, worker: Worker, *, split: Splitter, pool: Pool
+        self, name: str, spec: str, ranker: NeuralRanker, worker: BatchWorker, *, split: Splitter, pool: Pool
     ) -> None:
         self.name, self.spec, self.ranker, self.worker = name, spec, ranker, worker
         self.split, self.pool = split, pool
         self.scale = pool.check(ranker)
-        self._pairs = Work(ranker.model.encode, ranker.score_encoded, "pairs")
-        self._texts = Work(self._encode_texts, self._vectors, "texts")
+        self._pairs = ModelWork(ranker.model.encode, ranker.score_encoded, "pairs")
+        self._texts = ModelWork(self._encode_texts, self._vectors, "texts")
         self.works: Final = {work.name: work for work in (self._pairs, self._texts)}
         if self.text_ids is not None:
             self.text_ids.room = _REMEMBERED
@@ -90,34 +91,22 @@ class ServedRanker:
         """Text that changes whenever its scores could."""
         return self.ranker.fingerprint
 
-    def read(self, pairs: Sequence[Pair], deadline: Deadline = ENDLESS) -> Future[Reading]:
-        """Score n pairs, together with those of other requests; call it from a thread, since it tokenises.
-
-        Raises:
-            Overloaded: There is too much work already.
-        """
+    def read(self, pairs: Sequence[Pair], deadline: Deadline = ENDLESS) -> Future[PairScores]:
+        """Score n pairs, together with those of other requests; call it from a thread, since it tokenises."""
         if self.is_encoder:
             return self._read_by_vectors(pairs, deadline)
         outcome = self.worker.submit(self._pairs, pairs, self._sizes(pairs), deadline)
-        return then(outcome, lambda result: Reading(result.values, result.tokens, result.lost))
+        return then(outcome, lambda result: PairScores(result.values, result.tokens, result.lost))
 
     def submit(self, pairs: Sequence[Pair], deadline: Deadline = ENDLESS) -> Future[FloatArray]:
-        """Score n pairs: (n,) float32, NaN where the ranker cannot read one.
-
-        Raises:
-            Overloaded: There is too much work already.
-        """
+        """Score n pairs: (n,) float32, NaN where the ranker cannot read one."""
         return then(self.read(pairs, deadline), lambda reading: reading.scores)
 
-    def encode(self, texts: Sequence[str], side: Side, deadline: Deadline = ENDLESS) -> Future[Outcome]:
+    def encode(self, texts: Sequence[str], side: Side, deadline: Deadline = ENDLESS) -> Future[WorkResult]:
         """Encode n texts: values (n, d) float32, NaN where the encoder cannot read one.
 
         Args:
             side: "query" or "passage": some encoders read them differently.
-
-        Raises:
-            NotThisModel: It is no encoder.
-            Overloaded: There is too much work already.
         """
         self.require_encoder()
         sizes = np.array([self._size(text) for text in texts], np.int64)
@@ -136,11 +125,7 @@ class ServedRanker:
         return BlockingRanker(self, deadline)
 
     def require_encoder(self) -> DenseRanker:
-        """Return the ranker as an encoder.
-
-        Raises:
-            NotThisModel: It gives no vectors.
-        """
+        """Return the ranker as an encoder."""
         if not isinstance(self.ranker, DenseRanker):
             raise NotThisModel(
                 f'the model "{self.name}" scores pairs and gives no vectors; ask a bi-encoder', "model"
@@ -167,11 +152,7 @@ class ServedRanker:
         return spans[most - 1][1] if len(spans) > most else len(text)
 
     def warm(self) -> None:
-        """Compute something, so that the first request finds everything in place.
-
-        Raises:
-            BadModel: The model gives something that is not a number.
-        """
+        """Compute something, so that the first request finds everything in place."""
         passages = [Passage(str(i), 0, "a text to begin with " * (i + 1)) for i in range(32)]
         self.call(lambda: self.ranker.score([Pair(Query("", "warm up"), p) for p in passages])).result()
         self.read([Pair(Query("", "warm up"), p) for p in passages]).result()
@@ -201,7 +182,7 @@ class ServedRanker:
     def _vectors(self, batch: Any) -> FloatArray:  # noqa: ANN401 - Packed, a Batch
         return self.require_encoder().vectors_of(batch)
 
-    def _read_by_vectors(self, pairs: Sequence[Pair], deadline: Deadline) -> Future[Reading]:
+    def _read_by_vectors(self, pairs: Sequence[Pair], deadline: Deadline) -> Future[PairScores]:
         """Encode each distinct text of either side once, and compare."""
         places: dict[tuple[Side, str], int] = {}
         left = [places.setdefault(("query", pair.query.text), len(places)) for pair in pairs]
@@ -210,12 +191,12 @@ class ServedRanker:
         outcome = self.worker.submit(self._texts, list(places), sizes, deadline)
         similarity = self.require_encoder().similarity
 
-        def reading(result: Outcome) -> Reading:
+        def reading(result: WorkResult) -> PairScores:
             if not pairs:
-                return Reading(result.values, result.tokens, result.lost)
+                return PairScores(result.values, result.tokens, result.lost)
             vectors = torch.from_numpy(result.values)
             scores: FloatArray = compare(vectors[left], vectors[right], similarity).numpy()
-            return Reading(scores, result.tokens[right], result.lost[left] + result.lost[right])
+            return PairScores(scores, result.tokens[right], result.lost[left] + result.lost[right])
 
         return then(outcome, reading)
 
@@ -238,12 +219,7 @@ class BlockingRanker:
         return self._served.require_encoder().similarity
 
     def score(self, pairs: Sequence[Pair]) -> FloatArray:
-        """Score n pairs: (n,) float32; what the ranker cannot read gets the lowest score there is.
-
-        Raises:
-            DeadlinePassed: The time is over.
-            Overloaded: There is too much work already.
-        """
+        """Score n pairs: (n,) float32; what the ranker cannot read gets the lowest score there is."""
         scores = waited(self._served.submit(pairs, self._deadline), self._deadline)
         return np.nan_to_num(scores, nan=_LOWEST.get(base_of(self.scale), float(np.finfo(np.float32).min)))
 
@@ -258,3 +234,73 @@ class BlockingRanker:
     def _encode(self, texts: Sequence[str], side: Side) -> FloatArray:
         outcome = waited(self._served.encode(texts, side, self._deadline), self._deadline)
         return np.nan_to_num(outcome.values)
+
+
+LONG_SPLIT: Final = "sentences(10, 5)"
+"""How long documents are split for a model with a limit of tokens, where nobody says otherwise."""
+
+
+class Rankers(Mapping[str, ServedRanker]):
+    """The rankers of a service by name, the first of them the default."""
+
+    def __init__(self, rankers: Iterable[ServedRanker] = ()) -> None:
+        self._rankers = {ranker.name: ranker for ranker in rankers}
+
+    def __getitem__(self, name: str) -> ServedRanker:
+        return self._rankers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._rankers))
+
+    def __len__(self) -> int:
+        return len(self._rankers)
+
+    def add(self, ranker: ServedRanker) -> None:
+        """Serve one more; one of that name is replaced and closed."""
+        before = self._rankers.get(ranker.name)
+        self._rankers[ranker.name] = ranker
+        if before is not None and before is not ranker:
+            before.close()
+
+    def close(self) -> None:
+        """End the threads of all."""
+        for ranker in self._rankers.values():
+            ranker.close()
+
+
+def open_served(
+    name: str,
+    spec: str,
+    compute: ComputeOptions,
+    *,
+    split: str = "",
+    pool: str = "",
+    capacity: int = 0,
+    spread: Callable[[NeuralRanker, ModelWorker], BatchWorker] | None = None,
+) -> ServedRanker:
+    """Open a ranker to be served.
+
+    Args:
+        split: How documents are cut, in notation; "" as its bundle says, else windows of sentences for models
+            with a limit of tokens, whole for models of words.
+        pool: How passages' scores become a document's; "" as its bundle says, else max.
+        capacity: Tokens of work that may wait for it; 0 for the usual bound.
+        spread: Makes of the ranker and its thread what spreads work over replicas; None for the thread alone.
+
+    Raises:
+        RankhouseError: It cannot be opened, or the split or pool is not known.
+    """
+    threads = compute.threads or torch.get_num_threads()
+    ranker = open_ranker(spec, ComputeOptions(compute.precision, compute.device, threads))
+    use = use_of(spec)
+    by_tokens = isinstance(ranker.model, TokenModel | BiEncoder)
+    cut = split or use.get("split") or (LONG_SPLIT if by_tokens else "whole")
+    thread = ModelWorker(name, capacity)
+    return ServedRanker(
+        name,
+        spec,
+        ranker,
+        spread(ranker, thread) if spread else thread,
+        split=notation.make(cut, SPLITTERS, "splitter"),
+        pool=notation.make(pool or use.get("pool") or "max", POOLS, "pool"),
+    )

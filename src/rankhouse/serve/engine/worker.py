@@ -20,11 +20,9 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from rankhouse.models.engine import Batch
-from rankhouse.serve.contracts.errors import DeadlinePassed, Overloaded, Unready
-from rankhouse.serve.engine.contract import Observer
-from rankhouse.serve.engine.deadline import ENDLESS, Deadline
-from rankhouse.serve.engine.futures import fail
-from rankhouse.serve.engine.jobs import Job, Numbers, Outcome, Portion, Work, computed
+from rankhouse.serve.engine.jobs import ModelJob, ModelWork, Numbers, Observer, Portion, WorkResult, computed
+from rankhouse.serve.engine.waiting import ENDLESS, Deadline, fail
+from rankhouse.serve.errors import DeadlinePassed, Overloaded, Unready
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +58,8 @@ class ModelWorker:
         self.name, self.capacity = name, capacity or QUEUE_TOKENS
         self.observer: Observer | None = None
         self._changed = Condition()
-        self._turns: deque[Job | _Call] = deque()  # what has something ready
-        self._jobs: dict[Job, None] = {}  # all that is not finished, in order of arrival
+        self._turns: deque[ModelJob | _Call] = deque()  # what has something ready
+        self._jobs: dict[ModelJob, None] = {}  # all that is not finished, in order of arrival
         self._rate = 0.0
         self._closed: Exception | None = None
         self._readers = ThreadPoolExecutor(_READERS, f"read-{name}")
@@ -71,8 +69,8 @@ class ModelWorker:
     # --- asked by requests ------------------------------------------------------------------------
 
     def submit(
-        self, work: Work, items: Sequence[Any], sizes: Numbers, deadline: Deadline = ENDLESS
-    ) -> Future[Outcome]:
+        self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline = ENDLESS
+    ) -> Future[WorkResult]:
         """Have n items computed; their first portion is encoded in the calling thread.
 
         Args:
@@ -85,7 +83,7 @@ class ModelWorker:
             Overloaded: There is too much work already.
             Unready: The worker was closed.
         """
-        job = Job(work, items, sizes, deadline)
+        job = ModelJob(work, items, sizes, deadline)
         if not len(items):
             job.finish()
             return job.future
@@ -97,11 +95,7 @@ class ModelWorker:
         return job.future
 
     def call(self, run: Callable[[], T], deadline: Deadline = ENDLESS) -> Future[T]:
-        """Have a function called in the model's thread, in turn with the batches.
-
-        Raises:
-            Unready: The worker was closed.
-        """
+        """Have a function called in the model's thread, in turn with the batches."""
         call = _Call(run, deadline)
         with self._changed:
             self._refuse_if_closed()
@@ -150,7 +144,7 @@ class ModelWorker:
         if self._closed is not None:
             raise self._closed
 
-    def _admit(self, job: Job) -> None:
+    def _admit(self, job: ModelJob) -> None:
         """Let a job in, or not. A large one counts for half the room only, so that it shuts nobody out."""
         self._refuse_if_closed()
         most = self.capacity // 2
@@ -161,7 +155,7 @@ class ModelWorker:
 
     # --- reading: any thread ----------------------------------------------------------------------
 
-    def _read(self, job: Job) -> None:
+    def _read(self, job: ModelJob) -> None:
         """Encode a job's next portion; go on later where the model will soon want more."""
         try:
             portion = job.read()
@@ -184,7 +178,7 @@ class ModelWorker:
         if portion.batch is None:
             self._end(job)
 
-    def _read_on(self, job: Job) -> None:
+    def _read_on(self, job: ModelJob) -> None:
         """Let more of a job be encoded, if it should be: another portion, behind those of other jobs."""
         wanted = job.unread and not job.reading and job.ready_size < self.batch_tokens
         if wanted and job in self._jobs and self._closed is None:
@@ -210,13 +204,13 @@ class ModelWorker:
             self._closed = Unready(f'the model "{self.name}" failed ({error}); start the service again')
         with self._changed:
             calls = [one for one in self._turns if isinstance(one, _Call)]
-            waiting: list[Job | _Call] = [*self._jobs, *calls]
+            waiting: list[ModelJob | _Call] = [*self._jobs, *calls]
             self._jobs.clear()
             self._turns.clear()
         for one in waiting:
             fail(one.future, self._closed or Unready("the service is stopping"))
 
-    def _next(self) -> _Call | list[tuple[Job, Portion]] | None:
+    def _next(self) -> _Call | list[tuple[ModelJob, Portion]] | None:
         """Wait for the next batch or call; None when the worker is closed."""
         with self._changed:
             while True:
@@ -241,10 +235,10 @@ class ModelWorker:
         if over:
             self._turns = deque(turn for turn in self._turns if isinstance(turn, _Call) or turn.ready)
 
-    def _batch(self, work: Work) -> list[tuple[Job, Portion]]:
+    def _batch(self, work: ModelWork) -> list[tuple[ModelJob, Portion]]:
         """Take portions of one kind of work, in turns, until they make a batch."""
-        taken: list[tuple[Job, Portion]] = []
-        others: list[Job | _Call] = []
+        taken: list[tuple[ModelJob, Portion]] = []
+        others: list[ModelJob | _Call] = []
         room = self.batch_tokens
         while self._turns and room > 0:
             job = self._turns.popleft()
@@ -261,7 +255,7 @@ class ModelWorker:
         self._turns.extendleft(reversed(others))
         return taken
 
-    def _compute(self, taken: Sequence[tuple[Job, Portion]]) -> None:
+    def _compute(self, taken: Sequence[tuple[ModelJob, Portion]]) -> None:
         batches = [portion.batch for _, portion in taken if portion.batch is not None]
         batch: Batch = batches[0] if len(batches) == 1 else type(batches[0]).join(batches)
         started = time.perf_counter()
@@ -279,7 +273,7 @@ class ModelWorker:
                 job.add(portion, own, seconds)
             self._end(job)
 
-    def _end(self, job: Job, error: BaseException | None = None) -> None:
+    def _end(self, job: ModelJob, error: BaseException | None = None) -> None:
         """Hand out what is finished or failed."""
         with self._changed:
             if error is not None:
@@ -297,5 +291,5 @@ def _answer(call: _Call) -> None:
     elif call.future.set_running_or_notify_cancel():
         try:
             call.future.set_result(call.run())
-        except Exception as error:  # noqa: BLE001 - whoever waits is told
+        except Exception as error:  # noqa: BLE001 - the waiting thread gets it
             call.future.set_exception(error)

@@ -77,11 +77,7 @@ class Changes(NamedTuple):
 
 
 def check_folder(folder: Path) -> None:
-    """Raise what is wrong with a path that is to be a folder of files.
-
-    Raises:
-        MissingInput: It is no folder.
-    """
+    """Raise what is wrong with a path that is to be a folder of files."""
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "there is no such folder"
         raise MissingInput(f"{folder}: {what}; name the one that holds your files")
@@ -92,9 +88,6 @@ def look(folder: Path, before: Mapping[str, FileState]) -> tuple[dict[str, FileS
 
     Returns:
         Path within the folder -> the file now, in order of path; and how many files of each other kind.
-
-    Raises:
-        MissingInput: There is no such folder.
     """
     check_folder(folder)
     files, others = dict[str, FileState](), Counter[str]()
@@ -140,7 +133,7 @@ def compare(before: Mapping[str, FileState], now: Mapping[str, FileState]) -> Ch
 
 
 class _Faults(Skips):
-    """Passes over any number of faulty records and remembers the first."""
+    """Skips any number of faulty records and keeps the first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,12 +147,12 @@ class _Faults(Skips):
 
 
 @dataclass
-class Reading:
+class FolderReader:
     """Reads documents and notes what could not be read.
 
     Attributes:
         folder: The folder.
-        repeats: Passes over ids that come again.
+        repeats: Skips ids that come again.
         meter: Told how many bytes were read.
         faults: What is to be said of a file, a line each.
         files: How many files held a document.
@@ -172,7 +165,7 @@ class Reading:
     files: int = 0
 
     def documents(self, names: list[str]) -> Iterator[Document]:
-        """Stream the documents of files; a file that cannot be read is noted and passed over."""
+        """Stream the documents of files; a file that cannot be read is noted and skipped."""
         for name in names:
             count = 0
             for document in self._of_file(self.folder / name):

@@ -7,7 +7,7 @@ FOLDER/.rankhouse/
     judgements.*    what judges said; never touched here
     trainings/      rankers trained from that
 
-Where files were only added, they are appended; else the index is made anew, which takes a second a few
+Where files were only added, they are appended; else the index is rebuilt, which takes a second a few
 thousand documents, and vectors are computed only for passages whose text is new. A kill at any point loses
 the few seconds that the next start makes good.
 """
@@ -16,17 +16,19 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from hashlib import blake2b
 from importlib.metadata import version
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from rankhouse.cli import console
+import numpy as np
+
+from rankhouse.core import progress
 from rankhouse.core.errors import MissingInput, RankhouseError, WrongUse
-from rankhouse.demo.neural import PASSAGE_WORDS
+from rankhouse.core.nouns import Encoder, FloatArray
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
@@ -38,60 +40,28 @@ from rankhouse.serve.folder.files import (
     KINDS,
     STATE,
     FileState,
+    FolderReader,
     FolderState,
-    Reading,
     check_folder,
     compare,
     look,
 )
-from rankhouse.serve.folder.remember import RememberingEncoder
-from rankhouse.systems.checkpoints import minilm
+from rankhouse.systems.checkpoints import PASSAGE_WORDS, minilm
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
-from rankhouse.text.split import Words
+from rankhouse.text.split import Split, Words
 
 _MOST_SAID = 10
 _AT_ONCE = 256  # passages between two reports of progress
 
 
-@dataclass(frozen=True)
 class Place:
-    """Where the state of a folder is kept.
+    """Where the state of a folder is kept."""
 
-    Attributes:
-        folder: The folder.
-    """
-
-    folder: Path
-
-    @property
-    def state(self) -> Path:
-        """The folder of its own."""
-        return self.folder / STATE
-
-    @property
-    def index(self) -> Path:
-        """The index."""
-        return self.state / "index"
-
-    @property
-    def before(self) -> Path:
-        """The index before this one."""
-        return self.state / "before"
-
-    @property
-    def files(self) -> Path:
-        """What the index was made from."""
-        return self.state / "files.json"
-
-    @property
-    def judgements(self) -> Path:
-        """What judges said."""
-        return self.state / "judgements.qrels"
-
-    @property
-    def trainings(self) -> Path:
-        """Rankers trained from that."""
-        return self.state / "trainings"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.state = folder, folder / STATE
+        self.index, self.before = self.state / "index", self.state / "before"
+        self.files = self.state / "files.json"
+        self.judgements, self.trainings = self.state / "judgements.qrels", self.state / "trainings"
 
 
 @contextmanager
@@ -130,13 +100,13 @@ def index_folder(place: Place) -> None:
     files, others = look(place.folder, before.files)
     changes = compare(before.files, files)
     if others:
-        console.say(f"not read: {_named(others)} (what is read: {' '.join(KINDS)}, also with .gz or .zst)")
+        progress.say(f"not read: {_named(others)} (what is read: {' '.join(KINDS)}, also with .gz or .zst)")
     if index is None or changes.changed or changes.removed:
         if index is not None:
-            console.say(f"{place.folder}: {changes}; the index is made anew")
+            progress.say(f"{place.folder}: {changes}; the index is rebuilt")
         _rebuild(place, files, others)
     elif changes.added:
-        console.say(f"{place.folder}: {changes}")
+        progress.say(f"{place.folder}: {changes}")
         _append(place, index, files, changes.added)
     if (after := FolderState(Index.open(place.index).fingerprint, files, before.encoder)) != before:
         after.save(place.files)
@@ -155,7 +125,7 @@ def _sound(path: Path) -> Index | None:
 
 def _rebuild(place: Place, files: dict[str, FileState], others: Counter[str]) -> None:
     _set_aside(place)
-    reading = Reading(place.folder)
+    reading = FolderReader(place.folder)
     documents = reading.documents(list(files))
     first = next(documents, None)
     if first is None:
@@ -163,13 +133,13 @@ def _rebuild(place: Place, files: dict[str, FileState], others: Counter[str]) ->
         there = f" (it holds {_named(others)})" if others else ""
         raise MissingInput(f"{place.folder}: holds no document{there}; what is read: {' '.join(KINDS)}")
     total = sum(file.size for file in files.values())
-    with console.progress("indexing", total, "bytes") as show:
+    with progress.shown("indexing", total, "bytes") as show:
         report = build(
             chain([first], documents), place.index, BuildOptions(overwrite=True),
             lambda *_: show(reading.meter.bytes),
         )  # fmt: skip
     _say(reading)
-    console.say(f"{report.documents:,} documents of {reading.files:,} files indexed")
+    progress.say(f"{report.documents:,} documents of {reading.files:,} files indexed")
 
 
 def _set_aside(place: Place) -> None:
@@ -189,28 +159,28 @@ def _has_vectors(index: Path) -> bool:
 
 
 def _append(place: Place, index: Index, files: dict[str, FileState], names: list[str]) -> None:
-    reading = Reading(place.folder, Repeats("first", index.documents))
+    reading = FolderReader(place.folder, Repeats("first", index.documents))
     documents = reading.documents(names)
     first, count = next(documents, None), 0
     if first is not None:
         total = sum(files[name].size for name in names)
-        with console.progress("indexing", total, "bytes") as show:
+        with progress.shown("indexing", total, "bytes") as show:
             report = append(
                 chain([first], documents), place.index, progress=lambda *_: show(reading.meter.bytes)
             )
         count = report.documents
     _say(reading)
-    console.say(f"{count:,} documents of {reading.files:,} files added")
+    progress.say(f"{count:,} documents of {reading.files:,} files added")
 
 
-def _say(reading: Reading) -> None:
-    """Say which files and records were passed over."""
+def _say(reading: FolderReader) -> None:
+    """Say which files and records were skipped."""
     for fault in reading.faults[:_MOST_SAID]:
-        console.say(f"passed over: {fault}")
+        progress.say(f"skipped: {fault}")
     if len(reading.faults) > _MOST_SAID:
-        console.say(f"... and {len(reading.faults) - _MOST_SAID:,} more files that could not be read")
+        progress.say(f"... and {len(reading.faults) - _MOST_SAID:,} more files that could not be read")
     if reading.repeats.passed:
-        console.say(f"passed over: {reading.repeats.passed:,} documents whose id was given before")
+        progress.say(f"skipped: {reading.repeats.passed:,} documents whose id was given before")
 
 
 class EncoderAtHand(NamedTuple):
@@ -227,17 +197,13 @@ class EncoderAtHand(NamedTuple):
 
 
 def encode_folder(place: Place, at_hand: EncoderAtHand) -> None:
-    """Bring the vectors of a folder's index up to it.
-
-    Raises:
-        RankhouseError: The encoder cannot be opened, or nothing can be written.
-    """
+    """Bring the vectors of a folder's index up to it."""
     index, state = Index.open(place.index), FolderState.load(place.files)
     mark = f"{at_hand.spec} {at_hand.version} words({PASSAGE_WORDS})"
     folder = vectors_folder(place.index)
     if state.encoder == mark and _cover(folder, index):
         return
-    console.say(
+    progress.say(
         f"encoding {len(index):,} documents with MiniLM, so that search finds what is said in other words "
         "(Ctrl-C: what is done stays, and the same command goes on)"
     )
@@ -248,7 +214,7 @@ def encode_folder(place: Place, at_hand: EncoderAtHand) -> None:
         len(index), index.fingerprint, split, chunk=_AT_ONCE, overwrite=state.encoder not in ("", mark)
     )
     FolderState(state.index, state.files, mark).save(place.files)
-    with console.progress("encoding", None, "bytes") as show:
+    with progress.shown("encoding", None, "bytes") as show:
         encode(remembering, index.documents.stream(), folder, job, index.by_text(show))
     shutil.rmtree(place.before, ignore_errors=True)
 
@@ -259,3 +225,56 @@ def _cover(folder: Path, index: Index) -> bool:
     except RankhouseError:
         return False
     return True
+
+
+class RememberingEncoder:
+    """An encoder that looks into earlier vectors before it computes."""
+
+    def __init__(self, encoder: Encoder, vectors: Vectors, rows: dict[bytes, int]) -> None:
+        self._encoder, self._vectors, self._rows = encoder, vectors, rows
+
+    @classmethod
+    def of(cls, encoder: Encoder, before: Path, split: Split) -> Self | None:
+        """Remember the vectors of an earlier index; None where it has none of this encoder and split."""
+        try:
+            index = Index.open(before)
+            vectors = Vectors.open(vectors_folder(before))
+            if (vectors.state.encoder, vectors.state.policy) != (encoder.fingerprint, str(split)):
+                return None
+            if not index.manifest.began_as(vectors.state.collection):
+                return None
+            encoded = islice(index.documents.stream(), vectors.state.documents)
+            texts = (p.text for document in encoded for p in split(document) if p.text.strip())
+            rows = {_key(text): row for row, text in enumerate(texts)}
+        except RankhouseError:
+            return None
+        return cls(encoder, vectors, rows)
+
+    @property
+    def fingerprint(self) -> str:
+        """The encoder's."""
+        return self._encoder.fingerprint
+
+    @property
+    def similarity(self) -> str:
+        """The encoder's."""
+        return self._encoder.similarity
+
+    def encode_queries(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n queries: (n, d) float32."""
+        return self._encoder.encode_queries(texts)
+
+    def encode_passages(self, texts: Sequence[str]) -> FloatArray:
+        """Encode n passages: (n, d) float32; those seen before are looked up."""
+        rows = [self._rows.get(_key(text), -1) for text in texts]
+        fresh = [number for number, row in enumerate(rows) if row < 0]
+        if len(fresh) == len(texts):
+            return self._encoder.encode_passages(texts)
+        vectors = np.asarray(self._vectors.rows[np.maximum(rows, 0)], np.float32)
+        if fresh:
+            vectors[fresh] = self._encoder.encode_passages([texts[number] for number in fresh])
+        return vectors
+
+
+def _key(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

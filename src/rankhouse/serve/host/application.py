@@ -1,60 +1,158 @@
-"""The application: routes of all rooms of the service, behind its layers."""
+"""The application: the routes of all groups behind the layers that guard them, and the host's own routes."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
+from urllib.parse import urlsplit
 
+import msgspec
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
 
-from rankhouse.serve.contracts import errors
+from rankhouse.serve import errors
+from rankhouse.serve.contracts.bodies import answer
+from rankhouse.serve.contracts.openapi import Operation, describe
 from rankhouse.serve.contracts.routes import routes as contract_routes
-from rankhouse.serve.host import login, metrics, probes
-from rankhouse.serve.host.gates import HostGate, KeyGate, OriginGate, SecurityHeaders
+from rankhouse.serve.host.gates import (
+    CONTENT_POLICY,
+    LOGIN,
+    HostGate,
+    KeyGate,
+    OriginGate,
+    SecurityHeaders,
+)
 from rankhouse.serve.host.journal import Journal
+from rankhouse.serve.host.keys import SESSION_SECONDS, Keys
 from rankhouse.serve.host.lifeline import Lifelines
-from rankhouse.serve.host.service import Service
+from rankhouse.serve.host.service import Phase, Service
+from rankhouse.serve.judging.audit import Audit
 from rankhouse.serve.judging.routes import routes as judging_routes
-from rankhouse.serve.page.faults import handlers
+from rankhouse.serve.page.render import sign_in_page
 from rankhouse.serve.page.routes import routes as page_routes
+from rankhouse.serve.page.views import fault_handlers, read_form
 from rankhouse.serve.search.routes import routes as search_routes
 
-
-def _own_routes(service: Service) -> list[BaseRoute]:
-    return [
-        *probes.routes(service),
-        *metrics.routes(service.metrics),
-        *login.routes(service.keys, service.audit),
-    ]
-
-
-ROOMS: tuple[Callable[[Service], list[BaseRoute]], ...] = (
-    _own_routes,
-    contract_routes,
-    search_routes,
-    judging_routes,
-    page_routes,
-)
-"""What each room of the service answers; the first route that fits a path wins."""
+_UNCACHED = {"cache-control": "no-store"}
+_WAIT = 0.5  # seconds before a wrong key is answered
 
 
 def build_app(service: Service) -> Starlette:
-    """Assemble the application of a service.
-
-    Args:
-        service: Its parts; handlers find it as ``request.app.state.service``.
-    """
+    """Assemble the application of a service; handlers find it as ``request.app.state.service``."""
     options = service.options
     layers = [
-        Middleware(Journal, service.access_log, service.metrics.http),
+        Middleware(Journal, service.access_log, service.metrics),
         Middleware(SecurityHeaders),
         Middleware(HostGate, options.host, options.allow_hosts),
         Middleware(OriginGate, options.allow_hosts),
         Middleware(KeyGate, service.keys),
         Middleware(Lifelines, service),
     ]
-    routes = [route for room in ROOMS for route in room(service)]
-    app = Starlette(routes=routes, middleware=layers, exception_handlers=handlers(errors.handlers()))
+    routes = [route for group in GROUPS for route in group(service)]
+    handlers = fault_handlers(errors.handlers())
+    app = Starlette(routes=routes, middleware=layers, exception_handlers=handlers)
     app.state.service = service
     return app
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a service stands: "ok", or for readiness "starting", "ready", "draining", "failed"."""
+
+    status: str
+
+
+def own_routes(service: Service) -> list[BaseRoute]:
+    """Return the routes of probes, of what Prometheus reads, and of signing in and out."""
+    lives = Operation("Whether the process lives", answer=Standing, tag="service")
+    takes = Operation(
+        "Whether the service takes work",
+        answer=Standing,
+        refusals=(errors.ErrorBody, Standing),
+        tag="service",
+    )
+    guard = asyncio.Lock()  # one guess at a time
+    return [
+        describe("/healthz", _alive, "GET", lives),
+        describe("/readyz", partial(_ready, service), "GET", takes),
+        Route("/metrics", partial(_metrics, service)),
+        Route(LOGIN, partial(_sign_in, service.keys, service.audit, guard), methods=["GET", "POST"]),
+        Route("/logout", partial(_sign_out, service.keys), methods=["POST"]),
+    ]
+
+
+async def _alive(request: Request) -> Response:
+    del request
+    return answer(Standing("ok"), headers=_UNCACHED)
+
+
+async def _ready(service: Service, request: Request) -> Response:
+    del request
+    is_ready = service.phase is Phase.READY
+    if is_ready and not all(one.worker.alive for one in service.catalogue.rankers.values()):
+        return answer(Standing("failed"), 503, _UNCACHED)
+    return answer(Standing(str(service.phase)), 200 if is_ready else 503, _UNCACHED)
+
+
+async def _metrics(service: Service, request: Request) -> Response:
+    del request
+    return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _sign_in(keys: Keys | None, audit: Audit, guard: asyncio.Lock, request: Request) -> Response:
+    """Take a key once; a cookie stands for it from then on."""
+    if keys is None:
+        return RedirectResponse("/", 303)
+    if request.method != "POST":
+        return _form(_inside(request.query_params.get("next", "")))
+    given = await read_form(request)
+    there, caller = _inside(given.get("next", "")), keys.caller(given.get("key", ""))
+    client = request.client.host if request.client else ""
+    if caller is None:
+        async with guard:
+            await asyncio.sleep(_WAIT)
+        await asyncio.to_thread(audit.record, "refused", "nobody", client=client)
+        return _form(there, is_wrong=True)
+    await asyncio.to_thread(audit.record, "sign in", caller.name, client=client)
+    response = RedirectResponse(there, 303)
+    response.set_cookie(
+        keys.cookie, keys.session(caller), SESSION_SECONDS,
+        httponly=True, samesite="strict", secure=request.url.scheme == "https",
+    )  # fmt: skip
+    return response
+
+
+async def _sign_out(keys: Keys | None, request: Request) -> Response:
+    del request
+    response = RedirectResponse(LOGIN, 303)
+    if keys is not None:
+        response.delete_cookie(keys.cookie, httponly=True, samesite="strict")
+    return response
+
+
+def _inside(there: str) -> str:
+    """Return a path of this service; anything else, another site above all, becomes the first page."""
+    try:
+        parts = urlsplit(there)
+    except ValueError:
+        return "/"
+    is_path = there.startswith("/") and not there.startswith(("//", "/\\")) and there.isprintable()
+    return there if is_path and not parts.netloc and not parts.scheme else "/"
+
+
+def _form(there: str, *, is_wrong: bool = False) -> Response:
+    return sign_in_page(LOGIN, there, CONTENT_POLICY, "This is not one of the keys." if is_wrong else "")
+
+
+GROUPS: tuple[Callable[[Service], list[BaseRoute]], ...] = (
+    own_routes,
+    lambda service: contract_routes(lambda: service.catalogue.rankers),
+    search_routes,
+    judging_routes,
+    page_routes,
+)
+"""The routes of each group; the first route that fits a path wins."""

@@ -13,10 +13,9 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rankhouse.serve.contracts.errors import Forbidden, Unauthorized
-from rankhouse.serve.host import probes
-from rankhouse.serve.host.keys import ANYBODY, Caller, Keys
-from rankhouse.serve.host.refusals import refusal
+from rankhouse.serve.contracts.requests import ANYBODY, Caller
+from rankhouse.serve.errors import Forbidden, Unauthorized, refusal
+from rankhouse.serve.host.keys import Keys
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -32,6 +31,8 @@ SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "private, no-cache",
 }
+PROBES = frozenset({"/healthz", "/readyz"})
+"""What may be asked without a key, under any name of the host, and while the service drains."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 LOGIN = "/login"
 READING_POSTS = frozenset(
@@ -70,32 +71,44 @@ class SecurityHeaders:
         await self._app(scope, receive, with_headers)
 
 
-class HostGate:
+class Gate:
+    """A layer that lets a request in, or answers it itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; see ASGI."""
+        refused = self.refused(scope) if scope["type"] == "http" else None
+        await (refused or self._app)(scope, receive, send)
+
+    def refused(self, scope: Scope) -> Response | None:
+        """Return the answer to a request that is not let in; None to one that is."""
+        raise NotImplementedError
+
+
+class HostGate(Gate):
     """Refuses a foreign ``Host``: another site's name that was made to lead here (DNS rebinding).
 
     Addresses written as numbers cannot be rebound: they pass where the service listens beyond this machine.
     """
 
     def __init__(self, app: ASGIApp, bound: str, allowed: Iterable[str]) -> None:
-        self._app, self._is_local = app, is_loopback(bound)
+        super().__init__(app)
+        self._is_local = is_loopback(bound)
         own = set() if self._is_local else {bound.lower(), socket.gethostname().lower()}
         self._names = LOOPBACK | own | {name.lower() for name in allowed}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; see ASGI."""
-        if scope["type"] == "http" and scope["path"] not in probes.PATHS:
-            hosts = Headers(scope=scope).getlist("host")
-            host = host_of(hosts[0]) if len(hosts) == 1 else ""
-            if not self.passes(host):
-                message = f'the service is not called "{host}"; start it with --allow-host {host}'
-                error = Forbidden(message if host else "one Host header is needed")
-                await refusal(scope, error)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-    def passes(self, host: str) -> bool:
-        """Return whether the service may be reached under a name."""
-        return host in self._names or (not self._is_local and _address(host) is not None)
+    def refused(self, scope: Scope) -> Response | None:
+        """Refuse a name that is not the service's."""
+        if scope["path"] in PROBES:
+            return None
+        hosts = Headers(scope=scope).getlist("host")
+        host = host_of(hosts[0]) if len(hosts) == 1 else ""
+        if host in self._names or (not self._is_local and _address(host) is not None):
+            return None
+        message = f'the service is not called "{host}"; start it with --allow-host {host}'
+        return refusal(scope, Forbidden(message if host else "one Host header is needed"))
 
 
 def host_of(netloc: str) -> str:
@@ -111,7 +124,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-class OriginGate:
+class OriginGate(Gate):
     """Refuses writes that a page of another site makes a browser send; programs send no ``Origin``.
 
     Browsers from before 2020 send no ``Origin`` with a form either: their ``Referer`` counts then.
@@ -121,18 +134,17 @@ class OriginGate:
     """
 
     def __init__(self, app: ASGIApp, allowed: Iterable[str]) -> None:
-        self._app, self._allowed = app, frozenset(name.lower() for name in allowed)
+        super().__init__(app)
+        self._allowed = frozenset(name.lower() for name in allowed)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; see ASGI."""
-        if scope["type"] == "http" and scope["method"] not in SAFE and not self.passes(Headers(scope=scope)):
-            message = "a page of another site sent this; the service answers its own pages and programs only"
-            await refusal(scope, Forbidden(message))(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+    def refused(self, scope: Scope) -> Response | None:
+        """Refuse a write that comes from a page of another site."""
+        if scope["method"] in SAFE or self._passes(Headers(scope=scope)):
+            return None
+        message = "a page of another site sent this; the service answers its own pages and programs only"
+        return refusal(scope, Forbidden(message))
 
-    def passes(self, headers: Headers) -> bool:
-        """Return whether a write comes from a page of this service, or from no page."""
+    def _passes(self, headers: Headers) -> bool:
         if site := headers.get("sec-fetch-site"):
             return site in {"same-origin", "none"}
         if (origin := headers.get("origin", headers.get("referer"))) is None:
@@ -144,27 +156,18 @@ class OriginGate:
             return False
 
 
-class KeyGate:
-    """Lets in who brings a key, as a bearer, as ``X-API-Key`` or in the page's session.
-
-    Args:
-        keys: Who may come in; None lets everybody in.
-    """
+class KeyGate(Gate):
+    """Lets in clients that bring a key, as a bearer, as ``X-API-Key`` or in the page's session."""
 
     def __init__(self, app: ASGIApp, keys: Keys | None) -> None:
-        self._app, self._keys = app, keys
+        super().__init__(app)
+        self._keys = keys
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; see ASGI."""
-        if scope["type"] == "http" and (response := self._refused(scope)) is not None:
-            await response(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-    def _refused(self, scope: Scope) -> Response | None:
+    def refused(self, scope: Scope) -> Response | None:
+        """Refuse a request without a key, and a write with one that only reads."""
         state = scope.setdefault("state", {})
         state["caller"] = ANYBODY
-        if self._keys is None or scope["path"] in probes.PATHS or scope["path"] == LOGIN:
+        if self._keys is None or scope["path"] in PROBES or scope["path"] == LOGIN:
             return None
         headers = Headers(scope=scope)
         caller = _caller(headers, self._keys)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
-import os
 import sys
-import threading
 import time
 import traceback
 import uuid
@@ -21,11 +19,10 @@ import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rankhouse.cli.console import visible
-from rankhouse.core.errors import OutputFailed
+from rankhouse.core.errors import visible
 from rankhouse.io.outputs import writing_failures
-from rankhouse.serve.host.metrics import HttpMetrics
-from rankhouse.serve.host.refusals import refusal
+from rankhouse.serve.errors import refusal
+from rankhouse.serve.host.metrics import ServiceMetrics
 
 _HUNG_UP = 499  # as nginx counts clients that went away
 
@@ -34,15 +31,8 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-class Lines:
-    """A file that gets lines of JSON; one that was moved away (logrotate) is made anew.
-
-    Args:
-        path: The file; "-" for standard error, None for none.
-
-    Raises:
-        OutputFailed: The file cannot be made.
-    """
+class JsonLines:
+    """A file that gets lines of JSON; a new one is made where it was moved away (logrotate)."""
 
     def __init__(self, path: Path | None) -> None:
         self._handler: logging.Handler | None = None
@@ -66,58 +56,10 @@ class Lines:
         self._handler = None
 
 
-class Audit:
-    """Who did what: judged, undid, trained, signed in, or gave a wrong key.
-
-    Each line is on the disk before the deed is answered.
-
-    Args:
-        path: The file; None keeps none.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path, self._guard = path, threading.Lock()
-        if path is not None:
-            with writing_failures(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
-
-    def record(self, deed: str, who: str, **facts: object) -> None:
-        """Write one line.
-
-        Args:
-            deed: One word: "judge", "undo", "train", "sign in", "refused" ...
-            who: The caller's name, as in the key file; "anybody" where there are no keys.
-
-        Raises:
-            OutputFailed: The line cannot be written.
-        """
-        if self._path is None:
-            return
-        line = msgspec.json.encode({"time": _now(), "deed": deed, "who": who, **facts}) + b"\n"
-        with self._guard, writing_failures(self._path):
-            number = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                os.write(number, line)
-                os.fsync(number)
-            finally:
-                os.close(number)
-
-    def note(self, deed: str, who: str, **facts: object) -> None:
-        """Write one line of what is done and kept elsewhere; a full disk is told the operator, not the doer.
-
-        Args: as for :meth:`record`.
-        """
-        try:
-            self.record(deed, who, **facts)
-        except OutputFailed as error:
-            sys.stderr.write(f"no audit line of {deed} by {who}: {error}\n")
-
-
 class Journal:
     """The outermost layer: names each request, counts it, logs it, and turns a fault of ours into a 500."""
 
-    def __init__(self, app: ASGIApp, lines: Lines, metrics: HttpMetrics) -> None:
+    def __init__(self, app: ASGIApp, lines: JsonLines, metrics: ServiceMetrics) -> None:
         self._app, self._lines, self._metrics = app, lines, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,7 +67,7 @@ class Journal:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        entry = _Entry(scope, send)
+        entry = _LogEntry(scope, send)
         with self._metrics.in_progress():
             try:
                 await self._app(scope, receive, entry.send)
@@ -136,14 +78,14 @@ class Journal:
             finally:
                 self._note(entry)
 
-    def _note(self, entry: _Entry) -> None:
-        self._metrics.note(entry.route, entry.method, entry.final_status, entry.seconds)
+    def _note(self, entry: _LogEntry) -> None:
+        self._metrics.request(entry.route, entry.method, entry.final_status, entry.seconds)
         if entry.fault:  # before the line that sends an operator to look for it
             sys.stderr.write(f"request {entry.id} failed:\n{entry.fault}")
         self._lines.write(entry.record())
 
 
-class _Entry:
+class _LogEntry:
     """What is known of one request."""
 
     def __init__(self, scope: Scope, send: Send) -> None:

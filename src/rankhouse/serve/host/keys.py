@@ -15,13 +15,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.io.files import as_text, numbered_lines
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
+from rankhouse.serve.contracts.requests import Caller
 
 FEWEST_SIGNS = 16
 SESSION_SECONDS = 7 * 24 * 3600
@@ -30,24 +28,6 @@ MAKE_ONE = (
 )
 
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who asks, as logs name them, and whether they may change anything."""
-
-    name: str
-    may_write: bool = True
-
-
-ANYBODY = Caller("anybody")
-"""Who asks where there are no keys."""
-
-
-def caller_of(request: Request) -> Caller:
-    """Return who asks, as the gate has found out."""
-    caller: Caller = getattr(request.state, "caller", ANYBODY)
-    return caller
 
 
 @dataclass(frozen=True)
@@ -69,7 +49,7 @@ class Keys:
     """The keys of a service, and the sessions of people who gave theirs to the page.
 
     A session is a cookie that the server can check without keeping anything: name, end and a signature made
-    with the key, so that whoever takes a key out of the file ends its sessions.
+    with the key, so that taking a key out of the file ends its sessions.
     """
 
     def __init__(self, keys: Sequence[Key]) -> None:

@@ -17,10 +17,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rankhouse.serve.contracts.errors import DeadlinePassed, Overloaded, SlowClient, TooLarge, Unready
-from rankhouse.serve.host import probes
-from rankhouse.serve.host.gates import LOGIN
-from rankhouse.serve.host.refusals import refusal
+from rankhouse.serve.errors import DeadlinePassed, Overloaded, SlowClient, TooLarge, Unready, refusal
+from rankhouse.serve.host.gates import LOGIN, PROBES
 from rankhouse.serve.host.service import Phase, Service
 
 BODIES_AT_ONCE = 4
@@ -51,11 +49,7 @@ class _HungUp(Exception):
 
 
 class Lifelines:
-    """Reads bodies, watches clients, counts what is in progress.
-
-    Args:
-        service: Its limits hold; it counts what is in progress.
-    """
+    """Reads bodies, watches clients, counts what is in progress."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service, self._limits = app, service, service.options.limits
@@ -63,7 +57,7 @@ class Lifelines:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; see ASGI."""
-        if scope["type"] != "http" or scope["path"] in probes.PATHS:
+        if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
         elif self._service.phase is not Phase.READY:
             error = Unready(_NOT_READY[self._service.phase])
@@ -81,40 +75,42 @@ class Lifelines:
                         await refusal(scope, over, closes=True)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
-        state, body = scope.setdefault("state", {}), _Body()
+        state = scope.setdefault("state", {})
         try:
-            await self._read(scope, receive, body)
-            state["bytes_in"], exchange.body = len(body), body.taken()
+            await self._read(scope, receive, exchange)
+            state["bytes_in"] = exchange.length
             await self._run(scope, receive, exchange)
         except (TooLarge, SlowClient, Overloaded) as error:
             await _refuse_unread(refusal(scope, error, closes=True), scope, receive, exchange.send)
         except _HungUp:
             state["hung_up"] = True
         finally:
-            self._held -= len(body)
+            self._held -= exchange.length
 
-    async def _read(self, scope: Scope, receive: Receive, body: _Body) -> None:
+    async def _read(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         """Read a body, whose bytes count as held."""
         most = min(self._limits.body, _LARGEST_FORM) if scope["path"] == LOGIN else self._limits.body
         declared = Headers(scope=scope).get("content-length", "")
         self._admit(most, int(declared) if declared.isdigit() else 0, 0)
-        begun, more = time.monotonic(), True
+        begun, more, parts = time.monotonic(), True, list[bytes]()
         since, before = begun, 0  # no credit for bytes that came earlier: the last could be an hour late
         while more:
             try:
                 async with asyncio.timeout(since + self._limits.patience - time.monotonic()):
                     message = await receive()
             except TimeoutError:
-                spent = time.monotonic() - begun
-                raise SlowClient(f"the body came too slowly: {len(body):,} bytes in {spent:.0f} s") from None
+                spent, got = time.monotonic() - begun, exchange.length
+                raise SlowClient(f"the body came too slowly: {got:,} bytes in {spent:.0f} s") from None
             if message["type"] == "http.disconnect":
                 raise _HungUp
             chunk, more = message.get("body", b""), message.get("more_body", False)
-            self._admit(most, len(body), len(chunk))
-            body.add(chunk)
+            self._admit(most, exchange.length, len(chunk))
+            parts.append(chunk)
+            exchange.length += len(chunk)
             self._held += len(chunk)
-            if len(body) - before >= self._limits.slowest * self._limits.patience:
-                since, before = time.monotonic(), len(body)
+            if exchange.length - before >= self._limits.slowest * self._limits.patience:
+                since, before = time.monotonic(), exchange.length
+        exchange.body = b"".join(parts)
 
     def _admit(self, most: int, before: int, more: int) -> None:
         """Refuse a body of so many bytes, and so many more, where the most is less."""
@@ -151,34 +147,13 @@ class Lifelines:
             scope["state"]["hung_up"] = True
 
 
-class _Body:
-    """A body as it comes."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._length = 0
-
-    def __len__(self) -> int:
-        return self._length
-
-    def add(self, part: bytes) -> None:
-        """Take a part."""
-        self._parts.append(part)
-        self._length += len(part)
-
-    def taken(self) -> bytes:
-        """Return the whole, of which nothing is held any more here."""
-        whole = b"".join(self._parts)
-        self._parts.clear()
-        return whole
-
-
 class _Exchange:
     """What a handler receives and sends once its body has been read."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.body: bytes | None = None
+        self.length = 0  # bytes of the body that are held
         self.is_answering = self.is_complete = False
 
     async def receive(self) -> Message:

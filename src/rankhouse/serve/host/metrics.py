@@ -4,99 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+
+if TYPE_CHECKING:
+    from rankhouse.serve.engine.jobs import BatchWorker, Times
 
 # When each counter began is half of the page, and nobody asks.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client has no type for it
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-
-
-class Times(Protocol):
-    """Where the time of a piece of work went, in seconds."""
-
-    @property
-    def queued(self) -> float:
-        """Waiting."""
-        ...
-
-    @property
-    def reading(self) -> float:
-        """Texts made ids."""
-        ...
-
-    @property
-    def computing(self) -> float:
-        """Batches that held some of it."""
-        ...
-
-
-class Queue(Protocol):
-    """What waits for a model."""
-
-    @property
-    def waiting_tokens(self) -> int:
-        """Tokens not begun."""
-        ...
-
-    @property
-    def waiting_jobs(self) -> int:
-        """Pieces of work not finished."""
-        ...
-
-    @property
-    def rate(self) -> float:
-        """Tokens computed a second, lately."""
-        ...
-
-
-class HttpMetrics:
-    """Counts requests."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        labels = ("route", "method", "status")
-        self._requests = Counter("rankhouse_requests", "Requests answered.", labels, registry=registry)
-        self._seconds = Histogram(
-            "rankhouse_request_seconds", "Seconds from a request's head to the end of its answer.",
-            ("route",), buckets=SECONDS, registry=registry,
-        )  # fmt: skip
-        self._open = Gauge("rankhouse_requests_in_progress", "Requests in progress.", registry=registry)
-
-    def in_progress(self) -> AbstractContextManager[object]:
-        """Count a request as in progress while a block runs."""
-        return self._open.track_inprogress()
-
-    def note(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count a request.
-
-        Args:
-            route: The path of its route; "" if none fitted, so that foreign paths make no series.
-            status: Of the answer; 499 for a client that hung up.
-        """
-        known = method if method in {"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"} else "other"
-        self._requests.labels(route or "none", known, str(status)).inc()
-        self._seconds.labels(route or "none").observe(seconds)
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 
 
 class ModelMetrics:
-    """Counts what models do; each served ranker's worker tells it."""
+    """Counts what models do: the observer of each served ranker's worker."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        seconds = Histogram(
+        self._stage = Histogram(
             "rankhouse_model_seconds", "Seconds of a piece of work, by where they went.",
             ("model", "stage"), buckets=SECONDS, registry=registry,
         )  # fmt: skip
-        self._stage = seconds.labels
         self._batch_seconds = Histogram(
             "rankhouse_batch_seconds", "Seconds of a batch.", ("model",), buckets=SECONDS, registry=registry
         )
@@ -121,15 +54,14 @@ class ModelMetrics:
 
     def job(self, model: str, times: Times) -> None:
         """Count a piece of work that is finished."""
-        self._stage(model, "queue").observe(times.queued)
-        self._stage(model, "tokenise").observe(times.reading)
-        self._stage(model, "compute").observe(times.computing)
+        for stage, seconds in zip(("queue", "tokenise", "compute"), times, strict=True):
+            self._stage.labels(model, stage).observe(seconds)
 
 
 class Queues(Collector):
     """What waits for each model, asked when Prometheus asks."""
 
-    def __init__(self, workers: Callable[[], Iterable[tuple[str, Queue]]]) -> None:
+    def __init__(self, workers: Callable[[], Iterable[tuple[str, BatchWorker]]]) -> None:
         self._workers = workers
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -144,28 +76,33 @@ class Queues(Collector):
         yield from (tokens, jobs, rate)
 
 
-class Metrics:
-    """All that a service counts.
-
-    Attributes:
-        registry: Where it is counted; rooms of the service add their own collectors.
-        http: Requests.
-        models: What rankers do.
-    """
+class ServiceMetrics:
+    """Everything that a service counts."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.http = HttpMetrics(self.registry)
-        self.models = ModelMetrics(self.registry)
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
+        registry = self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "rankhouse_requests", "Requests answered.", ("route", "method", "status"), registry=registry
+        )
+        self._seconds = Histogram(
+            "rankhouse_request_seconds", "Seconds from a request's head to the end of its answer.",
+            ("route",), buckets=SECONDS, registry=registry,
+        )  # fmt: skip
+        self._open = Gauge("rankhouse_requests_in_progress", "Requests in progress.", registry=registry)
+        self.models = ModelMetrics(registry)
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
 
+    def in_progress(self) -> AbstractContextManager[object]:
+        """Count a request as in progress while a block runs."""
+        return self._open.track_inprogress()
 
-def routes(metrics: Metrics) -> list[BaseRoute]:
-    """Return the route that Prometheus reads."""
+    def request(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request.
 
-    async def exposition(request: Request) -> Response:
-        del request
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    return [Route("/metrics", exposition)]
+        Args:
+            route: The path of its route; "" if none fitted, so that foreign paths make no series.
+            status: Of the answer; 499 for a client that hung up.
+        """
+        self._requests.labels(route or "none", method if method in _METHODS else "other", str(status)).inc()
+        self._seconds.labels(route or "none").observe(seconds)

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rankhouse.core.errors import MissingExtra
-from rankhouse.core.nouns import Query
-from rankhouse.core.qrels import Qrels
-from rankhouse.core.run import Run
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.serve.host.cluster import ServiceCluster
-from rankhouse.serve.host.journal import Audit, Lines
+from rankhouse.serve.host.journal import JsonLines
 from rankhouse.serve.host.keys import Keys
-from rankhouse.serve.host.metrics import Metrics, Queue, Queues
+from rankhouse.serve.host.metrics import Queues, ServiceMetrics
 from rankhouse.serve.host.settings import ServeOptions
-from rankhouse.serve.judging.known import GivenQueries
-from rankhouse.serve.judging.runs import SystemRuns
+from rankhouse.serve.judging.audit import Audit
+from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.store import JudgementStore
 from rankhouse.serve.judging.training import TrainingJobs
-from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.catalogue import Catalogue, Holder
 
 if TYPE_CHECKING:
+    from rankhouse.models.ranker import NeuralRanker
+    from rankhouse.serve.engine.jobs import BatchWorker
     from rankhouse.serve.engine.served import ServedRanker
+    from rankhouse.serve.engine.worker import ModelWorker
 
 
 class Phase(StrEnum):
@@ -40,59 +38,49 @@ class Phase(StrEnum):
     DRAINING = "draining"
 
 
+class ServiceCluster(Holder, Protocol):
+    """What holds indexes and rankers elsewhere."""
+
+    def spreading(
+        self, spec: str, options: ServeOptions
+    ) -> Callable[[NeuralRanker, ModelWorker], BatchWorker]:
+        """Return what has a ranker held, and spreads its work."""
+        ...
+
+
 @dataclass
-class Service:
-    """What handlers work with.
+class Service(ServedCollection):
+    """What handlers work with: what is served, and how.
 
     Attributes:
-        options: What the service was told when it started.
-        catalogue: Indexes and rankers by name.
-        judgements: What judges say; None where nobody judges.
-        queries: Questions of the first index, to choose from.
-        qrels: Judgements of them that were there before; only read.
-        runs: Name -> run of them, to compare beside the systems.
+        options: What the service was started with.
         keys: Who may come in; None lets everybody in.
         metrics: What is counted.
-        audit: Gets a line for whatever was judged, trained or refused.
         access_log: Gets a line a request.
         phase: Where the service is in its life; ready once its models are warm.
         is_over: Whether even requests in progress have no time left.
-        system_runs: Runs of systems over the questions, made when they are compared.
-        training: Trainings from the judgements.
         cluster: What holds rankers elsewhere; None for nothing.
     """
 
-    options: ServeOptions
-    catalogue: Catalogue = field(default_factory=lambda: Catalogue({}))
-    judgements: JudgementStore | None = None
-    queries: tuple[Query, ...] = ()
-    qrels: Qrels = field(default_factory=dict)
-    runs: Mapping[str, Run] = field(default_factory=dict)
+    options: ServeOptions = field(default_factory=ServeOptions)
     keys: Keys | None = None
-    metrics: Metrics = field(default_factory=Metrics)
-    audit: Audit = field(default_factory=lambda: Audit(None))
-    access_log: Lines = field(default_factory=lambda: Lines(None))
+    metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
+    access_log: JsonLines = field(default_factory=lambda: JsonLines(None))
     phase: Phase = Phase.STARTING
     is_over: bool = False
     cluster: ServiceCluster | None = None
-    system_runs: SystemRuns = field(init=False)
-    training: TrainingJobs = field(init=False)
     _tasks: set[asyncio.Task[object]] = field(default_factory=set)
 
-    @cached_property
-    def given(self) -> GivenQueries:
-        """The questions that were given, by id and by their words; made when first asked for."""
-        return GivenQueries(self.queries)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.training = TrainingJobs(_trainings(self.options), self, self.add_ranker, self.options.rankers)
+        self.metrics.registry.register(Queues(self._workers))
 
     def warm(self) -> None:
-        """Open and warm the rankers; then the service is ready.
-
-        Raises:
-            RankhouseError: One of them cannot be opened.
-        """
+        """Open and warm the rankers; then the service is ready."""
         for name, spec in self.options.rankers.items():
             self.add_ranker(name, spec)
-        self.training.take_up()
+        self.training.offer_finished()
         if self.phase is Phase.STARTING:
             self.phase = Phase.READY
 
@@ -103,7 +91,7 @@ class Service:
             RankhouseError: It cannot be opened.
         """
         try:
-            from rankhouse.serve.engine.rankers import open_served
+            from rankhouse.serve.engine.served import open_served
         except ImportError as error:
             raise MissingExtra(f"the ranker {spec}", "neural") from error
         options = self.options
@@ -121,12 +109,7 @@ class Service:
         """Take no more work: the service says at once that it is not ready."""
         self.phase = Phase.DRAINING
 
-    def __post_init__(self) -> None:
-        self.system_runs = SystemRuns(self.catalogue)
-        self.training = TrainingJobs(_trainings(self.options), self, self.add_ranker, self.options.rankers)
-        self.metrics.registry.register(Queues(self._workers))
-
-    def _workers(self) -> list[tuple[str, Queue]]:
+    def _workers(self) -> list[tuple[str, BatchWorker]]:
         return [(name, ranker.worker) for name, ranker in self.catalogue.rankers.items()]
 
     @contextmanager
@@ -171,9 +154,6 @@ def _trainings(options: ServeOptions) -> Path | None:
 def open_service(options: ServeOptions, cluster: ServiceCluster | None = None) -> Service:
     """Open what a service serves; models are warmed later, by :meth:`Service.warm`.
 
-    Args:
-        cluster: What holds its indexes and rankers; None for this process.
-
     Raises:
         RankhouseError: An index, a ranker or a file cannot be opened.
     """
@@ -186,12 +166,12 @@ def open_service(options: ServeOptions, cluster: ServiceCluster | None = None) -
         catalogue.view().index.require(run[next(iter(run))].doc_ids if len(run) else ())
     store = None if options.judgements is None else JudgementStore(options.judgements, queries)
     try:
-        audit, access_log = Audit(options.audit), Lines(options.access_log)
+        audit, access_log = Audit(options.audit), JsonLines(options.access_log)
     except BaseException:
         if store is not None:
             store.close()
         raise
     return Service(
-        options, catalogue, store, queries, qrels, runs, keys,
-        audit=audit, access_log=access_log, cluster=cluster,
+        catalogue, store, queries, qrels, runs, audit,
+        options=options, keys=keys, access_log=access_log, cluster=cluster,
     )  # fmt: skip

@@ -11,19 +11,18 @@ import threading
 import time
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import FrameType
 
 import uvicorn
 
-from rankhouse.cli import console
+from rankhouse.core import progress
 from rankhouse.core.errors import WrongUse
 from rankhouse.serve.host.application import build_app
-from rankhouse.serve.host.cluster import service_cluster
 from rankhouse.serve.host.connection import PatientProtocol
 from rankhouse.serve.host.gates import is_loopback
 from rankhouse.serve.host.keys import MAKE_ONE
-from rankhouse.serve.host.service import Phase, Service, open_service
+from rankhouse.serve.host.service import Phase, Service, ServiceCluster, open_service
 from rankhouse.serve.host.settings import ServeOptions
 
 KEEP_ALIVE = 75  # seconds that an idle connection stays open, longer than the minute of usual proxies
@@ -47,9 +46,6 @@ def check_exposure(options: ServeOptions) -> None:
 
 def bind(host: str, port: int) -> socket.socket:
     """Take an address before anything is opened, so that a port in use is said at once.
-
-    Args:
-        port: The port; 0 takes a free one.
 
     Raises:
         WrongUse: Nothing can listen there.
@@ -81,8 +77,17 @@ def address_of(host: str, listener: socket.socket) -> str:
     return f"http://{f'[{named}]' if ':' in named else named}:{listener.getsockname()[1]}/"
 
 
-def start(options: ServeOptions, *, opens: bool = False) -> None:
+def start(
+    options: ServeOptions,
+    cluster: Callable[[], AbstractContextManager[ServiceCluster | None]] = nullcontext,
+    *,
+    opens: bool = False,
+) -> None:
     """Serve until SIGTERM or Ctrl-C; requests in progress then have the grace time, and the process ends.
+
+    Args:
+        cluster: Connects to what holds indexes and rankers elsewhere.
+        opens: Whether the page is opened in the browser.
 
     The exit code is 0 after a drain, and tells the signal where a second one came.
 
@@ -96,15 +101,15 @@ def start(options: ServeOptions, *, opens: bool = False) -> None:
     address = address_of(options.host, listener)
 
     def say_ready() -> None:
-        console.say(f"rankhouse serves {_counted(options)} at {address} (Ctrl-C ends it)")
+        progress.say(f"rankhouse serves {_counted(options)} at {address} (Ctrl-C ends it)")
         if opens:
             webbrowser.open(address)
 
     if options.rankers:  # the longest wait of a start
-        console.say(f"opening {', '.join(options.rankers)} ...")
+        progress.say(f"opening {', '.join(options.rankers)} ...")
     try:
-        with service_cluster(options) as cluster:
-            service = open_service(options, cluster)
+        with cluster() as held:
+            service = open_service(options, held)
             try:
                 server = make_server(service, say_ready)
                 server.run([listener])
@@ -178,7 +183,7 @@ class Server(uvicorn.Server):
             self._service.warm()
             if self._service.phase is Phase.READY:
                 self._when_ready()
-        except BaseException as error:  # noqa: BLE001 - raised anew when the server has stopped
+        except BaseException as error:  # noqa: BLE001 - raised again when the server has stopped
             self.fault, self.should_exit = error, True
 
     @contextmanager
@@ -206,7 +211,7 @@ class Server(uvicorn.Server):
         self._service.drain()
         self._begun, self._ends = now, now + self._service.options.limits.grace
         if waiting := self._service.in_progress:
-            console.say(
+            progress.say(
                 f"{signal.Signals(sig).name}: {waiting} requests in progress have "
                 f"{self._service.options.limits.grace:g} s to end; a second signal ends at once"
             )
@@ -216,7 +221,7 @@ class Server(uvicorn.Server):
         if self._service.phase is Phase.DRAINING and not self.should_exit:
             waiting, is_late = self._service.in_progress, time.monotonic() > self._ends
             if waiting and is_late and not self._service.is_over:
-                console.say(f"{waiting} requests had not ended in time and were cut off")
+                progress.say(f"{waiting} requests had not ended in time and were cut off")
                 self._service.cut_off()
                 if self._second:  # a failure only where it cut something off
                     self.code = 128 + self._second

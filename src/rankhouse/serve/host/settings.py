@@ -1,11 +1,14 @@
-"""What a service is told when it starts."""
+"""How a service is started: its options, and the names of what the command line serves; else the demo."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rankhouse.core.errors import WrongUse
+from rankhouse.systems.checkpoints import minilm
 from rankhouse.systems.rankers import ComputeOptions
 
 
@@ -17,7 +20,7 @@ class Limits:
         body: Bytes of a request's body; more is refused before it is read.
         patience: Seconds in which the head of a request, the first bytes of its body, or the next bytes of
             an answer must get across.
-        slowest: Bytes a second that a body must arrive with over each stretch of the patience.
+        slowest: Bytes a second that a body must arrive with over any span of the patience.
         request: Seconds until a request that has not begun to be answered ends with 504.
         grace: Seconds that requests have to finish after SIGTERM.
         queue_tokens: Tokens of work that wait for a model at most; 0 for the engine's own bound.
@@ -79,3 +82,83 @@ class ServeOptions:
     cluster: str = ""
     replicas: int = 1
     partial: bool = False
+
+
+# --- what stands on the command line ----------------------------------------------------------------------
+
+DEMO = Path("demo")
+ENCODER = "minilm"
+"""What the packaged encoder is called in a service."""
+
+_NAMED = re.compile(r"(?P<name>[\w.+-]{1,64})=(?P<value>.+)", re.ASCII | re.DOTALL)
+_ENDINGS = (".index", ".idx", ".run", ".txt", ".trec", ".gz", ".zst")
+_SHAPES = frozenset({"index", "ranker", "training"})  # names of folders that say what, not which
+_quoted = re.compile(r"""["']([^"']+)["']""").search
+
+
+def named_indexes(given: Sequence[str]) -> dict[str, Path]:
+    """Name indexes: ``NAME=FOLDER`` as said, others by their folder."""
+    return {name: Path(value) for name, value in _named(given, "index", short_name).items()}
+
+
+def named_rankers(given: Sequence[str]) -> dict[str, str]:
+    """Name rankers: ``NAME=RANKER`` as said, others by the folder or the checkpoint."""
+    return _named(given, "--ranker", lambda spec: short_name(match[1] if (match := _quoted(spec)) else spec))
+
+
+def named_runs(given: Sequence[str]) -> dict[str, Path]:
+    """Name runs: ``NAME=FILE`` as said, others by their file."""
+    return {name: Path(value) for name, value in _named(given, "--run", short_name).items()}
+
+
+def _named(given: Sequence[str], what: str, name_of: Callable[[str], str]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for text in given:
+        match = None if Path(text).exists() else _NAMED.fullmatch(text)
+        name, value = (match["name"], match["value"]) if match else (name_of(text), text)
+        if name in named:
+            raise WrongUse(
+                f'{what} {text}: "{name}" already names {named[name]}; name it otherwise, NAME={value}'
+            )
+        named[name] = value
+    return named
+
+
+def short_name(text: str) -> str:
+    """Return a short name for a path; ``demo/index`` and ``mine/tk/training`` are called by their parents."""
+    path = Path(text).absolute()
+    while path.name in _SHAPES and path.parent.name:
+        path = path.parent
+    name = path.name
+    while name.endswith(_ENDINGS):
+        name = name.rpartition(".")[0]
+    return re.sub(r"[^\w.+-]+", "-", name, flags=re.ASCII)[:64].strip("-") or "unnamed"
+
+
+def demo_options(folder: Path) -> ServeOptions:
+    """Return what ``rankhouse demo`` left in a folder, to be served; judging writes beside it."""
+    if not (folder / "index").is_dir():
+        raise WrongUse(
+            f"there is nothing to serve: name an index (rankhouse serve my.index), a ranker (--ranker "
+            f"NAME=RANKER) or both; or make {folder}/ first (rankhouse demo), or begin with your own files "
+            "(rankhouse up FOLDER)"
+        )
+    rankers = {}
+    encoder = minilm()
+    if encoder is not None:
+        if (folder / "index" / "vectors" / "default").is_dir():
+            rankers[ENCODER] = f"biencoder({str(encoder)!r})"
+        if (folder / "tk" / "ranker").is_dir():
+            rankers["tk"] = str(folder / "tk")
+    return ServeOptions(
+        {"demo": folder / "index"},
+        rankers,
+        queries=_there(folder / "questions.jsonl"),
+        qrels=_there(folder / "judgements.txt"),
+        runs={path.stem: path for path in sorted(folder.glob("*.run"))},
+        judgements=folder / "judged.txt",
+    )
+
+
+def _there(path: Path) -> Path | None:
+    return path if path.exists() else None

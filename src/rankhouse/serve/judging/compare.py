@@ -4,74 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels, restrict
 from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import Comparison, compare
-from rankhouse.serve.contracts.errors import UnknownName
-from rankhouse.serve.judging.known import Judging, few_questions, known_qrels, known_queries
-from rankhouse.serve.judging.runs import RunProgress, SystemRuns
-from rankhouse.serve.judging.training import TrainingJobs
+from rankhouse.serve.errors import UnknownName
+from rankhouse.serve.judging.collection import ServedCollection
+from rankhouse.serve.judging.lessons import few_questions
+from rankhouse.serve.judging.runs import RunProgress
 
 MEASURES: Final = "nDCG@10 RR@10 AP"
 MOST_COMPARED: Final = 8
 
 
-class Comparing(Judging, Protocol):
-    """The part of a service that comparing needs."""
+class CompareRequest(Struct, frozen=True):
+    """What is compared; questions are sorted by the first measure."""
 
-    @property
-    def runs(self) -> Mapping[str, Run]:
-        """Runs that were given, by name."""
-        ...
-
-    @property
-    def system_runs(self) -> SystemRuns:
-        """Runs of systems."""
-        ...
-
-    @property
-    def training(self) -> TrainingJobs:
-        """Rankers that were trained from the judgements."""
-        ...
+    names: Annotated[
+        tuple[str, ...],
+        Meta(min_length=1, max_length=MOST_COMPARED),
+        Meta(description="Runs and systems, the baseline first; once for each."),
+    ] = msgspec.field(name="name")
+    measures: Annotated[str, Meta(description="In ir_measures' notation.")] = MEASURES
+    test: Annotated[str, Meta(description="randomization or t.")] = "randomization"
+    correction: Annotated[str, Meta(description="holm, bonferroni or none.")] = "holm"
+    index: Annotated[str, Meta(description="Name of what systems search.")] = ""
+    against: Annotated[str, Meta(description="What is compared with the baseline question by question.")] = ""
 
 
-@dataclass(frozen=True)
-class CompareRequest:
-    """What is compared.
-
-    Attributes:
-        names: Runs that were given and systems, the baseline first.
-        measures: In ir_measures' notation; queries are sorted by the first of them.
-        test: "randomization" or "t".
-        correction: "holm", "bonferroni" or "none".
-        index: Name of what systems search; "" for the default.
-    """
-
-    names: tuple[str, ...]
-    measures: str = MEASURES
-    test: str = "randomization"
-    correction: str = "holm"
-    index: str = ""
-
-
-@dataclass(frozen=True)
-class QueryRow:
+class ComparedQuery(Struct):
     """One question.
 
     Attributes:
-        query: It.
-        judged: How many documents are judged for it.
+        id: Its id.
+        text: Its words.
+        judged: Documents that are judged for it.
         values: Run -> value of the first measure.
-        difference: By how much the last of the two that are held against each other is better.
+        difference: By how much the run compared with the baseline is better.
     """
 
-    query: Query
+    id: str
+    text: str
     judged: int
-    values: Mapping[str, float]
+    values: dict[str, float]
     difference: float
 
 
@@ -80,11 +61,9 @@ class ComparedRuns:
     """What came out, or how far it is.
 
     Attributes:
-        request: What was asked.
         progress: Of the systems' runs that are being made.
         comparison: Means, intervals and tests; None until all runs are there.
-        measure: The measure that queries are sorted by.
-        pair: The two that are held against each other, query by query.
+        pair: The two that are compared query by query.
         rows: The judged questions, those that differ most first.
         notes: What a reader should know.
     """
@@ -92,9 +71,8 @@ class ComparedRuns:
     request: CompareRequest
     progress: tuple[RunProgress, ...]
     comparison: Comparison | None = None
-    measure: str = ""
     pair: tuple[str, str] = ("", "")
-    rows: tuple[QueryRow, ...] = ()
+    rows: tuple[ComparedQuery, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -103,26 +81,60 @@ class ComparedRuns:
         return self.comparison is not None
 
 
-def comparable(service: Comparing, index: str = "") -> tuple[str, ...]:
-    """Return the names that can be compared: runs that were given, then systems.
+class ProgressInfo(Struct):
+    """How far a system's run is: questions asked, of so many; why it cannot be made."""
 
-    Args:
-        index: Name of what systems search; "" for the default.
+    system: str
+    done: int
+    total: int
+    fault: str
+
+
+class CompareResponse(Struct):
+    """Runs compared, or how far their runs are; ask again until it is ready.
+
+    Attributes:
+        ready: Whether all runs are there.
+        progress: Of the systems' runs.
+        method: How the numbers were computed.
+        measure: What questions are sorted by.
+        cells: Means, intervals and tests, as ``rankhouse evaluate --json`` prints them.
+        queries: Those that differ most first.
+        notes: What a reader should know.
     """
+
+    ready: bool
+    progress: list[ProgressInfo]
+    method: str
+    measure: str
+    cells: list[dict[str, Any]]
+    queries: list[ComparedQuery]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, told: ComparedRuns) -> CompareResponse:
+        """Return a comparison as JSON."""
+        progress = [ProgressInfo(one.system, one.done, one.total, one.fault) for one in told.progress]
+        full: dict[str, Any] = {} if told.comparison is None else told.comparison.to_dict()
+        measure = "" if told.comparison is None else told.comparison.measures[0]
+        method, cells = full.get("method", ""), full.get("cells", [])
+        return cls(told.is_ready, progress, method, measure, cells, list(told.rows), list(told.notes))
+
+
+def comparable(service: ServedCollection, index: str = "") -> tuple[str, ...]:
+    """Return the names that can be compared: runs that were given, then systems."""
     return tuple(dict.fromkeys([*service.runs, *service.catalogue.systems(index)]))
 
 
-def compare_runs(service: Comparing, request: CompareRequest, against: str = "") -> ComparedRuns:
-    """Compare runs on all questions that are judged.
-
-    Args:
-        against: The run that is held against the baseline query by query; "" for the second.
+def compare_runs(service: ServedCollection, request: CompareRequest) -> ComparedRuns:
+    """Compare runs on all questions that are judged; ``against``, or else the second run, query by query.
 
     Raises:
         UnknownName: There is no such run or system, or ``against`` is none of those compared.
         WrongUse: Fewer than one run or more than eight, nothing is judged, or an unknown measure or test.
         BadData: A run has nothing for any judged question.
     """
+    against = request.against
     names = tuple(dict.fromkeys(request.names))
     if not 1 <= len(names) <= MOST_COMPARED:
         raise WrongUse(f"{len(names)} runs: name 1 to {MOST_COMPARED}, the baseline first")
@@ -132,8 +144,10 @@ def compare_runs(service: Comparing, request: CompareRequest, against: str = "")
             raise UnknownName("run or system", name, known, "names")
     if against and against not in names:
         raise UnknownName("run among those compared", against, names, "against")
-    queries = {query.id: query for query in known_queries(service)}
-    qrels = restrict(known_qrels(service), queries) if _needs_texts(service, names) else known_qrels(service)
+    queries = {query.id: query for query in service.known_queries()}
+    qrels = service.known_qrels()
+    if any(name not in service.runs for name in names):  # systems are asked the questions' texts
+        qrels = restrict(qrels, queries)
     if not any(qrels.values()):
         raise WrongUse("nothing is judged yet; judge some documents, or start the service with --qrels FILE")
     progress = _made(service, names, [queries[q] for q in qrels if q in queries], request.index)
@@ -155,14 +169,15 @@ def compare_runs(service: Comparing, request: CompareRequest, against: str = "")
         request,
         tuple(progress.values()),
         comparison,
-        comparison.measures[0],
         pair,
         _rows(comparison, pair, qrels, queries),
         notes,
     )
 
 
-def _learned(service: Comparing, names: Sequence[str], query_ids: Sequence[str], index: str) -> Iterator[str]:
+def _learned(
+    service: ServedCollection, names: Sequence[str], query_ids: Sequence[str], index: str
+) -> Iterator[str]:
     """Say which systems were trained on some of the questions that they are measured on."""
     taught = {job.request.name: job.learned for job in service.training.jobs()}
     systems = service.catalogue.systems(index)
@@ -175,12 +190,8 @@ def _learned(service: Comparing, names: Sequence[str], query_ids: Sequence[str],
             )
 
 
-def _needs_texts(service: Comparing, names: Sequence[str]) -> bool:
-    return any(name not in service.runs for name in names)
-
-
 def _made(
-    service: Comparing, names: Sequence[str], queries: Sequence[Query], index: str
+    service: ServedCollection, names: Sequence[str], queries: Sequence[Query], index: str
 ) -> dict[str, RunProgress]:
     """Return the runs of those names that are systems, as far as they are made."""
     systems = [name for name in names if name not in service.runs]
@@ -189,7 +200,7 @@ def _made(
 
 def _rows(
     comparison: Comparison, pair: tuple[str, str], qrels: Qrels, queries: Mapping[str, Query]
-) -> tuple[QueryRow, ...]:
+) -> tuple[ComparedQuery, ...]:
     measure, scores = comparison.measures[0], comparison.scores
     columns = {name: scores[name].of(measure).tolist() for name in scores}
     gains = comparison.differences(pair[1], measure) if comparison.challengers else ()
@@ -197,6 +208,6 @@ def _rows(
     rows = []
     for place, query_id in enumerate(comparison.query_ids):
         values = {name: column[place] for name, column in columns.items()}
-        query = queries.get(query_id, Query(query_id, ""))
-        rows.append(QueryRow(query, len(qrels[query_id]), values, gain.get(query_id, 0.0)))
-    return tuple(sorted(rows, key=lambda row: (-abs(row.difference), row.query.id)))
+        text, difference = queries[query_id].text if query_id in queries else "", gain.get(query_id, 0.0)
+        rows.append(ComparedQuery(query_id, text, len(qrels[query_id]), values, difference))
+    return tuple(sorted(rows, key=lambda row: (-abs(row.difference), row.id)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
@@ -12,10 +12,14 @@ from rankhouse.core.run import Run
 from rankhouse.core.sampling import order
 from rankhouse.io.corpora import write_queries
 from rankhouse.io.trec import write_qrels, write_run
-from rankhouse.serve.judging.known import FEW, Judging, known_qrels, known_queries
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.stages import rank
 
+if TYPE_CHECKING:
+    from rankhouse.serve.judging.collection import ServedCollection
+
+FEW: Final = 10
+"""Fewer judged questions than this show little: answers warn, and none are held out of a training."""
 _HELD_OUT: Final = 5  # every fifth
 _FOUND: Final = 100
 
@@ -34,15 +38,11 @@ class Lessons(NamedTuple):
     qrels: Qrels
 
     @classmethod
-    def of(cls, service: Judging, index: str, seed: int) -> Lessons:
-        """Choose among what is judged; the same judgements and seed give the same choice.
-
-        Raises:
-            WrongUse: No question has a relevant document of the index.
-        """
+    def of(cls, service: ServedCollection, index: str, seed: int) -> Lessons:
+        """Choose among what is judged; the same judgements and seed give the same choice."""
         documents = service.catalogue.view(index).index.documents
-        known = {query.id: query for query in known_queries(service)}
-        everything = restrict(known_qrels(service), known)
+        known = {query.id: query for query in service.known_queries()}
+        everything = restrict(service.known_qrels(), known)
         qrels = {q: {d: g for d, g in judged.items() if d in documents} for q, judged in everything.items()}
         useful = sorted((q for q in qrels if relevant(qrels, q)), key=lambda q: order(seed, q))
         if not useful:
@@ -84,3 +84,8 @@ class Lessons(NamedTuple):
             for name, file in zip(("queries", "qrels", "run"), files, strict=True):
                 options += [f"{option}{name}", str(file)]
         return options
+
+
+def few_questions(count: int, kind: str, what: str) -> tuple[str, ...]:
+    """Return a warning where there are few questions; none where there are enough."""
+    return (f"only {count} {kind}: {what}; judge {FEW} or more",) if count < FEW else ()

@@ -20,7 +20,7 @@ IMPORTED: Final = "(file)"
 """The judge of what stood in the qrels file before anybody judged here; no person can have this name."""
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class JudgementEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line: what a judge said of a document, or took back.
 
     Attributes:
@@ -46,14 +46,11 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     undoes: int = 0
 
 
-_decode = msgspec.json.Decoder(Entry).decode
+_decode = msgspec.json.Decoder(JudgementEntry).decode
 
 
 class JudgementLog:
     """Appends entries to a file; opened by one process at a time (its caller holds the lock).
-
-    Args:
-        path: The file; made if it is not there.
 
     Raises:
         BadData: A line in the middle is none of such a log.
@@ -72,11 +69,11 @@ class JudgementLog:
             os.close(self._file)
             raise
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[JudgementEntry]:
         """Return what stood in the file when it was opened."""
         return self._entries
 
-    def append(self, *entries: Entry) -> None:
+    def append(self, *entries: JudgementEntry) -> None:
         """Append lines; when this returns, they are on disk.
 
         Raises:
@@ -97,7 +94,7 @@ class JudgementLog:
         """Close the file."""
         os.close(self._file)
 
-    def _recovered(self) -> list[Entry]:
+    def _recovered(self) -> list[JudgementEntry]:
         """Read all lines, and cut off what a kill left of a last one."""
         with self.path.open("rb") as file:
             content = file.read()
@@ -109,14 +106,14 @@ class JudgementLog:
         return list(_lines(content[:whole], self.path))
 
 
-def _lines(content: bytes, path: Path) -> Iterator[Entry]:
+def _lines(content: bytes, path: Path) -> Iterator[JudgementEntry]:
     for number, line in enumerate(content.splitlines(), 1):
         try:
             entry = _decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadData(
                 f"is no line of a log of judgements ({error}); put the file back from a copy, or move it "
-                "away to begin anew with what the qrels file beside it holds",
+                "away to begin again with what the qrels file beside it holds",
                 path,
                 number,
             ) from error

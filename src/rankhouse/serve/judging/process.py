@@ -6,6 +6,7 @@ The service holds one end of a pipe, the command the other: however the service 
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -20,11 +21,7 @@ _TAIL: Final = 4_000
 
 
 def started(arguments: Sequence[str], said: Path) -> subprocess.Popen[bytes]:
-    """Start a command, behind the service in the line for the processor and out of Ctrl-C's reach.
-
-    Args:
-        arguments: As they are typed after ``rankhouse``.
-    """
+    """Start a command, behind the service in the line for the processor and out of Ctrl-C's reach."""
     theirs, ours = os.pipe()
     try:
         with said.open("wb") as out:
@@ -58,7 +55,5 @@ def _end_with_the_service() -> None:
 
 
 if __name__ == "__main__":
-    from rankhouse.cli.main import main
-
     threading.Thread(target=_end_with_the_service, daemon=True).start()
-    main()
+    runpy.run_module("rankhouse", run_name="__main__", alter_sys=True)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from cachetools import LRUCache
 
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking, Run
 from rankhouse.io.trec import run_rows
-from rankhouse.serve.contracts.errors import Overloaded
+from rankhouse.serve.errors import Overloaded
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.stages import rank
 from rankhouse.serve.search.systems import SystemSpec
@@ -70,7 +72,7 @@ class SystemRuns:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._changed = threading.Condition()
-        self._rankings: OrderedDict[_Key, Ranking] = OrderedDict()
+        self._rankings: LRUCache[_Key, Ranking] = LRUCache(KEPT)
         self._faults: dict[tuple[str, SystemSpec], str] = {}
         self._ids: dict[str, str] = {}  # so that a document's id is kept once
         self._waiting: deque[_Task] = deque()
@@ -80,9 +82,6 @@ class SystemRuns:
 
     def progress(self, system: str, queries: Sequence[Query], index: str = "") -> RunProgress:
         """Return a system's run if it is there; else begin to make it, and say how far it is.
-
-        Args:
-            index: Name of the index; "" for the default.
 
         Raises:
             UnknownName: There is no such index or system.
@@ -102,8 +101,6 @@ class SystemRuns:
             if fault:
                 return RunProgress(spec.name, 0, len(queries), fault=fault)
             rankings = {key: self._rankings[key] for key in keys if key in self._rankings}
-            for key in rankings:
-                self._rankings.move_to_end(key)
             if missing := [key for key in dict.fromkeys(keys) if key not in rankings]:
                 self._ask([_Task(key, view.name) for key in missing if key not in self._asked])
                 return RunProgress(spec.name, sum(key in rankings for key in keys), len(queries))
@@ -113,11 +110,7 @@ class SystemRuns:
     def finished(
         self, system: str, queries: Sequence[Query], index: str = "", patience: float = 600.0
     ) -> RunProgress:
-        """Wait for a system's run.
-
-        Args:
-            index: Name of the index; "" for the default.
-        """
+        """Wait for a system's run."""
         until = time.monotonic() + patience
         while True:
             progress = self.progress(system, queries, index)
@@ -158,8 +151,6 @@ class SystemRuns:
                 self._asked.discard(key)
                 if ranking is not None:
                     self._rankings[key] = ranking
-                    while len(self._rankings) > KEPT:
-                        self._rankings.popitem(last=False)
                 elif not self._closed:
                     self._faults[task.searched, key.spec] = fault
                     self._drop(task)
@@ -199,13 +190,6 @@ class SystemRuns:
 
 
 def trec_run(run: Run, name: str) -> str:
-    """Return a run as text of six columns.
-
-    Args:
-        name: Its name, for the last column; what a column cannot hold becomes "_".
-
-    Raises:
-        WrongUse: An id has white space in it.
-    """
+    """Return a run as text of six columns."""
     tag = "".join(c if c.isprintable() and not c.isspace() else "_" for c in name) or "rankhouse"
     return "".join(run_rows(run, tag))

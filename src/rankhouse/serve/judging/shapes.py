@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from rankhouse.serve.judging.agreement import JudgeAgreement
-from rankhouse.serve.judging.compare import MEASURES, MOST_COMPARED, ComparedRuns
-from rankhouse.serve.judging.log import Entry
+from rankhouse.serve.judging.log import JudgementEntry
 from rankhouse.serve.judging.store import LONGEST_NAME, MOST_SYSTEMS
 from rankhouse.serve.judging.training import TrainingRequest
 from rankhouse.serve.search.shapes import Words
@@ -88,7 +85,7 @@ class JudgementInfo(Struct):
     undoes: int
 
     @classmethod
-    def of(cls, entry: Entry) -> JudgementInfo:
+    def of(cls, entry: JudgementEntry) -> JudgementInfo:
         """Return an entry as JSON."""
         return cls(
             entry.number, entry.time, entry.judge, entry.query_id, entry.query, entry.doc_id, entry.grade,
@@ -104,6 +101,24 @@ class UndoneResponse(Struct):
     """
 
     undone: JudgementInfo | None
+
+
+class JudgedQueryParameters(Struct):
+    """Which question is meant."""
+
+    query: Annotated[str, Meta(description="The question's text, or its id.", extra={"required": True})] = ""
+
+
+class QrelsParameters(Struct):
+    """Whose judgements are meant."""
+
+    judge: Annotated[str, Meta(description="Only what this judge says.")] = ""
+
+
+class RunParameters(Struct):
+    """Which index a run is of."""
+
+    index: Annotated[str, Meta(description="Name of what systems search.")] = ""
 
 
 class JudgedQuery(Struct):
@@ -124,121 +139,12 @@ class JudgedQuery(Struct):
     merged: dict[str, int]
 
 
-class AgreementInfo(Struct):
-    """How far two judges agree; null where there is no such number.
-
-    Attributes:
-        first: One.
-        second: The other.
-        pairs: Pairs that both graded.
-        same: The share of these with the same grade.
-        kappa: Cohen's kappa.
-        weighted: Quadratically weighted.
-    """
-
-    first: str
-    second: str
-    pairs: int
-    same: float | None
-    kappa: float | None
-    weighted: float | None
-
-    @classmethod
-    def of(cls, told: JudgeAgreement) -> AgreementInfo:
-        """Return an agreement as JSON."""
-        numbers = (None if math.isnan(one) else one for one in (told.same, told.kappa, told.weighted))
-        return cls(told.first, told.second, told.pairs, *numbers)
-
-
-class CompareQuery(Struct):
-    """What is compared.
-
-    Attributes:
-        name: Runs that were given and systems, the baseline first.
-        measures: In ir_measures' notation; questions are sorted by the first.
-        test: randomization or t.
-        correction: holm, bonferroni or none.
-        index: Name of what systems search.
-        against: Held against the baseline question by question.
-    """
-
-    name: Annotated[list[str], Meta(min_length=1, max_length=MOST_COMPARED)]
-    measures: str = MEASURES
-    test: str = "randomization"
-    correction: str = "holm"
-    index: str = ""
-    against: str = ""
-
-
-class ProgressInfo(Struct):
-    """How far a system's run is: questions asked, of so many; why it cannot be made."""
-
-    system: str
-    done: int
-    total: int
-    fault: str
-
-
-class ComparedQuery(Struct):
-    """One question.
-
-    Attributes:
-        id: Its id.
-        text: Its words.
-        judged: Documents that are judged for it.
-        values: Run -> value of the first measure.
-        difference: By how much the run held against the baseline is better.
-    """
-
-    id: str
-    text: str
-    judged: int
-    values: dict[str, float]
-    difference: float
-
-
-class CompareResponse(Struct):
-    """Runs compared, or how far their runs are; ask again until it is ready.
-
-    Attributes:
-        ready: Whether all runs are there.
-        progress: Of the systems' runs.
-        method: How the numbers were computed.
-        measure: What questions are sorted by.
-        cells: Means, intervals and tests, as ``rankhouse evaluate --json`` prints them.
-        queries: Those that differ most first.
-        notes: What a reader should know.
-    """
-
-    ready: bool
-    progress: list[ProgressInfo]
-    method: str
-    measure: str
-    cells: list[dict[str, Any]]
-    queries: list[ComparedQuery]
-    notes: list[str]
-
-    @classmethod
-    def of(cls, told: ComparedRuns) -> CompareResponse:
-        """Return a comparison as JSON."""
-        progress = [ProgressInfo(one.system, one.done, one.total, one.fault) for one in told.progress]
-        full: dict[str, Any] = told.comparison.to_dict() if told.comparison is not None else {}
-        queries = [
-            ComparedQuery(row.query.id, row.query.text, row.judged, dict(row.values), row.difference)
-            for row in told.rows
-        ]
-        return cls(
-            told.is_ready, progress, full.get("method", ""), told.measure, full.get("cells", []), queries,
-            list(told.notes),
-        )  # fmt: skip
-
-
 class TrainingBody(Struct):
     """What is to be trained.
 
     Attributes:
         name: What the new ranker is called: letters, digits, points, - and _.
-        start: A ranker of the service to go on with, or a family to begin anew; knrm if not said.
+        start: A ranker of the service to go on with, or a family to begin with; knrm if not said.
         index: Name of the index.
         first_stage: Name of the system that finds what it learns to order; bm25 if not said.
         epochs: How often it sees all judgements; the family's usual number if not said.
@@ -274,7 +180,7 @@ class TrainingInfo(Struct):
         held_out: Questions it was chosen by.
         fault: Why it failed.
         log: Losses by step, and validations.
-        warnings: What whoever uses the ranker should know.
+        warnings: What users of the ranker should know.
     """
 
     name: str

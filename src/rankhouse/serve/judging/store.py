@@ -1,4 +1,4 @@
-"""Judgements: a log that loses nothing, and the qrels file made from it, which every tool reads.
+"""Judgements: an append-only log, and the qrels file made from it, which every tool reads.
 
 FILE                  the qrels: one grade a pair, merged over the judges
 FILE.log.jsonl        every word of every judge, in order (``log.py``)
@@ -29,7 +29,7 @@ from rankhouse.io.corpora import write_queries
 from rankhouse.io.locks import only_writer
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.trec import read_qrels, write_qrels
-from rankhouse.serve.judging.log import IMPORTED, Entry, JudgementLog
+from rankhouse.serve.judging.log import IMPORTED, JudgementEntry, JudgementLog
 
 SCALE: Final[Mapping[int, str]] = MappingProxyType(
     {0: "does not help", 1: "helps", 2: "answers the question"}
@@ -46,9 +46,6 @@ Pair = tuple[str, str]
 class JudgementStore:
     """What judges said. Safe to use from many threads; only one process may have a file open.
 
-    Args:
-        queries: Those that have ids already; others get one made of their words.
-
     Raises:
         WrongUse: Another process has the file open.
         BadData: The qrels file or the log is damaged.
@@ -62,7 +59,7 @@ class JudgementStore:
         self._lock = threading.RLock()
         self._grades: dict[Pair, dict[str, int]] = {}  # in the order of the first word about a pair
         self._merged: dict[str, dict[str, int]] = {}  # what the qrels hold
-        self._entries: list[Entry] = []
+        self._entries: list[JudgementEntry] = []
         self._published: list[Query] | None = None
         self._left: object = None  # how the qrels file was left
         self._texts: dict[str, str] = {}
@@ -84,7 +81,7 @@ class JudgementStore:
 
     def judge(
         self, judge: str, query: str, doc_id: str, grade: int | None, systems: Sequence[str] = ()
-    ) -> Entry:
+    ) -> JudgementEntry:
         """Write down what a judge says of a document; when this returns, it is on disk.
 
         Args:
@@ -105,7 +102,7 @@ class JudgementStore:
             query_id = self.query_id(query)
             return self._write(self._entry(judge, query_id, query, doc_id, grade, systems=systems))
 
-    def undo(self, judge: str) -> Entry | None:
+    def undo(self, judge: str) -> JudgementEntry | None:
         """Take back the last word of a judge that still stands; called again, the one before.
 
         Returns:
@@ -126,7 +123,7 @@ class JudgementStore:
             again = self._entry(judge, last.query_id, last.query, last.doc_id, before, undoes=last.number)
             return self._write(again)
 
-    def _before(self, last: Entry) -> int | None:
+    def _before(self, last: JudgementEntry) -> int | None:
         """Return what a judge had said of a pair before an entry."""
         grade, place = None, (last.judge, last.query_id, last.doc_id)
         for entry in self._entries[: last.number - 1]:
@@ -157,17 +154,17 @@ class JudgementStore:
         *,
         systems: Sequence[str] = (),
         undoes: int = 0,
-    ) -> Entry:
+    ) -> JudgementEntry:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         number = len(self._entries) + 1
-        return Entry(number, now, judge, query_id, doc_id, grade, query, tuple(systems), undoes)
+        return JudgementEntry(number, now, judge, query_id, doc_id, grade, query, tuple(systems), undoes)
 
-    def _write(self, entry: Entry) -> Entry:
+    def _write(self, entry: JudgementEntry) -> JudgementEntry:
         self._log.append(entry)
         self._apply(entry)
         try:
             self._publish()
-        except OutputFailed as error:  # the log has it; the next word or start makes the file anew
+        except OutputFailed as error:  # the log has it; the next judgement or start writes the file again
             warnings.warn(
                 f"{error}; the judgement stands in {self.log_path.name}", RankhouseWarning, stacklevel=3
             )
@@ -176,7 +173,7 @@ class JudgementStore:
     # --- what was said --------------------------------------------------------------------------------------
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[JudgementEntry, ...]:
         """Every word of every judge, in order."""
         with self._lock:
             return tuple(self._entries)
@@ -232,7 +229,7 @@ class JudgementStore:
     # --- from and to the disk -------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """Take up the log, and from the qrels file what no log knows of."""
+        """Read the log, and from the qrels file what no log knows of."""
         for path in (self.path, self.queries_path):
             tidy_beside(path)
         for entry in self._log.entries():
@@ -249,7 +246,9 @@ class JudgementStore:
         number = len(self._entries)
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         imported = [
-            Entry(number + place, time, IMPORTED, query_id, doc_id, grade, self._texts.get(query_id, ""))
+            JudgementEntry(
+                number + place, time, IMPORTED, query_id, doc_id, grade, self._texts.get(query_id, "")
+            )
             for place, (query_id, doc_id, grade) in enumerate(fresh, 1)
         ]
         if imported:
@@ -268,12 +267,12 @@ class JudgementStore:
         if changed > spared:
             warnings.warn(
                 f"{self.path}: {changed:,} grades are not those of {self.log_path.name}, which count; the "
-                "file is written anew. To judge by the file alone, move the log away",
+                "file is written again. To judge by the file alone, move the log away",
                 RankhouseWarning,
                 stacklevel=5,
             )
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: JudgementEntry) -> None:
         self._entries.append(entry)
         said = self._grades.setdefault((entry.query_id, entry.doc_id), {})
         if entry.grade is None:
@@ -305,11 +304,7 @@ class JudgementStore:
 
 
 def merged(grades: Mapping[str, int]) -> int:
-    """Return the one grade of a pair: the lower median of its judges'.
-
-    Args:
-        grades: Judge -> grade; one or more.
-    """
+    """Return the one grade of a pair: the lower median of its judges'."""
     people = sorted(grade for judge, grade in grades.items() if judge != IMPORTED)
     return people[(len(people) - 1) // 2] if people else grades[IMPORTED]
 

@@ -1,4 +1,4 @@
-"""Train from the judgements of a service: a ``rankhouse train`` of its own process, watched, ended, taken up.
+"""Train from the judgements of a service: a ``rankhouse train`` of its own process, watched, ended, resumed.
 
     FOLDER/NAME/
         job.json         what was asked, and how it ended
@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -29,15 +30,17 @@ from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.index.parts.parted_index import PartedIndex
 from rankhouse.io.outputs import write_json
-from rankhouse.serve.contracts.errors import Refusal, UnknownName
-from rankhouse.serve.judging.known import Judging, few_questions
-from rankhouse.serve.judging.lessons import Lessons
+from rankhouse.serve.errors import Refusal, UnknownName
+from rankhouse.serve.judging.lessons import Lessons, few_questions
 from rankhouse.serve.judging.process import last_words, started
 from rankhouse.systems.checkpoints import minilm
 from rankhouse.training.log import Entry, read_log
 
+if TYPE_CHECKING:
+    from rankhouse.serve.judging.collection import ServedCollection
+
 FRESH: Final = ("knrm", "conv_knrm", "tk")
-"""Families that can be begun anew from the collection's words."""
+"""Families that can be trained from scratch from the collection's words."""
 _FRESH_EPOCHS, _FRESH_RATE, _FRESH_BATCH = 10, 1e-2, 16
 _INPUTS: Final = ("queries.jsonl", "qrels.txt", "first.run", "valid.jsonl", "valid.txt", "valid.run")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -57,7 +60,7 @@ class TrainingRequest(msgspec.Struct, frozen=True):
 
     Attributes:
         name: What the new ranker is called.
-        start: A ranker of the service to go on with, or a family to begin anew: knrm, conv_knrm, tk.
+        start: A ranker of the service to go on with, or a family to begin with: knrm, conv_knrm, tk.
         index: Name of the index; "" for the default.
         first_stage: Name of the system that finds what it learns to order.
         epochs: How often it sees all judgements; None: the family's usual number.
@@ -102,24 +105,20 @@ class TrainingJob(msgspec.Struct, frozen=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What whoever uses the ranker should know."""
+        """What users of the ranker should know."""
         none_held_out = "none were held out to choose the best step by"
         return few_questions(len(self.queries), "questions with a relevant document", none_held_out)
 
 
 class TrainingJobs:
-    """The trainings of a service.
-
-    Args:
-        folder: Where they lie; None refuses all.
-    """
+    """The trainings of a service."""
 
     def __init__(
         self,
         folder: Path | None,
-        service: Judging,
-        offer: Callable[[str, str], object],
-        specs: Mapping[str, str],
+        service: ServedCollection,
+        offer: Callable[[str, str], object] = lambda name, spec: None,  # noqa: ARG005
+        specs: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.folder, self._service, self._offer, self._specs = folder, service, offer, specs
         self._lock = threading.Lock()
@@ -141,11 +140,7 @@ class TrainingJobs:
         return sorted(found, key=lambda job: job.begun, reverse=True)
 
     def job(self, name: str) -> TrainingJob:
-        """Return a training with its log.
-
-        Raises:
-            UnknownName: There is none of that name.
-        """
+        """Return a training with its log."""
         names = [path.parent.name for path in self._files()]
         if self.folder is None or name not in names:
             raise UnknownName("training", name, names, "name")
@@ -153,8 +148,8 @@ class TrainingJobs:
         entries = read_log(log) if log.exists() else []
         return msgspec.structs.replace(self._read(name), log=tuple(entries))
 
-    def take_up(self) -> None:
-        """Offer the rankers that were trained before; one that cannot be opened is passed over."""
+    def offer_finished(self) -> None:
+        """Offer the rankers that were trained before; one that cannot be opened is skipped."""
         for name in reversed(self._finished()):
             with suppress(RankhouseError):
                 self._offer(name, str(self._place(name) / "training"))
@@ -267,7 +262,7 @@ class TrainingJobs:
         if request.name in self._specs:
             raise WrongUse(f"name={request.name!r}: is a ranker of the service already; give another one")
         if request.name in self._finished():
-            raise WrongUse(f"name={request.name!r}: was trained already; give another name to train anew")
+            raise WrongUse(f"name={request.name!r}: was trained already; give another name")
         if request.start not in self.starts:
             raise UnknownName("ranker or family to begin with", request.start, self.starts, "start")
         if request.epochs is not None and not 1 <= request.epochs <= 1000:
@@ -312,7 +307,7 @@ class TrainingJobs:
         if state == "done":
             try:
                 self._offer(name, str(place / "training"))
-            except Exception as error:  # noqa: BLE001 - whoever looks at the training is told
+            except Exception as error:  # noqa: BLE001 - the page shows it
                 state, fault = "failed", f"it was trained, but cannot be served: {error}"
         elif state == "failed":
             fault = last_words(place / "said.txt") or f"rankhouse train ended with code {code}"

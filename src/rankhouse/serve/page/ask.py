@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rankhouse.core.errors import RankhouseError
+from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.results import Marks
 from rankhouse.core.run import Ranking, Run
-from rankhouse.serve.judging.known import known_grades, known_queries
+from rankhouse.serve.contracts.requests import deadline_of
+from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run
-from rankhouse.serve.page import asked
-from rankhouse.serve.page.faults import fault_page
-from rankhouse.serve.page.questions import question_of, scale
-from rankhouse.serve.page.render import address, download, exports, page
-from rankhouse.serve.page.sheets import csv_of
+from rankhouse.serve.page.render import address, csv_of, download, exports, page
+from rankhouse.serve.page.views import Line, fault_page
 from rankhouse.serve.search.answer import AnswerHit, SearchAnswer, SearchRequest, search
-from rankhouse.serve.search.asking import client_deadline
-
-if TYPE_CHECKING:
-    from rankhouse.serve.host.service import Service
 
 MOST_SYSTEMS = 4
 DEPTHS = (10, 20, 50, 100)
@@ -36,13 +31,7 @@ _EXAMPLES = 8
 
 @dataclass(frozen=True)
 class Move:
-    """Where a document stands beside the first column.
-
-    Attributes:
-        kind: "up", "down", "same" or "new".
-        text: What is seen.
-        said: What a screen reader says.
-    """
+    """Where a document stands beside the first column: "up", "down", "same" or "new"."""
 
     kind: str
     text: str
@@ -65,36 +54,34 @@ class ShownHit:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A system's answer.
-
-    Attributes:
-        system: Its name.
-        summary: How many documents, how fast.
-        hits: The documents.
-        gone: Those of the first column that are not here.
-        notes: What a reader should know.
-    """
+class SystemColumn:
+    """A system's answer; ``gone`` are documents of the first column that are not here."""
 
     system: str
     summary: str
     hits: Sequence[ShownHit] = ()
     gone: Sequence[AnswerHit] = ()
-    notes: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = ()
 
 
-def show(service: Service, request: Request) -> Response:
-    """Return the page of a question, or an empty form.
+class AskFields(Struct):
+    """A question, how many documents of which systems are shown, and as what file."""
 
-    Raises:
-        RankhouseError: A parameter that is not accepted.
-    """
-    fields = request.query_params
-    query, index = asked.words(fields, "query"), asked.words(fields, "index")
-    k = asked.number(fields, "k", DEPTHS[0], 1, 1000)
-    view = service.catalogue.view(index)
+    query: Line = ""
+    index: Line = ""
+    k: Annotated[int, Meta(ge=1, le=1000)] = DEPTHS[0]
+    system: list[str] = []
+    export: Literal["html", "json", "csv", "run"] = "html"
+
+
+def show(service: ServedCollection, request: Request, asked: AskFields) -> Response:
+    """Return the page of a question, or an empty form."""
+    query, k = asked.query, asked.k
+    view = service.catalogue.view(asked.index)
     systems = service.catalogue.systems(view.name)
-    chosen = asked.several(fields, "system", MOST_SYSTEMS, "systems") or _usual(systems)
+    chosen = asked.system or _usual(systems)
+    if len(chosen) > MOST_SYSTEMS:
+        raise WrongUse(f"{len(chosen)} systems were chosen; choose at most {MOST_SYSTEMS}")
     content: dict[str, object] = {
         "title": query or "Ask your collection",
         "query": query,
@@ -105,21 +92,21 @@ def show(service: Service, request: Request) -> Response:
         "depths": [(str(n), str(n)) for n in sorted({*DEPTHS, k})],
         "k": str(k),
         "facts": f"{view.name}: {len(view.index.documents):,} documents",
-        "columns": [], "examples": [], "exports": [], "fault": "", "labels": scale(service),
+        "columns": [], "examples": [], "exports": [], "fault": "", "labels": service.scale,
     }  # fmt: skip
     if not query:
-        content["examples"] = known_queries(service)[:_EXAMPLES]
+        content["examples"] = service.known_queries()[:_EXAMPLES]
         return page(request, "ask.html.j2", content)
     try:
         asked_of = [SearchRequest(query, name, view.name, k) for name in chosen]
-        answers = [search(service, one, client_deadline(request, PATIENCE)) for one in asked_of]
+        answers = [search(service, one, deadline_of(request, PATIENCE)) for one in asked_of]
     except RankhouseError as error:  # the form stays, with what is wrong
         failed = fault_page(request, error)
         content["fault"] = str(error)
         return page(request, "ask.html.j2", content, failed.status_code)
-    if fields.get("export", "html") != "html":
-        return export(service, query, answers, asked.one_of(fields, "export", ("json", "csv", "run")))
-    content["columns"] = columns(answers, known_grades(service, question_of(service, query).id))
+    if asked.export != "html":
+        return export(service, query, answers, asked.export)
+    content["columns"] = columns(answers, service.known_grades(service.question(query).id))
     content["exports"] = exports(request, "html", "csv", "json") + _files(request, chosen)
     return page(request, "ask.html.j2", content)
 
@@ -131,12 +118,12 @@ def _usual(systems: Mapping[str, object]) -> list[str]:
     return [names[0], best] if best else names[:1]
 
 
-def columns(answers: Sequence[SearchAnswer], grades: Mapping[str, int]) -> list[Column]:
-    """Return answers as columns, each held against the first."""
+def columns(answers: Sequence[SearchAnswer], grades: Mapping[str, int]) -> list[SystemColumn]:
+    """Return answers as columns, each compared with the first."""
     first = answers[0]
     places = {hit.doc_id: hit.rank for hit in first.hits}
     return [
-        Column(
+        SystemColumn(
             answer.system,
             _summary(answer),
             [_shown(hit, answer, None if answer is first else _move(hit, places, first.system), grades)
@@ -184,17 +171,12 @@ def _files(request: Request, chosen: Sequence[str]) -> list[tuple[str, str]]:
     return [(f"run of {name}", address("/", *rest, system=name, export="run")) for name in chosen]
 
 
-def export(service: Service, query: str, answers: Sequence[SearchAnswer], kind: str) -> Response:
-    """Return answers as a file.
-
-    Args:
-        service: What is served; it knows the query's id.
-        kind: "json", "csv" or "run".
-    """
+def export(service: ServedCollection, query: str, answers: Sequence[SearchAnswer], kind: str) -> Response:
+    """Return answers as a file: "json", "csv" or "run"."""
     if kind == "json":
         content = msgspec.json.encode([msgspec.to_builtins(one) for one in answers]).decode()
     elif kind == "run":
-        query_id = question_of(service, query).id
+        query_id = service.question(query).id
         content = "".join(trec_run(_run_of(query_id, answer), answer.system) for answer in answers)
     else:
         rows = [

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rankhouse.serve.page import asked
+from rankhouse.serve.contracts.requests import deadline_of
+from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page.render import address, exports, page
-from rankhouse.serve.search.asking import client_deadline
+from rankhouse.serve.page.views import Line
 from rankhouse.serve.search.documents import ShadedDocument, passages_with_scores, read_document
 
-if TYPE_CHECKING:
-    from rankhouse.serve.host.service import Service
-
-LONGEST_ID = 2_000
 LONGEST_TEXT = 400_000
 PATIENCE = 60.0
 
 
 class ShownPassage(NamedTuple):
-    """A stretch of the text.
+    """A section of the text in one passage.
 
     Attributes:
         number: Of the best passage that holds it; 0 where none does.
-        is_first: Whether it is the first stretch of that passage.
-        score: The passage's.
-        share: Where that lies between the document's lowest, 0, and highest, 100.
-        text: The stretch.
+        is_first: Whether it is the first section of that passage.
+        share: Where the passage's score lies between the document's lowest, 0, and highest, 100.
     """
 
     number: int
@@ -39,18 +35,19 @@ class ShownPassage(NamedTuple):
     text: str
 
 
-def show(service: Service, request: Request) -> Response:
-    """Return the page of a document.
+class DocumentFields(Struct):
+    """A document; and a question and a system, by which its passages are shaded."""
 
-    Args:
-        request: Index and ``doc``; query and system for the shades.
+    doc: Line = ""
+    index: Line = ""
+    query: Line = ""
+    system: Line = ""
 
-    Raises:
-        RankhouseError: A parameter that is not accepted, or an unknown name.
-    """
-    fields = request.query_params
-    query, doc_id = asked.words(fields, "query"), asked.words(fields, "doc", LONGEST_ID)
-    view, document = read_document(service, asked.words(fields, "index"), doc_id)
+
+def show(service: ServedCollection, request: Request, asked: DocumentFields) -> Response:
+    """Return the page of a document."""
+    query, doc_id = asked.query, asked.doc
+    view, document = read_document(service, asked.index, doc_id)
     notes = []
     if len(document.text) > LONGEST_TEXT:
         notes.append(f"The first {LONGEST_TEXT:,} of {len(document.text):,} characters are shown.")
@@ -66,9 +63,8 @@ def show(service: Service, request: Request) -> Response:
         "exports": exports(request, "html"),
     }  # fmt: skip
     if query:
-        system = asked.words(fields, "system")
         shaded = passages_with_scores(
-            service, view.name, doc_id, query, system, client_deadline(request, PATIENCE)
+            service, view.name, doc_id, query, asked.system, deadline_of(request, PATIENCE)
         )
         own = {"index": view.name, "query": query, "system": shaded.system}
         content |= {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated
 from urllib.parse import quote, unquote
 
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
@@ -14,21 +15,15 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.results import Marks
-from rankhouse.serve.host.keys import caller_of
-from rankhouse.serve.judging.known import known_queries
+from rankhouse.serve.contracts.requests import ANYBODY, caller_of, deadline_of
+from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.store import LONGEST_NAME
-from rankhouse.serve.page import asked
-from rankhouse.serve.page.faults import wants_html
-from rankhouse.serve.page.pools import Pool, Pools
-from rankhouse.serve.page.questions import question_of
+from rankhouse.serve.page.pools import JudgingPool, PoolRequest, Pools
 from rankhouse.serve.page.render import address, page, parameters
-from rankhouse.serve.search.asking import client_deadline
+from rankhouse.serve.page.views import Line, wants_html
+from rankhouse.serve.search.systems import SystemSpec
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.short_forms import is_dense
-
-if TYPE_CHECKING:
-    from rankhouse.serve.host.service import Service
-    from rankhouse.serve.search.systems import SystemSpec
 
 DEPTHS = (5, 10, 20, 50)
 MOST_SYSTEMS = 12
@@ -50,10 +45,7 @@ class JudgingTask:
 
     Attributes:
         query: Id or words of the question, as given; "" for none yet.
-        judge: Who judges.
-        index: Name of what is searched.
-        systems: Whose documents are judged.
-        depth: How many of each.
+        systems: Whose documents are judged, ``depth`` of each.
         blind: Whether systems and ranks are hidden.
     """
 
@@ -67,6 +59,10 @@ class JudgingTask:
     def address(self, **other: object) -> str:
         """Return the address of this, with something else in places."""
         return address("/judge", **{**self._parameters, **other})
+
+    def pool(self, query: Query) -> PoolRequest:
+        """Return the pool that is judged."""
+        return PoolRequest(query, self.index, self.systems, self.depth)
 
     @property
     def fields(self) -> list[tuple[str, str]]:
@@ -84,10 +80,7 @@ class Card:
     """A document to judge.
 
     Attributes:
-        doc_id: Its id.
-        title: Its title, or "".
-        snippet: The stretch of its text that answers best.
-        marks: (start, end) of the words to highlight there.
+        marks: (start, end) of the words to highlight in the snippet.
         text: The whole text, or what is shown of it.
         grade: What this judge says of it; None for nothing yet.
         found: Which systems found it, at which ranks; nothing when judging blind.
@@ -99,23 +92,37 @@ class Card:
     marks: Marks
     text: str
     grade: int | None
-    found: Sequence[str] = field(default_factory=tuple)
+    found: Sequence[str] = ()
 
 
-def show(service: Service, pools: Pools, request: Request) -> Response:
-    """Return the documents of a question, or the form that chooses one.
+class JudgeFields(Struct):
+    """A question, who judges it, and the pool of which systems; or ``change`` for other ones."""
 
-    Raises:
-        RankhouseError: A parameter that is not accepted, or a search that fails.
-    """
-    wanted = _asked(service, request, request.query_params)
+    query: Line = ""
+    judge: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
+    index: Line = ""
+    system: Annotated[list[Line], Meta(max_length=MOST_SYSTEMS)] = []
+    depth: Annotated[int, Meta(ge=1, le=100)] | None = None
+    blind: str = ""
+    change: str = ""
+
+
+class JudgeForm(JudgeFields):
+    """A judgement, or ``undo``: ``mark`` is grade, place and document."""
+
+    mark: Annotated[str, Meta(max_length=10_000)] = ""
+    undo: str = ""
+
+
+def show(pools: Pools, service: ServedCollection, request: Request, asked: JudgeFields) -> Response:
+    """Return the documents of a question, or the form that chooses one."""
+    wanted = _task(service, request, asked)
     store = service.judgements
-    if not (wanted.query and wanted.judge) or "change" in request.query_params or store is None:
+    if not (wanted.query and wanted.judge) or asked.change or store is None:
         return _choose(service, request, wanted)
     _check_judge(wanted.judge)
-    query = question_of(service, wanted.query)
-    deadline = client_deadline(request, PATIENCE)
-    pool = pools.of(query, wanted.index, wanted.systems, wanted.depth, deadline)
+    query = service.question(wanted.query)
+    pool = pools.of(wanted.pool(query), deadline_of(request, PATIENCE))
     mine = store.qrels_of(wanted.judge)
     cards = _cards(service, mine.get(query.id, {}), query, wanted, pool)
     may_write = caller_of(request).may_write
@@ -141,37 +148,29 @@ def show(service: Service, pools: Pools, request: Request) -> Response:
     return _remembering(page(request, "judge.html.j2", content), wanted.judge)
 
 
-def write(service: Service, pools: Pools, request: Request, form: asked.Fields) -> Response:
-    """Keep what a judge said, or take it back; the page's script gets JSON, a form the page again.
-
-    Args:
-        form: Question, judge, and ``mark`` (grade, place, document) or ``undo``.
-
-    Raises:
-        RankhouseError: A field that is not accepted, or a file that cannot be written.
-    """
+def write(pools: Pools, service: ServedCollection, request: Request, form: JudgeForm) -> Response:
+    """Keep what a judge said, or take it back; the page's script gets JSON, a form the page again."""
     store = service.judgements
     if store is None:
         raise WrongUse(_READ_ONLY)
-    wanted = _asked(service, request, form)
+    wanted = _task(service, request, form)
     who = caller_of(request).name
-    if form.get("undo"):
+    if form.undo:
         entry = store.undo(wanted.judge)
         if entry is not None:
             service.audit.note("undo", who, judge=wanted.judge, query=entry.query_id, document=entry.doc_id)
         told: dict[str, object] = {"doc": None, "grade": None, "query": ""}
         if entry is not None:
             told = {"doc": entry.doc_id, "grade": entry.grade, "query": entry.query}
-            wanted = (
-                wanted if _same(service, wanted.query, entry.query_id) else replace(wanted, query=entry.query)
-            )
+            if service.question(wanted.query).id != entry.query_id:
+                wanted = replace(wanted, query=entry.query)
         place = 0
     else:
-        grade, place, doc_id = _mark(form.get("mark", ""))
-        query = question_of(service, wanted.query)
+        grade, place, doc_id = _mark(form.mark)
+        query = service.question(wanted.query)
         if doc_id not in service.catalogue.view(wanted.index).index.documents:
             raise WrongUse(f'document "{doc_id[:80]}" is not in the index "{wanted.index}"')
-        pool = pools.kept(query, wanted.index, wanted.systems, wanted.depth)  # no word waits for a model
+        pool = pools.kept(wanted.pool(query))  # no word waits for a model
         showed = list(pool.ranks.get(doc_id, ())) if pool else []
         store.judge(wanted.judge, query.text, doc_id, grade, showed)
         service.audit.note("judge", who, judge=wanted.judge, query=query.id, document=doc_id, grade=grade)
@@ -186,33 +185,23 @@ def _mark(text: str) -> tuple[int, int, str]:
     """Return grade, place and document of a button."""
     pieces = text.split(" ", 2)
     numbers = "".join(pieces[:2])
-    if (
-        len(pieces) != 3
-        or not (numbers.isascii() and all(map(str.isdigit, pieces[:2])))
-        or len(text) > 10_000
-    ):
+    if len(pieces) != 3 or not (numbers.isascii() and all(map(str.isdigit, pieces[:2]))):
         raise WrongUse(f'mark="{text[:40]}": write GRADE PLACE DOCUMENT, like "2 1 doc7"')
     return int(pieces[0][:6]), int(pieces[1][:6]), pieces[2]
 
 
-def _same(service: Service, query: str, query_id: str) -> bool:
-    return question_of(service, query).id == query_id
-
-
-def _asked(service: Service, request: Request, fields: asked.Fields) -> JudgingTask:
-    view = service.catalogue.view(asked.words(fields, "index"))
-    systems = asked.several(fields, "system", MOST_SYSTEMS, "systems")
-    judge = asked.words(fields, "judge", LONGEST_NAME) or unquote(request.cookies.get(_COOKIE, ""))
-    if not judge and service.keys is not None:
-        judge = caller_of(request).name
-    is_new = "query" not in fields or "depth" not in fields
+def _task(service: ServedCollection, request: Request, asked: JudgeFields) -> JudgingTask:
+    view, caller = service.catalogue.view(asked.index), caller_of(request)
+    judge = asked.judge or unquote(request.cookies.get(_COOKIE, ""))[:LONGEST_NAME]
+    if not judge and caller is not ANYBODY:
+        judge = caller.name
     return JudgingTask(
-        asked.words(fields, "query"),
+        asked.query,
         judge,
         view.name,
-        tuple(systems or _usual_pool(service.catalogue.systems(view.name))),
-        asked.number(fields, "depth", DEPTHS[1], 1, 100),
-        bool(fields.get("blind")) or is_new,
+        tuple(asked.system or _usual_pool(service.catalogue.systems(view.name))),
+        asked.depth or DEPTHS[1],
+        bool(asked.blind) or asked.depth is None,
     )
 
 
@@ -222,15 +211,15 @@ def _usual_pool(systems: Mapping[str, SystemSpec]) -> list[str]:
     return list(dict.fromkeys([*[*systems][:1], *others, *systems]))[:3]
 
 
-def _choose(service: Service, request: Request, wanted: JudgingTask) -> Response:
+def _choose(service: ServedCollection, request: Request, wanted: JudgingTask) -> Response:
     """Return the form that chooses question, name and systems."""
     systems = list(service.catalogue.systems(wanted.index))
     content: dict[str, object] = {
         "title": "Judge",
         "pool": None,
         "notes": () if service.judgements is not None else (_READ_ONLY,),
-        "asked": question_of(service, wanted.query).text if wanted.query else "",
-        "questions": known_queries(service)[:500],
+        "asked": service.question(wanted.query).text if wanted.query else "",
+        "questions": service.known_queries()[:500],
         "judge": wanted.judge,
         "indexes": [(name, name) for name in service.catalogue.indexes],
         "index": wanted.index,
@@ -263,7 +252,7 @@ def _summary(wanted: JudgingTask, cards: Sequence[Card]) -> str:
 
 
 def _cards(
-    service: Service, mine: Mapping[str, int], query: Query, wanted: JudgingTask, pool: Pool
+    service: ServedCollection, mine: Mapping[str, int], query: Query, wanted: JudgingTask, pool: JudgingPool
 ) -> list[Card]:
     index = service.catalogue.view(wanted.index).index
     ranking = pool.ranking(query, is_blind=wanted.blind)
@@ -285,9 +274,9 @@ def _whole(text: str, snippet: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} …"
 
 
-def _following(service: Service, mine: Qrels, query: Query, wanted: JudgingTask) -> str:
+def _following(service: ServedCollection, mine: Qrels, query: Query, wanted: JudgingTask) -> str:
     """Return the address of the next question that this judge has not begun; "" where there is none."""
-    known = known_queries(service)
+    known = service.known_queries()
     ids = [one.id for one in known]
     start = ids.index(query.id) + 1 if query.id in ids else 0
     after = next(

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import combinations
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rankhouse.core.errors import WrongUse
 from rankhouse.io.trec import qrels_rows
 from rankhouse.page.tables import Table
-from rankhouse.serve.judging.agreement import agreements
-from rankhouse.serve.judging.known import known_qrels, known_queries
+from rankhouse.serve.judging.agreement import agreements, differences
+from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.log import IMPORTED
 from rankhouse.serve.judging.store import JudgementStore
-from rankhouse.serve.page import asked
-from rankhouse.serve.page.render import address, download, exports, page
-from rankhouse.serve.page.sheets import csv_of
-
-if TYPE_CHECKING:
-    from rankhouse.serve.host.service import Service
+from rankhouse.serve.page.render import address, csv_of, download, exports, page
 
 _A_PAGE = 100
 _DIFFERENCES = 50
 _SHOWS = {"all": "all", "judged": "judged", "open": "not judged"}
 
 
-class Row(NamedTuple):
+class QuestionRow(NamedTuple):
     """A question and how far it is judged."""
 
     id: str
@@ -38,7 +36,7 @@ class Row(NamedTuple):
     judges: tuple[str, ...]
 
 
-_ORDERS: dict[str, tuple[str, Callable[[Row], Any] | None]] = {
+_ORDERS: dict[str, tuple[str, Callable[[QuestionRow], Any] | None]] = {
     "file": ("as they are", None),
     "few": ("fewest judged first", lambda row: row.judged),
     "many": ("most judged first", lambda row: -row.judged),
@@ -46,22 +44,26 @@ _ORDERS: dict[str, tuple[str, Callable[[Row], Any] | None]] = {
 }
 
 
-def show(service: Service, request: Request) -> Response:
-    """Return the list of questions.
+class QueriesFields(Struct):
+    """Which questions are shown, in which order, and as what file."""
 
-    Raises:
-        WrongUse: A parameter that is not accepted.
-    """
-    fields = request.query_params
-    shown = asked.one_of(fields, "show", _SHOWS)
-    order = asked.one_of(fields, "order", _ORDERS)
-    words = asked.words(fields, "words", 200)
+    show: Literal["all", "judged", "open"] = "all"
+    order: Literal["file", "few", "many", "words"] = "file"
+    words: Annotated[str, Meta(max_length=200)] = ""
+    page: Annotated[int, Meta(ge=1)] = 1
+    export: Literal["html", "csv", "json", "qrels"] = "html"
+
+
+def show(service: ServedCollection, request: Request, asked: QueriesFields) -> Response:
+    """Return the list of questions."""
+    shown, order, words, number = asked.show, asked.order, asked.words, asked.page
     rows = rows_of(service)
     chosen = _chosen(rows, shown, order, words)
-    if fields.get("export", "html") != "html":
-        return export(service, chosen, asked.one_of(fields, "export", ("csv", "json", "qrels")))
+    if asked.export != "html":
+        return export(service, chosen, asked.export)
     last = max(1, math.ceil(len(chosen) / _A_PAGE))
-    number = asked.number(fields, "page", 1, 1, last)
+    if number > last:
+        raise WrongUse(f"page={number}: give a whole number from 1 to {last:,}")
     store = service.judgements
     return page(
         request,
@@ -83,16 +85,16 @@ def show(service: Service, request: Request) -> Response:
     )  # fmt: skip
 
 
-def rows_of(service: Service) -> list[Row]:
+def rows_of(service: ServedCollection) -> list[QuestionRow]:
     """Return every question with its counts."""
-    grades, judges = known_qrels(service), dict[str, dict[str, None]]()
+    grades, judges = service.known_qrels(), dict[str, dict[str, None]]()
     for entry in service.judgements.entries if service.judgements is not None else ():
         if entry.judge != IMPORTED:
             judges.setdefault(entry.query_id, {})[entry.judge] = None
-    texts = {query.id: query.text for query in known_queries(service)}
+    texts = {query.id: query.text for query in service.known_queries()}
     ids = dict.fromkeys([*texts, *grades])
     return [
-        Row(
+        QuestionRow(
             query_id,
             texts.get(query_id, ""),
             len(said := grades.get(query_id, {})),
@@ -103,7 +105,7 @@ def rows_of(service: Service) -> list[Row]:
     ]
 
 
-def _chosen(rows: Sequence[Row], shown: str, order: str, words: str) -> list[Row]:
+def _chosen(rows: Sequence[QuestionRow], shown: str, order: str, words: str) -> list[QuestionRow]:
     wanted = words.casefold()
     chosen = [
         row
@@ -115,7 +117,7 @@ def _chosen(rows: Sequence[Row], shown: str, order: str, words: str) -> list[Row
     return chosen if key is None else sorted(chosen, key=key)
 
 
-def _summary(rows: Sequence[Row]) -> str:
+def _summary(rows: Sequence[QuestionRow]) -> str:
     some = sum(1 for row in rows if row.judged)
     pairs, relevant = sum(row.judged for row in rows), sum(row.relevant for row in rows)
     questions, documents = "question" + "s" * (len(rows) != 1), "document" + "s" * (pairs != 1)
@@ -143,7 +145,13 @@ def agreement_table(store: JudgementStore) -> Table | None:
     """Return how far every two judges agree; None where no two judged the same document."""
     found = agreements(store)
     rows = tuple(
-        (f"{one.first}, {one.second}", f"{one.pairs:,}", f"{one.same:.0%}", *map(_kappa, one[4:6]))
+        (
+            f"{one.first}, {one.second}",
+            f"{one.pairs:,}",
+            f"{one.same:.0%}",
+            _kappa(one.kappa),
+            _kappa(one.weighted),
+        )
         for one in found
     )
     legend = (
@@ -160,33 +168,26 @@ def differing_table(store: JudgementStore) -> Table | None:
         (
             texts.get(row.query_id) or row.query_id,
             row.doc_id,
-            f"{one.first} {row.first}",
-            f"{one.second} {row.second}",
+            f"{first} {row.first}",
+            f"{second} {row.second}",
         )
-        for one in agreements(store)
-        for row in one.differences[:_DIFFERENCES]
+        for first, second in combinations(store.judges, 2)
+        for row in differences(store.qrels_of(first), store.qrels_of(second))[:_DIFFERENCES]
     ]
     return Table(("question", "document", "one says", "the other says"), tuple(rows)) if rows else None
 
 
-def _kappa(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.2f}"
+def _kappa(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else f"{value:.2f}"
 
 
-def export(service: Service, rows: Sequence[Row], kind: str) -> Response:
-    """Return the questions, or their judgements, as a file.
-
-    Args:
-        kind: "csv", "json" or "qrels".
-
-    Raises:
-        WrongUse: An id has white space in it, so it cannot stand in qrels.
-    """
+def export(service: ServedCollection, rows: Sequence[QuestionRow], kind: str) -> Response:
+    """Return the questions, or their judgements, as a file: "csv", "json" or "qrels"."""
     if kind == "qrels":
-        grades = known_qrels(service)
+        grades = service.known_qrels()
         text = "".join(qrels_rows({row.id: grades.get(row.id, {}) for row in rows}))
     elif kind == "csv":
-        text = csv_of(Row._fields, ([*row[:4], " ".join(row.judges)] for row in rows))
+        text = csv_of(QuestionRow._fields, ([*row[:4], " ".join(row.judges)] for row in rows))
     else:
         text = msgspec.json.encode([row._asdict() for row in rows]).decode()
     return download(f"queries.{kind}", text)

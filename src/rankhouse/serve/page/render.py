@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import csv
 import hashlib
+import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, pass_context
@@ -20,12 +23,13 @@ from starlette.routing import BaseRoute, Route
 import rankhouse.explanation
 from rankhouse.core.results import Marks
 from rankhouse.page.html import environment_of
-from rankhouse.serve.host.keys import ANYBODY, caller_of
+from rankhouse.serve.contracts.requests import ANYBODY, caller_of
 
 _HERE = Path(__file__).parent
 _ANSWERS = Path(rankhouse.explanation.__file__).parent / "templates"
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _SPACE = re.compile(r"\n\s+")
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _UNCACHED = {"cache-control": "no-store"}
 
 
@@ -67,11 +71,7 @@ def page(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Return a page; with ``?export=html`` the same as one file that stands alone.
-
-    Args:
-        content: Name -> what the template calls by it; ``title`` is the page's.
-    """
+    """Return a page; with ``?export=html`` the same as one file that stands alone."""
     saved = request.query_params.get("export") == "html" and request.method == "GET"
     caller = caller_of(request)
     here = {"path": request.url.path, "caller": "" if caller is ANYBODY else caller.name}
@@ -83,22 +83,31 @@ def page(
 
 
 def filled(template: str, content: Mapping[str, object]) -> str:
-    """Return a template of this room, filled.
-
-    Args:
-        content: What it shows; ``saved`` for a page that stands alone, ``here`` for where it is.
-    """
+    """Return a template of this room, filled."""
     return _environment().get_template(template).render(content)
 
 
 def download(name: str, content: str | bytes) -> Response:
-    """Return a file that a browser saves.
-
-    Args:
-        name: Its name; the ending, one of :data:`KINDS`, says what it is.
-    """
+    """Return a file that a browser saves."""
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     return Response(data, 200, _UNCACHED | _attachment(name), KINDS[name.rpartition(".")[2]].media_type)
+
+
+def csv_of(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV.
+
+    A text that a spreadsheet would take for a formula, and compute, has an apostrophe before it; who wants
+    texts as they are takes JSON.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows([_harmless(cell) for cell in row] for row in rows)
+    return out.getvalue()
+
+
+def _harmless(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 def exports(request: Request, *kinds: str) -> list[tuple[str, str]]:
@@ -110,6 +119,23 @@ def exports(request: Request, *kinds: str) -> list[tuple[str, str]]:
 def _attachment(name: str) -> dict[str, str]:
     """Return the header that makes a browser save what it gets."""
     return {"content-disposition": f'attachment; filename="{re.sub(r"[^A-Za-z0-9._-]+", "-", name)}"'}
+
+
+def sign_in_page(action: str, there: str, policy: str, fault: str = "") -> Response:
+    """Return the form that asks for a key.
+
+    Args:
+        policy: The service's Content-Security-Policy; its styles are those of this page.
+        fault: What was wrong with the last one; "" for nothing.
+    """
+    content = {"title": "Sign in", "action": action, "there": there, "fault": fault}
+    text = filled("sign_in.html.j2", {"saved": True, "here": {"path": action, "caller": ""}, **content})
+    digest = base64.b64encode(hashlib.sha256(style().content).digest()).decode()
+    own = policy.replace("style-src 'self'", f"style-src 'sha256-{digest}'")
+    headers = {"content-security-policy": own, "cache-control": "no-store"}
+    return Response(
+        text.encode("utf-8", "replace"), 401 if fault else 200, headers, "text/html; charset=utf-8"
+    )
 
 
 def static_routes() -> list[BaseRoute]:

@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from rankhouse.serve.contracts.requests import Threads
+from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page import ask, document, judge, queries, runs, train, why
-from rankhouse.serve.page.asked import Show, Write, view
 from rankhouse.serve.page.pools import Pools
 from rankhouse.serve.page.render import page, static_routes
-from rankhouse.serve.search.asking import Threads
+from rankhouse.serve.page.views import FormWork, view
 
-if TYPE_CHECKING:
-    from rankhouse.serve.host.service import Service
+Show = Callable[[ServedCollection, Request, Any], Response]
 
 
-def routes(service: Service) -> list[BaseRoute]:
+def routes(service: ServedCollection) -> list[BaseRoute]:
     """Return the routes of the page."""
-    pools, threads = Pools(service), Threads()
+    pools, threads = Pools(service.catalogue), Threads("page")
 
-    def at(path: str, show: Show, write: Write | None = None) -> BaseRoute:
-        return view(path, threads, partial(_if_searchable, service, show), write)
+    def at(path: str, fields: type[Struct], show: Show, form: FormWork | None = None) -> BaseRoute:
+        return view(path, threads, fields, partial(_if_searchable, service, show), form)
 
+    judging = FormWork(judge.JudgeForm, partial(judge.write, pools, service))
     return [
-        at("/", partial(ask.show, service)),
-        at("/why", partial(why.show, service)),
-        at("/document", partial(document.show, service)),
-        at("/judge", partial(judge.show, service, pools), partial(judge.write, service, pools)),
-        at("/queries", partial(queries.show, service)),
-        at("/runs", partial(runs.show, service)),
-        at("/train", partial(train.show, service), partial(train.write, service)),
+        at("/", ask.AskFields, ask.show),
+        at("/why", why.WhyFields, why.show),
+        at("/document", document.DocumentFields, document.show),
+        at("/judge", judge.JudgeFields, partial(judge.show, pools), judging),
+        at("/queries", queries.QueriesFields, queries.show),
+        at("/runs", runs.RunsFields, runs.show),
+        at("/train", Struct, train.show, FormWork(train.TrainForm, partial(train.write, service))),
         *static_routes(),
     ]
 
 
-def _if_searchable(service: Service, show: Show, request: Request) -> Response:
+def _if_searchable(service: ServedCollection, show: Show, request: Request, asked: Struct) -> Response:
     """Return a page, or where there is no index what there is instead."""
     if service.catalogue.indexes:
-        return show(request)
-    return page(
-        request, "rerank_only.html.j2", {"title": "Reranking", "rankers": list(service.catalogue.rankers)}
-    )
+        return show(service, request, asked)
+    content = {"title": "Reranking", "rankers": list(service.catalogue.rankers)}
+    return page(request, "rerank_only.html.j2", content)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import msgspec
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measure_notation import parse
-from rankhouse.evaluation.significance import CORRECTIONS, TESTS
 from rankhouse.evaluation.tables import differences_table, means_table, records
+from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import (
     MEASURES,
     MOST_COMPARED,
@@ -22,31 +23,17 @@ from rankhouse.serve.judging.compare import (
     comparable,
     compare_runs,
 )
-from rankhouse.serve.judging.known import known_qrels, known_queries
 from rankhouse.serve.judging.runs import trec_run
-from rankhouse.serve.page import asked
-from rankhouse.serve.page.faults import fault_page
-from rankhouse.serve.page.render import address, download, exports, page
-from rankhouse.serve.page.sheets import csv_of
-
-if TYPE_CHECKING:
-    from rankhouse.serve.host.service import Service
+from rankhouse.serve.page.render import address, csv_of, download, exports, page
+from rankhouse.serve.page.views import Line, fault_page
 
 _ROWS = 100
-_CORRECTIONS = ("holm", *(name for name in CORRECTIONS if name != "holm"))
-_TESTS = ("randomization", *(name for name in TESTS if name != "randomization"))
+_Test = Literal["randomization", "t"]
+_Correction = Literal["holm", "bonferroni", "none"]
 
 
 class ShownQuery(NamedTuple):
-    """A question and what separates two systems on it.
-
-    Attributes:
-        id: Its id.
-        text: Its words, or the id where they are not known.
-        values: Both values, for people.
-        difference: With its sign.
-        share: Of the largest difference, -100 to 100.
-    """
+    """A question and what separates two systems on it; ``share`` of the largest difference, -100 to 100."""
 
     id: str
     text: str
@@ -55,44 +42,45 @@ class ShownQuery(NamedTuple):
     share: int
 
 
-def show(service: Service, request: Request) -> Response:
-    """Return the comparison of chosen runs, or how far it is.
+class RunsFields(Struct):
+    """What is compared, how, and as what file it is shown."""
 
-    Raises:
-        RankhouseError: A parameter that is not accepted.
-    """
-    fields = request.query_params
-    view = service.catalogue.view(asked.words(fields, "index"))
+    system: Annotated[list[Line], Meta(max_length=MOST_COMPARED)] = []
+    baseline: Line = ""
+    index: Line = ""
+    measures: Annotated[str, Meta(max_length=200)] = MEASURES
+    test: _Test = "randomization"
+    correction: _Correction = "holm"
+    versus: Line = ""
+    export: Literal["html", "csv", "json", "run"] = "html"
+
+
+def show(service: ServedCollection, request: Request, asked: RunsFields) -> Response:
+    """Return the comparison of chosen runs, or how far it is."""
+    view = service.catalogue.view(asked.index)
     known = comparable(service, view.name)
-    chosen = asked.several(fields, "system", MOST_COMPARED, "runs")
-    baseline = asked.words(fields, "baseline")
-    if baseline in chosen:
-        chosen = [baseline, *(name for name in chosen if name != baseline)]
+    chosen = sorted(asked.system, key=lambda name: name != asked.baseline)
     wanted = CompareRequest(
-        tuple(chosen),
-        asked.words(fields, "measures", 200) or MEASURES,
-        asked.one_of(fields, "test", _TESTS),
-        asked.one_of(fields, "correction", _CORRECTIONS),
-        view.name,
+        tuple(chosen), asked.measures, asked.test, asked.correction, view.name, asked.versus
     )
-    if fields.get("export") == "run":
+    if asked.export == "run":
         return export_run(service, wanted)
     content = _form(service, wanted, known)
     if not chosen:
         return page(request, "runs.html.j2", content)
     try:
         parse(wanted.measures)  # before systems are asked for nothing
-        compared = compare_runs(service, wanted, asked.words(fields, "versus"))
+        compared = compare_runs(service, wanted)
     except RankhouseError as error:  # the form stays, with what is wrong
         failed = fault_page(request, error)
         return page(request, "runs.html.j2", content | {"notes": (str(error),)}, failed.status_code)
-    if fields.get("export", "html") != "html":
-        return export(compared, asked.one_of(fields, "export", ("csv", "json")))
+    if asked.export != "html":
+        return export(compared, asked.export)
     return page(request, "runs.html.j2", content | _shown(service, request, compared))
 
 
-def _form(service: Service, wanted: CompareRequest, known: Sequence[str]) -> dict[str, object]:
-    judged = sum(1 for said in known_qrels(service).values() if said)
+def _form(service: ServedCollection, wanted: CompareRequest, known: Sequence[str]) -> dict[str, object]:
+    judged = sum(1 for said in service.known_qrels().values() if said)
     return {
         "title": "Runs",
         "runs": list(service.runs),
@@ -103,20 +91,20 @@ def _form(service: Service, wanted: CompareRequest, known: Sequence[str]) -> dic
         "baseline": wanted.names[0] if wanted.names else "",
         "baselines": [("", "the first chosen"), *((one, _told(service, one)) for one in known)],
         "test": wanted.test,
-        "tests": [(name, {"t": "paired t-test"}.get(name, name)) for name in _TESTS],
+        "tests": [(name, {"t": "paired t-test"}.get(name, name)) for name in get_args(_Test)],
         "correction": wanted.correction,
-        "corrections": [(name, name.capitalize()) for name in _CORRECTIONS],
+        "corrections": [(name, name.capitalize()) for name in get_args(_Correction)],
         "empty": f"Choose two or more; they are compared on {judged:,} judged questions."
                  if judged else "Nothing is judged yet: judge some documents first.",
         "notes": (), "comparison": None, "progress": (), "exports": [],
     }  # fmt: skip
 
 
-def _told(service: Service, name: str) -> str:
+def _told(service: ServedCollection, name: str) -> str:
     return f"{name} (run)" if name in service.runs else name
 
 
-def _shown(service: Service, request: Request, compared: ComparedRuns) -> dict[str, object]:
+def _shown(service: ServedCollection, request: Request, compared: ComparedRuns) -> dict[str, object]:
     if (comparison := compared.comparison) is None:
         return {"notes": compared.notes, "progress": compared.progress, "is_going": not compared.notes}
     shared = {"index": compared.request.index, "export": "run"}
@@ -146,8 +134,8 @@ def rows_of(compared: ComparedRuns) -> list[ShownQuery]:
     first, second = compared.pair
     return [
         ShownQuery(
-            row.query.id,
-            row.query.text or row.query.id,
+            row.id,
+            row.text or row.id,
             f"{row.values[first]:.4f} → {row.values[second]:.4f}, {row.judged:,} judged",
             f"{row.difference:+.4f}" if row.difference else "0",
             round(100 * row.difference / largest),
@@ -163,18 +151,11 @@ def _counts(compared: ComparedRuns) -> str:
 
 
 def export(compared: ComparedRuns, kind: str) -> Response:
-    """Return a comparison as a file.
-
-    Args:
-        kind: "csv" or "json".
-
-    Raises:
-        WrongUse: It has not come out yet.
-    """
+    """Return a comparison as a file: "csv" or "json"."""
     if compared.comparison is None:
         raise WrongUse("the runs are still being made; look again in a moment")
     if kind == "json":
-        rows = [{"query": row.query.id, "text": row.query.text, "judged": row.judged, **row.values}
+        rows = [{"query": row.id, "text": row.text, "judged": row.judged, **row.values}
                 for row in compared.rows]  # fmt: skip
         text = msgspec.json.encode({**compared.comparison.to_dict(), "queries": rows}).decode()
     else:
@@ -184,19 +165,15 @@ def export(compared: ComparedRuns, kind: str) -> Response:
     return download(f"runs.{kind}", text)
 
 
-def export_run(service: Service, wanted: CompareRequest) -> Response:
-    """Return the run of one system over the judged questions.
-
-    Raises:
-        WrongUse: More than one, or it is still being made.
-    """
+def export_run(service: ServedCollection, wanted: CompareRequest) -> Response:
+    """Return the run of one system over the judged questions."""
     if len(wanted.names) != 1:
         raise WrongUse("a run is of one system: name one")
     name = wanted.names[0]
     run: Run | None = service.runs.get(name)
     if run is None:
-        qrels = known_qrels(service)
-        judged = [query for query in known_queries(service) if qrels.get(query.id)]
+        qrels = service.known_qrels()
+        judged = [query for query in service.known_queries() if qrels.get(query.id)]
         run = service.system_runs.finished(name, judged, wanted.index, patience=60.0).run
     if run is None:
         raise WrongUse(f'the run of "{name}" is still being made; look again in a moment')

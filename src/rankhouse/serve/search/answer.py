@@ -11,7 +11,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.results import Marks
 from rankhouse.core.run import Ranking
 from rankhouse.index.parts.parted_index import PartedIndex
-from rankhouse.serve.engine.deadline import Deadline
+from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.stages import Ranked, rank
 from rankhouse.serve.search.systems import SystemSpec

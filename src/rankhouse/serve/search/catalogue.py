@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from rankhouse.core.errors import RankhouseError
 from rankhouse.index.lexical import manifest
 from rankhouse.index.parts.part import part_folders
-from rankhouse.serve.contracts.errors import UnknownName
+from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.systems import SystemSpec, usual_systems
 from rankhouse.serve.search.view import IndexView
 
@@ -143,7 +143,7 @@ class Catalogue:
 
     def add_ranker(self, ranker: ServedRanker) -> None:
         """Offer one ranker more, from now on; one of that name is replaced."""
-        from rankhouse.serve.engine.rankers import Rankers
+        from rankhouse.serve.engine.served import Rankers
 
         if not isinstance(self._rankers, Rankers):
             self._rankers = Rankers(self._rankers.values())

@@ -15,8 +15,8 @@ from rankhouse.core.nouns import Document, FloatArray, Pair, Query
 from rankhouse.core.scores import base_of, scale_of
 from rankhouse.index.lexical.weighting import lucene_idf
 from rankhouse.index.parts.parted_index import AnyIndex
-from rankhouse.serve.contracts.errors import UnknownName
-from rankhouse.serve.engine.deadline import ENDLESS, Deadline
+from rankhouse.serve.engine.waiting import ENDLESS, Deadline
+from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.answer import Searching
 from rankhouse.serve.search.stages import reading_plan
 from rankhouse.serve.search.systems import SystemSpec

@@ -9,11 +9,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from rankhouse.explanation.contrast import Answer
-from rankhouse.serve.contracts.bodies import answer, read_body
+from rankhouse.serve.contracts.bodies import answer, from_query, read_body
 from rankhouse.serve.contracts.openapi import Operation, describe
-from rankhouse.serve.engine.deadline import Deadline
+from rankhouse.serve.contracts.requests import Threads, deadline_of
+from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.search.answer import SearchAnswer, Searching, SearchRequest, search
-from rankhouse.serve.search.asking import Threads, client_deadline, from_query
 from rankhouse.serve.search.documents import passages_with_scores, read_document
 from rankhouse.serve.search.shapes import (
     EXPLAINING,
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 def routes(service: Searching) -> list[BaseRoute]:
     """Return the routes of searching."""
-    threads = Threads()
+    threads = Threads("search")
 
     async def searched(request: Request) -> Response:
         body = await _asked(request, SearchBody)
@@ -45,7 +45,7 @@ def routes(service: Searching) -> list[BaseRoute]:
             body.query, body.system or "", body.index or "", body.k or 10,
             body.snippets is not False, body.deadline_s, body.spec(), body.partial,
         )  # fmt: skip
-        deadline = client_deadline(request, body.deadline_s)
+        deadline = deadline_of(request, body.deadline_s)
         return answer(_search_response(await threads.call(search, service, wanted, deadline)))
 
     async def explained(request: Request) -> Response:
@@ -55,13 +55,13 @@ def routes(service: Searching) -> list[BaseRoute]:
             body.before or "", body.top, body.method or "", body.unit or "", body.passes or PASSES,
             body.deadline_s, body.spec(),
         )  # fmt: skip
-        told = await threads.call(explain, service, wanted, client_deadline(request, body.deadline_s))
+        told = await threads.call(explain, service, wanted, deadline_of(request, body.deadline_s))
         return answer(explain_response(told))
 
     async def document(request: Request) -> Response:
         index, doc_id = request.path_params["index"], request.path_params["id"]
         asked = from_query(request.query_params, DocumentQuery)
-        deadline = client_deadline(request)
+        deadline = deadline_of(request)
         return answer(await threads.call(_document, service, (index, doc_id), asked, deadline))
 
     async def indexes(request: Request) -> Response:  # noqa: ARG001 - as starlette calls handlers

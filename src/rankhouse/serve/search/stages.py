@@ -21,10 +21,9 @@ from rankhouse.ranking.fuse import FUSIONS, rrf
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
-from rankhouse.serve.contracts.errors import DeadlinePassed
-from rankhouse.serve.engine.deadline import ENDLESS, Deadline
-from rankhouse.serve.engine.futures import waited
-from rankhouse.serve.engine.options import asked_split
+from rankhouse.serve.engine.choice import asked_split
+from rankhouse.serve.engine.waiting import ENDLESS, Deadline, waited
+from rankhouse.serve.errors import DeadlinePassed
 from rankhouse.serve.search.recent import ReadBy
 from rankhouse.systems.precomputed import PrecomputedScorer
 from rankhouse.systems.short_forms import first_stage, is_dense

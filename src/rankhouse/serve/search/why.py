@@ -17,8 +17,7 @@ from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Query
 from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions, family_of
-from rankhouse.serve.engine.deadline import Deadline
-from rankhouse.serve.engine.futures import waited
+from rankhouse.serve.engine.waiting import Deadline, waited
 from rankhouse.serve.search.answer import Searching
 from rankhouse.serve.search.documents import UnknownDocument
 from rankhouse.serve.search.recent import ReadBy

@@ -1,23 +1,48 @@
-"""Results that are waited for."""
+"""How long a request may take, and results that are waited for."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from rankhouse.serve.contracts.errors import DeadlinePassed
-from rankhouse.serve.engine.deadline import Deadline
+from rankhouse.serve.errors import DeadlinePassed
 
 T = TypeVar("T")
 
 
-def waited(future: Future[T], deadline: Deadline) -> T:
-    """Wait for a result; free its work where the time is over.
+class Deadline(NamedTuple):
+    """The moment after which nobody waits for an answer any more.
 
-    Raises:
-        DeadlinePassed: The time is over.
+    Attributes:
+        at: In seconds of ``time.monotonic``; None where there is no end.
     """
+
+    at: float | None = None
+
+    @classmethod
+    def after(cls, seconds: float | None) -> Self:
+        """Return the deadline so many seconds from now; None for none."""
+        return cls(None if seconds is None else time.monotonic() + seconds)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left, not below 0; None where there is no end."""
+        return None if self.at is None else max(0.0, self.at - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is over."""
+        return self.at is not None and time.monotonic() >= self.at
+
+
+ENDLESS: Final = Deadline()
+"""No deadline."""
+
+
+def waited(future: Future[T], deadline: Deadline) -> T:
+    """Wait for a result; free its work where the time is over."""
     try:
         return future.result(deadline.left)
     except (TimeoutError, CancelledError):
@@ -26,7 +51,7 @@ def waited(future: Future[T], deadline: Deadline) -> T:
 
 
 def fail(future: Future[Any], error: BaseException) -> None:
-    """Tell whoever waits, if anybody still does, that no result comes; one thread at a time."""
+    """Give a future an error, if anybody still waits for it; one thread at a time."""
     if not future.done() and future.set_running_or_notify_cancel():
         future.set_exception(error)
 
@@ -49,7 +74,7 @@ def then(future: Future[Any], change: Callable[[Any], T]) -> Future[T]:
         else:
             try:
                 changed.set_result(change(done.result()))
-            except Exception as error:  # noqa: BLE001 - whoever waits is told
+            except Exception as error:  # noqa: BLE001 - the waiting thread gets it
                 changed.set_exception(error)
 
     changed.add_done_callback(lambda one: future.cancel() if one.cancelled() else None)

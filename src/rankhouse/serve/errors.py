@@ -18,6 +18,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from rankhouse.core.errors import (
     BadData,
@@ -93,11 +94,7 @@ class Forbidden(Refusal):
 
 
 class UnknownName(Refusal):
-    """A model, an index, a system or a document that is not here.
-
-    Args:
-        kind: What was asked for: "model".
-    """
+    """A model, an index, a system or a document that is not here."""
 
     status, code = 404, "not_found"
 
@@ -247,11 +244,7 @@ def speak_tei(request: Request) -> None:
 
 
 def error_answer(request: Request, error: Exception) -> Response:
-    """Return the answer to a request that failed.
-
-    Args:
-        error: Why; what is no error of this house is told as one of the service's own.
-    """
+    """Return the answer to a request that failed."""
     status, code, tei, message, param = _described(error, request.url.path)
     headers = dict(error.headers or {}) if isinstance(error, Refusal | HTTPException) else {}
     if getattr(request.state, "speaks_tei", request.url.path in TEI_PATHS):
@@ -276,6 +269,14 @@ def _described(error: Exception, path: str) -> tuple[int, str, str, str, str | N
         if isinstance(error, kind):
             return status, code, tei, str(error), None
     return 500, "internal", "backend", "the service failed; its log says why", None
+
+
+def refusal(scope: Scope, error: Exception, *, closes: bool = False) -> Response:
+    """Return the answer to a request that is not let in, or that failed."""
+    response = error_answer(Request(scope), error)
+    if closes:
+        response.headers["connection"] = "close"
+    return response
 
 
 async def _answer(request: Request, error: Exception) -> Response:

@@ -1,0 +1,92 @@
+"""What a service holds to be searched, judged and compared: indexes, rankers, questions, judgements, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from rankhouse.core.nouns import Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.core.run import Run
+from rankhouse.core.sameness import Texts
+from rankhouse.serve.judging.audit import Audit
+from rankhouse.serve.judging.runs import SystemRuns
+from rankhouse.serve.judging.store import JudgementStore
+from rankhouse.serve.judging.training import TrainingJobs
+from rankhouse.serve.search.catalogue import Catalogue
+
+
+@dataclass
+class ServedCollection:
+    """What a service holds.
+
+    Attributes:
+        catalogue: Indexes and rankers by name.
+        judgements: What judges say; None where nobody judges.
+        queries: Questions of the first index, to choose from.
+        qrels: Judgements of them that were there before; only read.
+        runs: Name -> run of them, to compare beside the systems.
+        audit: Gets a line for everything that is judged, trained or refused.
+        system_runs: Runs of systems over the questions, made when they are compared.
+        training: Trainings from the judgements.
+    """
+
+    catalogue: Catalogue = field(default_factory=lambda: Catalogue({}))
+    judgements: JudgementStore | None = None
+    queries: tuple[Query, ...] = ()
+    qrels: Qrels = field(default_factory=dict)
+    runs: Mapping[str, Run] = field(default_factory=dict)
+    audit: Audit = field(default_factory=lambda: Audit(None))
+    system_runs: SystemRuns = field(init=False)
+    training: TrainingJobs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.system_runs = SystemRuns(self.catalogue)
+        self.training = TrainingJobs(None, self)
+
+    @property
+    def scale(self) -> Mapping[int, str]:
+        """The grades and what they are called; none where nobody judges."""
+        return {} if self.judgements is None else self.judgements.scale
+
+    def known_queries(self) -> list[Query]:
+        """Return the questions that have words: the given ones, then those judged besides."""
+        judged = self.judgements.queries if self.judgements is not None else []
+        texts: dict[str, Query] = {}
+        for query in (*self.queries, *judged):
+            if query.text.strip():
+                texts.setdefault(query.id, query)
+        return list(texts.values())
+
+    def known_qrels(self) -> Qrels:
+        """Return the given judgements, and over them what judges said here."""
+        grades = {query_id: dict(said) for query_id, said in self.qrels.items()}
+        if self.judgements is not None:
+            for query_id, said in self.judgements.qrels.items():
+                grades.setdefault(query_id, {}).update(said)
+        return grades
+
+    def known_grades(self, query_id: str) -> dict[str, int]:
+        """Return the judgements of one question, as :meth:`known_qrels` has them."""
+        said = self.judgements.merged_grades(query_id) if self.judgements is not None else {}
+        return {**self.qrels.get(query_id, {}), **said}
+
+    def question(self, asked: str) -> Query:
+        """Return the question that a person names by its id or its words; new words are a new question."""
+        by_id, by_words = self._given
+        named = by_id.get(asked) or next((by_id[query_id] for query_id in by_words.named(asked)), None)
+        if named is not None or self.judgements is None:
+            return named or Query("query", asked)
+        query_id = self.judgements.query_id(asked)
+        judged = {query.id: query for query in self.judgements.queries if query.text.strip()}
+        return judged.get(asked) or judged.get(query_id) or Query(query_id, asked)
+
+    @cached_property
+    def _given(self) -> tuple[dict[str, Query], Texts]:
+        """The given questions by id and by their words; of equal ones the first counts."""
+        by_id: dict[str, Query] = {}
+        for query in self.queries:
+            if query.text.strip():
+                by_id.setdefault(query.id, query)
+        return by_id, Texts((query.id, query.text) for query in by_id.values())
