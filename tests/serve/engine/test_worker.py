@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
-from rankhouse.serve.contracts.errors import Overloaded
 
 from rankhouse.nn.layers.ragged import Packed, Ragged
 from rankhouse.serve.engine.jobs import ModelWork
 from rankhouse.serve.engine.worker import ModelWorker
+from rankhouse.serve.errors import Overloaded
 
 
 def encode(items):

@@ -16,6 +16,7 @@ from rich.text import Text
 from rankhouse.cli import console
 from rankhouse.cli.commands.search import print_stretch
 from rankhouse.cli.options import LOCAL, as_json
+from rankhouse.core.errors import visible
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import judgements
 from rankhouse.core.results import SearchResult
@@ -85,9 +86,9 @@ def _show_why(answer: Movement | Contrast) -> None:
     if isinstance(answer, Movement):
         sides = ((answer.after, answer.now), (answer.before, answer.then))
         sentences += [f"{standing.run}: {one.sentence()}" for standing, one in sides if one is not None]
-    console.results.print(Text(f"\nand why? {console.visible(answer.query.text)}?", style="bold cyan"))
+    console.results.print(Text(f"\nand why? {visible(answer.query.text)}?", style="bold cyan"))
     for sentence in sentences:
-        console.results.print(Padding(Text(console.visible(sentence)), (0, 0, 0, 5)), width=100)
+        console.results.print(Padding(Text(visible(sentence)), (0, 0, 0, 5)), width=100)
 
 
 def show_next_steps(out: Path, *, has_pages: bool, has_teacher: bool) -> None:
