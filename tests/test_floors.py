@@ -10,7 +10,7 @@ FLOORS = (
     {"index", "models", "ranking", "labels", "evaluation"},
     {"training", "explanation", "stores"},
     {"systems"},
-    {"jobs", "adapt"},
+    {"jobs", "adaptation"},
     {"api", "serve", "recipes", "demo"},
     {"cluster"},
     {"cli"},

@@ -210,6 +210,12 @@ def test_a_consumer_passes_strict_type_checking(tmp_path):
     assert 'has no attribute "opne_ranker"' in done.stdout
 
 
+def test_no_package_has_the_name_of_a_public_one():
+    """Importing it would put the package in the function's place."""
+    packages = {path.name for path in Path(rh.__file__).parent.iterdir()}
+    assert packages.isdisjoint({*rh.__all__, *(f"{name}.py" for name in rh.__all__)})
+
+
 @pytest.mark.parametrize("name", [name for name in rh.__all__ if name != "__version__"])
 def test_every_public_name_is_documented_with_an_example_that_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

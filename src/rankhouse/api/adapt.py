@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from rankhouse.adapt.options import AdaptOptions, JudgedQuestions
+from rankhouse.adaptation.options import AdaptOptions, JudgedQuestions
 from rankhouse.api.index import as_index
 from rankhouse.api.rankers import TeacherLike, as_teachers, open_ranker
 from rankhouse.core.arguments import checked
@@ -99,7 +99,7 @@ def adapt(
         BadData: The documents ask no question that comes back.
     """
     try:
-        from rankhouse.adapt.adapt import adapt_with
+        from rankhouse.adaptation.adapt import adapt_with
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
     if minutes and steps:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankhouse.adapt.options import AdaptOptions, JudgedQuestions
+from rankhouse.adaptation.options import AdaptOptions, JudgedQuestions
 from rankhouse.cli import console
 from rankhouse.cli.given import idle, read_change
 from rankhouse.cli.options import (
@@ -36,7 +36,7 @@ from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.soft_scores import JOINS, members_of
 
 if TYPE_CHECKING:
-    from rankhouse.adapt.report import AdaptResult
+    from rankhouse.adaptation.report import AdaptResult
 
 
 @click.command(
@@ -133,7 +133,7 @@ def command(
 ) -> None:
     """Teach a ranker on questions that the documents ask; a teacher's scores are the judgements."""
     try:
-        from rankhouse.adapt.adapt import adapt_with
+        from rankhouse.adaptation.adapt import adapt_with
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
     test = _test(test_queries, test_qrels, test_run)

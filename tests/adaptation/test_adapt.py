@@ -15,12 +15,12 @@ pytest.importorskip("torch")
 pytest.importorskip("blingfire")
 
 import rankhouse as rh
-from rankhouse.adapt import student
-from rankhouse.adapt.adapt import adapt_with
-from rankhouse.adapt.options import AdaptOptions, JudgedQuestions
-from rankhouse.adapt.questions import ask_documents, asking, questions
-from rankhouse.adapt.student import begin_student, examples_of, held_out, settings_of
-from rankhouse.adapt.teacher import VectorTeacher, similarities, write_word_vectors
+from rankhouse.adaptation import student
+from rankhouse.adaptation.adapt import adapt_with
+from rankhouse.adaptation.options import AdaptOptions, JudgedQuestions
+from rankhouse.adaptation.questions import ask_documents, asking, questions
+from rankhouse.adaptation.student import begin_student, examples_of, held_out, settings_of
+from rankhouse.adaptation.teacher import VectorTeacher, similarities, write_word_vectors
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.labels.pseudo_queries import PseudoOptions, WordCounts
@@ -151,7 +151,7 @@ def test_a_student_learns_to_order_as_its_teacher_does(index, tmp_path):
 
 
 def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeypatch):
-    import rankhouse.adapt.adapt as stages
+    import rankhouse.adaptation.adapt as stages
 
     whole = adapt(index, tmp_path / "whole")
 
@@ -522,7 +522,7 @@ def test_a_model_writes_questions_and_what_it_wrote_is_kept(index, tmp_path, t5,
         ask = model(*given, **options)
         return lambda document, seed: before.append(document.id) or ask(document, seed)
 
-    monkeypatch.setattr("rankhouse.adapt.questions.open_doc2query", counting)
+    monkeypatch.setattr("rankhouse.adaptation.questions.open_doc2query", counting)
     again, _ = asked("a")
     assert again.queries == whole.queries
     assert path.read_text().splitlines() == lines

@@ -5,8 +5,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rankhouse.adapt.report import weigh
-from rankhouse.adapt.student import HeldOut
+from rankhouse.adaptation.report import weigh
+from rankhouse.adaptation.student import HeldOut
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.progress import ignore
 from rankhouse.core.run import Run

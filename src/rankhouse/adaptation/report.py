@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from rankhouse.adapt.mining import Mined
-from rankhouse.adapt.options import AdaptOptions, JudgedQuestions, Show
-from rankhouse.adapt.questions import first_passages
-from rankhouse.adapt.student import HeldOut
+from rankhouse.adaptation.mining import Mined
+from rankhouse.adaptation.options import AdaptOptions, JudgedQuestions, Show
+from rankhouse.adaptation.questions import first_passages
+from rankhouse.adaptation.student import HeldOut
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.progress import Progress

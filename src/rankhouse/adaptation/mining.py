@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from rankhouse.adapt.options import Show
-from rankhouse.adapt.questions import Questions
+from rankhouse.adaptation.options import Show
+from rankhouse.adaptation.questions import Questions
 from rankhouse.core.nouns import Documents, Pair, Passage, Query, Ranker
 from rankhouse.core.progress import say
 from rankhouse.core.run import Ranking, Run

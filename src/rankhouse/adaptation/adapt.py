@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from rankhouse.adapt.mining import Mined, mine
-from rankhouse.adapt.options import AdaptOptions, JudgedQuestions, Show, design_of
-from rankhouse.adapt.questions import Questions, questions
-from rankhouse.adapt.report import AdaptResult, weigh, write_report
-from rankhouse.adapt.student import (
+from rankhouse.adaptation.mining import Mined, mine
+from rankhouse.adaptation.options import AdaptOptions, JudgedQuestions, Show, design_of
+from rankhouse.adaptation.questions import Questions, questions
+from rankhouse.adaptation.report import AdaptResult, weigh, write_report
+from rankhouse.adaptation.student import (
     Remaining,
     Timetable,
     begin_student,

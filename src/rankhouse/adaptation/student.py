@@ -14,8 +14,8 @@ import msgspec
 import torch
 from torch import nn
 
-from rankhouse.adapt.mining import MINING_SHARE
-from rankhouse.adapt.options import (
+from rankhouse.adaptation.mining import MINING_SHARE
+from rankhouse.adaptation.options import (
     CROSSED,
     LISTS,
     MARGINS,
@@ -25,8 +25,8 @@ from rankhouse.adapt.options import (
     Show,
     design_of,
 )
-from rankhouse.adapt.questions import Questions
-from rankhouse.adapt.teacher import needs_texts, write_word_vectors
+from rankhouse.adaptation.questions import Questions
+from rankhouse.adaptation.teacher import needs_texts, write_word_vectors
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import Encoder, Pair, Passage, Query, Ranker, TextEncoder
 from rankhouse.core.progress import clock, say

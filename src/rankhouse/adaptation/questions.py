@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, cast
 import msgspec
 import numpy as np
 
-from rankhouse.adapt.options import AdaptOptions, Show
-from rankhouse.adapt.teacher import VectorTeacher, needs_texts, vector_teacher
+from rankhouse.adaptation.options import AdaptOptions, Show
+from rankhouse.adaptation.teacher import VectorTeacher, needs_texts, vector_teacher
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Document, Documents, Encoder, Pair, Passage, Query, Ranker, TextEncoder

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.adapt.options import Show
+from rankhouse.adaptation.options import Show
 from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query, Ranker
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
