@@ -30,7 +30,8 @@ def worker(module):
             file.write(f"{os.getpid()}\n")
         return load(self)
 
-    module.JobSetup.open = counted
+    module.JobSetup.open, look = counted, module.sees
+    module.sees = lambda folder, token: not told()["blind"] and look(folder, token)
 
 
 def package(module):

@@ -143,6 +143,20 @@ def test_parts_made_by_shard_and_damaged_ones(rerank, done, cluster):
     assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
 
 
+@pytest.mark.parametrize("client", [False, True])
+def test_workers_that_do_not_see_the_folder_send_their_shards(rerank, done, cluster, client):
+    done(*rerank, "--out", "whole.run")
+    cluster.sick(0.3, blind=True)
+    at = f"ray://127.0.0.1:{cluster.client_port}" if client else ""
+    process = cluster.command(*rerank, "--out", "new.run", at=at)
+    assert tools.wait_for_parts("new.run", 1, process)
+    cluster.kill("worker")
+    ended(process)
+    cluster.sick()
+    assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
+    assert not Path("new.run.parts").exists()
+
+
 @pytest.fixture
 def blind_node(cluster):
     """A node of its own view of the disk: it does not see the parts, and has little room for its own."""

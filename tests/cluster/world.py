@@ -106,12 +106,14 @@ class World:
         self.stop()
         raise RuntimeError(log[-2000:])
 
-    def sick(self, seconds=0.0, *units, version=""):
-        """Let every slice take so many seconds more, and let whatever works on one of these units die.
+    def sick(self, seconds=0.0, *units, version="", blind=False):
+        """Let every chunk take so many seconds more, and let whatever works on one of these units die.
 
-        A version is what rankhouse calls itself there; "none" is not installed.
+        A version is what rankhouse calls itself there; "none" is not installed. Blind workers do not see the
+        driver's folder.
         """
-        self.sick_file.write_text(json.dumps({"seconds": seconds, "units": units, "version": version}))
+        told = {"seconds": seconds, "units": units, "version": version, "blind": blind}
+        self.sick_file.write_text(json.dumps(told))
 
     @property
     def opened(self):
