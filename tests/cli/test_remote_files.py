@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -401,22 +402,26 @@ class TestCopies:
             if done >= 400:
                 raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt), staging.staged(remote, files, stop):
+        monkeypatch.setattr(staging.progress, "shown", lambda *_: nullcontext(stop))
+        with pytest.raises(KeyboardInterrupt), staging.staged(remote, files):
             pass
         told = []
-        with staging.staged(remote, files, lambda done, total=None: told.append(done)) as local:
+        note = nullcontext(lambda done, total=None: told.append(done))
+        monkeypatch.setattr(staging.progress, "shown", lambda *_: note)
+        with staging.staged(remote, files) as local:
             assert local.read_bytes() == content
         assert told[0] == 400
 
-    def test_a_file_that_changes_while_it_is_fetched_is_refused(self, data, copies):
+    def test_a_file_that_changes_while_it_is_fetched_is_refused(self, data, copies, monkeypatch):
         remote = Remote.at("memory://in/corpus.jsonl")
 
         def change(done, total=None):
             data.pipe("/in/corpus.jsonl", b"another content")
 
+        monkeypatch.setattr(staging.progress, "shown", lambda *_: nullcontext(change))
         with (
             pytest.raises(MissingInput, match="was changed while it was fetched"),
-            staging.staged(remote, remote.listing(), change),
+            staging.staged(remote, remote.listing()),
         ):
             pass
 

@@ -11,6 +11,8 @@ from click.core import ParameterSource
 from rankhouse.cli import console
 from rankhouse.core.errors import WrongUse
 
+TRANSFERS = "rankhouse.transfers"
+"""Key of a command's context for the remote files that options named; absent if none was."""
 _DEEPEST = 50  # brackets in brackets of a --set
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 import click
 from click.core import ParameterSource
 
-from rankhouse.cluster import TRANSFERS
+from rankhouse.cli.given import TRANSFERS
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import quoted
 from rankhouse.core.options import OptionField, option_fields

@@ -12,8 +12,7 @@ from typing import Any
 
 import click
 
-from rankhouse.cli import console
-from rankhouse.cluster import TRANSFERS
+from rankhouse.cli.given import TRANSFERS
 from rankhouse.core.errors import WrongUse, call_path
 from rankhouse.io import staging
 from rankhouse.io.locks import only_writer
@@ -79,12 +78,11 @@ class Transfers:
         """
         with ExitStack() as stack:
             for remote, files in self._inputs.values():
-                stack.enter_context(staging.shown(remote, files))
+                stack.enter_context(staging.staged(remote, files))
             for output, reads in self._outputs.values():
                 output.reads = any(not name or params.get(name) for name in reads)
                 output.resumes = "" in reads
-                with console.progress(f"fetching {output.remote.name}", None, "bytes") as show:
-                    output.begin(show)
+                output.begin()
             try:
                 yield
             except click.exceptions.Exit:  # a result, and an exit code that is not 0
@@ -94,8 +92,7 @@ class Transfers:
 
     def _upload(self) -> None:
         for output, _ in self._outputs.values():
-            with console.progress(f"uploading {output.remote.name}", None, "bytes") as show:
-                output.finish(show)
+            output.finish()
 
 
 def of(ctx: click.Context) -> Transfers:
@@ -106,7 +103,7 @@ def of(ctx: click.Context) -> Transfers:
 
 def local_text(text: str, ctx: click.Context) -> str:
     """Put local paths in the place of URLs: of the whole text, behind ``NAME=``, or in quotes."""
-    return staging.NAMED.sub(lambda match: match[0].replace(match[1], str(of(ctx).input(match[1]))), text)
+    return staging.URLS.sub(lambda match: match[0].replace(match[1], str(of(ctx).input(match[1]))), text)
 
 
 def _both(url: str) -> WrongUse:

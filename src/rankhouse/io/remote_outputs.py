@@ -16,14 +16,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from rankhouse.core import progress
 from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
-from rankhouse.core.progress import Progress
 from rankhouse.io import staging
 from rankhouse.io.outputs import PART
 from rankhouse.io.remote import MARK, Listing, Remote
 from rankhouse.io.scratch import SCRATCH
 
-_LAST: Final = ("manifest.json", PART)
+_SHARD: Final = "part.json"
+"""The manifest of a shard, a folder that a command with ``--shard`` writes in a file's place."""
+_LAST: Final = ("manifest.json", _SHARD)
 """Files that name others: uploaded after them, those of the whole folder after those of its parts."""
 _SMALL: Final = 1 << 20
 _RECORD: Final = ".uploaded.json"
@@ -61,11 +63,8 @@ class Output:
     def _record(self) -> Path:
         return self.work.parent / _RECORD
 
-    def begin(self, progress: Progress) -> None:
+    def begin(self) -> None:
         """Bring here what the command needs of what is there.
-
-        Args:
-            progress: Told how many bytes came.
 
         Raises:
             WrongUse: A folder is there and a file is to be written, or the other way round.
@@ -76,38 +75,39 @@ class Output:
         if self.is_folder and "" in files:
             raise WrongUse(f"{self.remote.url}: is a file, a folder is to be written; name another place")
         is_single = not files or "" in files
-        if self.is_folder is False and not is_single and PART not in files:
+        if self.is_folder is False and not is_single and _SHARD not in files:
             raise WrongUse(f"{self.remote.url}: is a folder, a file is to be written; name a file in it")
         if is_single and not self.is_folder:
             if self.work.is_file():
                 self.work.unlink()  # of an upload that was killed: it is made again
             return
         if self.reads or not self.is_folder:
-            self._pull(files, progress)
+            self._pull(files)
             return
         staging.remove(self.work)
         self._afresh = True
         if mark != b"afresh":  # the rest of an upload of ours that was killed is no folder of anybody's
             self._sketch(files)
 
-    def _pull(self, files: Listing, progress: Progress) -> None:
+    def _pull(self, files: Listing) -> None:
         """Fetch what changed there; what a killed command left of its work stays if it goes on in it."""
         self._known = self._read_record()
         if not self.resumes:
             self._forget_work(files)
         total, done = sum(file.size or 0 for file in files.values()), 0
-        try:
-            for name, file in files.items():
-                target, known = self.work / name, self._known.get(name)
-                if known is None or known.version != file.version or not target.exists():
-                    target.unlink(missing_ok=True)
-                    for count in staging.download(self.remote, name, file, target):
-                        progress(done + count, total)
-                    self._note(name, file.version)
-                done += file.size or 0
-                progress(done, total)
-        finally:
-            self._write_record()
+        with progress.shown(f"fetching {self.remote.name}", total, "bytes") as show:
+            try:
+                for name, file in files.items():
+                    target, known = self.work / name, self._known.get(name)
+                    if known is None or known.version != file.version or not target.exists():
+                        target.unlink(missing_ok=True)
+                        for count in staging.download(self.remote, name, file, target):
+                            show(done + count)
+                        self._note(name, file.version)
+                    done += file.size or 0
+                    show(done)
+            finally:
+                self._write_record()
 
     def _forget_work(self, files: Listing) -> None:
         """Remove files that are not, or not like this, in the store."""
@@ -123,11 +123,8 @@ class Output:
             small = "/" not in name and (file.size or 0) <= _SMALL
             target.write_bytes(self.remote.read(name) if small else b"")
 
-    def finish(self, progress: Progress) -> None:
+    def finish(self) -> None:
         """Upload what the command made.
-
-        Args:
-            progress: Told how many bytes went.
 
         Raises:
             OutputFailed: It could not be uploaded; says where the finished work stands.
@@ -135,16 +132,17 @@ class Output:
         if not self.work.exists():
             return
         try:
-            if self.work.is_dir():
-                self._upload_folder(progress)
-            else:
-                self._upload_files(progress)
+            with progress.shown(f"uploading {self.remote.name}", None, "bytes") as show:
+                if self.work.is_dir():
+                    self._upload_folder(show)
+                else:
+                    self._upload_files(show)
             staging.adopt(self.remote, self.remote.listing(), self.work)
         except RankhouseError as error:
             raise OutputFailed(f"{error}; the finished work stands in {self.work.parent}") from error
         self._record.unlink(missing_ok=True)
 
-    def _upload_files(self, progress: Progress) -> None:
+    def _upload_files(self, show: progress.Progress) -> None:
         """Upload the file, and what the command put beside it (a chart for every system)."""
         made = [path for path in self.work.parent.iterdir() if path.is_file() and not _is_own(path)]
         folder = self.remote.path.rpartition("/")[0]
@@ -154,9 +152,9 @@ class Output:
             else:
                 Remote(self.remote.url, self.remote.fs, folder).put(str(path), path.name)
                 path.unlink()
-            progress(number + 1, len(made))
+            show(number + 1, len(made))
 
-    def _upload_folder(self, progress: Progress) -> None:
+    def _upload_folder(self, show: progress.Progress) -> None:
         names = [
             path.relative_to(self.work).as_posix()
             for path in self.work.rglob("*")
@@ -176,7 +174,7 @@ class Output:
         for name in sorted(changed, key=_turn):
             self.remote.put(str(self.work / name), name)
             done += (self.work / name).stat().st_size
-            progress(done, total)
+            show(done, total)
         for name in gone:
             self.remote.remove(name)
         if marked:

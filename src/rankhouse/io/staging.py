@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from rankhouse.core import progress
 from rankhouse.core.errors import MissingInput, WrongUse, call_path
-from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.progress import Progress
 from rankhouse.io.outputs import writing_failures
 from rankhouse.io.remote import MARK, Listing, Remote, RemoteFile, failures, version_of
 from rankhouse.io.scratch import try_lock
@@ -31,9 +31,7 @@ _USUAL_GB: Final = 50.0
 _BLOCK: Final = 16 << 20
 _STALE: Final = 7 * 86_400.0  # seconds after which nobody goes on with an unfinished copy
 _PART: Final = ".part"
-
-
-NAMED: Final = re.compile(r"""(?:^(?:[^\s/"':=]+=)?|(?<=["']))([A-Za-z][A-Za-z0-9+.-]+://[^\s"']+)""")
+URLS: Final = re.compile(r"""(?:^(?:[^\s/"':=]+=)?|(?<=["']))([A-Za-z][A-Za-z0-9+.-]+://[^\s"']+)""")
 """URLs in a text: the whole of it, behind ``NAME=``, or in quotes in a notation."""
 
 
@@ -79,11 +77,8 @@ def copy_of(remote: Remote, files: Listing) -> Path:
 
 
 @contextmanager
-def staged(remote: Remote, files: Listing, progress: Progress = ignore) -> Iterator[Path]:
+def staged(remote: Remote, files: Listing) -> Iterator[Path]:
     """Fetch a place unless its copy is there, and keep the copy from being cleaned away while the block runs.
-
-    Args:
-        progress: Told how many bytes came.
 
     Raises:
         MissingInput: It cannot be read, or was changed meanwhile.
@@ -97,7 +92,8 @@ def staged(remote: Remote, files: Listing, progress: Progress = ignore) -> Itera
         entry.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{entry}.lock"):  # who comes second waits, and finds it fetched
             if not entry.exists():
-                _fetch(remote, files, local, progress)
+                with progress.shown(f"fetching {remote.name}", None, "bytes") as show:
+                    _fetch(remote, files, local, show)
             os.utime(entry)
             use = entry / f".{uuid4().hex}.use"
             held = try_lock(use)
@@ -112,7 +108,26 @@ def staged(remote: Remote, files: Listing, progress: Progress = ignore) -> Itera
         trim()
 
 
-def _fetch(remote: Remote, files: Listing, local: Path, progress: Progress) -> None:
+def fetched(text: str) -> str:
+    """Fetch what a text names by URL, for as long as this process lives; return it with local paths.
+
+    A driver sends :func:`rankhouse.core.errors.as_called` of a path or a notation, which holds URLs again.
+    """
+    if "://" not in text:
+        return text
+    keep = ExitStack()
+    atexit.register(keep.close)
+
+    def local(match: re.Match[str]) -> str:
+        remote = Remote.at(match[1])
+        path = keep.enter_context(staged(remote, remote.listing()))
+        call_path(path, match[1])
+        return match[0].replace(match[1], str(path))
+
+    return URLS.sub(local, text)
+
+
+def _fetch(remote: Remote, files: Listing, local: Path, show: Progress) -> None:
     entry = local.parent
     part = entry.with_name(entry.name + _PART)  # kept by a kill: the next one goes on in it
     total = sum(file.size or 0 for file in files.values())
@@ -121,7 +136,7 @@ def _fetch(remote: Remote, files: Listing, local: Path, progress: Progress) -> N
         target = part / local.name / name if name else part / local.name
         for count in download(remote, name, file, target):
             done += count
-            progress(done, total)
+            show(done, total)
     if remote.listing() != files:
         shutil.rmtree(part)
         raise MissingInput(f"{remote.url}: was changed while it was fetched; run this again")
@@ -214,34 +229,6 @@ def trim() -> None:
                 shutil.rmtree(entry, ignore_errors=True)
                 total -= sizes[entry]
             lock.release()
-
-
-@contextmanager
-def shown(remote: Remote, files: Listing) -> Iterator[Path]:
-    """Fetch a place as :func:`staged` does, and show how far it is."""
-    with ExitStack() as stack:
-        with progress.shown(f"fetching {remote.name}", None, "bytes") as show:
-            local = stack.enter_context(staged(remote, files, show))
-        yield local
-
-
-def fetched(text: str) -> str:
-    """Fetch what a text names by URL, for as long as this process lives: for workers on other machines.
-
-    A driver sends :func:`rankhouse.core.errors.as_called` of a path or a notation, which holds URLs again.
-    """
-    if "://" not in text:
-        return text
-    keep = ExitStack()
-    atexit.register(keep.close)
-
-    def local(match: re.Match[str]) -> str:
-        remote = Remote.at(match[1])
-        path = keep.enter_context(shown(remote, remote.listing()))
-        call_path(path, match[1])
-        return match[0].replace(match[1], str(path))
-
-    return NAMED.sub(local, text)
 
 
 def _size(folder: Path) -> int:
