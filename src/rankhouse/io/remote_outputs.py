@@ -19,7 +19,6 @@ import msgspec
 from rankhouse.core import progress
 from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
 from rankhouse.io import staging
-from rankhouse.io.outputs import PART
 from rankhouse.io.remote import MARK, Listing, Remote
 from rankhouse.io.scratch import SCRATCH
 
