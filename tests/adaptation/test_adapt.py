@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import time
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +18,13 @@ pytest.importorskip("blingfire")
 import rankhouse as rh
 from rankhouse.adaptation import student
 from rankhouse.adaptation.adapt import adapt_with
-from rankhouse.adaptation.options import AdaptOptions, JudgedQuestions
+from rankhouse.adaptation.options import Adaptation, AdaptOptions, JudgedQuestions
 from rankhouse.adaptation.questions import ask_documents, asking, questions
 from rankhouse.adaptation.student import begin_student, examples_of, held_out, settings_of
 from rankhouse.adaptation.teacher import VectorTeacher, similarities, write_word_vectors
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
-from rankhouse.labels.pseudo_queries import PseudoOptions, WordCounts
+from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 from rankhouse.models.doc2query import open_doc2query
 
@@ -204,10 +205,9 @@ def test_a_slow_teacher_reads_what_there_is_time_for(index, tmp_path, capsys):
 
     def round_trip(out, **options):
         """Return how many pairs the teacher reads before it is asked about those that are held out."""
-        slow, folder = Slow(), tmp_path / out / "questions"
-        folder.mkdir(parents=True)
+        slow, folder = Slow(), tmp_path / out
         chosen = AdaptOptions(**OPTIONS | {"held_out": 10} | options)
-        questions(index, slow, [], [], folder, (chosen, lambda _: ignore))
+        questions(Adaptation(index, slow, folder, chosen, lambda _: ignore))
         return slow.read
 
     whole, short = round_trip("whole"), round_trip("short", minutes=0.08)
@@ -226,7 +226,8 @@ def test_a_trained_tk_goes_on_from_its_own_mixture(index, tmp_path):
     adapt(index, tmp_path / "a", test=None, steps=10)
     model = rh.open_ranker(tmp_path / "a").model
     mixture = float(model.mix.detach())
-    again = begin_student(index, Meaning(), tmp_path, AdaptOptions(ranker=str(tmp_path / "a" / "ranker")))
+    options = AdaptOptions(ranker=str(tmp_path / "a" / "ranker"))
+    again = begin_student(Adaptation(index, Meaning(), tmp_path, options, lambda _: ignore))
     assert float(again.mix.detach()) == mixture != pytest.approx(0.9)
 
 
@@ -249,16 +250,16 @@ def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypat
     def settled(minutes, test=TEST, **more):
         options = AdaptOptions(**OPTIONS | {"minutes": minutes, "depth": 40} | more)
         folder = tmp_path / f"{minutes} {len(more)} {test is None}"
-        found = questions(index, Meaning(), [], [], folder, (options, lambda _: ignore))
-        apart = held_out(found, index, folder / "taught.qrels", 0, lambda _: ignore)
-        model = begin_student(index, Meaning(), folder, options)
+        job = Adaptation(index, Meaning(), folder, options, lambda _: ignore, test=test)
+        found = questions(job)
+        apart, model = held_out(job, found), begin_student(job)
         examples = examples_of(found, index)
         settings = settings_of(model.family, found.teacher, options)
-        work = student.Work(model, examples, settings, apart, Meaning(), test)
+        work = student.Remaining(model, examples, settings, apart)
         rows.append(sum(len(ranking.doc_ids) for ranking in apart.first.values()))
         before = time.monotonic() - 100
-        done = student.timetable(work, index, folder / "steps.json", options, before)
-        assert student.timetable(work, index, folder / "steps.json", options, 0.0) == done
+        done = student.timetable(job, work, before)
+        assert student.timetable(job, work, 0.0) == done
         return done
 
     long = settled(30.0)
@@ -283,11 +284,13 @@ def test_what_is_held_out_is_read_once_and_within_the_time(index, tmp_path):
             return super().score(pairs)
 
     options = AdaptOptions(**OPTIONS)
-    found = questions(index, Slow(), [], [], tmp_path / "q", (options, lambda _: ignore))
+    job = Adaptation(index, Slow(), tmp_path, options, lambda _: ignore)
+    found = questions(job)
     before = found.teacher.read
-    apart = held_out(found, index, tmp_path / "taught.qrels", 0.001, lambda _: ignore)
+    job = replace(job, options=replace(options, minutes=0.001))
+    apart = held_out(job, found)
     assert len(apart.queries) == len(apart.taught) == found.teacher.read - before < 20
-    again = held_out(found, index, tmp_path / "taught.qrels", 0.001, lambda _: ignore)
+    again = held_out(job, found)
     assert (again.queries, again.taught, again.own) == (apart.queries, apart.taught, apart.own)
     assert found.teacher.read - before == len(apart.queries)
     few = apart.few(3)
@@ -426,7 +429,7 @@ def test_several_teachers_with_vectors_teach_as_one(index, tmp_path):
 def test_joined_scores_are_compared_with_a_questions_first_candidates(index, tmp_path):
     options = AdaptOptions(**OPTIONS)
     teacher = JoinedTeachers([Meaning(), Length()])
-    found = questions(index, teacher, [], [], tmp_path / "q", (options, lambda _: ignore))
+    found = questions(Adaptation(index, teacher, tmp_path, options, lambda _: ignore))
     query = found.queries[0]
     doc_ids = found.candidates[query.id].doc_ids
     passages = [rh.Passage(d, 0, index.documents[d].full_text) for d in doc_ids]
@@ -502,10 +505,8 @@ def test_a_model_writes_questions_and_what_it_wrote_is_kept(index, tmp_path, t5,
     def asked(out, **more):
         options = AdaptOptions(**OPTIONS | {"doc2query": f"doc2query({t5!r}, longest=8)"} | more)
         folder = tmp_path / out
-        done = ask_documents(
-            index, WordCounts(index.documents.stream()), [], folder, (options, lambda _: ignore)
-        )
-        return done, folder / "written.jsonl"
+        done = ask_documents(Adaptation(index, Meaning(), folder, options, lambda _: ignore))
+        return done, folder / "questions" / "written.jsonl"
 
     whole, path = asked("a")
     assert "questions are written about 80 of 80 documents" in capsys.readouterr().err

@@ -13,13 +13,12 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from rankhouse.adaptation.options import Show
+from rankhouse.adaptation.options import QUESTIONS, Adaptation
 from rankhouse.adaptation.questions import Questions
 from rankhouse.core.nouns import Documents, Pair, Passage, Query, Ranker
 from rankhouse.core.progress import say
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.sampling import order
-from rankhouse.index.index import Index
 from rankhouse.io.outputs import write_json
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.ranking.rerank import rerank
@@ -46,17 +45,18 @@ class Mined(msgspec.Struct, frozen=True, kw_only=True):
     false_negatives: int
 
 
-def mine(
-    student: Ranker, found: Questions, index: Index, path: Path, how: tuple[float, int, Show]
-) -> tuple[Run, Mined]:
+def mine(job: Adaptation, student: Ranker, found: Questions, part: int, seconds: float) -> tuple[Run, Mined]:
     """Return the candidates of all questions, those of as many as there is time for ordered by the student.
 
+    What was mined before this part already is read.
+
     Args:
-        path: Where what is mined is kept; what stands there is read.
-        how: Seconds of the whole training, the seed of the questions' order, what shows how far the work is.
+        seconds: Of the whole training.
     """
+    path = job.folder / QUESTIONS / f"mined-{part}.run"
     if not path.with_suffix(".json").exists():
-        _write(student, found, index, path, how)
+        queries = sorted(found.queries, key=lambda query: order(job.options.seed + part, query.id))
+        _write(job, student, found._replace(queries=queries), path, MINING_SHARE * seconds)
     fresh, counts = read_run(path), msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=Mined)
     say(
         f"the student's own best: {counts.candidates:,} candidates of {counts.questions:,} questions; "
@@ -67,13 +67,13 @@ def mine(
     return Run.from_rankings({q: (fresh if q in fresh else before)[q] for q in before}), counts
 
 
-def _write(student: Ranker, found: Questions, index: Index, path: Path, how: tuple[float, int, Show]) -> None:
-    seconds, seed, show = how
-    progress, began = show("mining"), time.monotonic()
-    queries = sorted(found.queries, key=lambda query: order(seed, query.id))
-    queries = [query for query in queries if query.id in found.candidates and query.id not in found.first]
+def _write(job: Adaptation, student: Ranker, found: Questions, path: Path, seconds: float) -> None:
+    index, progress, began = job.index, job.show("mining"), time.monotonic()
+    queries = [
+        query for query in found.queries if query.id in found.candidates and query.id not in found.first
+    ]
     kept, removed, done = dict[str, Ranking](), 0, 0
-    while done < len(queries) and (not done or time.monotonic() - began < MINING_SHARE * seconds):
+    while done < len(queries) and (not done or time.monotonic() - began < seconds):
         progress(done, len(queries))
         some = queries[done : done + _PORTION]
         first = found.candidates.restrict([query.id for query in some])

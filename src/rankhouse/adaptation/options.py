@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadData, WrongUse, name_few
-from rankhouse.core.nouns import Query
+from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
+from rankhouse.index.index import Index
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.round_trip import Round
 from rankhouse.models.families import FAMILIES
@@ -94,6 +96,10 @@ class AdaptOptions:
                 raise WrongUse(f"{name}={self.settings[name]} is no setting of the student here: {advice}")
 
 
+QUESTIONS: Final = "questions"
+"""The folder of the questions, within that of the adaptation."""
+
+
 @dataclass(frozen=True)
 class JudgedQuestions:
     """Judged questions to measure by: kept apart from what is learned.
@@ -114,3 +120,26 @@ class JudgedQuestions:
                 f"the run to be reranked has none of the {len(self.queries):,} test queries: it has "
                 f"{name_few(self.run, quoted=True) or 'none'}; give the run of these queries"
             )
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """One adaptation: what it learns from and how, and where it is written.
+
+    Attributes:
+        people: Questions of people, without judgements, learned besides.
+        test: Its questions are not learned.
+    """
+
+    index: Index
+    teacher: Ranker
+    folder: Path
+    options: AdaptOptions
+    show: Show
+    people: Sequence[Query] = ()
+    test: JudgedQuestions | None = None
+
+    @property
+    def tested(self) -> Sequence[Query]:
+        """The test's questions, which must not be learned."""
+        return self.test.queries if self.test else ()

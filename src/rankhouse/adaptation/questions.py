@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 import numpy as np
 
-from rankhouse.adaptation.options import AdaptOptions, Show
+from rankhouse.adaptation.options import QUESTIONS, Adaptation, AdaptOptions
 from rankhouse.adaptation.teacher import VectorTeacher, needs_texts, vector_teacher
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
@@ -43,7 +43,7 @@ WRITTEN_QUESTIONS = "written.jsonl"
 _READ: Final = 4_000
 """Questions whose candidates a teacher without vectors reads on the round trip, unless there are minutes."""
 _SHARE: Final = 0.25
-"""Of the minutes, for that reading."""
+"""Of the minutes, for that reading, and for writing."""
 _FEWEST: Final = 5
 """One question in so many is held out, up to the number wanted."""
 
@@ -65,54 +65,39 @@ class Questions(NamedTuple):
     teacher: Ranker
 
 
-def questions(
-    index: Index,
-    teacher: Ranker,
-    people: Sequence[Query],
-    avoid: Sequence[Query],
-    folder: Path,
-    how: tuple[AdaptOptions, Show],
-) -> Questions:
-    """Ask, retrieve and send round, or read what an earlier run of it made.
-
-    Args:
-        avoid: Questions that must not be learned.
-        folder: Where all is written; made if it is not there.
-    """
-    _, show = how
-    if all(isinstance(one, RunTeacher) for one in members_of(teacher)):
+def questions(job: Adaptation) -> Questions:
+    """Ask, retrieve and send round, or read what an earlier run of it made."""
+    folder = job.folder / QUESTIONS
+    if all(isinstance(one, RunTeacher) for one in members_of(job.teacher)):
         raise WrongUse(
             "a run scores its own questions only, and the documents' questions are new: give a ranker as a "
             "teacher besides, or learn from the run alone with  rankhouse train --teacher RUN"
         )
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / COUNTS).exists():
-        _make(index, teacher, people, avoid, folder, how)
-    show("reading the questions")
+        _make(job, folder)
+    job.show("reading the questions")
     queries, candidates = read_queries(folder / QUERIES), read_run(folder / CANDIDATES)
-    ready = _at_work(index, teacher, (queries, candidates), folder / VECTORS, show)
+    ready = _at_work(job, queries, candidates, folder / VECTORS)
     return Questions(queries, read_qrels(folder / OWN), read_run(folder / FIRST), candidates, ready)
 
 
-def _at_work(
-    index: Index, teacher: Ranker, asked: tuple[Sequence[Query], Run], vectors: Path, show: Show
-) -> Ranker:
+def _at_work(job: Adaptation, queries: Sequence[Query], run: Run, vectors: Path) -> Ranker:
     """Return the teacher with its vectors of documents and questions, where it is a bi-encoder.
 
     What several teachers say of a pair is compared with what they say of the question's first candidates.
     """
-    queries, run = asked
-    ready: list[Ranker] = []
+    teacher, ready = job.teacher, list[Ranker]()
     for one, path in zip(members_of(teacher), _vectors(teacher, vectors), strict=True):
         if isinstance(one, TextEncoder):  # one that ranks says how it compares
             path.parent.mkdir(exist_ok=True)
-            ready.append(vector_teacher(cast(Encoder, one), index, queries, path, show))
+            ready.append(vector_teacher(cast(Encoder, one), job, queries, path))
         else:
             ready.append(one)
     if not isinstance(teacher, JoinedTeachers):
         return ready[0]
     together = teacher.of(ready)
-    return together.against(first_passages(run, _texts(together, index)))
+    return together.against(first_passages(run, _texts(together, job.index)))
 
 
 def _vectors(teacher: Ranker, path: Path) -> list[Path]:
@@ -139,63 +124,48 @@ def first_passages(run: Run, documents: Documents) -> Reference:
     return passages
 
 
-def _make(
-    index: Index,
-    teacher: Ranker,
-    people: Sequence[Query],
-    avoid: Sequence[Query],
-    folder: Path,
-    how: tuple[AdaptOptions, Show],
-) -> None:
-    options, show = how
-    depth = max(options.candidates, options.depth)
-    system = short_form((options.first_stage,), k=depth)
+def _make(job: Adaptation, folder: Path) -> None:
+    index, options, people, show = job.index, job.options, list(job.people), job.show
+    system = short_form((options.first_stage,), k=max(options.candidates, options.depth))
     system.run([Query("trial", "a")], index)  # what is wrong with it is said before long work
-    words = WordCounts(index.documents.stream())
-    asked = ask_documents(index, words, avoid, folder, how)
+    asked = ask_documents(job)
     numbered = [(f"pq{number}", query) for number, query in enumerate(asked.queries)]
     chosen = sorted(numbered, key=lambda entry: order(options.seed, entry[0]))[: 2 * options.questions]
-    texts = [Query(query_id, query.text) for query_id, query in chosen] + list(people)
+    texts = [Query(query_id, query.text) for query_id, query in chosen] + people
     first = Execution(index, texts, progress=show("retrieving candidates")).run(system)
-    reader = _at_work(index, teacher, (texts, first), folder / ASKED, show)
+    reader = _at_work(job, texts, first, folder / ASKED)
     limits = options.limits
     if needs_texts(reader):
         limits = Round()
-        chosen = chosen[: _affordable(reader, chosen, first, index, options)]
+        chosen = chosen[: _affordable(job, reader, chosen, first)]
     trip = round_trip(chosen, first, _texts(reader, index), reader, limits, show("round trip"))
     kept = dict(list(trip.kept.items())[: options.questions])
-    queries = [Query(query_id, query.text) for query_id, query in kept.items()] + list(people)
-    _write(folder, queries, kept, first.restrict([query.id for query in queries]), (reader, options, show))
+    queries = [Query(query_id, query.text) for query_id, query in kept.items()] + people
+    _write(job, reader, queries, kept, first.restrict([query.id for query in queries]))
     report = PseudoReport.of(asked, trip._replace(kept=kept))
     with suppress(MissingExtra):  # the page is for people; nothing depends on it
-        write_pseudo_report(report, folder.parent / PAGE, "Questions that the documents ask")
+        write_pseudo_report(report, job.folder / PAGE, "Questions that the documents ask")
     for path in _vectors(reader, folder / ASKED):
         path.unlink(missing_ok=True)
-    write_json(
-        folder / COUNTS, {"kept": len(kept), "thrown away": dict(report.counts), "people": len(people)}
-    )
+    counts = {"kept": len(kept), "thrown away": dict(report.counts), "people": len(people)}
+    write_json(folder / COUNTS, counts)
 
 
-def ask_documents(
-    index: Index, words: WordCounts, avoid: Sequence[Query], folder: Path, how: tuple[AdaptOptions, Show]
-) -> PseudoQueries:
+def ask_documents(job: Adaptation) -> PseudoQueries:
     """Have documents ask, and a model write questions about some of them if one is given.
-
-    Args:
-        avoid: Questions that must not be asked.
 
     Raises:
         WrongUse: Questions shall be written, and no model is named.
     """
-    options, show = how
-    pseudo, writer, apart = options.pseudo, None, [query.text for query in avoid]
+    index, options, pseudo, writer = job.index, job.options, job.options.pseudo, None
+    words = WordCounts(index.documents.stream())
     if WRITTEN in pseudo.kinds and not options.doc2query:
         raise WrongUse(f'questions of the kind "{WRITTEN}" need a model that writes them; name one')
     if options.doc2query:
-        writer = writer_of(index, folder / WRITTEN_QUESTIONS, options, show)
+        writer = writer_of(job, job.folder / QUESTIONS / WRITTEN_QUESTIONS)
         if WRITTEN not in pseudo.kinds:
             pseudo = replace(pseudo, kinds=(*pseudo.kinds, WRITTEN))
-    return ask(asking(index, options), words, pseudo, apart, writer)
+    return ask(asking(index, options), words, pseudo, [query.text for query in job.tested], writer)
 
 
 def asking(index: Index, options: AdaptOptions) -> Iterator[Document]:
@@ -214,17 +184,14 @@ class _Unread:
 
 
 def _affordable(
-    teacher: Ranker,
-    asked: Sequence[tuple[str, PseudoQuery]],
-    first: Run,
-    index: Index,
-    options: AdaptOptions,
+    job: Adaptation, teacher: Ranker, asked: Sequence[tuple[str, PseudoQuery]], first: Run
 ) -> int:
     """Return for how many questions there is time to have the teacher read their candidates; say how long."""
+    documents, options = job.index.documents, job.options
     query_id, question = next((entry for entry in asked if entry[0] in first), asked[0])
     doc_ids = first.top(Round().first)[query_id].doc_ids if query_id in first else (question.doc_id,)
     pairs = [
-        Pair(Query(query_id, question.text), Passage(doc_id, 0, index.documents[doc_id].full_text))
+        Pair(Query(query_id, question.text), Passage(doc_id, 0, documents[doc_id].full_text))
         for doc_id in doc_ids
     ]
     teacher.score(pairs)  # the first call starts things
@@ -241,18 +208,14 @@ def _affordable(
 
 
 def _write(
-    folder: Path,
-    queries: Sequence[Query],
-    kept: dict[str, PseudoQuery],
-    first: Run,
-    how: tuple[Ranker, AdaptOptions, Show],
+    job: Adaptation, reader: Ranker, queries: Sequence[Query], kept: dict[str, PseudoQuery], first: Run
 ) -> None:
-    reader, options, show = how
+    folder, options = job.folder / QUESTIONS, job.options
     candidates = first.top(options.candidates)
     for one, path in zip(members_of(reader), _vectors(reader, folder / VECTORS), strict=True):
         if isinstance(one, VectorTeacher):
             one.write_queries(queries, path)
-            nearest = one.nearest(queries, options.neighbours, show("finding the teacher's neighbours"))
+            nearest = one.nearest(queries, options.neighbours, job.show("finding the teacher's neighbours"))
             candidates = _joined(candidates, nearest)
     with writing(folder / QUERIES) as out:
         for query in queries:
@@ -285,8 +248,6 @@ def _joined(first: Run, more: Run) -> Run:
 
 _DOCUMENTS: Final = 2_000
 """Documents that are written about, unless there are minutes."""
-_WRITING_SHARE: Final = 0.25
-"""Of the minutes, for writing."""
 _TIMED: Final = 3
 
 
@@ -323,45 +284,34 @@ class KeptWriter:
         return questions
 
 
-def writer_of(index: Index, path: Path, options: AdaptOptions, show: Show) -> KeptWriter:
+def writer_of(job: Adaptation, path: Path) -> KeptWriter:
     """Open the model that writes, and settle how many documents it writes about, once."""
-    ask = notation.make(_spec(options.doc2query), {"doc2query": open_doc2query}, "model that asks")
+    given, seed = job.options.doc2query, job.options.seed
+    if not (given.lstrip().startswith("doc2query") and "(" in given):  # a folder or a hub name alone
+        given = f"doc2query({given!r})"
+    ask = notation.make(given, {"doc2query": open_doc2query}, "model that asks")
 
     def write(document: Document) -> Sequence[str]:
-        return ask(document, options.seed)
+        return ask(document, seed)
 
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        most = _writable(write, index, options)
-        record = {"documents": most, "of": _asking(index, options), "seed": options.seed}
+        asking = min(len(job.index), job.options.questions)  # about so many documents ask at all
+        record = {"documents": _writable(job, write, asking), "of": asking, "seed": seed}
         path.write_bytes(msgspec.json.encode(record) + b"\n")
-    return KeptWriter(write, path, show("writing questions"))
+    return KeptWriter(write, path, job.show("writing questions"))
 
 
-def _spec(given: str) -> str:
-    """Return the notation of a folder or a hub name that was given alone."""
-    return given if given.lstrip().startswith("doc2query") and "(" in given else f"doc2query({given!r})"
-
-
-def _asking(index: Index, options: AdaptOptions) -> int:
-    """Return about how many documents ask at all."""
-    return min(len(index.documents), options.questions)
-
-
-def _writable(write: Callable[[Document], Sequence[str]], index: Index, options: AdaptOptions) -> int:
+def _writable(job: Adaptation, write: Callable[[Document], Sequence[str]], asking: int) -> int:
     """Return about how many documents there is time to write about; say how long it takes."""
-    some = list(islice(index.documents.stream(), _TIMED + 1))
+    documents, minutes = job.index.documents, job.options.minutes
+    some = list(islice(documents.stream(), _TIMED + 1))
     write(some[0])  # the first call starts things
     began = time.perf_counter()
     for document in some[1:]:
         write(document)
     each = (time.perf_counter() - began) / max(1, len(some) - 1)
-    most = (
-        max(1, int(60 * _WRITING_SHARE * options.minutes / each)) if each and options.minutes else _DOCUMENTS
-    )
-    most = min(most, _asking(index, options))
-    say(
-        f"questions are written about {most:,} of {len(index.documents):,} documents: about "
-        f"{clock(most * each)}"
-    )
+    most = max(1, int(60 * _SHARE * minutes / each)) if each and minutes else _DOCUMENTS
+    most = min(most, asking)
+    say(f"questions are written about {most:,} of {len(documents):,} documents: about {clock(most * each)}")
     return most

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
 from rankhouse.adaptation.mining import Mined
-from rankhouse.adaptation.options import AdaptOptions, JudgedQuestions, Show
+from rankhouse.adaptation.options import Adaptation
 from rankhouse.adaptation.questions import first_passages
 from rankhouse.adaptation.student import HeldOut
 from rankhouse.core.errors import MissingExtra
@@ -92,21 +91,11 @@ def joined(reranked: Run, first: Run, weight: float) -> Run:
     return linear("z-score")([reranked, first], (weight, 1 - weight))
 
 
-def write_report(
-    out: Path,
-    index: Index,
-    systems: tuple[Ranker, Ranker, float],
-    how: tuple[AdaptOptions, JudgedQuestions | None, Show],
-) -> dict[str, float]:
-    """Compare first stage, student, both joined and teacher on the test; return their values.
-
-    Args:
-        how: Options; the test, without which there is nothing to compare; what shows how far the work is.
-    """
-    options, test, show = how
+def write_report(job: Adaptation, student: Ranker, weight: float) -> dict[str, float]:
+    """Compare first stage, student, both joined and teacher on the test; return their values."""
+    index, teacher, options, test = job.index, job.teacher, job.options, job.test
     if test is None:
         return {}
-    student, teacher, weight = systems
     first = test.run
     if first is None:
         first = short_form((options.first_stage,), k=options.depth).run(test.queries, index)
@@ -114,9 +103,9 @@ def write_report(
     if isinstance(teacher, JoinedTeachers):
         teacher = teacher.against(first_passages(first, index.documents))
     plan = Plan(depth=options.depth)
-    progress = show("measuring the student")
+    progress = job.show("measuring the student")
     by_student = rerank(student, first, test.queries, index.documents, plan, progress=progress)
-    progress = show("measuring the teacher")
+    progress = job.show("measuring the teacher")
     by_teacher = rerank(teacher, first, test.queries, index.documents, plan, progress=progress)
     runs = {
         "first stage": first,
@@ -125,14 +114,14 @@ def write_report(
         "teacher": by_teacher,
     }
     for name, run in runs.items():
-        write_run(run, out / f"test.{name.replace(' + ', '+').replace(' ', '-')}.run", "adapt")
+        write_run(run, job.folder / f"test.{name.replace(' + ', '+').replace(' ', '-')}.run", "adapt")
     comparison = compare(runs, test.qrels, f"{MEASURE} AP RR@10", "first stage", "randomization", "holm")
     try:
         comparison.save(
-            out / "report.html",
+            job.folder / "report.html",
             title="Adapted without judgements",
             texts={q.id: q.text for q in test.queries},
         )
     except MissingExtra:
-        comparison.save(out / "report.md")
+        comparison.save(job.folder / "report.md")
     return {name: comparison.cell(name, MEASURE).mean for name in runs}

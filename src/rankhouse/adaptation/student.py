@@ -19,9 +19,10 @@ from rankhouse.adaptation.options import (
     CROSSED,
     LISTS,
     MARGINS,
+    QUESTIONS,
     STEPS,
+    Adaptation,
     AdaptOptions,
-    JudgedQuestions,
     Show,
     design_of,
 )
@@ -54,7 +55,7 @@ from rankhouse.training.teacher_batches import batches_for
 from rankhouse.training.teaching import begin
 from rankhouse.training.validation import Validation
 
-WORDS: Final = "words.txt"
+WORDS, TAUGHT, STEPS_FILE = "words.txt", "taught.qrels", "steps.json"
 _BEST = 3
 """Documents that the teacher puts first count as relevant to a held-out question."""
 _READING_SHARE, _FEWEST_READ = 0.1, 10
@@ -88,21 +89,21 @@ class HeldOut(NamedTuple):
         return Validation(self.first, self.queries, self.taught, index.documents, plan)
 
 
-def held_out(found: Questions, index: Index, path: Path, minutes: float, show: Show) -> HeldOut:
+def held_out(job: Adaptation, found: Questions) -> HeldOut:
     """Let the teacher read what the first stage finds for the questions that are held out.
 
-    Args:
-        minutes: What the whole work may take: a tenth for this reading, or ten questions; 0: no limit.
+    A tenth of the minutes is for this reading, or ten questions.
     """
+    path, minutes = job.folder / QUESTIONS / TAUGHT, job.options.minutes
     drawn, first = [query for query in found.queries if query.id in found.first], found.first
     if not path.exists():
-        began, progress = time.monotonic(), show("reading what is held out")
+        began, progress = time.monotonic(), job.show("reading what is held out")
         taught: dict[str, dict[str, int]] = {}
         for done, query in enumerate(drawn):
             progress(done, len(drawn))
             if minutes and done >= _FEWEST_READ and time.monotonic() - began > 60 * _READING_SHARE * minutes:
                 break
-            taught[query.id] = _best(query, first[query.id].doc_ids, found.teacher, index)
+            taught[query.id] = _best(query, first[query.id].doc_ids, found.teacher, job.index)
         write_qrels(taught, path)
     best = read_qrels(path)
     drawn = [query for query in drawn if query.id in best]
@@ -117,16 +118,15 @@ def _best(query: Query, doc_ids: Sequence[str], teacher: Ranker, index: Index) -
     return {doc_id: _BEST - place for place, (_, doc_id) in enumerate(best)}
 
 
-def begin_student(index: Index, teacher: Ranker, folder: Path, options: AdaptOptions) -> Model[Any]:
-    """Return the student before the first lesson; one that knows words by number starts from the teacher's.
+def begin_student(job: Adaptation) -> Model[Any]:
+    """Return the student before its training; one that knows words by number starts from the teacher's.
 
-    Args:
-        teacher: Encodes words, where it encodes texts; the first that does, of several.
+    Of several teachers the first that encodes texts encodes the words.
     """
-    spec = options.ranker
+    index, options, spec = job.index, job.options, job.options.ranker
     if design := design_of(spec):
-        path = folder / WORDS
-        encoder = next((one for one in members_of(teacher) if isinstance(one, TextEncoder)), None)
+        path = job.folder / WORDS
+        encoder = next((one for one in members_of(job.teacher) if isinstance(one, TextEncoder)), None)
         if encoder is not None and not path.exists():
             split = splitter("blingfire")
             counted = Vocabulary.count((split(d.full_text) for d in index.documents.stream()), 2)
@@ -213,25 +213,20 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Remaining:
-    """What is left to be done.
-
-    Attributes:
-        teacher: What is measured beside it on a test.
-    """
+    """What the student is, learns from, and is chosen and weighed by."""
 
     model: Model[Any]
     examples: Examples
     settings: Settings
     apart: HeldOut
-    teacher: Ranker
-    test: JudgedQuestions | None
 
 
-def timetable(work: Remaining, index: Index, path: Path, options: AdaptOptions, began: float) -> Timetable:
+def timetable(job: Adaptation, work: Remaining, began: float) -> Timetable:
     """Return how many steps are taken, as given or as many as fit; decided once, and said."""
+    path = job.folder / STEPS_FILE
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=Timetable)
-    settled = _settle(work, index, options, began)
+    settled = _settle(job, work, began)
     seconds = settled.steps * settled.step + settled.afterwards
     say(
         f"{len(work.examples.queries):,} questions to learn from; {settled.steps:,} steps of "
@@ -241,15 +236,16 @@ def timetable(work: Remaining, index: Index, path: Path, options: AdaptOptions, 
     return settled
 
 
-def _settle(work: Remaining, index: Index, options: AdaptOptions, began: float) -> Timetable:
+def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
+    index, options = job.index, job.options
     limited = options.minutes and not options.steps
     step = _SLACK * seconds_a_step(work, 60 * _MEASURING * options.minutes if limited else 0)
     step *= 1 + MINING_SHARE * options.mine
     read, everyone = seconds_a_pair(ranker_of(work), work.apart, index), len(work.apart.queries)
     test = 0.0
-    if work.test is not None:
-        each = read + seconds_a_pair(work.teacher, work.apart, index)
-        test = len(work.test.queries) * options.depth * each
+    if job.test is not None:
+        each = read + seconds_a_pair(job.teacher, work.apart, index)
+        test = len(job.test.queries) * options.depth * each
     left = 60 * options.minutes - (time.monotonic() - began)
     rows = work.apart.validation(index).rows, sum(len(r.doc_ids) for r in work.apart.first.values())
     times = (1 + options.mine) * _VALIDATIONS, 1
@@ -263,11 +259,10 @@ def _settle(work: Remaining, index: Index, options: AdaptOptions, began: float) 
     if limited:
         steps = max(LEAST_STEPS, int((left - afterwards) / step))
         if left - afterwards < LEAST_STEPS * step:
-            warnings.warn(
-                f"asking, encoding and measuring take most of the {options.minutes:g} minutes; {LEAST_STEPS} "
-                "steps are taken all the same, which teach little: give more minutes in another folder",
-                RankhouseWarning,
-                stacklevel=2,
+            say(
+                f"warning: asking, encoding and measuring take most of the {options.minutes:g} minutes; "
+                f"{LEAST_STEPS} steps are taken all the same, which teach little: give more minutes in "
+                "another folder"
             )
     return Timetable(steps=steps, step=round(step, 4), afterwards=round(afterwards, 1), **asked)
 

@@ -9,14 +9,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.adaptation.options import Show
+from rankhouse.adaptation.options import Adaptation
 from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query, Ranker
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher
 from rankhouse.index.dense.vectors import Vectors, unit_length
-from rankhouse.index.index import Index
 from rankhouse.io.outputs import replacing
 from rankhouse.labels.soft_scores import RunTeacher, members_of
 
@@ -85,13 +84,14 @@ def similarities(queries: FloatArray, documents: FloatArray, similarity: str) ->
 
 
 def vector_teacher(
-    encoder: Encoder, index: Index, queries: Sequence[Query], asked: Path, show: Show
+    encoder: Encoder, adaptation: Adaptation, queries: Sequence[Query], asked: Path
 ) -> VectorTeacher:
     """Encode documents and questions, as far as the folder does not have their vectors yet.
 
     Args:
         asked: The file of the questions' vectors; those of the documents stand beside it.
     """
+    index, show = adaptation.index, adaptation.show
     job = EncodeOptions(len(index), index.fingerprint, dtype="float16")
     progress = index.by_text(show("encoding documents"))
     stored = encode(encoder, index.documents.stream(), asked.parent / "documents", job, progress)
