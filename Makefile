@@ -31,10 +31,9 @@ test-slow: $(STAMP)
 test-all: $(STAMP)
 	$(PYTEST)
 
-# A part of the marked tests on another Python, in a virtual environment of its own:  PYTHON=python3.13
-NEWEST := .venv-newest
+# All tests on another Python, in a virtual environment of its own:  make test-newest PYTHON=python3.13
 test-newest:
-	$(MAKE) test-slow VENV=$(NEWEST) PYTHON=$(PYTHON) MARKED="slow or kill"
+	$(MAKE) test-all VENV=.venv-newest PYTHON=$(PYTHON)
 
 # Other people's clients from PyPI and npm, which tests/serve runs against the service where they are installed.
 clients: $(CLIENTS)

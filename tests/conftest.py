@@ -30,6 +30,7 @@ ENGINES = {"lancedb", "milvus", "postgres"}
 LIMIT = float(os.environ.get("RANKHOUSE_TIER_LIMIT", "inf"))
 """Seconds of processor time that an unmarked test may take."""
 COST = "processor seconds"
+MANY_MODULES = 50
 too_costly: list[str] = []
 
 BERT = Path(__file__).parent / "golden" / "bert"
@@ -52,12 +53,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Note what a test of the quick tier costs."""
-    before = processor_seconds()
+    """Note what a test of the quick tier costs, unless it is the first to import a library."""
+    before, known = processor_seconds(), len(sys.modules)
     try:
         return (yield)
     finally:
-        if not any(item.get_closest_marker(tier) for tier in TIERS):
+        is_marked = any(item.get_closest_marker(tier) for tier in TIERS)
+        if not is_marked and len(sys.modules) - known < MANY_MODULES:
             item.user_properties.append((COST, processor_seconds() - before))
 
 
