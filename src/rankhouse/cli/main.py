@@ -14,41 +14,58 @@ from rankhouse import __version__
 from rankhouse.cli import console, signals
 from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse, visible
 
-# name -> (module under cli.commands, one line for the list); a module is imported only when its command runs.
-COMMANDS = {
-    "index": ("index", "Build an index from a corpus, or add to one."),
-    "search": ("search", "Rank an index's documents for queries."),
-    "encode": ("encode", "Write document vectors into an index."),
-    "push": ("push", "Push an index into a vector store or search engine."),
-    "pull": ("pull", "Pull a run from a vector store or search engine."),
-    "rerank": ("rerank", "Rerank a run with a neural ranker."),
-    "label": ("label", "Label pairs by judgements and teachers."),
-    "merge": ("merge", "Join parts that --shard made into one whole."),
-    "pretrain": ("pretrain", "Pre-train a small T5 on a text collection."),
-    "train": ("train", "Train a ranker on judgements or labelled pairs."),
-    "calibrate": ("calibrate", "Fit the probability that a ranker's score stands for."),
-    "adapt": ("adapt", "Teach a ranker without judgements, by a teacher and the documents."),
-    "evaluate": ("evaluate", "Measure runs against judgements, with significance."),
-    "explain": ("explain", "Say why a document scores what it scores, or stands above another."),
-    "axioms": ("axioms", "Count which axioms of retrieval the order of runs obeys."),
-    "figure": ("figure", "Draw what a ranker's vectors or its attention see."),
-    "fuse": ("fuse", "Fuse several runs into one."),
-    "group-split": ("group_split", "Split a catalogue's queries into parts that share no product."),
-    "folds": ("folds", "Split queries into folds."),
-    "subset": ("subset", "Take a subset of queries, judgements, a run or labelled pairs."),
-    "combine": ("combine", "Combine runs, queries or judgements of different queries into one file."),
-    "run": ("run", "Carry out a whole experiment from one file."),
-    "paired-wins": ("paired_wins", "Count the queries that only one of two runs answers rightly (McNemar)."),
-    "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
-    "label-noise": ("label_noise", "Make a known share of judgements wrong, to see what a method bears."),
-    "threshold": ("threshold", "Choose a teacher's threshold on judged pairs, and say what it keeps."),
-    "models": ("models", "List published checkpoints that are known to work, and the default."),
-    "doctor": ("doctor", "Check data, indexes, rankers and caches before time is spent."),
-    "serve": ("serve", "Serve indexes and rankers: the API of rerank clients, and a page."),
-    "up": ("up", "From a folder of your own files to an open search page."),
-    "demo": ("demo", "The whole pipeline on Python's own documentation."),
+# Group -> name -> (module under cli.commands, one line for the list); modules are imported when needed.
+GROUPS = {
+    "Search": {
+        "index": ("index", "Build an index from a corpus, or add to one."),
+        "search": ("search", "Rank an index's documents for queries."),
+        "encode": ("encode", "Write document vectors into an index."),
+        "rerank": ("rerank", "Rerank a run with a neural ranker."),
+        "fuse": ("fuse", "Fuse several runs into one."),
+    },
+    "Teach": {
+        "label": ("label", "Label pairs by judgements and teachers."),
+        "train": ("train", "Train a ranker on judgements or labelled pairs."),
+        "adapt": ("adapt", "Teach a ranker without judgements, by a teacher and the documents."),
+        "calibrate": ("calibrate", "Fit the probability that a ranker's score stands for."),
+        "threshold": ("threshold", "Choose a teacher's threshold on judged pairs, and say what it keeps."),
+        "pretrain": ("pretrain", "Pre-train a small T5 on a text collection."),
+        "models": ("models", "List published checkpoints that are known to work, and the default."),
+    },
+    "Measure": {
+        "evaluate": ("evaluate", "Measure runs against judgements, with significance."),
+        "paired-wins": (
+            "paired_wins",
+            "Count the queries that only one of two runs answers rightly (McNemar).",
+        ),
+        "axioms": ("axioms", "Count which axioms of retrieval the order of runs obeys."),
+    },
+    "Explain": {
+        "explain": ("explain", "Say why a document scores what it scores, or stands above another."),
+        "figure": ("figure", "Draw what a ranker's vectors or its attention see."),
+    },
+    "Serve and scale": {
+        "up": ("up", "From a folder of your own files to an open search page."),
+        "serve": ("serve", "Serve indexes and rankers: the API of rerank clients, and a page."),
+        "push": ("push", "Push an index into a vector store or search engine."),
+        "pull": ("pull", "Pull a run from a vector store or search engine."),
+        "merge": ("merge", "Join parts that --shard made into one whole."),
+    },
+    "Experiments": {
+        "demo": ("demo", "The whole pipeline on Python's own documentation."),
+        "run": ("run", "Run a whole experiment from one file."),
+    },
+    "Data": {
+        "doctor": ("doctor", "Check data, indexes, rankers and caches before time is spent."),
+        "folds": ("folds", "Split queries into folds."),
+        "subset": ("subset", "Take a subset of queries, judgements, a run or labelled pairs."),
+        "combine": ("combine", "Combine runs, queries or judgements of different queries into one file."),
+        "group-split": ("group_split", "Split a catalogue's queries into parts that share no product."),
+        "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
+        "label-noise": ("label_noise", "Make a known share of judgements wrong, to see what a method bears."),
+    },
 }
-
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 RENAMED = {
     "parts": "group-split",
@@ -64,7 +81,7 @@ class Commands(click.Group):
     """A group whose commands are imported when they are needed, so that --help stays quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the commands in the order of the line, not of the alphabet."""
+        """List the commands in the order of their groups."""
         del ctx
         return list(COMMANDS)
 
@@ -77,6 +94,10 @@ class Commands(click.Group):
         module = importlib.import_module(f"rankhouse.cli.commands.{COMMANDS[name][0]}")
         command: click.Command = module.command
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read ``help COMMAND`` as ``COMMAND --help``."""
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -93,8 +114,9 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(f"{name:<11}", line) for name, (_, line) in commands.items()])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -102,7 +124,7 @@ class Commands(click.Group):
 def cli() -> None:
     """From your own files to a better ranking: index, search, rerank, fuse, evaluate.
 
-    Every command takes --help and shows an example; start with  rankhouse demo.
+    rankhouse help COMMAND  shows a command's options and an example; start with  rankhouse demo.
     """
 
 
