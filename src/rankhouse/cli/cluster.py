@@ -99,7 +99,7 @@ def run_clustered(
         idle("a cache is a file of one machine, and parts that are done are kept anyway", "cache")
     if device.startswith("cuda:"):
         raise WrongUse(f"--device {device}: on a cluster every worker is given a GPU; write  --device cuda")
-    result = run_on_cluster(job, out, cluster, options or MergeOptions(), device)
+    result = run_on_cluster(job, out, cluster, options=options or MergeOptions(), device=device)
     if tell:
         show_result(result, as_json=as_json)
         return

@@ -95,8 +95,8 @@ def _pooled(
     require_texts([query_id for query_id in run if len(run[query_id].scores)], texts)
     report, scale = Report(), base_of(scale_of(ranker))
     counter = Counter(progress, sum(min(plan.depth, len(run[query_id].scores)) for query_id in run))
-    read = candidates(run, texts, judged.index.documents, plan, report)
-    for one, values in scored(ranker, read, plan, report, counter):
+    read = candidates(run, texts, judged.index.documents, plan=plan, report=report)
+    for one, values in scored(ranker, read, plan, report=report, counter=counter):
         if len(one.passages):
             indexes = [passage.index for passage in one.passages]
             yield one.query.id, one.doc_id, plan.pool(values, scale, indexes)

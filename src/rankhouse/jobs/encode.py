@@ -183,7 +183,7 @@ class EncodeWorker:
         options = EncodeOptions(
             count, self._index.fingerprint, splitter, dtype=job.dtype or "float32", overwrite=self._overwrite
         )
-        stored = encode(as_encoder(encoder, job.ranker), documents, folder, options, progress)
+        stored = encode(as_encoder(encoder, job.ranker), documents, folder, job=options, progress=progress)
         return Encoded(*vectors_facts(stored), [], stored)
 
     def _passages(
@@ -195,7 +195,7 @@ class EncodeWorker:
         options = PrecomputeOptions(
             count, self._index.fingerprint, splitter, job.pool, chunk=maker.chunk, overwrite=self._overwrite
         )
-        stored = precompute(maker, documents, parent, options, progress)
+        stored = precompute(maker, documents, parent, job=options, progress=progress)
         return Encoded(*passages_facts(stored), losses(stored, ranker.max_length))
 
 

@@ -73,7 +73,7 @@ def fusion_method(text: str, weights: tuple[float, ...] | None = None) -> Method
     notation.choose(name, table, "method of fusion")
     if name in FUSIONS:
         fusion = notation.make(text, FUSIONS, "method of fusion")
-        return lambda names, runs, tuning: _by_weights(fusion, weights, names, runs, tuning)
+        return lambda names, runs, tuning: _by_weights(fusion, weights, names, runs=runs, tuning=tuning)
     if weights is not None:
         raise WrongUse(f"--method {text}: takes no weights; {', '.join(FUSIONS)} do")
     return notation.make(text, _OTHERS, "method of fusion")
@@ -192,7 +192,7 @@ def _depth(depth: int | None = None) -> Method:
         first, reranked = runs
         deepest = max((len(ranking.doc_ids) for ranking in first.values()), default=0)
         tried = tuning.depths or tuple(d for d in DEPTHS if d <= deepest)
-        result = tune_depth(reranked, first, tuning.qrels, tried, tuning.measure)
+        result = tune_depth(reranked, first, tuning.qrels, depths=tried, measure=tuning.measure)
         values = ", ".join(f"{d}: {value:.4f}" for d, value in result.tried.items())
         best = {"measure": tuning.measure, "value": result.value, "tried": len(result.tried)}
         by_depth = {str(d): value for d, value in result.tried.items()}

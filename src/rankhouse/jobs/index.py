@@ -99,7 +99,7 @@ class IndexJob:
         indexes = [Index.open(part.folder / INDEX) for part in parts if (part.folder / INDEX).exists()]
         joined = _IdCheck(indexes, self.duplicates, skips)
         chosen = BuildOptions(self.analyzer, self.segment_tokens, overwrite=options.overwrite)
-        report = merge(indexes, out, chosen, joined, options.progress or ignore)
+        report = merge(indexes, out, chosen, rule=joined, progress=options.progress or ignore)
         took = time.perf_counter() - started + sum(report["seconds"] for report in reports)
         facts = index_facts(report, [str(fault) for fault in skips.seen], out, took)
         repeated = joined.passed + sum(report["repeated"] for report in reports)

@@ -129,7 +129,9 @@ class LabelJob(ComputeOptions):
         self._refuse_changed_inputs(parts[0])
         ready = prepared(self, _KnownTeachers(parts[0].manifest.found))
         plan = replace(ready.plan, answers=[part.folder / _ANSWERS for part in parts])
-        done = label(ready.rule, ready.run, ready.queries, ready.index.documents, out, plan)
+        done = label(
+            ready.rule, ready.run, ready.queries, documents=ready.index.documents, out=out, plan=plan
+        )
         if options.report is not None:
             report.write_report(done, options.report, f"Labels in {out.name}")
         reports = read_reports(parts)
@@ -163,7 +165,9 @@ class LabelWorker:
         self._teachers = Teachers(job, job.cache, ExitStack())
         self._ready = ready = prepared(job, self._teachers)
         plan = ready.plan
-        self._rows = candidates(ready.run, ready.queries, ready.index.documents, plan.split, plan.depth)
+        self._rows = candidates(
+            ready.run, ready.queries, ready.index.documents, split=plan.split, depth=plan.depth
+        )
 
     @property
     def found(self) -> Found:
@@ -182,7 +186,14 @@ class LabelWorker:
         """Ask about the pairs of a slice."""
         started, (truncated, lost) = time.perf_counter(), self._unread()
         mine = list(self._rows.run)[part.start : part.stop]
-        pairs = collect(self._ready.rule, self._rows, mine, folder / _ANSWERS, self._ready.plan, progress)
+        pairs = collect(
+            self._ready.rule,
+            self._rows,
+            mine,
+            folder=folder / _ANSWERS,
+            plan=self._ready.plan,
+            progress=progress,
+        )
         now = self._unread()
         facts = {"queries": len(mine), "pairs": pairs, "truncated": now[0] - truncated}
         warnings = leaks(self._ready.shared)
@@ -277,10 +288,10 @@ def prepared(options: LabelJob, teachers: Callable[[str], Ranker]) -> Inputs:
     pool = read(options.negative_rule, openers) if options.negative_rule else None
     shared = _guard(rule, [q for q in asked if q.id in run], test, index, allow_test=options.allow_test)
     plan = LabelPlan(
-        cut, how, options.depth, pool, known, options.ask_all, collection=index.fingerprint,
-        shown=options.shown, scores=options.scores, join=options.join,
+        cut, how, options.depth, pool=pool, truth=known, ask_all=options.ask_all, shown=options.shown,
+        scores=options.scores, join=options.join, collection=index.fingerprint,
     )  # fmt: skip
-    return Inputs(rule, run, asked, index, plan, shared)
+    return Inputs(rule, run, asked, index=index, plan=plan, shared=shared)
 
 
 def _truth(file: str) -> Rule:

@@ -127,7 +127,9 @@ class RerankWorker:
         job, index = self._job, self._index
         self.ranker = ranker = open_ranker(job.ranker, job)
         self.total = sum(min(job.depth, len(ranking.doc_ids)) for ranking in self._run.values())
-        return lambda run, asked, show: rerank_with(ranker, run, asked, index, job, show)
+        return lambda run, asked, show: rerank_with(
+            ranker, run, asked, index=index, options=job, progress=show
+        )
 
     def _open_pairwise(self) -> _Rerank:
         job, index = self._job, self._index
@@ -136,7 +138,7 @@ class RerankWorker:
         self.total = comparisons(self._run, job.depth)
         if plan.chooser is not None:
             self._chooser = {"weights of the passages' ranker": fingerprint_of(plan.chooser)}
-        return lambda run, asked, show: system.rerank(run, asked, index.documents, plan, show)
+        return lambda run, asked, show: system.rerank(run, asked, index.documents, plan, progress=show)
 
     @property
     def found(self) -> Found:

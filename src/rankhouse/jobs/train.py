@@ -104,7 +104,7 @@ class TrainJob:
                 teacher=open_teacher(teachers, self.join, self.cache, stack) if teachers else None,
             )
             model = begin(str(self.ranker or self.init), index, options.seed)
-            return train_with(model, index, data, out, options, progress)
+            return train_with(model, index, data, out=out, options=options, progress=progress)
 
     def _validation(self) -> tuple[list[Query], Qrels, Run] | None:
         if self.valid_queries is None or self.valid_qrels is None or self.valid_run is None:

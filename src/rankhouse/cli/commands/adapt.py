@@ -159,7 +159,15 @@ def command(
         reader = open_teacher(teachers, join, cache, stack, encoders=False)
         if all(isinstance(one, TextEncoder) for one in members_of(reader)):
             idle("vectors of a bi-encoder are kept in --out", "cache")
-        result = adapt_with(Index.open(index_path), reader, out, options, _stages(stack), people, test)
+        result = adapt_with(
+            Index.open(index_path),
+            reader,
+            out,
+            options=options,
+            show=_stages(stack),
+            people=people,
+            test=test,
+        )
     if as_json:
         console.emit_json(result)
     else:

@@ -61,7 +61,7 @@ def command(
     index, asked = Index.open(index_path), read_queries(queries, field=field)
     ranked = len({query_id for run in systems.values() for query_id in run})
     with console.progress("comparing", ranked) as show:
-        diagnosis = diagnose(systems, asked, index, options, show)
+        diagnosis = diagnose(systems, asked, index, options=options, progress=show)
     if out is not None:
         write(diagnosis, out)
         console.say(f"written to {out}")

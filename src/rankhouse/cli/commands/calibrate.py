@@ -113,7 +113,14 @@ def command(
         raise WrongUse("a run needs all of --run, --queries, --index and --qrels")
     else:
         texts, index = read_queries(queries, field=field), Index.open(index_path)
-        source = JudgedRun(read_run(run_path), texts, read_qrels(qrels), index, relevant_from, judged_only)
+        source = JudgedRun(
+            read_run(run_path),
+            texts,
+            read_qrels(qrels),
+            index=index,
+            relevant_from=relevant_from,
+            judged_only=judged_only,
+        )
         options = RerankOptions(
             split=use.get("split", ""), pool=use.get("pool", ""), depth=depth, cache=cache
         )

@@ -85,7 +85,9 @@ def command(
     judged = read_qrels(qrels, skips)
     systems = {name: read_run(path, skips) for name, path in named}
     console.report_skips(skips)
-    comparison = compare(systems, judged, measures, base, test, correction, seed)
+    comparison = compare(
+        systems, judged, measures, baseline=base, test=test, correction=correction, seed=seed
+    )
     texts = {q.id: q.text for q in read_queries(queries)} if queries else {}
     if per_query is not None:
         tables.write_per_query(comparison.scores, per_query)
@@ -129,7 +131,7 @@ def show(comparison: Comparison, texts: dict[str, str]) -> None:
         for system in comparison.challengers:
             for title, part in zip(
                 ("helped most", "hurt most"),
-                tables.extremes_tables(comparison, system, comparison.measures[0], 3, texts),
+                tables.extremes_tables(comparison, system, comparison.measures[0], most=3, texts=texts),
                 strict=True,
             ):
                 if part.rows:

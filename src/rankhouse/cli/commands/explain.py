@@ -101,7 +101,7 @@ def command(
     The answer names what each word, passage and stage adds. The parts sum to the score, or to the difference
     of two; what an estimate leaves is stated. Give --doc, --doc with --against, or --top.
     """
-    _refuse_idle(models, ranker, doc, against, top)
+    _refuse_idle(models, ranker, doc, against=against, top=top)
     if out is not None:
         report.check_target(out)
     compute = ComputeOptions(precision, device, threads)
@@ -111,17 +111,17 @@ def command(
         models,
         feedback,
         fusion,
-        None if weights is None else read_numbers("--weights", weights),
-        open_ranker(ranker, compute) if ranker else None,
-        ranker or "",
-        _on_file(first_stage),
-        k,
-        RerankOptions(split=split, pool=pool, depth=depth),
-        ExplainOptions(method, unit, passes),
-        compute,
+        weights=None if weights is None else read_numbers("--weights", weights),
+        ranker=open_ranker(ranker, compute) if ranker else None,
+        ranker_name=ranker or "",
+        first_stage=_on_file(first_stage),
+        k=k,
+        rerank=RerankOptions(split=split, pool=pool, depth=depth),
+        explain=ExplainOptions(method, unit, passes),
+        compute=compute,
     )
     named = () if doc is None else (doc,)
-    question = Question(named, against, top, _on_file(run_path), _on_file(before))
+    question = Question(named, against, top, run=_on_file(run_path), before=_on_file(before))
     with console.progress("explaining", None):
         answer = ask(index, asked, options, question)
     if out is not None:

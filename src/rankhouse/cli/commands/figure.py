@@ -112,7 +112,7 @@ def command(
         pairs = _pairs(query, index, ranked)
         good = relevant(from_grade(read_qrels(qrels), relevant_from), query.id)
         marks = [pair.passage.doc_id in good for pair in pairs]
-        shown = _draw_vectors(rankers, compute, pairs, marks, seed, out)
+        shown = _draw_vectors(rankers, compute, pairs, marks=marks, seed=seed, out=out)
     if as_json:
         console.emit_json(shown)
 
@@ -136,7 +136,7 @@ def _draw_vectors(
         raise MissingExtra("a picture of vectors", "neural") from error
     names = [Path(spec).name if Path(spec).is_dir() else spec for spec in rankers]
     maps = [
-        map_pairs(name, open_ranker(spec, compute), pairs, marks, seed)
+        map_pairs(name, open_ranker(spec, compute), pairs, relevant=marks, seed=seed)
         for name, spec in zip(names, rankers, strict=True)
     ]
     query = pairs[0].query

@@ -88,7 +88,7 @@ def command(
     tuning = None
     if qrels is not None:
         tried = () if depths is None else _depths(depths)
-        tuning = Tuning(read_qrels(qrels), measure, step, refine, tried)
+        tuning = Tuning(read_qrels(qrels), measure, step, refine=refine, depths=tried)
     read = [read_run(path) for path in runs]
     with console.progress(f"settling {name}" if tuning else "joining", None):
         joined = settle([str(path) for path in runs], read, tuning)

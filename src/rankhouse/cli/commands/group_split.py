@@ -129,10 +129,10 @@ def command(
     if not asked:
         raise BadData("no query is left to deal; do queries and judgements name things alike?", qrels)
     keys = _keys(asked, judged, entries.own) if by is None else _values(by, queries, corpus, asked)
-    parts = _divide(keys, chosen, seed, judged, held_out)
+    parts = _divide(keys, chosen, seed, even=judged, tested=held_out)
     if by is not None and (shared := _shared(parts, judged)):
         console.note(f"{shared:,} entries are matches of queries in several parts, whose {by} differ")
-    rows = [_write_part(out, name, asked, part, judged) for name, part in parts.items()]
+    rows = [_write_part(out, name, asked, part=part, judged=judged) for name, part in parts.items()]
     if as_json:
         console.emit_json(
             {"entries": entries.number, "own": len(entries.own), "parts": [row._asdict() for row in rows]}

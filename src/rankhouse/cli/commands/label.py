@@ -77,7 +77,15 @@ def _label(job: LabelJob, out: Path, page: Path | None, *, as_json: bool) -> Non
         total = sum(min(job.depth, len(ranking.doc_ids)) for ranking in ready.run.values())
         started = time.perf_counter()
         with console.progress("labelling", total) as show:
-            done = label(ready.rule, ready.run, ready.queries, ready.index.documents, out, ready.plan, show)
+            done = label(
+                ready.rule,
+                ready.run,
+                ready.queries,
+                documents=ready.index.documents,
+                out=out,
+                plan=ready.plan,
+                progress=show,
+            )
         seconds = time.perf_counter() - started
         for name, ranker in teachers.neural.items():
             console.warn_of_truncation(ranker, name)

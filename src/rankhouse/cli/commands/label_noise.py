@@ -33,7 +33,7 @@ def command(
     A drawn judgement leaves its document and stands at one of the run's first for the same query that nobody
     called relevant. A larger share holds what a smaller one does.
     """
-    noisy = move_judgements(read_qrels(qrels), read_run(run_path), share, depth, seed)
+    noisy = move_judgements(read_qrels(qrels), read_run(run_path), share, depth=depth, seed=seed)
     write_qrels(noisy.qrels, out)
     if noisy.missing:
         console.warn(

@@ -41,7 +41,11 @@ def command(
     """Count queries with a right top document in FIRST only, SECOND only, both, neither; also by distance."""
     called = _names(names, first, second)
     wins = paired_wins(
-        read_run(first), read_run(second), from_grade(read_qrels(qrels), relevant_from), called, ranges
+        read_run(first),
+        read_run(second),
+        from_grade(read_qrels(qrels), relevant_from),
+        names=called,
+        ranges=ranges,
     )
     if chart is not None:
         from rankhouse.evaluation.charts import write_wins_chart

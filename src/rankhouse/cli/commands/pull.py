@@ -85,10 +85,10 @@ def command(
     with closing(open_store(store)) as source:
         if is_dense(model):
             idle("lexical impacts have feedback, vectors have none", "feedback", "index_path")
-            run = _dense(source, asked, model, k, ComputeOptions(precision, device, threads))
+            run = _dense(source, asked, model, k=k, compute=ComputeOptions(precision, device, threads))
         else:
             idle("nothing is encoded", "precision", "device", "threads")
-            run = _lexical(source, asked, model, k, feedback, index_path)
+            run = _lexical(source, asked, model, k=k, feedback=feedback, index_path=index_path)
         fetched = _write_documents(source, run, documents) if documents else 0
     write_run(run, out, tag)
     warn_of_empty(run, asked, "found nothing")
@@ -106,7 +106,7 @@ def _dense(store: Store, queries: Sequence[Query], model: str, k: int, compute: 
     ranker = dense_ranker(model)
     encoder = as_encoder(open_ranker(ranker, compute), ranker)
     with _bar(queries) as show:
-        return pull_dense(store, queries, encoder, k, show)
+        return pull_dense(store, queries, encoder, k=k, progress=show)
 
 
 def _lexical(
@@ -123,7 +123,7 @@ def _lexical(
         raise WrongUse(f"--feedback {feedback}: needs --index, whose documents it reads")
     index = Index.open(index_path) if index_path else None
     with _bar(queries) as show:
-        return pull_impacts(store, queries, k, feedback, index, show)
+        return pull_impacts(store, queries, k, feedback=feedback, index=index, progress=show)
 
 
 def _bar(queries: Sequence[Query]) -> AbstractContextManager[Progress]:

@@ -116,7 +116,7 @@ def _carried_out(plan: Plan, folder: Path, contents: Contents, where: ClusterOpt
         return carry_out(plan, folder, contents, console.say)
     from rankhouse.cluster.recipes import carry_out_on_cluster
 
-    return carry_out_on_cluster(plan, folder, contents, console.say, where)
+    return carry_out_on_cluster(plan, folder, contents, say=console.say, cluster=where)
 
 
 def _absent(plan: Plan) -> str:

@@ -124,7 +124,7 @@ def command(
         console.report_skips(skips)
         started = time.perf_counter()
         (run, entries), missing = answering(
-            index, lambda some: _without_own(own, some, asked, most, find), partial=partial
+            index, lambda some: _without_own(own, some, asked, k=most, find=find), partial=partial
         )
         seconds = time.perf_counter() - started
     warn_of_empty(run, asked)

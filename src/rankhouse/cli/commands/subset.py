@@ -91,16 +91,25 @@ def command(
         raise WrongUse("--apart-from compares the words of queries; give --queries")
     if or_all and (pairs is not None or sample is None):
         raise WrongUse("--or-all says what --sample does where there are fewer queries")
-    chosen = _Conditions(ids, folds, fold, side, part, None if pairs is not None else sample, or_all, seed)
+    chosen = _Conditions(
+        ids,
+        folds,
+        fold,
+        side=side,
+        part=part,
+        sample=None if pairs is not None else sample,
+        or_all=or_all,
+        seed=seed,
+    )
     if queries is not None:
-        size, whole = _queries(queries, field, apart_from, chosen, out)
+        size, whole = _queries(queries, field, apart_from, chosen=chosen, out=out)
     elif qrels is not None:
         size, whole = _qrels(qrels, chosen, out)
     elif run_path is not None:
         size, whole = _run(run_path, chosen, within, out)
     else:
         assert pairs is not None
-        size, whole = _pairs(pairs, chosen, sample, balanced, out)
+        size, whole = _pairs(pairs, chosen, sample, balanced=balanced, out=out)
     what = "queries" if queries is not None or run_path is not None else "judgements" if qrels else "pairs"
     if as_json:
         console.emit_json({"out": str(out), "kept": size, "of": whole})
