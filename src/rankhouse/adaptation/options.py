@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -48,45 +49,45 @@ def design_of(ranker: str) -> str:
 
 @dataclass(frozen=True)
 class AdaptOptions:
-    """How to adapt.
+    """How to adapt; what ``rankhouse adapt`` says of each, too.
 
     Attributes:
-        ranker: The student: a bare family, ``tk``, or a design or checkpoint in notation.
         pseudo: What documents ask.
-        doc2query: A sequence-to-sequence model that writes questions besides, in notation or its folder; "":
-            none.
-        questions: Most pseudo-queries, drawn from all that come back.
         limits: How far a question's own document may fall behind on the round trip, for a teacher with
             vectors; others read the first 20 only.
-        first_stage: Notation of the first stage; dense(...) where the index has vectors.
         candidates: Documents of the first stage that a question is learned on.
         neighbours: Documents besides that the teacher's own vectors find, where it has any.
-        depth: How many documents of the first stage the student will rerank.
         held_out: Questions kept for validation and for the weight of interpolation.
         width: Numbers of a word's start vector, from the teacher.
-        mine: How often the student itself chooses candidates, each time between two parts of the training.
-        steps: Steps of training; 0: as many as fit into ``minutes``.
-        minutes: What all of it may take; 0: no limit.
         settings: What differs from the family's recipe.
-        seed: Of all that is drawn.
     """
 
-    ranker: str = "tk"
+    ranker: Annotated[str, Option("The student: tk, knrm, or a design, a checkpoint.", kind="source")] = "tk"
     pseudo: PseudoOptions = field(default_factory=PseudoOptions)
-    doc2query: str = ""
-    questions: int = 100_000
+    doc2query: Annotated[
+        str, Option("A T5 that writes questions besides: a folder, a hub name.", kind="source")
+    ] = ""
+    questions: Annotated[int, Option("Most pseudo-queries.", least=1)] = 100_000
     limits: Round = _LIMITS
-    first_stage: str = "bm25(k1=0.9, b=0.4)"
+    first_stage: Annotated[
+        str, Option("What finds candidates, and is joined with the student: as search's --model.")
+    ] = "bm25(k1=0.9, b=0.4)"
     candidates: int = 60
     neighbours: int = 40
-    depth: int = 100
+    depth: Annotated[int, Option("Documents to be reranked.", least=1)] = 100
     held_out: int = 100
     width: int = 256
-    mine: int = 0
-    steps: int = 0
-    minutes: float = 0.0
+    mine: Annotated[
+        int,
+        Option(
+            "How often the student itself chooses what it learns from, between parts of its training.",
+            least=0,
+        ),
+    ] = 0
+    steps: Annotated[int, Option("Of the training.  [default: 4000, or by --minutes]", least=0)] = 0
+    minutes: Annotated[float, Option("How long all of it may take.  [default: no limit]")] = 0.0
     settings: Mapping[str, object] = field(default_factory=dict)
-    seed: int = 0
+    seed: Annotated[int, Option("Of all that is drawn.", least=0, most=2**32 - 1)] = 0
 
     def __post_init__(self) -> None:
         check_least(self, 1, "questions", "candidates", "depth", "held_out", "width")

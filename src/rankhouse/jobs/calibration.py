@@ -2,43 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import base_of, scale_of
-from rankhouse.evaluation.calibration import JudgedScores
+from rankhouse.evaluation.calibration import METHODS, JudgedScores
 from rankhouse.index.index import Index
+from rankhouse.io.corpora import read_queries
 from rankhouse.io.duplicate_ids import by_id, require_texts
-from rankhouse.io.pairs import LabelledPair
+from rankhouse.io.pairs import LabelledPair, read_pairs
+from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.ranking.rerank import Counter, candidates, in_portions, scored
 from rankhouse.ranking.rerank_plan import Plan, Report
+from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import RerankOptions, reading_plan, with_cache
 
 _POOLS = ("max", "first")
 """Pools that choose one passage's score, so that what is fitted on documents holds for passages."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CalibrateJob(ComputeOptions):
+    """The options of ``rankhouse calibrate``."""
+
+    ranker: Annotated[str, Option('A bundle folder, monot5("DIR"), crossencoder("DIR") ...', kind="source")]
+    run: Annotated[Path | None, Option("Candidates of validation queries.", kind="input")] = None
+    queries: Annotated[str | None, Option("The texts of its queries.", kind="source")] = None
+    field: Annotated[str, Option("Which text of the queries, where they have several.")] = ""
+    index: Annotated[Path | None, Option("The index that holds the documents.", kind="input")] = None
+    qrels: Annotated[
+        Path | None, Option("Judgements; documents without one are not relevant.", kind="input")
+    ] = None
+    judged_only: Annotated[bool, Option("Leave out documents without a judgement.")] = False
+    pairs: Annotated[
+        tuple[Path, ...], Option("Labelled pairs instead, as label writes them.", kind="input")
+    ] = ()
+    relevant_from: Annotated[
+        int, Option("The lowest grade that means relevant.", least=1, metavar="GRADE")
+    ] = 1
+    depth: Annotated[int, Option("Documents read a query.", least=0)] = 100
+    split: Annotated[str, Option('"sentences(10, 5)" ...', default="as the bundle says, else whole")] = ""
+    pool: Annotated[str, Option("max or first.", default="as the bundle says, else max")] = ""
+    method: Annotated[
+        str,
+        Option(
+            "A logistic curve, or a curve that only has to rise (for many pairs).", choices=tuple(METHODS)
+        ),
+    ] = "platt"
+    cache: Annotated[
+        Path | None, Option("Keep scores in this folder, and go on from there after a kill.", kind="local")
+    ] = None
+    seed: Annotated[int, Option("Of folds and intervals.", least=0, most=2**32 - 1)] = 0
+
+    def judged(self, ranker: Ranker, use: Mapping[str, str], progress: Progress) -> JudgedScores:
+        """Score the judged pairs, or the judged documents of the run.
+
+        Args:
+            use: How documents are passed to the ranker: "split" and "pool".
+
+        Raises:
+            WrongUse: Neither pairs nor all that a run needs were given.
+        """
+        if self.pairs:
+            pairs = (pair for path in self.pairs for pair in read_pairs(path))
+            return judged_pairs(ranker, pairs, self.relevant_from)
+        if self.run is None or self.queries is None or self.index is None or self.qrels is None:
+            raise WrongUse("a run needs all of --run, --queries, --index and --qrels")
+        source = JudgedRun(
+            run=read_run(self.run),
+            queries=read_queries(self.queries, field=self.field),
+            qrels=read_qrels(self.qrels),
+            index=Index.open(self.index),
+            relevant_from=self.relevant_from,
+            judged_only=self.judged_only,
+        )
+        split, pool = use.get("split", ""), use.get("pool", "")
+        options = RerankOptions(split=split, pool=pool, depth=self.depth, cache=self.cache)
+        return judged_documents(ranker, source, options, progress)
+
+
 @dataclass(frozen=True)
 class JudgedRun:
-    """Candidates and what the judges say of them.
-
-    Attributes:
-        run: The candidates.
-        queries: Texts of its queries.
-        qrels: The judgements.
-        index: Where the documents are.
-        relevant_from: The lowest grade that means relevant.
-        judged_only: Leave out what nobody judged; else it is not relevant.
-    """
+    """Candidates and their judgements; with ``judged_only`` those without one are left out."""
 
     run: Run
     queries: Sequence[Query]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,18 +14,7 @@ import click
 from rankhouse.adaptation.options import AdaptOptions, JudgedQuestions
 from rankhouse.cli import console
 from rankhouse.cli.given import idle, read_change
-from rankhouse.cli.options import (
-    COUNT,
-    FINITE,
-    FROM_ZERO,
-    GROWING_FOLDER,
-    LOCAL,
-    PATH,
-    SEED,
-    SOURCE,
-    FileCommand,
-    as_json,
-)
+from rankhouse.cli.options import GROWING_FOLDER, LOCAL, PATH, SOURCE, FileCommand, as_json, options_of
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import TextEncoder
 from rankhouse.core.progress import Progress
@@ -46,13 +36,7 @@ if TYPE_CHECKING:
     "--minutes 20 --out mine && rankhouse rerank --ranker mine ...",
 )
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
-@click.option(
-    "--ranker",
-    type=SOURCE,
-    default="tk",
-    show_default=True,
-    help="The student: tk, knrm, or a design, a checkpoint.",
-)
+@options_of(AdaptOptions)
 @click.option(
     "--teacher",
     "teachers",
@@ -75,59 +59,26 @@ if TYPE_CHECKING:
 @click.option("--test-qrels", type=PATH, help="Their judgements.")
 @click.option("--test-run", type=PATH, help="What is reranked for them.  [default: what --first-stage finds]")
 @click.option(
-    "--first-stage",
-    default=AdaptOptions.first_stage,
-    show_default=True,
-    help="What finds candidates, and is joined with the student: as search's --model.",
-)
-@click.option("--minutes", type=FINITE, default=0.0, help="How long all of it may take.  [default: no limit]")
-@click.option("--steps", type=FROM_ZERO, default=0, help="Of the training.  [default: 4000, or by --minutes]")
-@click.option(
-    "--questions", type=COUNT, default=AdaptOptions.questions, show_default=True, help="Most pseudo-queries."
-)
-@click.option(
     "--kinds", default=",".join(PseudoOptions.kinds), show_default=True, help="Kinds of pseudo-queries."
 )
-@click.option(
-    "--doc2query", type=SOURCE, default="", help="A T5 that writes questions besides: a folder, a hub name."
-)
-@click.option(
-    "--depth", type=COUNT, default=AdaptOptions.depth, show_default=True, help="Documents to be reranked."
-)
 @click.option("--cache", type=LOCAL, help="Keep the scores of a teacher that has no vectors in this folder.")
-@click.option(
-    "--mine",
-    type=FROM_ZERO,
-    default=0,
-    show_default=True,
-    help="How often the student itself chooses what it learns from, between parts of its training.",
-)
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting of the training.")
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Of all that is drawn.")
 @click.option(
     "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
 )
 @as_json
 def command(
+    options: AdaptOptions,
     index_path: Path,
-    ranker: str,
     teachers: tuple[str, ...],
     join: str,
     queries: str | None,
     test_queries: str | None,
     test_qrels: Path | None,
     test_run: Path | None,
-    first_stage: str,
-    minutes: float,
-    steps: int,
-    questions: int,
     kinds: str,
-    doc2query: str,
-    depth: int,
     cache: Path | None,
-    mine: int,
     changes: tuple[str, ...],
-    seed: int,
     out: Path,
     as_json: bool,
 ) -> None:
@@ -139,21 +90,10 @@ def command(
     test = _test(test_queries, test_qrels, test_run)
     if len(teachers) < 2:
         idle("it joins the scores of several teachers", "join")
-    if steps:
+    if options.steps:
         idle("--steps says how long the training is", "minutes")
-    options = AdaptOptions(
-        ranker=ranker,
-        pseudo=PseudoOptions(tuple(re.split(r"\s*,\s*", kinds.strip())), seed=seed),
-        doc2query=doc2query,
-        questions=questions,
-        first_stage=first_stage,
-        depth=depth,
-        mine=mine,
-        steps=steps,
-        minutes=minutes,
-        settings=dict(map(read_change, changes)),
-        seed=seed,
-    )
+    pseudo = PseudoOptions(tuple(re.split(r"\s*,\s*", kinds.strip())), seed=options.seed)
+    options = replace(options, pseudo=pseudo, settings=dict(map(read_change, changes)))
     people = read_queries(queries) if queries else []
     with ExitStack() as stack:
         reader = open_teacher(teachers, join, cache, stack, encoders=False)
