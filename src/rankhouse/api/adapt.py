@@ -125,7 +125,9 @@ def adapt(
         keep = None if cache is None else as_path(cache, "cache")
         teachers = [kept(one, keep, stack, encoders=False) for one in as_teachers(teacher)]
         reader = joined(teachers, join)
-        adapt_with(as_index(index), reader, folder, options, lambda _: ignore, people, judged)
+        adapt_with(
+            as_index(index), reader, folder, options, show=lambda _: ignore, people=people, test=judged
+        )
     return open_ranker(folder)
 
 

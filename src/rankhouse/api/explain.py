@@ -98,7 +98,7 @@ def explain(
         MissingExtra: torch is not installed, and a ranker is to be explained.
     """
     options = replace(
-        _ranking(ranker, first_stage, feedback, fusion, weights, k),
+        _ranking(ranker, first_stage, feedback, fusion, weights=weights, k=k),
         rerank=RerankOptions(split=split, pool=pool, depth=depth),
         explain=ExplainOptions(method, unit, passes),
     )
@@ -106,7 +106,9 @@ def explain(
     if index is None:
         return ExplainResult(_of_texts(_texts(documents), options, asked, against))
     named = () if top is not None else _ids(documents)
-    question = Question(named, against, top, _record(run, "the run"), _record(before, "the earlier run"))
+    question = Question(
+        named, against, top, _record(run, "the run"), before=_record(before, "the earlier run")
+    )
     return ExplainResult(ask(as_index(index), asked, options, question))
 
 
@@ -123,7 +125,16 @@ def _ranking(
     stage, first_models = _first_stage(first_stage)
     joined = None if weights is None else tuple(weights)
     name = str(ranker) if isinstance(ranker, str | os.PathLike) else ""
-    return SystemOptions((*models, *first_models), feedback, fusion, joined, reader, name, stage, k)
+    return SystemOptions(
+        (*models, *first_models),
+        feedback,
+        fusion,
+        joined,
+        ranker=reader,
+        ranker_name=name,
+        first_stage=stage,
+        k=k,
+    )
 
 
 def _of_texts(texts: list[Document], options: SystemOptions, query: Query, against: str) -> Answer:

@@ -102,7 +102,7 @@ def train(
         validation=None if validation is None else _validation(validation),
         teacher=None if teacher is None else joined(as_teachers(teacher), join),
     )
-    train_with(begin(design, stored, options.seed), stored, data, folder, options)
+    train_with(begin(design, stored, options.seed), stored, data, folder, options=options)
     return open_ranker(folder)
 
 

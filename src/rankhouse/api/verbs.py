@@ -99,7 +99,9 @@ def rerank(
     folder = as_path(cache, "cache") if cache else None
     depth = 1000 if depth is None else depth
     options = RerankOptions(split=split, pool=pool, depth=depth, tail=tail, cache=folder)
-    return rerank_with(as_ranker(ranker), as_run(run), as_queries(queries), as_index(index), options).run
+    return rerank_with(
+        as_ranker(ranker), as_run(run), as_queries(queries), as_index(index), options=options
+    ).run
 
 
 @checked
@@ -209,7 +211,7 @@ def compare(
     check_texts("the systems' names", runs)
     systems = {name: as_run(run) for name, run in runs.items()}
     return comparing.compare(
-        systems, as_qrels(qrels), as_measures(measures), baseline, test, correction, seed
+        systems, as_qrels(qrels), as_measures(measures), baseline, test=test, correction=correction, seed=seed
     )
 
 
@@ -266,5 +268,5 @@ def label(
         raise wrong_kind("rule", rule, "a rule, for example judged('qrels.txt')")
     parsed = read(rule, Openers(ranker=as_ranker)) if isinstance(rule, str) else rule
     return labelling.label(
-        parsed, as_run(run), as_queries(queries), stored.documents, as_path(out, "out"), plan
+        parsed, as_run(run), as_queries(queries), stored.documents, out=as_path(out, "out"), plan=plan
     )

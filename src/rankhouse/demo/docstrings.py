@@ -131,7 +131,7 @@ class Documentation:
         for base in (cls, *takewhile(self._is_unpublished, cls.__mro__[1:])):
             for one, member in in_order(vars(base)):
                 if self._is_new(member):
-                    self._add_member(name, path, one, member, where)
+                    self._add_member(name, path, one, member, where=where)
 
     def _is_unpublished(self, cls: type) -> bool:
         return id(cls) not in self._seen or cls.__module__.startswith("_")

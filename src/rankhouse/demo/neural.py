@@ -34,6 +34,6 @@ def neural_runs(
     job = EncodeOptions(len(index), index.fingerprint, Words(PASSAGE_WORDS))
     with shown("encoding with MiniLM", None, "bytes") as show:
         documents, folder = index.documents.stream(), vectors_folder(index.path)
-        vectors = encode(encoder, documents, folder, job, index.by_text(show))
+        vectors = encode(encoder, documents, folder, job, progress=index.by_text(show))
     dense = search(ExactSearcher(vectors), encoder, questions)
     return {"dense": dense, "hybrid": rrf()([first, dense]).top(1000)}

@@ -88,11 +88,13 @@ def run_demo(out: Path, *, lexical: bool = False) -> DemoResult:
     also = f"; {absent} more are about names that other versions of Python have" if absent else ""
     say(f"{len(questions)} questions with {judgements(qrels):,} graded judgements{also}")
     runs = _runs(index, questions, out, lexical=lexical)
-    comparison = compare(runs, qrels, MEASURES, BASELINE, "randomization", "holm")
+    comparison = compare(runs, qrels, MEASURES, BASELINE, test="randomization", correction="holm")
     shown_first = sorted(questions, key=lambda question: question.id not in SHOWN)
-    why = explain_demo(index, shown_first, qrels, runs, SYSTEMS[BASELINE].model)
+    why = explain_demo(index, shown_first, qrels, runs, model=SYSTEMS[BASELINE].model)
     has_pages = _write_pages(comparison, why, questions, out)
-    return DemoResult(index, questions, qrels, absent, runs, comparison, why, has_pages)
+    return DemoResult(
+        index, questions, qrels, absent, runs=runs, comparison=comparison, why=why, has_pages=has_pages
+    )
 
 
 def _judgements(index: Index, out: Path) -> tuple[Qrels, int]:

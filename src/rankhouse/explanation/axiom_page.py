@@ -80,7 +80,7 @@ def _figure(diagnosis: Diagnosis, palette: Palette) -> Figure:
     axes = figure.subplots()
     figure.subplots_adjust(left=0.3, right=0.97, top=1 - 0.42 / height, bottom=0.5 / height)
     for number, ranker in enumerate(rankers):
-        _draw_ranker(diagnosis, ranker, number, palette, axes)
+        _draw_ranker(diagnosis, ranker, number, palette, axes=axes)
     for place in range(1, len(axioms)):
         axes.axhline(place - 0.5, color=palette.grid, linewidth=0.6)
     axes.axvline(CHANCE, color=palette.ink, linewidth=0.9, linestyle=DASHED)

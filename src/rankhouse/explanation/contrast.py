@@ -115,7 +115,7 @@ def contrast(
         counterfactual: What would flip their order, where it is known.
     """
     notes = tuple(dict.fromkeys((*first.notes, *second.notes)))
-    return Contrast(first, second, _difference(first.parts, second.parts), counterfactual, notes)
+    return Contrast(first, second, _difference(first.parts, second.parts), counterfactual, notes=notes)
 
 
 def _difference(first: Sequence[Part], second: Sequence[Part]) -> tuple[Part, ...]:
@@ -145,7 +145,7 @@ def _minus(name: str, first: Part | None, second: Part | None) -> Part:
     if first and second and first.note == second.note and first.note and not (first.facts or first.parts):
         note = f"{note}; {first.note}"
     finer = _difference(first.parts if first else (), second.parts if second else ())
-    return Part(name, mine - other, note, {"first": mine, "second": other}, finer)
+    return Part(name, mine - other, note, {"first": mine, "second": other}, parts=finer)
 
 
 class DocumentRank(NamedTuple):

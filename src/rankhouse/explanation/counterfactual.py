@@ -100,10 +100,10 @@ def flip(
         tuple(search.units[at].text for at in choice),
         search.places(choice),
         search.unit,
-        before,
-        search.scores([choice])[0],
-        rival.doc_id,
-        float(rival.score),
+        before=before,
+        after=search.scores([choice])[0],
+        rival=rival.doc_id,
+        rival_score=float(rival.score),
         minimal=smaller_tried and not search.in_blocks,
     )
 

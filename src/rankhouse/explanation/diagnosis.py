@@ -225,7 +225,9 @@ def diagnose(
         rows = {doc_id: row for row, doc_id in enumerate(ids)}
         for number, ranking in enumerate(rankings):
             if ranking is not None:
-                tallies[:, number, :, column] = _tally(ranking, rows, features, axioms, options.tolerance)
+                tallies[:, number, :, column] = _tally(
+                    ranking, rows, features, axioms, tolerance=options.tolerance
+                )
         if progress is not None:
             progress(column + 1)
     if not tallies[1].any() and not any(len(top[q].doc_ids) > 1 for top in tops.values() for q in top):
@@ -236,7 +238,7 @@ def diagnose(
         for place, axiom in enumerate(axioms)
         for number, name in enumerate(runs)
     )
-    return Diagnosis(counts, tuple(runs), len(asked), options, _notes(tops, axioms, options))
+    return Diagnosis(counts, tuple(runs), len(asked), options, notes=_notes(tops, axioms, options))
 
 
 def _check(runs: Mapping[str, Run], texts: Mapping[str, Query]) -> list[str]:

@@ -89,8 +89,8 @@ def _explained(
         (*parts, no_words(math.fsum(floors))),
         [losses.get(place) for place in stand_ins],
         (Grid(table, names, seen.columns[table], seen.gathered[table]),),
-        notes,
-        len(places) + 1,
+        notes=notes,
+        cost=len(places) + 1,
     )
     return explanation_of(of, account)
 

@@ -148,7 +148,7 @@ def _window_account(head: WindowHead, seen: Evidence) -> Account:
         shares = np.sum([np.einsum("w,qwk->qk", each.rates, each.shares) for each in sizes], axis=0)
         columns = tuple(f"{centre:g}" for centre in head.kernels.centres)
         grids = (Grid("kernel shares", names, columns, shares.astype(np.float32)),)
-    return Account("kernel shares by window", parts, words, grids, () if tame else (_WILD,))
+    return Account("kernel shares by window", parts, words, grids, notes=() if tame else (_WILD,))
 
 
 def _all_windows(head: WindowHead, match: FloatArray) -> list[_Windows]:
@@ -163,7 +163,7 @@ def _all_windows(head: WindowHead, match: FloatArray) -> list[_Windows]:
             numbers(counts[0]),
             values[0].cpu().numpy(),
             scales[i] * numbers(cast(nn.Linear, head.kernel_weights[i]).weight[0]),
-            merge[i] * numbers(cast(nn.Linear, head.window_weights[i]).weight[0]),
+            place_weights=merge[i] * numbers(cast(nn.Linear, head.window_weights[i]).weight[0]),
         )
         for i, (size, (counts, values)) in enumerate(zip(head.sizes, made, strict=True))
     ]
@@ -181,7 +181,7 @@ def _windows(
     with np.errstate(over="ignore", invalid="ignore"):
         start = np.exp(floors.sum())
         rates = weights * np.where(np.abs(sums) > 1e-9, start * np.expm1(sums) / (sums + (sums == 0)), start)
-    return _Windows(size, weights * values, values, places, floors, shares, rates)
+    return _Windows(size, weights * values, values, places, floors=floors, shares=shares, rates=rates)
 
 
 def _size_part(each: _Windows, seen: Evidence, names: tuple[str, ...], tame: bool) -> Part:
@@ -201,7 +201,7 @@ def _size_part(each: _Windows, seen: Evidence, names: tuple[str, ...], tame: boo
                     "first word": start + 1.0,
                     "last word": float(stop),
                 },
-                _query_parts(each, window, names) if tame else (),
+                parts=_query_parts(each, window, names) if tame else (),
             )
         )
     total = math.fsum(part.value for part in windows)
@@ -250,7 +250,7 @@ def explain_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
         METHOD,
         (*parts, no_words(floors.sum())),
         spread(gains, responses(match, model.kernels)).tolist(),
-        (share_grid("kernel shares", names, model.kernels, gains, floors),),
+        (share_grid("kernel shares", names, model.kernels, gains, floors=floors),),
     )
     return explanation_of(of, account)
 
@@ -292,7 +292,7 @@ def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanat
         shares = spread(gains, responses(seen.matches[f"cosine {asked}-{said}"], model.kernels))
         words += _over_words(shares, said)
         floors += at_floor(q, weight)
-        made.append(_Gram(asked, said, gains, counts, weight))
+        made.append(_Gram(asked, said, gains, counts, weights=weight))
     grams = [name for n in range(1, m + 1) for name in _gram_names(seen.query_words, n)]
     names = tuple(numbered(grams, (NO_WORDS,)))
     sums = np.concatenate([sum(g.gains for g in made if g.asked == n) for n in range(1, m + 1)])
@@ -304,8 +304,8 @@ def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanat
         METHOD,
         (*parts, no_words(floors.sum())),
         words.tolist(),
-        (share_grid("kernel shares", names, model.kernels, sums, floors),),
-        (_GRAMS,) if m > 1 else (),
+        (share_grid("kernel shares", names, model.kernels, sums, floors=floors),),
+        notes=(_GRAMS,) if m > 1 else (),
     )
     return explanation_of(of, account)
 
@@ -387,7 +387,7 @@ def _tk_account(head: KernelHead, seen: Evidence) -> Account:
         parts.append(Part(name, paths[0].value + paths[1].value, note, parts=paths))
     words = spread(logs + lengths, responses(seen.matches["cosine"], kernels))
     grids = (
-        share_grid("kernel shares, log path", names, kernels, logs, floors),
-        share_grid("kernel shares, length path", names, kernels, lengths, np.zeros(len(kernels))),
+        share_grid("kernel shares, log path", names, kernels, logs, floors=floors),
+        share_grid("kernel shares, length path", names, kernels, lengths, floors=np.zeros(len(kernels))),
     )
     return Account(METHOD, (*parts, no_words(floors.sum())), words.tolist(), grids)

@@ -121,8 +121,8 @@ class LexicalExplainer:
             tuple(dict.fromkeys(dropped)),
             weights,
             after.expansion if after else None,
-            tuple(self.index.ids(after.hits.rows)) if after else (),
-            dict(zip(hits.rows.tolist(), strictly_falling(hits.scores).tolist(), strict=True)),
+            sources=tuple(self.index.ids(after.hits.rows)) if after else (),
+            scores=dict(zip(hits.rows.tolist(), strictly_falling(hits.scores).tolist(), strict=True)),
         )
 
     # --- parts ------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class LexicalExplainer:
             return Part(term, 0.0, f"{origin}; not in the document; {frequency}", facts)
         parts = _by_origin(question, term, one.value) or self._by_leaf(facts, one)
         cut = "; cut at 0" if self._cut(facts, one) else ""
-        return Part(term, one.value, f"{origin}; tf {one.tf}, {frequency}{cut}", facts, parts)
+        return Part(term, one.value, f"{origin}; tf {one.tf}, {frequency}{cut}", facts, parts=parts)
 
     def _leaves(self, tally: DocumentScore, one: TermAddend) -> dict[str, float]:
         collection = self.index.collection
@@ -182,7 +182,7 @@ class LexicalExplainer:
         rarity = float(model.prior(np.zeros(1), weights, self.index.collection)[0])
         parts = (Part("rarity of the words", rarity), Part("length of the document", value - rarity))
         note = "what a document of this length scores that holds none of the words"
-        return Part(PRIOR, value, note, {"length": tally.length}, parts)
+        return Part(PRIOR, value, note, {"length": tally.length}, parts=parts)
 
     # --- what a reader has to know ----------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ def attention_over(ranker: Ranker, pair: Pair) -> AttentionMap:
     with torch.inference_mode():
         weights = _cosines(model, pair) if kind == "position" else _maxima_shares(model, pair)
     score = float(ranker.score([pair])[0])
-    return AttentionMap(query_words, post_words, weights, kind, pair.passage.doc_id, score)
+    return AttentionMap(query_words, post_words, weights, kind, doc_id=pair.passage.doc_id, score=score)
 
 
 def _cosines(model: SamCNN, pair: Pair) -> FloatArray:
@@ -273,7 +273,7 @@ def map_pairs(
         raise BadData(f"{len(pairs)} candidates are too few for a map; a t-SNE needs {_LEAST} or more")
     vectors, marks = pair_vectors(ranker, pairs), np.array(relevant, bool)
     others = float(marks.sum() - 1) / (len(marks) - 1) if marks.sum() > 1 else math.nan
-    return PairMap(name, project(vectors, seed), marks, _relevant_neighbours(vectors, marks), others)
+    return PairMap(name, project(vectors, seed), marks, _relevant_neighbours(vectors, marks), expected=others)
 
 
 def project(vectors: FloatArray, seed: int = 0) -> FloatArray:

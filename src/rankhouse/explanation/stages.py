@@ -133,7 +133,9 @@ def _of_passages(pooling: _Pooling, whys: Mapping[int, Explanation]) -> tuple[Pa
         facts = {"passage": pooling.passages[place].index, "score": float(pooling.scores[place])}
         finer = _times(_complete(why), factor) if why and pooling.is_linear else ()
         name = _merit(merit) if not pooling.pool.first_only else "first passage"
-        parts.append(Part(name, float(pooling.added[place]), note, facts | {"factor": factor}, finer, why))
+        parts.append(
+            Part(name, float(pooling.added[place]), note, facts | {"factor": factor}, parts=finer, why=why)
+        )
     if rest := order[MOST_PARTS:]:
         value = math.fsum(pooling.added[rest])
         parts.append(Part("other passages", value, f"{len(rest):,} passages together"))
@@ -245,7 +247,7 @@ def explain_dense(
         "nearest vector",
         exact=why is None or why.exact,
         unit=vectors.state.similarity,
-        parts=(Part(BEST, score, note, facts, _finer(why, score), why),),
+        parts=(Part(BEST, score, note, facts, parts=_finer(why, score), why=why),),
         cost=why.cost + 1 if why else 0,
         texts=tuple(text._replace(name=name, value=score) for text in why.texts) if why else (),
         query_words=why.query_words if why else (),
@@ -327,7 +329,7 @@ def explain_fused(
     return Explanation(
         query,
         doc_id,
-        score if fused is None else _number_of(fused, query, doc_id, score, method),
+        score if fused is None else _number_of(fused, query, doc_id, score, method=method),
         "sum over runs",
         exact=True,
         unit=notation.parse(method).name,

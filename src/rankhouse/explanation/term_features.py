@@ -154,7 +154,9 @@ class TermFeatures:
     @cached_property
     def bm25(self) -> Floats:
         """(m, q) what each word gives to each document under BM25 (k1 = 0.9, b = 0.4)."""
-        saturation = bm25(self.counts, self.lengths[:, None], 1.0, 1.0, 0.9, 0.4, max(self.usual, 1.0))
+        saturation = bm25(
+            self.counts, self.lengths[:, None], 1.0, 1.0, k1=0.9, b=0.4, mean=max(self.usual, 1.0)
+        )
         weights: Floats = self.idf * self.asked * saturation
         return weights
 

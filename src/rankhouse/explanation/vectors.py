@@ -123,7 +123,7 @@ def _read(ranker: DenseRanker, text: str, side: str) -> _Side:
     unread = tokens.total - len(spans)
     rest = text[max((stop for _, stop in spans), default=0) :] if unread else ""
     moved, bias = _linear(model, states)
-    return _Side(moved, bias, [pieces[i] for i in sorted(pieces) if i >= 0], owners, unread, rest)
+    return _Side(moved, bias, [pieces[i] for i in sorted(pieces) if i >= 0], owners, unread=unread, rest=rest)
 
 
 def _words(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, str]]:

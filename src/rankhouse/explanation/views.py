@@ -136,14 +136,14 @@ def view_of(answer: Explanation | Contrast) -> View:
         method_line(answer),
         bars_of(answer.parts),
         tuple((f"{name} ({one.first.unit})", bars_of(one.parts)) for name, one in inner),
-        tuple(one._replace(maps=tuple(m for m in one.maps if m not in shared)) for one in shown),
-        shared,
-        query_words,
-        any(word.value for word in words),
-        any(word.match for word in words),
-        answer.counterfactual,
-        notes_of(answer),
-        sides[0].ranker,
+        sides=tuple(one._replace(maps=tuple(m for m in one.maps if m not in shared)) for one in shown),
+        maps=shared,
+        query_words=query_words,
+        has_values=any(word.value for word in words),
+        has_matches=any(word.match for word in words),
+        flip=answer.counterfactual,
+        notes=notes_of(answer),
+        ranker=sides[0].ranker,
     )
 
 
@@ -155,7 +155,7 @@ def bars_of(parts: Sequence[Part]) -> tuple[Bar, ...]:
     bars = [_bar(part, largest) for part in falling[:MOST_PARTS]]
     if left := falling[MOST_PARTS:]:
         rest = sum(part.value for part in left)
-        bars.append(Bar(f"{len(left):,} more", signed(rest), _percent(rest, largest), "", ()))
+        bars.append(Bar(f"{len(left):,} more", signed(rest), _percent(rest, largest), "", facts=()))
     return tuple(bars)
 
 
@@ -164,7 +164,15 @@ def _bar(part: Part, largest: float) -> Bar:
     finer = bars_of(part.why.parts) if part.why and not part.parts else ()
     facts = () if _contrasted(part) else tuple((name, f"{number:.4g}") for name, number in part.facts.items())
     bars = (*bars_of(part.parts), *finer)
-    return Bar(part.name, signed(part.value), _percent(part.value, largest), part.note, facts, bars, why)
+    return Bar(
+        part.name,
+        signed(part.value),
+        _percent(part.value, largest),
+        part.note,
+        facts=facts,
+        bars=bars,
+        why=why,
+    )
 
 
 def _contrasted(part: Part) -> bool:
@@ -196,7 +204,7 @@ def _side(side: Explanation, flip: Counterfactual | None, query_words: Sequence[
         f"{brief(number(side.score))} ({side.unit})",
         tuple(shown),
         tuple(map(_map, side.grids)),
-        max(0, len(ordered) - MOST_PASSAGES),
+        more=max(0, len(ordered) - MOST_PASSAGES),
     )
 
 
@@ -241,9 +249,9 @@ def _word(word: Word, largest: float, numbers: dict[str, int], gone: bool) -> Sh
         what,
         abs(_percent(value, largest)),
         numbers.get(word.match, 0),
-        closeness,
-        ", ".join(told),
-        gone,
+        closeness=closeness,
+        about=", ".join(told),
+        gone=gone,
     )
 
 

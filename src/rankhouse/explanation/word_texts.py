@@ -83,7 +83,7 @@ def scored(
     score = float(ranker.score([pair])[0])
     with ranker.compute.active():
         evidence = model.evidence(pair) if look is None else look(model, pair)
-    return Scored(ranker, model, pair, score, evidence)
+    return Scored(ranker, model, pair, score, evidence=evidence)
 
 
 def explanation_of(of: Scored[Any], account: Account) -> Explanation:

@@ -134,7 +134,7 @@ def line_reader(path: Path) -> Callable[[bytes, Path, int], Document]:
 
 
 def _json_record(raw: bytes, path: Path, line: int) -> dict[str, Any]:
-    record = from_json(_decoder, raw, "not a JSON object on one line", path, line)
+    record = from_json(_decoder, raw, "not a JSON object on one line", path, line=line)
     if is_nested_too_deep(raw, record):
         raise nested(path, line)
     return record

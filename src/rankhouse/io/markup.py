@@ -190,16 +190,16 @@ def _sections(record: str, tags: re.Pattern[str]) -> Iterator[_Section]:
         if tag.start() < behind:
             continue
         if tag[2]:
-            yield _Section(tag[2].lower(), tag.start(), tag.start(), tag.start(), tag.start())
+            yield _Section(tag[2].lower(), tag.start(), tag.start(), tag.start(), end=tag.start())
             continue
         name = tag[1].lower()
         ends = closing.get(name, [])
         place = bisect_left(ends, tag.end(), key=lambda end: end.start())
         if place < len(ends):
             behind = ends[place].end()
-            yield _Section(name, tag.start(), tag.end(), ends[place].start(), behind)
+            yield _Section(name, tag.start(), tag.end(), ends[place].start(), end=behind)
         elif record[tag.end(1)] in " \t\r\n>":
-            yield _Section(name, tag.start(), tag.end(), len(record), -1)
+            yield _Section(name, tag.start(), tag.end(), len(record), end=-1)
 
 
 def _document(record: str, path: Path, line: int) -> Document:

@@ -62,7 +62,16 @@ class LabelledPair(msgspec.Struct, frozen=True, omit_defaults=True):
             scale: On which scale.
         """
         query, passage = pair
-        return cls(query.id, query.text, passage.doc_id, passage.index, passage.text, label, score, scale)
+        return cls(
+            query.id,
+            query.text,
+            passage.doc_id,
+            passage.index,
+            text=passage.text,
+            label=label,
+            score=score,
+            scale=scale,
+        )
 
     @property
     def pair(self) -> Pair:
@@ -125,7 +134,7 @@ def _tolerant(raw: bytes, path: Path, line: int) -> LabelledPair:
     try:
         held = _loose.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return from_json(_decoder, raw, _WANTED, path, line)
+        return from_json(_decoder, raw, _WANTED, path, line=line)
     if isinstance(held.label, float) and not held.label.is_integer():
         raise BadData(f"the label {held.label} is no whole number (0: not relevant)", path, line)
     known = (held.query_id, held.query, held.doc_id, held.passage, held.text)

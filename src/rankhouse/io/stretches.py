@@ -92,7 +92,7 @@ class Stretches:
             if repeats is not None:
                 repeats.prefix = begin
             before, meter = self.done, Meter()
-            for document in _documents(piece, first, end, skips, seen, meter):
+            for document in _documents(piece, first, end, skips, seen=seen, meter=meter):
                 self.done = before + min(meter.bytes, end - first)
                 yield document._replace(id=begin + document.id) if begin else document
             self.done = before + end - first
@@ -113,7 +113,7 @@ def _documents(
     if piece.path is None:
         name = piece.source.path.removeprefix(PUBLIC)
         return islice(public_documents(name), first // _PUBLIC_BYTES, end // _PUBLIC_BYTES)
-    numbered = _records(piece.path, first, end, piece.size, skips, meter)
+    numbered = _records(piece.path, first, end, piece.size, skips=skips, meter=meter)
     return distinct(numbered, piece.path, seen, skips)
 
 

@@ -70,7 +70,7 @@ def read_run(path: Path | str, skips: Skips | None = None) -> Run:
             rows = dict(zip(documents.get(query_id, ()), map(float, scores.get(query_id, ())), strict=True))
             current = query_id
         try:
-            rows[_fresh(ids.setdefault(doc_id, doc_id), query_id, rows, path, line)] = _number(
+            rows[_fresh(ids.setdefault(doc_id, doc_id), query_id, rows, path, line=line)] = _number(
                 score, path, line
             )
         except BadData as fault:

@@ -66,9 +66,9 @@ class Palette(NamedTuple):
 
 Draw = Callable[[Palette], "Figure"]
 
-LIGHT = Palette("#1b1f24", "#656d76", "#d0d7de", "#2370b3", "#c4541d", "#ffffff")
+LIGHT = Palette("#1b1f24", "#656d76", "#d0d7de", "#2370b3", loss="#c4541d", paper="#ffffff")
 # Placeholders that a page's style sheet turns into its own light or dark colours.
-_STYLED = Palette("#010101", "#020202", "#030303", "#040404", "#050505", "none")
+_STYLED = Palette("#010101", "#020202", "#030303", "#040404", loss="#050505", paper="none")
 
 
 def chart_kind(path: Path) -> Literal["png", "svg"]:

@@ -59,7 +59,9 @@ class Table(NamedTuple):
             tuple(tuple(row[column] for column in chosen) for row in self.rows),
             frozenset((row, place[column]) for row, column in self.strong if column in place),
             self.legend,
-            {(row, place[column]): note for (row, column), note in self.notes.items() if column in place},
+            notes={
+                (row, place[column]): note for (row, column), note in self.notes.items() if column in place
+            },
         )
 
     def to_text(self) -> str:

@@ -48,7 +48,11 @@ class LanceDB(FieldStore):
     def __post_init__(self) -> None:
         where = without_user(self.where, "put the key into LANCEDB_API_KEY")
         check_name(
-            "lancedb", "table", self.table, r"[\w.-]+", "a table's name has letters, digits, _, - and ."
+            "lancedb",
+            "table",
+            self.table,
+            r"[\w.-]+",
+            accepted="a table's name has letters, digits, _, - and .",
         )
         if "://" not in where:
             folder_or_file("lancedb", where, "name a folder, s3://BUCKET/FOLDER or the like, or  db://NAME")

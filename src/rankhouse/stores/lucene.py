@@ -84,7 +84,7 @@ class LuceneStore(FieldStore):
 
     def __post_init__(self) -> None:
         without_user(self.where, self.secrets)
-        check_name(self.engine, "index", self.index, NAME_PATTERN, NAME_RULE)
+        check_name(self.engine, "index", self.index, NAME_PATTERN, accepted=NAME_RULE)
         self.name = f"{self.engine} {self.where}, index {self.index}"
         self._client, self._faults = self.connect()
 

@@ -62,7 +62,7 @@ class Milvus(FieldStore):
     def __post_init__(self) -> None:
         where = without_user(self.where, "put the token into MILVUS_TOKEN")
         rule = "a collection's name has letters, digits and _, and does not begin with a digit"
-        check_name("milvus", "collection", self.collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", rule)
+        check_name("milvus", "collection", self.collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", accepted=rule)
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it talks of forks and pings on standard error
         self._milvus: Any = library("pymilvus", "milvus", "milvus")
         self.name = f"milvus {where}, collection {self.collection}"

@@ -44,7 +44,7 @@ class Postgres(FieldStore):
         self._psycopg: Any = library("psycopg", "postgres", "postgres")
         self._sql: Any = library("psycopg.sql", "postgres", "postgres")
         rule = "a table is named TABLE or SCHEMA.TABLE, of letters, digits and _, 50 characters at most"
-        check_name("postgres", "table", self.table, r"(\w{1,50}\.)?\w{1,50}", rule)
+        check_name("postgres", "table", self.table, r"(\w{1,50}\.)?\w{1,50}", accepted=rule)
         self.name = f"postgres {self._address()}, table {self.table}"
         with self._explained():
             self._connection: Any = self._psycopg.connect(self.where, autocommit=True, connect_timeout=10)

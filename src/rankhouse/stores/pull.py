@@ -87,7 +87,7 @@ def pull_dense(
     def ask(query: Query) -> Callable[[int], Hits]:
         return lambda n: store.nearest(vectors[query.id], n, encoder.similarity)
 
-    return _pull(store, queries, ask, plan, set(vectors))
+    return _pull(store, queries, ask, plan, asked=set(vectors))
 
 
 def pull_text(store: Store, queries: Sequence[Query], k: int = 1000, progress: Progress = ignore) -> Run:
@@ -107,7 +107,11 @@ def pull_text(store: Store, queries: Sequence[Query], k: int = 1000, progress: P
         raise store.cannot("was pushed without texts", "push with texts, or ask it by impacts or vectors")
     asked = {query.id for query in queries if query.text.strip()}
     return _pull(
-        store, queries, lambda query: partial(store.search_text, query.text), _Plan(k, False, progress), asked
+        store,
+        queries,
+        lambda query: partial(store.search_text, query.text),
+        _Plan(k, False, progress),
+        asked=asked,
     )
 
 

@@ -164,9 +164,9 @@ class _PushSource:
             document = segment.document(there)
             title, text = (document.title, document.text) if self.texts else ("", "")
             first, *rest = self._vectors_of(row, document.id)
-            yield StoreRecord(row, document.id, 0, title, text, first, weights)
+            yield StoreRecord(row, document.id, 0, title, text=text, vector=first, impacts=weights)
             for passage, vector in enumerate(rest, 1):
-                yield StoreRecord(row, document.id, passage, "", "", vector, {})
+                yield StoreRecord(row, document.id, passage, "", text="", vector=vector, impacts={})
 
     def _vectors_of(self, row: int, doc_id: str) -> list[FloatArray | None]:
         if self.vectors is None:
@@ -224,7 +224,7 @@ def _source(index: Index, store: Store, options: PushOptions) -> _PushSource:
             raise store.cannot("holds no vectors", "leave out --vectors")
         vectors = Vectors.open(vectors_folder(index.path, options.vectors))
         vectors.require(documents=len(index), collection=index.fingerprint)
-    return _PushSource(index, vectors, model, options.texts, store.weighs)
+    return _PushSource(index, vectors, model, options.texts, counts=store.weighs)
 
 
 def _prepare(store: Store, contents: StoreContents, *, overwrite: bool) -> int:

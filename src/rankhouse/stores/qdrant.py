@@ -68,7 +68,7 @@ class Qdrant(FieldStore):
 
     def __post_init__(self) -> None:
         where = without_user(self.where, "put the key into QDRANT_API_KEY")
-        check_name("qdrant", "collection", self.collection, NAME_PATTERN, NAME_RULE)
+        check_name("qdrant", "collection", self.collection, NAME_PATTERN, accepted=NAME_RULE)
         qdrant = library("qdrant_client", "qdrant", "qdrant")
         self._models: Any = qdrant.models
         self.name = f"qdrant {where}, collection {self.collection}"
@@ -270,7 +270,7 @@ class QdrantEdge(Store):
     collection: str
 
     def __post_init__(self) -> None:
-        check_name("qdrant_edge", "collection", self.collection, NAME_PATTERN, NAME_RULE)
+        check_name("qdrant_edge", "collection", self.collection, NAME_PATTERN, accepted=NAME_RULE)
         folder_or_file(
             "qdrant_edge", self.folder, 'it is a folder; a server is asked by  qdrant("http://...")'
         )

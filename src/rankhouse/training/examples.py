@@ -218,11 +218,11 @@ def from_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
         query_rows[order],
         order.astype(np.int64),
         label[order],
-        np.full(len(order), NOT_IN_RUN, np.int64),
-        document,
-        files,
-        scores.column(order),
-        scores.scale or RAW[0],
+        rank=np.full(len(order), NOT_IN_RUN, np.int64),
+        document=document,
+        fetch=files,
+        score=scores.column(order),
+        scale=scores.scale or RAW[0],
         two_scales=scores.conflict,
     )
 
@@ -300,7 +300,7 @@ def from_judgements(
     absent: set[str] = set()
     judged = missed = 0
     for row, query in enumerate(texts):
-        for doc_id, label, rank in _rows(query.id, qrels, run, depth, relevant_from):
+        for doc_id, label, rank in _rows(query.id, qrels, run, depth, relevant_from=relevant_from):
             if doc_id not in codes and (doc_id in absent or doc_id not in documents):
                 absent.add(doc_id)
                 missed += label == RELEVANT
@@ -326,9 +326,9 @@ def from_judgements(
         query_rows,
         item,
         label_column,
-        ranks,
-        np.arange(len(codes), dtype=np.int64),
-        _Whole(tuple(codes), documents),
+        rank=ranks,
+        document=np.arange(len(codes), dtype=np.int64),
+        fetch=_Whole(tuple(codes), documents),
     )
 
 

@@ -293,9 +293,13 @@ class TrainingLoop:
         folder.load_best(self.model, self.out)
         if self.validator:
             start, measure = state.validations[0][1], self.settings.measure
-            diagnostics.check_outcome(state.best, start, self.validator.first_stage, measure, self.remarks)
+            diagnostics.check_outcome(
+                state.best, start, self.validator.first_stage, measure, remarks=self.remarks
+            )
             if state.encoder is not None:
-                diagnostics.check_encoder(state.best, state.encoder, self._encoder, measure, self.remarks)
+                diagnostics.check_encoder(
+                    state.best, state.encoder, self._encoder, measure, remarks=self.remarks
+                )
             if not state.stopped:
                 diagnostics.check_rise(state.validations, self.settings, self.remarks)
         outcome = TrainingOutcome(
@@ -362,10 +366,18 @@ def fit(
         stack.enter_context(checkpoint.seeded(settings.seed + stepper.rank))
         if point.tensors:
             folder.restore(point, model, stepper)
-        snapshots = Snapshots(model, stepper, out, use or {}, settings.checkpoint_seconds)
+        snapshots = Snapshots(model, stepper, out, use or {}, seconds=settings.checkpoint_seconds)
         tell = progress or ignore
         return TrainingLoop(
-            model, batches, settings, out, validator, stepper, point.state, snapshots, tell
+            model,
+            batches,
+            settings,
+            out,
+            validator=validator,
+            stepper=stepper,
+            state=point.state,
+            snapshots=snapshots,
+            tell=tell,
         ).run()
 
 

@@ -210,7 +210,7 @@ def pretrain(
     with only_writer(Path(out)):
         check_own_folder(Path(out), (TOKENS, SETTINGS, OUTCOME, LOG))
         tidy(Path(out))
-        return _pretrain(sources, start, settings, Path(out), reading, progress or ignore)
+        return _pretrain(sources, start, settings, Path(out), reading=reading, tell=progress or ignore)
 
 
 def _pretrain(
@@ -237,10 +237,10 @@ def _pretrain(
             f"vocabulary has {len(marks.sentinels)} sentinels; give a smaller length or density"
         )
     if not (out / TOKENS).exists():
-        write_tokens(sources, tokenizer, marks.end, out / TOKENS, reading)
+        write_tokens(sources, tokenizer, marks.end, out / TOKENS, progress=reading)
     stream = Stream.open(out / TOKENS, tokenizer, settings.corruption.tokens, settings.seed)
     settings.write(out / SETTINGS)
-    work = _Work(model, stream, marks, settings, out, state)
+    work = _Work(model, stream, marks, settings, out=out, state=state)
     if tensors:
         work.restore(tensors, optimiser)
     return work.run(tell)

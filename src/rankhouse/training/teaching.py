@@ -77,7 +77,7 @@ def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
             validation.run,
             list(validation.queries),
             index.documents,
-            validation.plan,
+            plan=validation.plan,
             progress=show,
         )
     write_run(reranked, out / VALIDATION_RUN, "trained")
@@ -95,7 +95,9 @@ def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> N
     joined = interpolated(trained, validation.run, validation.qrels, measure)
     if joined is not None:
         runs["trained + first stage"] = joined
-    comparison = compare(runs, validation.qrels, _MEASURES, "first stage", "randomization", "holm")
+    comparison = compare(
+        runs, validation.qrels, _MEASURES, "first stage", test="randomization", correction="holm"
+    )
     texts = {query.id: query.text for query in validation.queries}
     comparison.save(out / REPORT, title=f"Training {out.name}: validation", texts=texts)
 
@@ -238,12 +240,12 @@ def train_with(
     settings, validation = settings_of(model.family, data, options), None
     if data.validation is not None:
         queries, qrels, run = data.validation
-        validation = Validation(run, queries, qrels, index.documents, options.plan)
+        validation = Validation(run, queries, qrels, index.documents, plan=options.plan)
     use = {"split": options.split, "pool": options.pool}
     first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
     with only_writer(out) if first else nullcontext():
         examples = examples_of(data, index, progress)
-        outcome = fit(model, examples, settings, out, validation, use=use, progress=progress)
+        outcome = fit(model, examples, settings, out, validation=validation, use=use, progress=progress)
         if first:
             write_pages(out, index, validation, settings.measure)
     return outcome

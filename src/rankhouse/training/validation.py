@@ -126,7 +126,7 @@ class Validator:
         with warnings.catch_warnings():
             if self._again:
                 warnings.simplefilter("ignore", RankhouseWarning)
-            run = rerank(ranker, given.run, queries, given.documents, given.plan)
+            run = rerank(ranker, given.run, queries, given.documents, plan=given.plan)
         self._again = True
         return ValidationResult(self._value_of(run), run)
 

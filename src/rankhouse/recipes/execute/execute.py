@@ -126,7 +126,7 @@ def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
         if fault is error:
             raise
         raise fault from error
-    return conclude(plan, task, out, contents, Call(text, started, time.perf_counter() - clock))
+    return conclude(plan, task, out, contents, called=Call(text, started, time.perf_counter() - clock))
 
 
 class Call(NamedTuple):

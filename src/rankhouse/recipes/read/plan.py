@@ -112,7 +112,7 @@ def make_plan(file: RecipeFile, sources: Sources, out: Path, program: commands.P
         WrongUse: Whatever is wrong with a step, with its line.
     """
     loops = Loops(file)
-    maker = _Maker(file, loops, sources, out, program)
+    maker = _Maker(file, loops, sources, out, program=program)
     for step in file.recipe.steps:
         maker.make(step)
     return Plan(file, loops, sources, _depth_first(maker.tasks, file.recipe.loop))
@@ -168,7 +168,7 @@ class _Maker:
             for reference in references(filled):
                 if reference.name not in self._sources:
                     self.make(reference.name)
-            task = self._task(name, step, command, filled, bindings)
+            task = self._task(name, step, command, filled, bindings=bindings)
             self.tasks[task.which] = task
 
     def _opened(self, name: str, step: Step) -> click.Command:

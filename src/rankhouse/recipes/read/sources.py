@@ -73,20 +73,28 @@ class Sources:
         shown = f"{name}/{inner}" if inner else name
         if address.startswith(PUBLIC):
             return Input(
-                shown, address, address, None, self._complain(name, self._lacks_collection(name, address))
+                shown,
+                address,
+                address,
+                None,
+                absent=self._complain(name, self._lacks_collection(name, address)),
             )
         if address.startswith(HUB):
             word = address.removeprefix(HUB)
-            return Input(shown, word, address, None, self._complain(name, self._lacks_checkpoint(word)))
+            return Input(
+                shown, word, address, None, absent=self._complain(name, self._lacks_checkpoint(word))
+            )
         if "://" in address:
             try:
                 address = fetched(address)
             except MissingInput as error:
-                return Input(shown, address, f"absent {address}", None, self._complain(name, str(error)))
+                return Input(
+                    shown, address, f"absent {address}", None, absent=self._complain(name, str(error))
+                )
         path = (self._file.folder / Path(address).expanduser()).resolve() / inner
         if not path.exists():
             absent = self._complain(name, f"{path} is not there")
-            return Input(shown, str(path), f"absent {path}", path, absent)
+            return Input(shown, str(path), f"absent {path}", path, absent=absent)
         ending = "".join(path.suffixes) if path.is_file() else ""  # readers go by it
         seen = signatures(path)
         return Input(shown, str(path), self._contents.of(path) + ending, path, seen=seen)

@@ -133,7 +133,7 @@ def _make(plan: Plan, results: Results, number: int, bindings: dict[str, Any]) -
     if bindings and name == figure.name:
         name = f"{name} ({said(labels_of(bindings))})"
     return FigureResult(
-        name, plan.loops.fill(figure.note, bindings, place), figure, tuple(xs), lines, measure
+        name, plan.loops.fill(figure.note, bindings, place), figure, tuple(xs), lines=lines, measure=measure
     )
 
 

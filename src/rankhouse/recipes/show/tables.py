@@ -113,7 +113,7 @@ def make_tables(plan: Plan, results: Results) -> list[TableResult]:
         BadData: A number that is not where the table says.
     """
     return [
-        _make(plan, results, number, table, bindings)
+        _make(plan, results, number, table, bindings=bindings)
         for number in range(len(plan.file.recipe.table))
         for table, bindings in passes_of(plan, number)
     ]
@@ -303,9 +303,9 @@ def _checks(
                     name,
                     expected,
                     expect.within,
-                    expect.source,
-                    number,
-                    status(expected, number, expect.within),
+                    source=expect.source,
+                    found=number,
+                    status=status(expected, number, expect.within),
                 )
 
 

@@ -155,8 +155,8 @@ def over_queries(sample: Sample) -> Scores:
         tuple(sums),
         values,
         tuple(q for q in sums if all(q in some for some in without)),
-        tuple(q for q in unjudged if q not in sums),
-        all(scores.nothing_judged for scores in sample.scores),
+        without_judgements=tuple(q for q in unjudged if q not in sums),
+        nothing_judged=all(scores.nothing_judged for scores in sample.scores),
     )
 
 
