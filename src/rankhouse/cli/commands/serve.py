@@ -14,7 +14,7 @@ from rankhouse.core.errors import MissingExtra
 from rankhouse.systems.rankers import ComputeOptions
 
 if TYPE_CHECKING:
-    from rankhouse.serve.host.service import ServiceCluster
+    from rankhouse.serve.host.service import RemoteHolder
     from rankhouse.serve.host.settings import ServeOptions
 
 _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
@@ -152,7 +152,7 @@ def _serve_assistant(options: ServeOptions) -> None:
             service.close()
 
 
-def _cluster_of(options: ServeOptions) -> AbstractContextManager[ServiceCluster | None]:
+def _cluster_of(options: ServeOptions) -> AbstractContextManager[RemoteHolder | None]:
     """Connect to the cluster that holds indexes and rankers, if there is one."""
     if not options.cluster:
         return nullcontext()

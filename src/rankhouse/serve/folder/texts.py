@@ -94,7 +94,7 @@ _INLINE = frozenset(
 
 def html_text(source: str) -> tuple[str, str]:
     """Return title and text of a page; the first heading is the title where none is said."""
-    reader = _Reader()
+    reader = _HtmlReader()
     reader.feed(source)
     reader.close()
     blocks = (re.sub(r"\s+", " ", block).strip() for block in "".join(reader.text).split("\0"))
@@ -103,7 +103,7 @@ def html_text(source: str) -> tuple[str, str]:
     return next(filter(None, (re.sub(r"\s+", " ", name).strip() for name in named)), ""), text
 
 
-class _Reader(HTMLParser):
+class _HtmlReader(HTMLParser):
     """Collects the text that a browser shows; blocks are parted by a zero sign."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ class Phase(StrEnum):
     DRAINING = "draining"
 
 
-class ServiceCluster(Holder, Protocol):
+class RemoteHolder(Holder, Protocol):
     """What holds indexes and rankers elsewhere."""
 
     def spreading(
@@ -53,10 +53,7 @@ class Service(ServedCollection):
     """What handlers work with: what is served, and how.
 
     Attributes:
-        options: What the service was started with.
         keys: Who may come in; None lets everybody in.
-        metrics: What is counted.
-        access_log: Gets a line a request.
         phase: Where the service is in its life; ready once its models are warm.
         is_over: Whether even requests in progress have no time left.
         cluster: What holds rankers elsewhere; None for nothing.
@@ -68,7 +65,7 @@ class Service(ServedCollection):
     access_log: JsonLines = field(default_factory=lambda: JsonLines(None))
     phase: Phase = Phase.STARTING
     is_over: bool = False
-    cluster: ServiceCluster | None = None
+    cluster: RemoteHolder | None = None
     _tasks: set[asyncio.Task[object]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -151,7 +148,7 @@ def _trainings(options: ServeOptions) -> Path | None:
     return None if path is None else options.trainings or path.with_name(f"{path.name}.trained")
 
 
-def open_service(options: ServeOptions, cluster: ServiceCluster | None = None) -> Service:
+def open_service(options: ServeOptions, cluster: RemoteHolder | None = None) -> Service:
     """Open what a service serves; models are warmed later, by :meth:`Service.warm`.
 
     Raises:

@@ -22,7 +22,7 @@ from rankhouse.serve.host.application import build_app
 from rankhouse.serve.host.connection import PatientProtocol
 from rankhouse.serve.host.gates import is_loopback
 from rankhouse.serve.host.keys import MAKE_ONE
-from rankhouse.serve.host.service import Phase, Service, ServiceCluster, open_service
+from rankhouse.serve.host.service import Phase, RemoteHolder, Service, open_service
 from rankhouse.serve.host.settings import ServeOptions
 
 KEEP_ALIVE = 75  # seconds that an idle connection stays open, longer than the minute of usual proxies
@@ -79,7 +79,7 @@ def address_of(host: str, listener: socket.socket) -> str:
 
 def start(
     options: ServeOptions,
-    cluster: Callable[[], AbstractContextManager[ServiceCluster | None]] = nullcontext,
+    cluster: Callable[[], AbstractContextManager[RemoteHolder | None]] = nullcontext,
     *,
     opens: bool = False,
 ) -> None:

@@ -42,24 +42,17 @@ class ServeOptions:
         indexes: Name -> folder; the first is the default.
         rankers: Name -> notation or folder; an encoder makes its vectors in the indexes searchable.
         queries: Questions of the first index: a list to choose from, to judge and to compare runs on.
-        qrels: Judgements of them that are there already; they are only read.
-        runs: Name -> run file, compared beside the systems.
+        qrels: Judgements of them that are there already; only read.
         judgements: The qrels file that judging writes; None for a service that only reads.
         trainings: The folder of rankers trained from judgements; None beside the judgements.
-        split: How long documents are cut for rankers; "" for each ranker's own.
-        pool: How passages' scores become a document's; "" for each ranker's own.
-        compute: Precision, device and threads of the rankers.
-        host: The address to listen on.
-        port: The port; 0 takes a free one.
-        key_file: Keys of those who may come in; None lets everybody on this machine in.
+        split, pool: How documents are read; "" for each ranker's own way.
+        port: 0 takes a free one.
+        key_file: None lets everybody on this machine in.
         allow_hosts: Names besides the address under which the service is reached, for example a proxy's.
-        access_log: A file that gets one line of JSON a request; "-" for standard error, None for none.
-        audit: A file that gets one line of JSON for whatever was judged, trained or refused.
-        limits: What one client may ask.
-        cluster: The Ray cluster that holds the parts of indexes, and the rankers: "ray", or its address; ""
-            for this process alone.
-        replicas: How many of each part and each ranker the cluster holds.
-        partial: Whether what the other parts of an index find is good enough where some do not answer.
+        access_log: "-" for standard error, None for none.
+        cluster: "ray", or the address of a cluster that holds shards and rankers; "" for this process alone.
+        replicas: How many of each shard and each ranker the cluster holds.
+        partial: Whether what the other shards of an index find is good enough where some do not answer.
     """
 
     indexes: Mapping[str, Path] = field(default_factory=dict)

@@ -27,9 +27,7 @@ class ServedCollection:
         queries: Questions of the first index, to choose from.
         qrels: Judgements of them that were there before; only read.
         runs: Name -> run of them, to compare beside the systems.
-        audit: Gets a line for everything that is judged, trained or refused.
         system_runs: Runs of systems over the questions, made when they are compared.
-        training: Trainings from the judgements.
     """
 
     catalogue: Catalogue = field(default_factory=lambda: Catalogue({}))

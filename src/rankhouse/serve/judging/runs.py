@@ -52,9 +52,7 @@ class RunProgress:
     """How far a system's run is.
 
     Attributes:
-        system: Its name.
-        done: Questions that were asked.
-        total: Questions there are.
+        done: Questions that were asked, of the total.
         run: The run, once it is complete; None before.
         fault: Why it cannot be made; "" where it can.
     """

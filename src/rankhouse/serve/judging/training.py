@@ -56,17 +56,7 @@ class Busy(Refusal):
 
 
 class TrainingRequest(msgspec.Struct, frozen=True):
-    """What is to be trained.
-
-    Attributes:
-        name: What the new ranker is called.
-        start: A ranker of the service to go on with, or a family to begin with: knrm, conv_knrm, tk.
-        index: Name of the index; "" for the default.
-        first_stage: Name of the system that finds what it learns to order.
-        epochs: How often it sees all judgements; None: the family's usual number.
-        rate: Learning rate; None: the family's.
-        seed: Of all that is drawn.
-    """
+    """What is to be trained: a body's, with the defaults filled in; "" and None leave it to the family."""
 
     name: str
     start: str = "knrm"
@@ -81,13 +71,10 @@ class TrainingJob(msgspec.Struct, frozen=True):
     """A training and where it stands.
 
     Attributes:
-        request: What was asked.
-        state: "running", "done", "failed" or "cancelled".
         begun: When, in UTC.
         queries: Ids of the questions it learned from, and was chosen by: numbers on these flatter it.
         held_out: How many of them it was chosen by.
-        fault: Why it failed; "" where it did not.
-        log: Lines of its log: losses by step, and validations with what the first stage is worth.
+        log: Losses by step, and validations with what the first stage is worth.
     """
 
     request: TrainingRequest

@@ -51,13 +51,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 class Static(NamedTuple):
-    """A file that never changes under its address.
-
-    Attributes:
-        path: Its address, which has a digest of its content.
-        content: What it holds.
-        media_type: Its type.
-    """
+    """A file that never changes under its address, which has a digest of its content."""
 
     path: str
     content: bytes
@@ -126,7 +120,6 @@ def sign_in_page(action: str, there: str, policy: str, fault: str = "") -> Respo
 
     Args:
         policy: The service's Content-Security-Policy; its styles are those of this page.
-        fault: What was wrong with the last one; "" for nothing.
     """
     content = {"title": "Sign in", "action": action, "there": there, "fault": fault}
     text = filled("sign_in.html.j2", {"saved": True, "here": {"path": action, "caller": ""}, **content})

@@ -132,14 +132,9 @@ class Curve(NamedTuple):
     """What a template draws, in units of its picture.
 
     Attributes:
-        loss: Points of the loss, "x,y x,y ...".
-        value: Points of the validations.
-        dots: The same, one by one.
+        loss, value: Points of the loss and of the validations, "x,y x,y ...".
         first: How high the first stage's line is; None without validations.
-        steps: Of the axis below.
-        losses: Of the axis on the left.
-        values: Of the axis on the right.
-        sentence: The curve in words.
+        steps, losses, values: Ticks of the axes below, left and right.
         measure: What validations measure; "" without any.
     """
 
