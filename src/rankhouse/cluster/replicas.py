@@ -134,8 +134,8 @@ class Replicas:
         raise ReplicaFailed(f"{_TRIES} replicas died over the same request")
 
     def _wait_and_send(self, request: Any, patience: float) -> Sent:  # noqa: ANN401
-        """Send a request as soon as a replica is ready."""
-        until = time.monotonic() + patience
+        """Send a request as soon as a replica is ready; the first takes as long as it needs to open."""
+        until = time.monotonic() + (_OPENING if self._found is None else patience)
         while (sent := self.send(request)) is None:
             with self._changed:
                 if self._closed:
