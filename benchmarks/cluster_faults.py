@@ -1,10 +1,13 @@
 """Workers, machines and the command itself are killed at random points; the result must be the same bytes.
 
-    python -m benchmarks.cluster_faults [--points 20] [--commands encode,rerank,label] [--seed 1]
+    python -m benchmarks.cluster_faults [--points 20] [--commands encode,rerank,label]
+                                        [--victims worker,node,command,termination] [--seed 1]
 
-Real raylets on this machine (two nodes of one processor), a small collection, every slice 0.1 s longer than
-its work. Each run is killed at up to seven points: after so many finished parts and up to a quarter of a
-second; a killed command is given again. A table says how many kills there were and what differed.
+Real raylets on this machine (two nodes of one processor), a small collection, every chunk 0.1 s longer than
+its work. Each run is killed at up to seven points: after so many finished shards and up to a quarter of a
+second; a killed command is given again. A termination is SIGTERM to a command with a Ray of its own, at any
+moment from its start to its end: it must say so and exit with 143, unless it had not begun. A table says how
+many kills there were and what differed.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import os
 import random
 import runpy
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,7 +31,7 @@ import rankhouse as rh
 from rankhouse.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
-VICTIMS = ("worker", "node", "command")
+VICTIMS = ("worker", "node", "command", "termination")
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 FIRST = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"]
 WORDS = "ships harbour water pilots tide lock canal grain price night coast lamp rope song moon sea"
@@ -60,6 +64,7 @@ def main() -> None:
     )
     parser.add_argument("--points", type=int, default=20)
     parser.add_argument("--commands", default="encode,rerank,label")
+    parser.add_argument("--victims", default=",".join(VICTIMS))
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     chance = random.Random(given.seed)
@@ -72,8 +77,12 @@ def main() -> None:
             print("| command | killed | times | runs | results that differ | s |\n|---|---|---|---|---|---|")
             for name in given.commands.split(","):
                 call(kinds[name].words, kinds[name].whole)
-                for victim in VICTIMS:
-                    row = attack(tools, cluster, name, kinds[name], victim, given.points, chance)
+                for victim in given.victims.split(","):
+                    row = (
+                        terminate(cluster, name, kinds[name], given.points, chance)
+                        if victim == "termination"
+                        else attack(tools, cluster, name, kinds[name], victim, given.points, chance)
+                    )
                     print(f"| {' | '.join(map(str, row))} |", flush=True)
         finally:
             cluster.stop()
@@ -142,6 +151,32 @@ def attack(
             differing += 1
             print(f"{name}, {victim}: exit code {code}\n{Path('log.txt').read_text()}")
     return Row(name, victim, kills, runs, differing, round(time.perf_counter() - started))
+
+
+def terminate(cluster: Any, name: str, kind: Kind, points: int, chance: random.Random) -> Row:  # noqa: ANN401
+    """Terminate a command at random moments of its life; each goes on where the one before it was."""
+    started, at_once = time.perf_counter(), "--cluster-workers=2"
+    fresh(name, kind.out)
+    cluster.command(*kind.words, kind.out, at_once, at="ray").wait(600)
+    life, wrong, kills, runs = time.perf_counter() - started, 0, 0, 1
+    fresh(name, kind.out)
+    while kills < points:
+        process = cluster.command(*kind.words, kind.out, at_once, at="ray")
+        time.sleep(chance.random() * life)
+        process.terminate()
+        code, said = process.wait(600), Path("log.txt").read_text()
+        kills += code != 0
+        if code == 0:
+            runs += 1
+            wrong += digest(kind.out) != digest(kind.whole)
+            fresh(name, kind.out)
+        elif (code, said) != (-signal.SIGTERM, "") and (code, said.splitlines()[-1:]) != (
+            143,
+            ["terminated"],
+        ):
+            wrong += 1
+            print(f"{name}, terminated: exit code {code}\n{said}")
+    return Row(name, "termination", kills, runs, wrong, round(time.perf_counter() - started))
 
 
 def fresh(name: str, out: str) -> None:
