@@ -131,13 +131,16 @@ def ray_session(options: ClusterOptions) -> Iterator[Any]:
 def _connect(ray: Any, options: ClusterOptions) -> None:  # noqa: ANN401
     quiet = {"logging_level": logging.CRITICAL + 1, "log_to_driver": False}
     if options.address == LOCAL:
-        ray.init(
-            "local",
-            num_cpus=_local_cpus(options),
-            include_dashboard=False,
-            object_store_memory=_LOCAL_STORE,
-            **quiet,
-        )
+        cpus = _local_cpus(options)
+        try:
+            ray.init(
+                "local", num_cpus=cpus, include_dashboard=False, object_store_memory=_LOCAL_STORE, **quiet
+            )
+        except Exception as error:  # its processes are given 30 seconds to start
+            raise RankhouseError(
+                f"--cluster ray: Ray cannot be started on this machine: {first_line(error)}; if the machine is "
+                "busy, give the same command again"
+            ) from error
         return
     _require_answer(options.address)
     try:
