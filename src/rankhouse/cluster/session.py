@@ -138,7 +138,7 @@ def _connect(ray: Any, options: ClusterOptions) -> None:  # noqa: ANN401
             )
         except Exception as error:  # its processes are given 30 seconds to start
             raise RankhouseError(
-                f"--cluster ray: Ray cannot be started on this machine: {first_line(error)}; if the machine is "
+                f"--cluster ray: Ray cannot be started on this machine: {first_line(error)}; if it is "
                 "busy, give the same command again"
             ) from error
         return
