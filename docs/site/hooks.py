@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 
 PAGES = {
     "README.md": "index.md",
-    "CONTRIBUTING.md": "house.md",
+    "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
     "recipes/README.md": "experiments.md",
 }
