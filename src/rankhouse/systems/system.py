@@ -102,7 +102,12 @@ class System:
         return Execution(index, as_queries(queries)).run(self)
 
     def rank(self, query: str | Query, index: AnyIndex | PathLike) -> Ranking:
-        """Rank the documents for one query. Args and errors: as for :meth:`run`."""
+        """Rank the documents for one query; errors as of :meth:`run`.
+
+        Args:
+            query: The question, or its text.
+            index: As for :meth:`run`.
+        """
         asked = query if isinstance(query, Query) else Query("query", query)
         return self.run([asked], index)[asked.id]
 
