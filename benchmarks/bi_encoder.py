@@ -25,7 +25,7 @@ from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.models import loading
+from rankhouse.models import bundle
 from rankhouse.nn.compute import choose
 from rankhouse.nn.cpu.machine import INFER_LOOPS
 
@@ -68,7 +68,7 @@ def theirs(folder: Path) -> Encode:
 
 def ours(folder: Path, precision: str, threads: int) -> Encode:
     """Open the folder with our bi-encoder."""
-    ranker = loading.open_ranker(f'biencoder("{folder}")', choose(precision, "cpu", threads))
+    ranker = bundle.open_ranker(f'biencoder("{folder}")', choose(precision, "cpu", threads))
 
     def encode(texts: Sequence[str], of_queries: bool) -> FloatArray:  # the shape of Encode
         vectors = ranker.encode_queries(texts) if of_queries else ranker.encode_passages(texts)

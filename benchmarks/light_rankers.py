@@ -50,9 +50,9 @@ from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
+from rankhouse.models.bundle import load
 from rankhouse.models.contract import Model
 from rankhouse.models.families import DESIGNS
-from rankhouse.models.loading import load
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.fuse import linear, tune

@@ -31,7 +31,7 @@ import torch
 from rerank_peers import Peer, peers_for
 
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.loading import open_ranker
+from rankhouse.models.bundle import open_ranker
 from rankhouse.nn.compute import choose
 from rankhouse.nn.cpu.machine import INFER_LOOPS
 from rankhouse.nn.layers.linear import Linear

@@ -13,7 +13,7 @@ from typing import Any
 
 _SMALL = ("ir_measures", "jinja2", "matplotlib.backends.backend_svg", "rankhouse.cli.main")
 _LARGE = (
-    *("torch", "torch._dynamo", "rankhouse.models.loading", "rankhouse.models.crossencoder"),
+    *("torch", "torch._dynamo", "rankhouse.models.bundle", "rankhouse.models.crossencoder"),
     *("rankhouse.models.biencoder", "rankhouse.training.fit", "rankhouse.training.pretrain"),
 )
 

@@ -92,7 +92,7 @@ def test_a_calibrated_bundle_scores_as_before_and_means_probabilities(world, run
     p = probabilities(ranker.score(pairs), ranker.scale)
     assert abs(p.mean() - yes.mean()) < 0.02
     rule = taught(ranker, threshold=0.5)
-    from rankhouse.labels.teacher_scores import ChunkScores
+    from rankhouse.labels.rules import ChunkScores
 
     answers = rule.ask(ChunkScores(pairs), np.arange(len(pairs)))
     np.testing.assert_array_equal(answers, p >= 0.5)

@@ -149,10 +149,10 @@ def make_bundle(folder):
 
 
 def ask_bundle(folder):
-    from rankhouse.models import bundle, loading
+    from rankhouse.models import bundle
 
     manifest = bundle.read_manifest(folder)
-    weights = {name: tensor.numpy().tobytes() for name, tensor in loading.load(folder).state_dict().items()}
+    weights = {name: tensor.numpy().tobytes() for name, tensor in bundle.load(folder).state_dict().items()}
     return weights, manifest.use, manifest.policy, manifest.fingerprint
 
 

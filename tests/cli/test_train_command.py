@@ -257,7 +257,7 @@ def starting():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         [
-            *("rankhouse.cli.commands.train", "rankhouse.training.teaching", "rankhouse.models.loading"),
+            *("rankhouse.cli.commands.train", "rankhouse.training.teaching", "rankhouse.models.bundle"),
             *("torch._dynamo", "ir_measures", "jinja2", "matplotlib.backends.backend_svg"),
         ]
     )

@@ -30,7 +30,7 @@ def start():
     context = multiprocessing.get_context("forkserver")
     commands = [f"rankhouse.cli.commands.{name}" for name in ("index", "encode", "rerank", "label", "merge")]
     jobs = [f"rankhouse.cluster.{name}_job" for name in ("index", "encode", "rerank", "label")]
-    context.set_forkserver_preload([*commands, *jobs, "rankhouse.models.loading"])
+    context.set_forkserver_preload([*commands, *jobs, "rankhouse.models.bundle"])
 
     def run(arguments, after="", kill=0):
         given = {"FOLDER": str(Path.cwd()), "ARGUMENTS": [*map(str, arguments)], "AFTER": after, "KILL": kill}

@@ -17,10 +17,8 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.index.parts.messages import CountTerms, ListTerms, RankDocuments
-from rankhouse.index.parts.part import IndexPart
+from rankhouse.index.parts.part import CountTerms, IndexPart, ListTerms, PartFailed, RankDocuments
 from rankhouse.index.parts.parted_index import PartedIndex, open_index
-from rankhouse.index.parts.transport import PartFailed
 from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.short_forms import short_form

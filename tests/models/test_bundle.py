@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from rankhouse.core.errors import BadModel, MissingInput, OutputFailed, WrongUse
-from rankhouse.models.bundle import read_manifest, save
+from rankhouse.models.bundle import load, open_ranker, read_manifest, save
 from rankhouse.models.contract import fingerprint
 from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.families import DESIGNS, FAMILIES, open_model
 from rankhouse.models.knrm import KNRMDesign
-from rankhouse.models.loading import load, open_ranker
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.training.settings import Settings, defaults
 

@@ -8,10 +8,9 @@ import torch
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.bundle import save
+from rankhouse.models.bundle import open_ranker, save
 from rankhouse.models.cedr_design import CEDRDesign
 from rankhouse.models.families import open_model
-from rankhouse.models.loading import open_ranker
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 from rankhouse.training.optimizer import parameter_groups

@@ -7,7 +7,7 @@ import torch
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
-from rankhouse.models.duot5 import Comparison, ComparisonReader, DuoT5Ranker, fit_comparison, open_duot5
+from rankhouse.models.duot5 import ComparisonReader, DuoT5Ranker, TextComparison, fit_comparison, open_duot5
 from rankhouse.nn.compute import Compute
 from rankhouse.ranking.pairwise import PairwisePlan, rerank_pairwise
 
@@ -104,13 +104,13 @@ def test_long_passages_are_cut_alike_and_counted(checkpoint, fp32):
     model = open_duot5(checkpoint("t5"), max_length=48)
     reader = ComparisonReader(model.pair_reader.texts, model.policy["end"], 48)
     long, short = "grain prices rose " * 40, "storm"
-    batch = reader([Comparison("storm", long, long), Comparison("storm", short, short)])
+    batch = reader([TextComparison("storm", long, long), TextComparison("storm", short, short)])
     rows = batch.ids.pad()
     assert batch.ids.lengths.tolist()[0] == 48
     assert (batch.lost[0] > 0, batch.lost[1]) == (True, 0)
     whole = open_duot5(checkpoint("t5"))
     untouched = ComparisonReader(whole.pair_reader.texts, 1, 512)(
-        [Comparison("storm", short, short)]
+        [TextComparison("storm", short, short)]
     ).ids.pad()
     assert rows[1, : untouched.shape[1]].tolist() == untouched[0].tolist()
     tail = untouched[0].tolist()[-4:]

@@ -14,7 +14,7 @@ from rankhouse.jobs import fusion as joining
 from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, rules
 from rankhouse.models.families import DESIGNS, PUBLISHED
-from rankhouse.nn.layers.tk_encoder import SelfAttention
+from rankhouse.nn.layers.tk_encoder import TKSelfAttention
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
 from rankhouse.systems.system import Dense
@@ -165,4 +165,4 @@ def test_whole_numbers_stand_for_numbers_and_lists_for_tuples():
 
 def test_heads_cannot_be_more_than_a_words_numbers():
     with pytest.raises(WrongUse, match="16 heads need"):
-        SelfAttention(7, 16, 32)
+        TKSelfAttention(7, 16, 32)

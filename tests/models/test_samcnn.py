@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.samcnn import SamCNNDesign
-from rankhouse.models.samcnn_words import ProductCache
+from rankhouse.models.samcnn import ProductCache, SamCNNDesign
 from rankhouse.nn.layers.convolve import WideFilters
 
 POSTS = ["harbour frozen again", "ships are leaving the harbour", "fresh bread again", "bread and ships"]
@@ -87,7 +86,7 @@ def test_overlap_is_how_much_of_the_query_the_post_holds():
 
 
 def test_tables_of_products_bear_threads_that_score_at_once(monkeypatch):
-    monkeypatch.setattr("rankhouse.models.samcnn_words._MOST_CACHED", 200)  # so that they are cleared often
+    monkeypatch.setattr("rankhouse.models.samcnn._MOST_CACHED", 200)  # so that they are cleared often
     words, filters = torch.nn.Embedding(5, 4), WideFilters(4, 2, 1)
     cache, switch = ProductCache(words), sys.getswitchinterval()
 

@@ -3,12 +3,12 @@ import torch
 from torch import nn
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.nn.layers.tk_encoder import Encoder, OuterEpsNorm, bag_of_rows, sinusoids
+from rankhouse.nn.layers.tk_encoder import OuterEpsNorm, TKEncoder, bag_of_rows, sinusoids
 
 
 def test_attention_first_equals_the_usual_transformer():
     torch.manual_seed(0)
-    ours = Encoder(12, heads=3, inner=12, feed_forward=7, layers=1, order="attention-first")
+    ours = TKEncoder(12, heads=3, inner=12, feed_forward=7, layers=1, order="attention-first")
     usual = nn.TransformerEncoderLayer(12, 3, 7, dropout=0.0, batch_first=True)
     layer = ours.layers[0]
     layer.load_state_dict(
@@ -36,7 +36,7 @@ def test_attention_first_equals_the_usual_transformer():
 @pytest.mark.parametrize("order", ["ff-first", "attention-first"])
 def test_padding_changes_nothing_and_empty_texts_are_safe(order):
     torch.manual_seed(1)
-    encoder = Encoder(8, heads=2, inner=4, feed_forward=6, layers=2, order=order)
+    encoder = TKEncoder(8, heads=2, inner=4, feed_forward=6, layers=2, order=order)
     x = torch.randn(1, 3, 8)
     alone = encoder(x, torch.ones(1, 3, dtype=torch.bool))
     wide = torch.cat([x, torch.full((1, 4, 8), 9.0)], dim=1)
@@ -75,9 +75,9 @@ def test_odd_widths_end_in_a_column_of_zeros():
 
 def test_heads_must_share_the_columns_evenly():
     with pytest.raises(WrongUse, match="3 heads cannot share 4 columns"):
-        Encoder(8, heads=3, inner=4, feed_forward=6, layers=1, order="ff-first")
+        TKEncoder(8, heads=3, inner=4, feed_forward=6, layers=1, order="ff-first")
     with pytest.raises(WrongUse, match='order="first" is not known'):
-        Encoder(8, heads=2, inner=4, feed_forward=6, layers=1, order="first")
+        TKEncoder(8, heads=2, inner=4, feed_forward=6, layers=1, order="first")
 
 
 def test_a_word_without_subwords_gets_zeros():

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from rankhouse.nn.cpu import machine, train
-from rankhouse.nn.cpu.train_words import Texts
+from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.convolve import WideFilters
 from rankhouse.nn.layers.kernel_pooling import Kernels
@@ -77,7 +77,7 @@ def test_layer_norm_and_its_gradient_equal_the_formula(width, outer):
 def texts(rows, count=6, longest=20, seed=0):
     torch.manual_seed(seed)
     lengths = torch.tensor([longest, 0, 1, 3, longest - 1, 2])[:count]
-    return Texts(torch.randint(0, rows, (count, longest)), lengths)
+    return TextRows(torch.randint(0, rows, (count, longest)), lengths)
 
 
 @needs_loops
@@ -135,7 +135,7 @@ def test_sweeps_equal_a_convolution_of_each_text(k, f, sweeps):
     filters, scales = torch.randn(f, k, 12), torch.rand(6, sweeps, 20) - 0.5
     ours = [each.clone().requires_grad_() for each in (rows, filters, scales)]
     theirs = [each.double().requires_grad_() for each in (rows, filters, scales)]
-    found = compiled.sweep(ours[0], ours[1], Texts(*text), ours[2])
+    found = compiled.sweep(ours[0], ours[1], TextRows(*text), ours[2])
     expected = straight_sweep(theirs[0], theirs[1], text, theirs[2])
     near(found, expected)
     weights = torch.randn(6, sweeps, f)
@@ -222,9 +222,9 @@ def test_other_numbers_and_nothing_at_all_are_left_to_torch():
 def test_not_a_number_is_not_hidden():
     """A training that has failed must be seen to have failed."""
     lost = torch.tensor([[0.0, 0.0], [float("nan"), 1.0], [1.0, 2.0]])
-    text = Texts(torch.tensor([[2, 1, 2]]), torch.tensor([3]))
+    text = TextRows(torch.tensor([[2, 1, 2]]), torch.tensor([3]))
     assert compiled.match(lost, text, text).isnan().any()
-    assert compiled.sweep(lost, torch.ones(3, 2, 2), Texts(*text)).isnan().all()
+    assert compiled.sweep(lost, torch.ones(3, 2, 2), TextRows(*text)).isnan().all()
     match = torch.tensor([[[0.5, float("nan")]]])
     assert compiled.pool(match, torch.tensor([2]), tuple(Kernels.usual())).isnan().all()
     products = lost.view(3, 1, 2)
@@ -239,9 +239,9 @@ def test_not_a_number_is_not_hidden():
 def test_what_the_loops_would_misread_is_refused():
     words, text = torch.ones(4, 3), texts(4)
     with pytest.raises(ValueError, match="rows 0 to 9 of 4"):
-        compiled.match(words, text, Texts(torch.tensor([[0, 9]] * 6), torch.full((6,), 2)))
+        compiled.match(words, text, TextRows(torch.tensor([[0, 9]] * 6), torch.full((6,), 2)))
     with pytest.raises(ValueError, match="a length of 20 in rows of 5"):
-        compiled.match(words, text, Texts(text.at[:, :5], text.lengths))
+        compiled.match(words, text, TextRows(text.at[:, :5], text.lengths))
     with pytest.raises(ValueError, match="2 lengths of int64"):
         compiled.pool(torch.ones(2, 3, 4), torch.tensor([1.0, 2.0]), tuple(Kernels.usual()))
     with pytest.raises(ValueError, match="rows end at 9"):

@@ -64,7 +64,7 @@ def test_only_missing_pairs_are_asked_for_and_each_text_once(tmp_path):
     with CachedRanker(Overlap(), tmp_path) as ranker:
         ranker.score(PAIRS[:5])
     inner = Overlap()
-    with CachedRanker(inner, tmp_path, portion=3) as ranker:
+    with CachedRanker(inner, tmp_path, chunk=3) as ranker:
         twice = [*PAIRS[:8], *[pair(p.query.text, p.passage.text, "elsewhere", 7) for p in PAIRS[:8]]]
         got = ranker.score(twice)
         assert (ranker.hits, ranker.misses) == (13, 3)
@@ -314,7 +314,7 @@ def test_known_scores_can_be_read_while_another_process_writes(tmp_path):
 
 
 def test_a_lock_that_lasts_while_ranking_costs_no_scores(tmp_path):
-    with CachedRanker(Overlap(), tmp_path, timeout=0.05, portion=10) as ranker:
+    with CachedRanker(Overlap(), tmp_path, timeout=0.05, chunk=10) as ranker:
         holder = sqlite3.connect(cache_file(tmp_path), isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         with pytest.warns(RankhouseWarning, match="locked.*Ranking goes on") as seen:
@@ -357,7 +357,7 @@ CHILD = """
 
     start, stop = int(sys.argv[2]), int(sys.argv[3])
     pairs = [Pair(Query("q", "q"), Passage("d", 0, f"text {n}" + "y" * (n % 7))) for n in range(start, stop)]
-    with CachedRanker(Slow(), sys.argv[1], portion=50) as ranker:
+    with CachedRanker(Slow(), sys.argv[1], chunk=50) as ranker:
         print("ready", flush=True)
         ranker.score(pairs)
         print(ranker.hits, ranker.misses)

@@ -34,7 +34,7 @@ def starting():
         [
             *(f"rankhouse.cli.commands.{name}" for name in stations),
             "rankhouse.training.fit",
-            "rankhouse.models.loading",
+            "rankhouse.models.bundle",
             "torch._dynamo",  # the optimiser would load it at its first step
             "ir_measures",
             "jinja2",

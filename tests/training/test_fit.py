@@ -15,7 +15,7 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.io.trec import read_run
 from rankhouse.models import bundle
-from rankhouse.models.loading import load
+from rankhouse.models.bundle import load
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.rerank import rerank

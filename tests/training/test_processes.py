@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rankhouse.models.loading import load
+from rankhouse.models.bundle import load
 from rankhouse.training.fit import fit
 from rankhouse.training.log import read_log
 from rankhouse.training.settings import Settings, defaults

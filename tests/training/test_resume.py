@@ -14,7 +14,7 @@ import torch
 
 from rankhouse.core.errors import BadModel, OutputFailed, WrongUse
 from rankhouse.core.run import Run
-from rankhouse.models.loading import load
+from rankhouse.models.bundle import load
 from rankhouse.training.checkpoint import load_tensors, save_tensors
 from rankhouse.training.fit import fit
 from rankhouse.training.log import read_log

@@ -22,9 +22,9 @@ from rankhouse.core.notation import make
 from rankhouse.core.nouns import Pair, Passage
 from rankhouse.core.run import Run
 from rankhouse.io.trec import read_run
+from rankhouse.models.bundle import load
 from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.families import DESIGNS, open_model
-from rankhouse.models.loading import load
 from rankhouse.nn.compute import choose
 from rankhouse.training.fit import fit
 from rankhouse.training.log import read_log

@@ -1,1 +1,1 @@
-"""Floor 0: the nouns that flow from step to step, their files, and the errors that name a fault."""
+"""The nouns that flow from step to step, their files, and the errors that name a fault."""

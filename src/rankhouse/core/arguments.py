@@ -1,6 +1,6 @@
 """Whether the values of a call are of the kinds that a function's annotations name.
 
-Checked here once for every notation and for the Python front door: a factory may take it that its numbers are
+Checked here once for every notation and for the Python API: a factory may take it that its numbers are
 numbers, finite ones, and that its whole numbers fit 64 bits.
 """
 
@@ -34,7 +34,7 @@ _KINDS: dict[object, str] = {
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Make a function of the front door explain a text, number or choice that its annotations do not allow.
+    """Make a function of the Python API explain a text, number or choice that its annotations do not allow.
 
     Raises:
         WrongUse: At the call; what is not annotated by such kinds is the function's own to look at.

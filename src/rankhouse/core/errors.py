@@ -1,4 +1,4 @@
-"""Every error this house raises on purpose, and the one kind of warning.
+"""Every error rankhouse raises on purpose, and the one kind of warning.
 
 RankhouseError
 ├── WrongUse          a name, an option or an argument that is not accepted       (exit code 2)
@@ -33,7 +33,7 @@ def name_few(items: Iterable[str], most: int = 5, *, quoted: bool = False) -> st
 
 
 class RankhouseError(Exception):
-    """Any fault this house explains; the message says what, where and what to do next.
+    """Any fault that rankhouse explains; the message says what, where and what to do next.
 
     >>> import rankhouse as rh
     >>> try:
@@ -67,7 +67,7 @@ class DuplicateId(BadData):
     """An id that an earlier record already has.
 
     Attributes:
-        record: The id, where whoever found it says so.
+        record: The id, where it is known.
     """
 
     record = ""

@@ -1,6 +1,6 @@
 """One small language for every choice: ``bm25(k1=0.9, b=0.4)``, ``sentences(10, 5)``, ``max``.
 
-The same words work on the command line, in recipes, in Python and in manifests. A room owns a plain dict
+The same words work on the command line, in recipes, in Python and in manifests. A package owns a plain dict
 of name -> factory as its table; a bare name is the factory called without arguments.
 """
 

@@ -18,19 +18,35 @@ MOST_GRADE = 2**31 - 1
 
 
 def relevant(qrels: Qrels, query_id: str, at_least: int = 1) -> set[str]:
-    """Return the documents judged ``at_least`` this grade for a query; empty for an unknown query."""
+    """Return the documents judged ``at_least`` this grade for a query; empty for an unknown query.
+
+    Args:
+        qrels: Judgements: query id -> document id -> grade.
+        query_id: The query.
+        at_least: The lowest grade that is relevant.
+    """
     return {doc_id for doc_id, grade in qrels.get(query_id, {}).items() if grade >= at_least}
 
 
 def from_grade(qrels: Qrels, least: int) -> Qrels:
-    """Return judgements in which only grades from ``least`` up are relevant, as 1; all others are 0."""
+    """Return judgements in which only grades from ``least`` up are relevant, as 1; all others are 0.
+
+    Args:
+        qrels: Judgements: query id -> document id -> grade.
+        least: The lowest grade that is relevant.
+    """
     if least == 1:
         return qrels
     return {q: {d: int(grade >= least) for d, grade in judged.items()} for q, judged in qrels.items()}
 
 
 def restrict(qrels: Qrels, query_ids: Iterable[str]) -> dict[str, Mapping[str, int]]:
-    """Keep the judgements of these queries only."""
+    """Keep the judgements of these queries only.
+
+    Args:
+        qrels: Judgements: query id -> document id -> grade.
+        query_ids: Ids of queries.
+    """
     return {query_id: qrels[query_id] for query_id in query_ids if query_id in qrels}
 
 

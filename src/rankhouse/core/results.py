@@ -24,7 +24,7 @@ class Hit(NamedTuple):
         doc_id: Its id; for texts ranked without ids, their place in what was given.
         score: Higher is better.
         title: Its title, or "".
-        text: Its text, or the stretch of it that answers best.
+        text: Its text, or the extract of it that answers best.
         marks: The words to highlight in ``text``.
     """
 

@@ -244,7 +244,7 @@ class Run(Mapping[str, Ranking]):
         return Run(self._queries, offsets, self._table, self._codes[rows], self._scores[rows])
 
     def restrict(self, query_ids: Iterable[str]) -> Run:
-        """Keep only these queries, in the order given; ids the run does not know are passed over."""
+        """Keep only these queries, in the order given; unknown ids are skipped."""
         known = [q for q in dict.fromkeys(query_ids) if q in self._queries]
         spans = [(self._offsets[self._queries[q]], self._offsets[self._queries[q] + 1]) for q in known]
         rows = np.concatenate([np.empty(0, np.int64), *(np.arange(a, b) for a, b in spans)])

@@ -197,7 +197,7 @@ def strictly_falling(scores: FloatArray) -> FloatArray:
 def with_room_below(scores: FloatArray, n: int) -> FloatArray:
     """Append n finite scores, strictly falling, strictly below all m given ones: (m,) -> (m + n,).
 
-    They are the next float32 numbers below the lowest score. The range of subnormal numbers is passed over,
+    They are the next float32 numbers below the lowest score. Subnormal numbers are skipped,
     since some programs take those for 0. Where there is no room above minus the largest float32 (a score of
     minus infinity, say), the lowest scores are raised as little as makes room; none changes places.
     """

@@ -1,1 +1,1 @@
-"""Floor 2: Run, Qrels -> numbers, and how sure one can be of them."""
+"""Run, Qrels -> numbers, and how sure one can be of them."""

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData
-from rankhouse.core.fitted_scales import FittedScale, Isotonic, Platt
+from rankhouse.core.fitted_scales import BINS, FittedScale, Isotonic, Platt, Reliability, bin_sums
 from rankhouse.core.notation import choose
-from rankhouse.core.reliability import BINS, Reliability, bin_sums
 from rankhouse.core.scores import Doubles, is_probable, latent, probabilities
 from rankhouse.evaluation.folds import deal
 from rankhouse.evaluation.significance import LEVEL, Interval

@@ -14,7 +14,17 @@ import numpy as np
 from rankhouse.evaluation.comparison_data import ComparisonData, QueryDifference
 from rankhouse.evaluation.paired_wins import PairedWins
 from rankhouse.evaluation.significance import Floats, t_interval
-from rankhouse.page.charts import DASHED, Draw, Palette, inline, plain_axes, shortened, write, write_heading
+from rankhouse.page.charts import (
+    DASHED,
+    Draw,
+    Palette,
+    canvas,
+    inline,
+    plain_axes,
+    shortened,
+    write,
+    write_heading,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,31 +77,33 @@ def write_wins_chart(wins: PairedWins, path: Path | str) -> None:
 
 def _figure(rows: tuple[QueryDifference, ...], title: str, measure: str, palette: Palette) -> Figure:
     """Lay the chart out: bars from the largest gain to the largest loss, and their mean."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
-
     gains = np.array([row.difference for row in rows])
     labels = [shortened(row.query_id, _LONGEST_LABEL) for row in rows] if len(rows) <= _NAMED_QUERIES else []
     room = 0.066 * max(map(len, labels)) + 0.12 if labels else 0.32
     height = 2.9 + room  # inches, as are the margins
-    figure = Figure(figsize=(9.0, height), facecolor="none")
-    axes = figure.subplots()
-    figure.subplots_adjust(left=0.09, right=0.99, top=1 - 0.55 / height, bottom=(0.05 + room) / height)
+    edges = {"top": 1 - 0.55 / height, "bottom": (0.05 + room) / height}
+    figure, axes = canvas(height, left=0.09, right=0.99, **edges)
     mean = float(gains.mean())
     wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
     counts = f"{wins} better, {len(gains) - wins - losses} equal, {losses} worse, mean {mean:+.4f} (dashed)"
     write_heading(figure, palette, (title, counts.replace("-", "\N{MINUS SIGN}")), 0.09, 0.06)
     _bars(gains, palette, axes)
-    axes.axhline(0, color=palette.muted, linewidth=0.8)
+    _axis_of_gains(gains, palette, axes)
     axes.axhline(mean, color=palette.ink, linewidth=0.9, linestyle=DASHED)
     axes.set_xlim(-0.7, len(gains) - 0.3)
-    least = 0.12 * max(float(np.abs(gains).max()), 0.01)
-    axes.set_ylim(min(-least, 1.08 * float(gains.min())), max(least, 1.08 * float(gains.max())))
     axes.set_ylabel(f"difference in {shortened(measure, 24)}")
     axes.set_xticks(range(len(labels)), labels, rotation=90, color=palette.muted, fontsize=7.5)
     if not labels:
         axes.set_xlabel(f"{len(gains):,} queries, largest gain first")
     plain_axes(axes, palette)
     return figure
+
+
+def _axis_of_gains(gains: Floats, palette: Palette, axes: Axes) -> None:
+    """Draw the line of no difference, with room for gains and losses on both sides."""
+    axes.axhline(0, color=palette.muted, linewidth=0.8)
+    least = 0.12 * max(float(np.abs(gains).max()), 0.01)
+    axes.set_ylim(min(-least, 1.08 * float(gains.min())), max(least, 1.08 * float(gains.max())))
 
 
 def _bars(gains: Floats, palette: Palette, axes: Axes) -> None:
@@ -180,13 +192,9 @@ def _difficulty_figure(
     rows: tuple[QueryDifference, ...], names: tuple[str, str, str], palette: Palette
 ) -> Figure:
     """Lay the chart out: a dot a query, the limits of gain and loss, and means of groups of equal size."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
-
     baseline, system, measure = names
     before, gains = (np.array([getattr(row, name) for row in rows]) for name in ("baseline", "difference"))
-    figure = Figure(figsize=(9.0, 4.2), facecolor="none")
-    axes = figure.subplots()
-    figure.subplots_adjust(left=0.085, right=0.985, top=0.87, bottom=0.115)
+    figure, axes = canvas(4.2, left=0.085, right=0.985, top=0.87, bottom=0.115)
     _dots(before, gains, palette, axes)
     bounded = before.min() >= 0 and max(before.max(), (before + gains).max()) <= 1
     if bounded:
@@ -194,9 +202,7 @@ def _difficulty_figure(
             axes.plot([0, 1], limit, color=palette.grid, linewidth=1.2)
         axes.set_xlim(-0.015, 1.015)
     groups = _means(before, gains, palette, axes)
-    axes.axhline(0, color=palette.muted, linewidth=0.8)
-    least = 0.12 * max(float(np.abs(gains).max()), 0.01)
-    axes.set_ylim(min(-least, 1.08 * float(gains.min())), max(least, 1.08 * float(gains.max())))
+    _axis_of_gains(gains, palette, axes)
     axes.set_xlabel(f"{measure} of {baseline}, hard queries to the left")
     axes.set_ylabel(f"gain of {system}")
     said = f"; black: mean gain and its 95% interval in {groups} groups of equal size" if groups else ""

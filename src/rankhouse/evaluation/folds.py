@@ -99,12 +99,12 @@ def write_folds(folds: Folds, path: Path | str) -> None:
         out.write(f'{{"seed": {seed}, "folds": [\n' + ",\n".join(lines) + "\n]}\n")
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _FoldFile(msgspec.Struct, forbid_unknown_fields=True):
     folds: list[list[str]]
     seed: int | None = None
 
 
-_decoder = msgspec.json.Decoder(_File)
+_decoder = msgspec.json.Decoder(_FoldFile)
 _WANTED = 'is no fold file; a fold file holds  {"seed": 1, "folds": [["q1", "q2"], ["q3", "q4"]]}'
 
 

@@ -48,7 +48,7 @@ def define_measure(name: str, function: MeasureFunction) -> None:
     FirstHit  1.0000
     AP        1.0000
 
-    A name that was defined before is defined anew.
+    A name that was defined before is redefined.
 
     Args:
         name: As it is written: letters, digits and underscores.

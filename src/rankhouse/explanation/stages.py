@@ -27,7 +27,7 @@ from rankhouse.index.dense.vectors import Vectors
 from rankhouse.index.index import Index
 from rankhouse.ranking.fuse import FUSIONS, Addend, Fusion, linear
 from rankhouse.ranking.pool import Pool
-from rankhouse.ranking.rerank import in_portions, pooled_ones, readable
+from rankhouse.ranking.rerank import in_chunks, pooled_ones, readable
 from rankhouse.text.split import SPLITTERS, Split, Splitter, Whole, dropped_words
 
 MOST_PARTS: Final = 100
@@ -98,7 +98,7 @@ def explain_reranked(
             "with a placeholder for a score"
         )
     pairs = [Pair(query, passage) for passage in passages]
-    scores, indexes = in_portions(ranker.score, pairs, _AT_ONCE), [passage.index for passage in passages]
+    scores, indexes = in_chunks(ranker.score, pairs, _AT_ONCE), [passage.index for passage in passages]
     is_linear = pool.scale in ("score", scale)
     pooling = _Pooling(pool, passages, scores, *pool.shares(scores, scale, indexes), is_linear)
     order = pooling.order

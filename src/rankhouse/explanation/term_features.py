@@ -257,7 +257,7 @@ def _unit_rows(source: str | Path, words: Sequence[str]) -> FloatArray:
 def _rows_of_ranker(folder: Path, words: Sequence[str]) -> FloatArray:
     """Return the vectors that a word-level ranker has for words, (v, d); 0 for words it does not know."""
     try:
-        from rankhouse.models.loading import load  # noqa: PLC0415 - torch, for the rankers that need it
+        from rankhouse.models.bundle import load  # noqa: PLC0415 - torch, for the rankers that need it
         from rankhouse.models.word_models import WordModel  # noqa: PLC0415
     except ImportError as error:
         raise MissingExtra("word vectors of a ranker", "neural") from error

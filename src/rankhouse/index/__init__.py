@@ -1,1 +1,1 @@
-"""Floor 2: Documents -> Index; Index, Queries -> Run."""
+"""Documents -> Index; Index, Queries -> Run."""

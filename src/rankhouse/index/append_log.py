@@ -32,7 +32,7 @@ from rankhouse.text.split import Split
 
 CHUNK_CHARACTERS: Final = 4_000_000
 JOURNAL_SECONDS: Final = 2.0  # at most so much work is lost by a kill, besides the chunk under way
-NOTHING_LOST: Final = "Nothing was lost"
+NO_LOSS: Final = "Nothing was lost"
 DONE_STAYS: Final = "What was encoded so far is kept; run the same command again to go on from there"
 
 
@@ -90,7 +90,7 @@ class AppendLog(Generic[S]):
         self._sums: dict[str, BlockSums] = {}
 
     def __enter__(self) -> AppendLog[S]:
-        with writing_to(self.folder, NOTHING_LOST), ExitStack() as stack:
+        with writing_to(self.folder, NO_LOSS), ExitStack() as stack:
             self.folder.mkdir(parents=True, exist_ok=True)
             for name, size in self.state.sizes().items():
                 handle = os.open(self.folder / name, os.O_RDWR | os.O_CREAT, 0o666)
@@ -168,7 +168,7 @@ def begin(
         WrongUse: It is not.
     """
     if overwrite:
-        with writing_to(folder, NOTHING_LOST):
+        with writing_to(folder, NO_LOSS):
             for name in (MANIFEST, PROGRESS, *asked.sizes()):
                 (folder / name).unlink(missing_ok=True)
             shutil.rmtree(folder / "structures", ignore_errors=True)
@@ -228,7 +228,7 @@ def append_documents(
     if seen < before or seen != source.documents:
         raise BadIndex(
             f"{files.folder}: {seen:,} documents came, {source.documents:,} were announced and {before:,} "
-            "were encoded before; if the index was made anew, replace its vectors with --overwrite"
+            "were encoded before; if the index was rebuilt, replace its vectors with --overwrite"
         )
     write_chunk()
     files.note(hashed.hexdigest(), now=True)

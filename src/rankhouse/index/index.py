@@ -134,10 +134,10 @@ class Index:
         return self.manifest.fingerprint
 
     def by_text(self, progress: Progress) -> Progress:
-        """Tell how much text is done where documents done are told: a long one may be most of the work.
+        """Turn progress in documents into progress in text: a long document may be most of the work.
 
         Args:
-            progress: Told how much is done, and of how much; a document counts as its words and one more.
+            progress: Progress callback, in words; a document counts as its words and one more.
         """
         ends = np.cumsum(np.concatenate([[0], *(part.lengths + 1 for part in self.segments)]), dtype=np.int64)
 

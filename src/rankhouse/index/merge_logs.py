@@ -1,7 +1,7 @@
-"""Folders of slices become the folder that one encoding of all documents writes, byte for byte.
+"""Folders of shards become the folder that one encoding of all documents writes, byte for byte.
 
-Data files are appended slice after slice; numbers that count from the first document, passage or byte of
-their slice are moved on by what stands before. The hash of all texts is taken from the index once more.
+Data files are appended shard after shard; numbers that count from the first document, passage or byte of
+their shard are moved on by what stands before. The hash of all texts is taken from the index once more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOLD: Final = 1_000
 
 
 class OffsetColumn(NamedTuple):
-    """A file whose numbers count from the beginning of their slice.
+    """A file whose numbers count from the beginning of their shard.
 
     Attributes:
         dtype: numpy's name of their type.
@@ -77,7 +77,7 @@ def merge_logs(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Join the folders of all slices into one; what is there already, complete and the same, stays.
+    """Join the folders of all shards into one; what is there already, complete and the same, stays.
 
     Raises:
         WrongUse: What is there was made otherwise, or is being written.
@@ -91,7 +91,7 @@ def merge_logs(
     if count != collection.size or any(state.collection != collection.fingerprint for state in states):
         raise BadIndex(
             f"{target}: the parts are of {count:,} documents of an index that has changed since; it has "
-            f"{collection.size:,} now: encode the slices again"
+            f"{collection.size:,} now: encode the shards again"
         )
     with only_writer(target):
         if not overwrite:
@@ -132,7 +132,7 @@ def _foreign(folder: Path, state: S) -> list[str]:
 
 
 def _append(files: AppendLog[S], part: Path, kind: LogKind[S]) -> None:
-    """Append a slice's files, and add its counts."""
+    """Append a shard's files, and add its counts."""
     before, state = files.state, kind.load(part / MANIFEST)
     for name, size in state.sizes().items():
         column = kind.columns.get(name)
@@ -148,7 +148,7 @@ def _append(files: AppendLog[S], part: Path, kind: LogKind[S]) -> None:
 
 
 def _moved(data: bytes, column: OffsetColumn, before: LogState) -> bytes:
-    """Move a column's numbers on by what stands before their slice."""
+    """Move a column's numbers on by what stands before their shard."""
     numbers: NDArray[Any] = np.frombuffer(data, column.dtype)
     moved: NDArray[Any] = numbers + numbers.dtype.type(getattr(before, column.before))
     return moved.tobytes()

@@ -24,7 +24,7 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.io.pairs import LabelledPair, read_pairs
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.ranking.rerank import Counter, candidates, in_portions, scored
+from rankhouse.ranking.rerank import Counter, candidates, in_chunks, scored
 from rankhouse.ranking.rerank_plan import Plan, Report
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import RerankOptions, reading_plan, with_cache
@@ -162,7 +162,7 @@ def _pooled(
 def judged_pairs(ranker: Ranker, pairs: Iterable[LabelledPair], relevant_from: int = 1) -> JudgedScores:
     """Score labelled pairs."""
     rows = list(pairs)
-    scores = in_portions(ranker.score, [row.pair for row in rows], Plan().chunk)
+    scores = in_chunks(ranker.score, [row.pair for row in rows], Plan().chunk)
     return _judged(ranker, [r.query_id for r in rows], scores, [r.label >= relevant_from for r in rows])
 
 

@@ -1,1 +1,1 @@
-"""Floor 2: Pairs -> labels: rules of judges and teachers, and how well they agree. No torch."""
+"""Pairs -> labels: rules of judges and teachers, and how well they agree. No torch."""

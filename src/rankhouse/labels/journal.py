@@ -34,7 +34,7 @@ from rankhouse.core.sampling import Lots, short_lot, smallest
 from rankhouse.io.outputs import writing_failures
 from rankhouse.labels.candidates import CandidateRow, Candidates
 from rankhouse.labels.negative_sampling import Negatives
-from rankhouse.labels.teacher_scores import Places
+from rankhouse.labels.rules import Places
 from rankhouse.labels.votes import POOL, YES, Marks, Votes
 
 VERSION: Final = "1"
@@ -98,7 +98,7 @@ class LabelJournal:
 
     def _warn(self, before: Mapping[str, str], plan: Mapping[str, str]) -> None:
         if not (self.folder / "done.txt").exists():
-            return  # nothing is lost
+            return  # no answers are lost
         changed = [part for part in plan if before.get(part) != plan[part]]
         reason = f"it was made with other inputs ({', '.join(changed)})" if before else "its plan is damaged"
         warnings.warn(

@@ -141,7 +141,7 @@ def label(
         documents: The documents by id.
         out: The file; ``.gz`` and ``.zst`` compress.
         plan: Split, negatives, depth and the rest.
-        progress: Told how far the work is.
+        progress: Progress callback.
 
     Raises:
         BadData: An empty run, a query without text, or judgements of none of the run's queries.
@@ -215,7 +215,7 @@ def collect(
         wanted: The queries.
         folder: Where the answers go.
         plan: Pool, truth and the rest; negatives are chosen later.
-        progress: Told how far the work is.
+        progress: Progress callback.
 
     Raises:
         BadData: Judgements of none of all the run's queries.

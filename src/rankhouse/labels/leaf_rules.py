@@ -23,8 +23,7 @@ from rankhouse.core.nouns import FloatArray, Ranker, fingerprint_of
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import check_scale, is_probable, probabilities, scale_of
-from rankhouse.labels.rules import And, Not, Or, Rule
-from rankhouse.labels.teacher_scores import BoolArray, ChunkScores, Places, foremost
+from rankhouse.labels.rules import And, BoolArray, ChunkScores, Not, Or, Places, Rule, foremost
 
 
 def qrels_digest(qrels: Qrels) -> str:

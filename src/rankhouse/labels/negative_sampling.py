@@ -87,7 +87,7 @@ def random(
 
 
 NEGATIVES: dict[str, Callable[..., Negatives]] = {"none": none, "all": every, "random": random}
-"""The room's table, for :func:`rankhouse.core.notation.make`."""
+"""The table of names, for :func:`rankhouse.core.notation.make`."""
 
 
 def _depths(depths: object) -> tuple[int, int | None]:

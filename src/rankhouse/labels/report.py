@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankhouse.core.errors import name_few
-from rankhouse.core.reliability import Reliability
-from rankhouse.labels.agreement import Agreement, Change
-from rankhouse.labels.calibration import Histogram
+from rankhouse.core.fitted_scales import Reliability
+from rankhouse.labels.agreement import Agreement, Change, Histogram
 from rankhouse.labels.label import LabelResult
 from rankhouse.page.charts import DASHED, Palette, inline, on_axes, reliability_diagram
 from rankhouse.page.html import write_page

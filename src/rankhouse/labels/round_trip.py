@@ -25,7 +25,7 @@ from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table
 
 LOST, BEATEN = "not found by the first stage", "not among the teacher's best"
-_PORTION = 4096
+_CHUNK = 4096
 _TEXTS = 1 << 12  # kept: neighbours come again and again
 
 
@@ -65,7 +65,7 @@ def round_trip(
         documents: The documents by id.
         teacher: What reads them; None asks the first stage only.
         limits: How far a document may fall behind.
-        progress: Told (questions done, questions).
+        progress: Progress callback, in questions.
 
     Raises:
         BadData: No question comes back.
@@ -83,7 +83,7 @@ def round_trip(
         else:
             found.append((query_id, question, ranking))
     passage = lru_cache(_TEXTS)(lambda doc_id: Passage(doc_id, 0, documents[doc_id].full_text))
-    step, tell = max(1, _PORTION // limits.first), progress or ignore
+    step, tell = max(1, _CHUNK // limits.first), progress or ignore
     tell(0, len(found))
     for start in range(0, len(found), step):
         some = found[start : start + step]

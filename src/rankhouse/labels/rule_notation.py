@@ -37,7 +37,7 @@ class Openers:
     Attributes:
         qrels: For ``judged``; reads a TREC file.
         run: For ``ranked``; reads a TREC file.
-        ranker: For ``taught``; has to be handed in, since this room knows no models.
+        ranker: For ``taught``; has to be given, since labels know no models.
     """
 
     qrels: Callable[[str], Qrels] = field(default=read_qrels)
@@ -46,7 +46,7 @@ class Openers:
 
 
 def rules(openers: Openers) -> dict[str, Callable[..., Rule]]:
-    """Return this room's table: what a name in a rule makes. What is named twice is opened once."""
+    """Return the table of names: what each name in a rule makes. What is named twice is opened once."""
     open_qrels, open_run, open_ranker = cache(openers.qrels), cache(openers.run), cache(openers.ranker)
 
     def make_judged(qrels: str, at_least: int = 1, by: str = "document") -> Rule:

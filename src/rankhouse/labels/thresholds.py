@@ -76,7 +76,7 @@ def scored_pairs(pairs: Iterable[LabelledPair], qrels: Qrels) -> ScoredPairs:
     """Take the scored pairs of PAIRS files, with judgements of their documents.
 
     Args:
-        pairs: As ``rankhouse label --scores`` writes them; those without a score are passed over.
+        pairs: As ``rankhouse label --scores`` writes them; those without a score are skipped.
         qrels: What is right; what nobody judged is not.
 
     Raises:

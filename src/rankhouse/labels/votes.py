@@ -18,8 +18,7 @@ from rankhouse.labels.leaf_rules import (
     score_sources,
     teachers,
 )
-from rankhouse.labels.rules import Rule
-from rankhouse.labels.teacher_scores import ChunkScores
+from rankhouse.labels.rules import ChunkScores, Rule
 
 Marks = NDArray[np.uint8]
 

@@ -1,1 +1,1 @@
-"""Floor 2: Pairs -> scores, one paper one file. Needs the ``neural`` extra."""
+"""Pairs -> scores, one paper one file. Needs the ``neural`` extra."""

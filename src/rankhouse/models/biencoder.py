@@ -35,7 +35,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import TextIds, TextReader, plain, text_layout
-from rankhouse.models.sentence_transformers import Pooling, Settings, read_dense, read_settings
+from rankhouse.models.sentence_transformers import EncoderSettings, Pooling, read_dense, read_settings
 from rankhouse.models.transformer_encoders import Finish, VectorScorer, by_rows, encoder_of, length_limit
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.linear import packed_linears
@@ -231,7 +231,7 @@ def open_biencoder(
     _check("pooling", pooling, ("cls", "mean"))
     _check("similarity", similarity, SIMILARITIES)
     folder = find(path, allow_pickle)
-    settings = read_settings(folder) or Settings(folder, "cls", (), False, None, None, "", "")
+    settings = read_settings(folder) or EncoderSettings(folder, "cls", (), False, None, None, "", "")
     raw = read_config(settings.transformer)
     if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
         raise BadModel(f'"{path}" is a {raw["model_type"]} checkpoint, no bi-encoder; try  monot5("{path}")')

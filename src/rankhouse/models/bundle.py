@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
@@ -20,10 +20,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rankhouse.core.errors import BadModel, MissingInput
+from rankhouse.core.errors import BadModel, MissingInput, WrongUse
+from rankhouse.core.scores import check_scale
 from rankhouse.io.outputs import others, replacing_folder
 from rankhouse.io.scratch import recover
 from rankhouse.models.contract import Model, fingerprint
+from rankhouse.models.families import FAMILIES, PUBLISHED, open_model
+from rankhouse.nn.compute import Compute
+
+if TYPE_CHECKING:
+    from rankhouse.models.ranker import NeuralRanker
 
 MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
 FORMAT = 2
@@ -113,7 +119,7 @@ def save(
 
 
 def _foreign(folder: Path) -> list[str]:
-    """Name what is in a folder besides a bundle; assets are told by a manifest that can be read."""
+    """Name what is in a folder besides a bundle; a readable manifest names its assets."""
     try:
         own = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=BundleManifest).assets
     except (OSError, msgspec.DecodeError):
@@ -208,3 +214,70 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
+
+
+def open_ranker(spec: str, compute: Compute, budget: int = 0) -> NeuralRanker:
+    """Open a ranker, ready to score.
+
+    Raises:
+        WrongUse: Neither a folder nor a notation.
+        BadModel: The folder or checkpoint cannot be used.
+    """
+    is_folder = Path(spec).is_dir() or not spec.rstrip().endswith(")")
+    model = load(spec) if is_folder else open_model(spec)
+    calibration = _calibration(Path(spec)) if is_folder else None
+    return FAMILIES[model.family].ranker(model, compute, budget, calibration)
+
+
+def _calibration(folder: Path) -> str | None:
+    """Return the fitted scale of a bundle's scores; None where it has none."""
+    scale = read_manifest(folder).calibration
+    try:
+        return scale and check_scale(scale)
+    except WrongUse as error:
+        raise BadModel(f'"{folder}": the calibration in {MANIFEST} cannot be read: {error}') from error
+
+
+def load(folder: Path | str) -> Model[Any]:
+    """Open a bundle.
+
+    Raises:
+        MissingInput: No such folder.
+        BadModel: Not a bundle, of a newer version, incomplete, or changed since it was written.
+    """
+    folder = Path(folder)
+    _refuse_checkpoint(folder)
+    manifest = read_manifest(folder)
+    if manifest.family not in FAMILIES:
+        raise BadModel(
+            f'"{folder}" is a ranker of the family "{manifest.family}", which this version does not know '
+            f"({', '.join(sorted(FAMILIES))}); a newer version of rankhouse may"
+        )
+    weights, assets = read_files(folder, manifest)
+    try:
+        model: Any = FAMILIES[manifest.family].rebuild(manifest.policy, assets)
+        model.load_state_dict(weights)
+    except Exception as error:  # damaged files raise whatever their readers do, tokenizers a bare Exception
+        reason = f"{type(error).__name__}: {error}".splitlines()[-1].strip()
+        raise BadModel(
+            f'"{folder}": weights, assets and the policy in {MANIFEST} do not fit together '
+            f"({reason}); save or fetch it again"
+        ) from error
+    if (content := fingerprint(model)) != manifest.fingerprint:
+        raise BadModel(
+            f'"{folder}" is not what was saved: its content hashes to {content}, its {MANIFEST} says '
+            f"{manifest.fingerprint}; a file was changed or damaged. Save or fetch it again"
+        )
+    model.eval()
+    return model  # type: ignore[no-any-return]
+
+
+def _refuse_checkpoint(folder: Path) -> None:
+    """Refuse a published checkpoint: which family it is of, its files do not say."""
+    published = any((folder / name).is_file() for name in ("config.json", "modules.json"))
+    if published and not (folder / MANIFEST).is_file():
+        families = " or ".join(f'{family}("{folder}")' for family in PUBLISHED)
+        raise BadModel(
+            f'"{folder}" is no ranker saved by rankhouse: it holds no {MANIFEST}. It looks like a '
+            f"published checkpoint: say its family, {families}"
+        )

@@ -137,7 +137,7 @@ HEADS: dict[str, type[KNRMHead | PACRRHead | DRMMHead]] = {
 _NORM_EPS = 1e-9  # added to a vector's length before dividing, as in the authors' code
 
 
-class Row(NamedTuple):
+class PassagePiece(NamedTuple):
     """One piece of a pair, as the encoder reads it.
 
     Attributes:
@@ -157,7 +157,7 @@ class Row(NamedTuple):
     passage: tuple[int, int]
 
 
-States = dict[int, list[tuple[Row, Tensor]]]
+States = dict[int, list[tuple[PassagePiece, Tensor]]]
 """Pair -> its rows, each with all layers' states (c, length, w)."""
 
 
@@ -264,7 +264,7 @@ class CEDR(nn.Module):
         """Return tokenizer.json and config.json."""
         return checkpoint_assets(self._tokenizer, self._config)
 
-    def _rows(self, batch: TwoSided) -> Iterator[Row]:
+    def _rows(self, batch: TwoSided) -> Iterator[PassagePiece]:
         """Cut each pair's passage into pieces of equal length (the last may be shorter), behind the query."""
         layout, slots = self._layout, self.policy["query_length"]
         head, middle, tail = (torch.tensor(part) for part in (layout.head, layout.middle, layout.tail))
@@ -280,7 +280,7 @@ class CEDR(nn.Module):
                 places = torch.arange(len(ids)) + self._first_position
                 start = len(head) + len(query) + len(middle)
                 places[len(head) + len(query) :] += slots - len(query)
-                yield Row(
+                yield PassagePiece(
                     pair, order, ids, places, kinds.repeat_interleave(sizes), (start, start + len(piece))
                 )
 
@@ -308,7 +308,7 @@ def cosines(query: Tensor, passage: Tensor) -> Tensor:
     return query @ passage.transpose(1, 2)
 
 
-def _by_pair(network: nn.Module, groups: Iterable[Sequence[Row]], device: torch.device) -> States:
+def _by_pair(network: nn.Module, groups: Iterable[Sequence[PassagePiece]], device: torch.device) -> States:
     """Compute rows group by group."""
     states: States = {}
     for rows in groups:
@@ -317,7 +317,7 @@ def _by_pair(network: nn.Module, groups: Iterable[Sequence[Row]], device: torch.
     return states
 
 
-def _states(network: Any, rows: Sequence[Row], device: torch.device) -> Iterator[Tensor]:  # noqa: ANN401
+def _states(network: Any, rows: Sequence[PassagePiece], device: torch.device) -> Iterator[Tensor]:  # noqa: ANN401
     """Compute all layers' states of rows, padded to one length: (c, length, w) float32 of each."""
     lengths = torch.tensor([len(row.ids) for row in rows])
 

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
+from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, array, embedding
 from rankhouse.nn.cpu import train
-from rankhouse.nn.cpu.train_words import Texts
+from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.convolve import following_sums
 from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts
@@ -33,7 +33,7 @@ EXACT_WIDTH = 1e-3
 
 
 @dataclass(frozen=True)
-class ConvKNRMDesign(Reading):
+class ConvKNRMDesign(WordDesign):
     """What ``conv_knrm(...)`` accepts.
 
     Attributes:
@@ -105,7 +105,7 @@ class ConvKNRM(WordModel):
             products,
             torch.stack([cast(Tensor, layer.bias) for layer in layers]),
             tuple(
-                Texts(Ragged(own, side.lengths).pad(at_least=1), side.lengths)
+                TextRows(Ragged(own, side.lengths).pad(at_least=1), side.lengths)
                 for own, side in zip(rows, sides, strict=True)
             ),
             NORM_EPS,

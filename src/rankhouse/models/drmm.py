@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
+from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, array, embedding
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import shares, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -24,7 +24,7 @@ from rankhouse.text.vocabulary import UNKNOWN
 
 
 @dataclass(frozen=True)
-class DRMMDesign(Reading):
+class DRMMDesign(WordDesign):
     """What ``drmm(...)`` accepts.
 
     Attributes:

@@ -33,7 +33,7 @@ PROMPT = ("Query:", "Document0:", "Document1:", "Relevant:")
 _PROBES = ("", "word", " edges ", "a  b", "x\u200d", "Grain prices, 3.14 (rose) again!", "東京タワー", "</s>")
 
 
-class Comparison(NamedTuple):
+class TextComparison(NamedTuple):
     """A question, and two texts of which the first may be the better answer."""
 
     query: str
@@ -58,7 +58,7 @@ class ComparisonReader:
                 f"max_length={max_length}: {max_length - self._room} tokens are the prompt's own; give at "
                 f"least {max_length - self._room + 3}, so that a token of the query and of each passage fits"
             )
-        probes = [Comparison(*_PROBES[i : i + 3]) for i in range(len(_PROBES) - 2)]
+        probes = [TextComparison(*_PROBES[i : i + 3]) for i in range(len(_PROBES) - 2)]
         whole = texts.whole([_prompt(probe) for probe in probes])
         pieces = (self._fitted(self._texts(probe)) for probe in probes)
         self._joins = all(
@@ -66,7 +66,7 @@ class ComparisonReader:
             for own, (parts, _) in zip(whole, pieces, strict=True)
         )
 
-    def __call__(self, comparisons: Sequence[Comparison]) -> Packed:
+    def __call__(self, comparisons: Sequence[TextComparison]) -> Packed:
         """Encode n comparisons."""
         texts = {text for comparison in comparisons for text in comparison}
         known = dict(zip(texts, self._texts(texts), strict=True))
@@ -90,7 +90,7 @@ class ComparisonReader:
         return [*row, self._around[-1]], query + first + second - sum(sizes)
 
 
-def _prompt(comparison: Comparison) -> str:
+def _prompt(comparison: TextComparison) -> str:
     query, first, second = comparison
     return f"{PROMPT[0]} {query} {PROMPT[1]} {first} {PROMPT[2]} {second} {PROMPT[3]}"
 
@@ -142,7 +142,7 @@ class DuoT5Ranker:
         """
         rows, columns = np.nonzero(~np.eye(len(passages), dtype=bool))
         texts = [passage.text for passage in passages]
-        asked = [Comparison(query.text, texts[i], texts[j]) for i, j in zip(rows, columns, strict=True)]
+        asked = [TextComparison(query.text, texts[i], texts[j]) for i, j in zip(rows, columns, strict=True)]
         with self.compute.active():
             scorer = self._scorer
         logs = np.empty(len(asked), np.float32)

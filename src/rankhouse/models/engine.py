@@ -63,7 +63,7 @@ B = TypeVar("B", bound=Batch)
 
 
 @dataclass
-class Report:
+class EngineReport:
     """What an engine has seen.
 
     Attributes:
@@ -98,7 +98,7 @@ class Engine:
         on_cuda = compute.device.type == "cuda"
         self.compute, self.window = compute, window if not on_cuda else 8 * window
         self.budget = budget or (_CUDA_BUDGET if on_cuda else _CPU_BUDGET)
-        self.report = Report()
+        self.report = EngineReport()
 
     def run(
         self,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
+from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, array, embedding
 from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.match import word_cosines
@@ -25,7 +25,7 @@ EXACT_WIDTH = 1e-4
 
 
 @dataclass(frozen=True)
-class KNRMDesign(Reading):
+class KNRMDesign(WordDesign):
     """What ``knrm(...)`` accepts; KNRM has no sizes of its own."""
 
 

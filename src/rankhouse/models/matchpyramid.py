@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
+from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, array, embedding
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.match import dots, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
 
 
 @dataclass(frozen=True)
-class MatchPyramidDesign(Reading):
+class MatchPyramidDesign(WordDesign):
     """What ``matchpyramid(...)`` accepts.
 
     Attributes:
@@ -111,11 +111,11 @@ class MatchPyramid(WordModel):
 
 
 def _pool(values: Tensor, lengths: Tensor, cells: int) -> Tensor:
-    """Take the maximum of ``cells`` even stretches of every row's true length: (..., t) -> (..., cells).
+    """Take the maximum of ``cells`` even spans of every row's true length: (..., t) -> (..., cells).
 
     Args:
         lengths: (n,) int64 true lengths along t.
-        cells: Stretches; cell i spans from floor(i l / cells) to ceil((i + 1) l / cells).
+        cells: Spans; cell i spans from floor(i l / cells) to ceil((i + 1) l / cells).
     """
     at = torch.arange(values.shape[3], device=values.device)
     pooled = []

@@ -28,7 +28,7 @@ from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
     BATCH_TOKENS,
     Evidence,
-    Reading,
+    WordDesign,
     WordReader,
     array,
     begin,
@@ -63,7 +63,7 @@ def links(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class MPHCNNDesign(Reading):
+class MPHCNNDesign(WordDesign):
     """What ``mp_hcnn(...)`` accepts.
 
     Attributes:

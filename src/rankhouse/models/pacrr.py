@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, Reading, WordModel, WordReader, array, embedding
+from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, array, embedding
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import cosines, shares, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
 
 
 @dataclass(frozen=True)
-class PACRRDesign(Reading):
+class PACRRDesign(WordDesign):
     """What ``pacrr(...)`` and ``pacrr_drmm(...)`` accept.
 
     Attributes:

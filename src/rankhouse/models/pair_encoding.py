@@ -309,7 +309,7 @@ def pair_layout(tokenizer: Tokenizer, segments: bool) -> Layout:
     """Find out what a tokenizer puts around a pair.
 
     Raises:
-        BadModel: The tokenizer puts nothing around a pair, so that its ends cannot be told.
+        BadModel: The tokenizer puts nothing around a pair, so that its ends cannot be found.
     """
     probe = plain(tokenizer).encode("a", "a")
     sides = probe.sequence_ids

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, cast
 from zlib import crc32
 
@@ -23,10 +24,9 @@ from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.contract import Objective
-from rankhouse.models.samcnn_words import DistinctWords, ProductCache
 from rankhouse.models.word_models import (
     Evidence,
-    Reading,
+    WordDesign,
     WordModel,
     WordReader,
     array,
@@ -36,18 +36,86 @@ from rankhouse.models.word_models import (
     seeded,
 )
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.layers.convolve import WideFilters
-from rankhouse.nn.layers.linear import query_sums, through
-from rankhouse.nn.layers.match import word_cosines
+from rankhouse.nn.cpu import train
+from rankhouse.nn.layers.convolve import ProductTable, WideFilters
+from rankhouse.nn.layers.linear import Linear, query_sums, through
+from rankhouse.nn.layers.match import cosines, row_dots, unit, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
 from rankhouse.text.vectors import like_the_known
 from rankhouse.text.vocabulary import UNKNOWN, Vocabulary
+
+_MOST_CACHED = 1 << 27  # floats
+
+
+class DistinctWords:
+    """The distinct words of a batch: whatever is computed word by word is computed once for each.
+
+    Attributes:
+        vectors: (u, d); row 0 is padding, zero, and so are the last ones.
+    """
+
+    def __init__(self, words: nn.Embedding, batch: TwoSided) -> None:
+        zero = batch.query.values.new_zeros(1)
+        self._ids = torch.unique(torch.cat([zero, batch.query.values, batch.passage.values]))
+        filled = train.rounded(len(self._ids)) - len(self._ids)
+        self.vectors: Tensor = words(F.pad(self._ids, (0, filled)))  # rows of zeros behind them
+
+    @cached_property
+    def _units(self) -> Tensor:
+        return unit(self.vectors)
+
+    def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
+        """Return the match matrix (n, q, p) of word numbers."""
+        if train.fits(self.vectors):
+            return row_dots(self._units, self.places(query), self.places(passage))
+        query_vectors, passage_vectors = (
+            F.embedding(self.places(ids), self.vectors) for ids in (query, passage)
+        )
+        return cosines(query_vectors, passage_vectors)
+
+    def places(self, ids: Tensor) -> Tensor:
+        """Return the rows of ``vectors`` where these words stand, of the same shape."""
+        return torch.searchsorted(self._ids, ids)
+
+
+class ProductCache:
+    """Tables of products that scoring has made so far, up to a limit of floats."""
+
+    def __init__(self, words: nn.Embedding) -> None:
+        self.words, self.tables = words, dict[str | int, ProductTable]()
+        self._laid_out: dict[WideFilters, Linear] = {}
+
+    def cosines(self, query: Tensor, passage: Tensor) -> Tensor:
+        """Return the match matrix (n, q, p) of word numbers."""
+        return word_cosines(self.words, query, passage)
+
+    def table(self, name: str | int, filters: WideFilters, factor: Tensor | None = None) -> ProductTable:
+        """Return the table of this name, made if it is new.
+
+        Args:
+            factor: (d,) that every word is multiplied by first; None for none.
+        """
+        table = self.tables.get(name)  # several threads score: another one may add tables, or clear them
+        if table is None:
+            if filters not in self._laid_out:
+                self._laid_out[filters] = filters.laid_out()
+            shared = self._laid_out[filters]
+            made = ProductTable(self.words.weight.detach(), filters, factor, shared)
+            table = self.tables.setdefault(name, made)
+        return table
+
+    def shrink(self) -> None:
+        """Forget everything once it takes more than the limit; it is computed again as needed."""
+        floats = sum(t.rows * t.filters.weight[:, :, 0].numel() for t in list(self.tables.values()))
+        if floats > _MOST_CACHED:
+            self.tables.clear()
+
 
 Attention = Literal["query", "position"] | None
 
 
 @dataclass(frozen=True)
-class SamCNNDesign(Reading):
+class SamCNNDesign(WordDesign):
     """What ``samcnn(...)`` accepts; the defaults are the paper's (table 2), but for unknown words and case.
 
     Attributes:
@@ -131,7 +199,7 @@ class PostReader(WordReader):
         return numbers
 
 
-class TextEncoder(nn.Module):
+class PostEncoder(nn.Module):
     """Filters over words and the line after pooling: maxima (..., f) -> (..., h)."""
 
     def __init__(self, width: int, design: SamCNNDesign) -> None:
@@ -158,8 +226,8 @@ class SamCNN(WordModel):
         super().__init__(design, reader, table.shape[1])
         width = table.shape[1]
         self.embedding = embedding(table)
-        self.text = TextEncoder(width, design)
-        self.attended = TextEncoder(width, design) if design.attention else None
+        self.text = PostEncoder(width, design)
+        self.attended = PostEncoder(width, design) if design.attention else None
         sides = 3 if design.attention else 2
         self.final = nn.Linear(sides * design.hidden, design.final)
         self.norm = nn.BatchNorm1d(design.final)
@@ -217,7 +285,7 @@ class SamCNN(WordModel):
 
     def _injected(self, query: Tensor, passage: Tensor, lengths: Tensor, cache: ProductCache) -> Tensor:
         """QAtt in scoring: each distinct query word meets each distinct word of its posts once."""
-        filters = cast(TextEncoder, self.attended).filters
+        filters = cast(PostEncoder, self.attended).filters
         out = self.embedding.weight.new_zeros(*query.shape, filters.weight.shape[0])
         for token in torch.unique(query[query != 0]).tolist():
             at, column = torch.nonzero(query == token, as_tuple=True)

@@ -18,7 +18,7 @@ _OLD_NAMES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean
 _QUERY_PROMPTS, _PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
 
 
-class Settings(NamedTuple):
+class EncoderSettings(NamedTuple):
     """How texts become vectors.
 
     Attributes:
@@ -42,7 +42,7 @@ class Settings(NamedTuple):
     passage_prompt: str
 
 
-def read_settings(folder: Path) -> Settings | None:
+def read_settings(folder: Path) -> EncoderSettings | None:
     """Read a sentence-transformers folder; None if it is a bare transformer.
 
     Raises:
@@ -77,7 +77,7 @@ def read_settings(folder: Path) -> Settings | None:
     similarity = {"dot": "dot", "cosine": "cosine", "euclidean": "l2"}.get(
         prompts.get("similarity_fn_name") or ""
     )
-    return Settings(
+    return EncoderSettings(
         transformer,
         pooling,
         tuple(dense),

@@ -23,7 +23,7 @@ from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
 from rankhouse.models.contract import Storage, StoredPassages
 from rankhouse.models.word_models import (
     Evidence,
-    Reading,
+    WordDesign,
     WordModel,
     WordReader,
     array,
@@ -31,7 +31,7 @@ from rankhouse.models.word_models import (
     on_distinct,
 )
 from rankhouse.nn.cpu import train
-from rankhouse.nn.cpu.train_words import Texts
+from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.kernel_pooling import (
     Kernels,
@@ -43,7 +43,7 @@ from rankhouse.nn.layers.kernel_pooling import (
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import cosines, unit
 from rankhouse.nn.layers.ragged import Ragged, TwoSided, within_budget
-from rankhouse.nn.layers.tk_encoder import Encoder, Order
+from rankhouse.nn.layers.tk_encoder import Order, TKEncoder
 
 _FIRST_SPREAD = 0.014
 _SCALE_START = 0.01
@@ -149,7 +149,7 @@ _GRID = 4  # tokens; attention's bits depend on how wide a rectangle is
 
 
 @dataclass(frozen=True)
-class TKDesign(Reading):
+class TKDesign(WordDesign):
     """What ``tk(...)`` accepts: reading, then sizes; the defaults are the paper's.
 
     Attributes:
@@ -199,7 +199,7 @@ class TK(WordModel):
         width = table.shape[1]
         self.embedding = embedding(table)
         inner = design.attention_width or width
-        self.encoder = Encoder(width, design.heads, inner, design.feed_forward, design.layers, design.order)
+        self.encoder = TKEncoder(width, design.heads, inner, design.feed_forward, design.layers, design.order)
         self.mix = nn.Parameter(torch.tensor(0.5))
         kernels = Kernels.usual()
         self.head: KernelHead | WindowHead = (
@@ -251,13 +251,13 @@ class TK(WordModel):
         )
         vectors, places = self._along(Ragged(values, lengths))
         query, passage = (
-            Texts(Ragged(at, side.lengths).pad(at_least=1), side.lengths)
+            TextRows(Ragged(at, side.lengths).pad(at_least=1), side.lengths)
             for at, side in zip(torch.split(places, [len(s.values) for s in sides]), sides, strict=True)
         )
         if which is not None:
-            query = Texts(query.at[which], query.lengths[which])
+            query = TextRows(query.at[which], query.lengths[which])
         if whose is not None:
-            passage = Texts(passage.at[whose], passage.lengths[whose])
+            passage = TextRows(passage.at[whose], passage.lengths[whose])
         return compiled.match(unit(vectors), query, passage)
 
     def match(self, batch: TwoSided) -> Tensor:

@@ -35,7 +35,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-class Encoder(Protocol):
+class StateEncoder(Protocol):
     """Rows of ids -> hidden states, without gradients. Shapes: n rows, t tokens together, w width."""
 
     def hidden(self, batch: Packed) -> Tensor:
@@ -59,7 +59,7 @@ def is_packable(config: Any) -> bool:  # noqa: ANN401  # transformers' configura
     )
 
 
-def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> Encoder:
+def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> StateEncoder:
     """Make the quickest encoder there is for a transformers encoder.
 
     Args:
@@ -217,7 +217,7 @@ class VectorScorer:
         first: Whether the first token's state is the text's; else the mean of all.
     """
 
-    def __init__(self, encoder: Encoder, finish: Finish, first: bool, device: torch.device) -> None:
+    def __init__(self, encoder: StateEncoder, finish: Finish, first: bool, device: torch.device) -> None:
         self._encoder, self._finish, self._first, self._device = encoder, finish, first, device
 
     def __call__(self, batch: Packed) -> Tensor:

@@ -35,7 +35,7 @@ _CROSSED = 4  # pairs a distinct text, from which on it pays to look for equal o
 
 
 @dataclass(frozen=True)
-class Reading:
+class WordDesign:
     """How a word-level family reads text and where its word vectors start; families add their own sizes.
 
     Attributes:
@@ -74,10 +74,10 @@ class Reading:
             return self.model(self, reader, table)  # type: ignore[arg-type]  # every family takes these three
 
 
-D = TypeVar("D", bound=Reading)
+D = TypeVar("D", bound=WordDesign)
 
 
-def policy_of(family: str, design: Reading, width: int) -> Mapping[str, Any]:
+def policy_of(family: str, design: WordDesign, width: int) -> Mapping[str, Any]:
     """Return everything besides weights and vocabulary that changes a score, as JSON values."""
     held = {name: value for name, value in asdict(design).items() if name not in _START_ONLY}
     jsonable = {name: list(value) if isinstance(value, tuple) else value for name, value in held.items()}
@@ -113,7 +113,7 @@ def design_from(design: type[D], policy: Mapping[str, Any]) -> D:
 class WordReader:
     """Reads pairs as word numbers; safe in a thread, as nothing in it changes."""
 
-    def __init__(self, reading: Reading, vocabulary: Vocabulary) -> None:
+    def __init__(self, reading: WordDesign, vocabulary: Vocabulary) -> None:
         self.reading, self.vocabulary = reading, vocabulary
         self.split = splitter(reading.words)
 
@@ -167,7 +167,7 @@ class WordReader:
         return {VOCABULARY_FILE: self.vocabulary.to_json()}
 
     @classmethod
-    def rebuild(cls, reading: Reading, assets: Mapping[str, bytes]) -> WordReader:
+    def rebuild(cls, reading: WordDesign, assets: Mapping[str, bytes]) -> WordReader:
         """Make a reader from its design and files.
 
         Raises:
@@ -185,7 +185,7 @@ BATCH_TOKENS = 8_192
 
 
 def begin(
-    reading: Reading, texts: Iterable[str], seed: int, missing: Missing = like_the_known
+    reading: WordDesign, texts: Iterable[str], seed: int, missing: Missing = like_the_known
 ) -> tuple[WordReader, FloatArray]:
     """Count the vocabulary of a collection and start its vectors: (reader, table (v, d)).
 
@@ -231,9 +231,9 @@ class WordModel(nn.Module):
     objective: Objective = "contrasts"
     batch_tokens = BATCH_TOKENS
     scale = "score"
-    designed_by: type[Reading]
+    designed_by: type[WordDesign]
 
-    def __init__(self, design: Reading, reader: WordReader, width: int) -> None:
+    def __init__(self, design: WordDesign, reader: WordReader, width: int) -> None:
         super().__init__()
         self.design, self.reader = design, reader
         self.policy = policy_of(self.family, design, width)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.reliability import Reliability
+from rankhouse.core.fitted_scales import Reliability
 from rankhouse.io.outputs import replacing
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _render(draw: Draw, kind: Literal["png", "svg"], salt: str, palette: Palette
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()  # whatever the user's own settings say
         mpl.rcParams.update(settings)
-        # A script that the font lacks is drawn as boxes in a PNG, and rightly by whoever shows an SVG.
+        # A script that the font lacks is drawn as boxes in a PNG, and rightly where an SVG is shown.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         content = io.BytesIO()
         metadata = (
@@ -179,6 +179,21 @@ def plain_axes(axes: Axes, palette: Palette, *, grid: bool = True) -> None:
         axes.set_axisbelow(True)
     axes.set_facecolor("none")
     axes.spines[:].set_visible(False)
+
+
+def canvas(height: float, **margins: float) -> tuple[Figure, Axes]:
+    """Return a figure 9 inches wide and its axes, without background.
+
+    Args:
+        height: In inches.
+        margins: Edges of the axes as shares of the figure: left, right, top, bottom.
+    """
+    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
+
+    figure = Figure(figsize=(9.0, height), facecolor="none")
+    axes = figure.subplots()
+    figure.subplots_adjust(**margins)
+    return figure, axes
 
 
 def on_axes(draw: Callable[[Axes, Palette], None], size: tuple[float, float] = (6.4, 3.1)) -> Draw:

@@ -1,1 +1,1 @@
-"""Floor 2: Run -> Run: rerank, pool, fuse, cache. No torch."""
+"""Run -> Run: rerank, pool, fuse, cache. No torch."""

@@ -8,7 +8,7 @@ One SQLite file. A score is found by what made it and by nothing else:
 
 Another model, policy or text is another key, so an old score never comes back; ids, splits and pools are
 not part of the key, so the same passage is known again wherever it turns up. Several processes may use one
-file at once (write-ahead log): each finished portion is one transaction; the first to write a score wins.
+file at once (write-ahead log): each finished chunk is one transaction; the first to write a score wins.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CachedRanker:
         ranker: Any ranker with a ``fingerprint`` that changes whenever its scores could.
         path: File, or folder, of the cache; made if it is not there.
         policy: Whatever else changes the scores and is not in the fingerprint.
-        portion: Pairs asked for and committed at once: the most that a kill can lose.
+        chunk: Pairs asked for and committed at once: the most that a kill can lose.
         timeout: Seconds to wait for another process that is writing.
 
     Attributes:
@@ -61,7 +61,7 @@ class CachedRanker:
         path: Path | str,
         *,
         policy: str = "",
-        portion: int = 512,
+        chunk: int = 512,
         timeout: float = 30.0,
     ) -> None:
         if not fingerprint_of(ranker):
@@ -70,7 +70,7 @@ class CachedRanker:
                 "still its own; give it a text attribute `fingerprint` that changes with its scores, or "
                 "rank without a cache"
             )
-        self.ranker, self.policy, self.portion = ranker, policy, max(1, portion)
+        self.ranker, self.policy, self.chunk = ranker, policy, max(1, chunk)
         self.hits = self.misses = 0
         self._named: tuple[str, int] | None = None
         self._store = ScoreFile(cache_file(path), timeout)
@@ -106,8 +106,8 @@ class CachedRanker:
         known = self._store.find(row, keys)
         missing = {key: place for place, key in enumerate(keys) if key not in known}
         unknown = list(missing.items())
-        for start in range(0, len(unknown), self.portion):
-            some = unknown[start : start + self.portion]
+        for start in range(0, len(unknown), self.chunk):
+            some = unknown[start : start + self.chunk]
             fresh = one_each(len(some), self.ranker.score([pairs[place] for _, place in some]))
             scored = [(key, value) for (key, _), value in zip(some, fresh.tolist(), strict=True)]
             self._store.keep(row, scored)

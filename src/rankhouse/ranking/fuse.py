@@ -113,7 +113,7 @@ class Fusion:
         return addends
 
 
-class _Terms(NamedTuple):
+class _FusionTerms(NamedTuple):
     """What is added: the runs that take part (r,), rows (n,), weight x value and presence (r, n)."""
 
     runs: NDArray[np.int64]
@@ -122,14 +122,14 @@ class _Terms(NamedTuple):
     present: NDArray[np.bool_]
 
 
-def _terms(fusion: Fusion, aligned: AlignedRuns, weights: Weights) -> _Terms:
+def _terms(fusion: Fusion, aligned: AlignedRuns, weights: Weights) -> _FusionTerms:
     part = np.flatnonzero(np.array(weights) > 0)
     values = aligned.values[part]
     present = ~np.isnan(values)
     rows = np.flatnonzero(present.all(axis=0) if fusion.missing == "drop" else present.any(axis=0))
     values, present, query = values[:, rows], present[:, rows], aligned.query[rows]
     terms = np.where(present, values, aligned.floors[part][:, query]) * np.array(weights)[part, None]
-    return _Terms(part, rows, terms, present)
+    return _FusionTerms(part, rows, terms, present)
 
 
 def _mix(fusion: Fusion, aligned: AlignedRuns, weights: Weights) -> Run:

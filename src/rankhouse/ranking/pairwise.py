@@ -29,7 +29,7 @@ from rankhouse.core.nouns import Documents, FloatArray, Pair, Passage, Query, Ra
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.scores import Doubles
-from rankhouse.ranking.rerank import Candidate, candidates, in_portions, query_texts, settled, warn_of_losses
+from rankhouse.ranking.rerank import Candidate, candidates, in_chunks, query_texts, settled, warn_of_losses
 from rankhouse.ranking.rerank_plan import Plan, Report
 from rankhouse.text.split import Split, Whole
 
@@ -101,7 +101,7 @@ def rerank_pairwise(
         documents: The documents by id.
         plan: Depth, passages, how preferences become scores.
         report: Filled with what happened; its passages are comparisons.
-        progress: Told (comparisons done, comparisons in all).
+        progress: Progress callback, in comparisons.
 
     Raises:
         BadData: A query of the run has no text among ``queries``.
@@ -137,7 +137,7 @@ def _chosen(documents: Sequence[Candidate], chooser: Ranker | None) -> tuple[lis
     if chooser is None or all(len(own) == 1 for own in passages):
         return ids, [own[0] for own in passages]
     pairs = [Pair(one.query, p) for one, own in zip(documents, passages, strict=True) for p in own]
-    scores = iter(in_portions(chooser.score, pairs, Plan().chunk))
+    scores = iter(in_chunks(chooser.score, pairs, Plan().chunk))
     return ids, [own[int(np.argmax(list(_next(scores, len(own)))))] for own in passages]
 
 

@@ -238,4 +238,4 @@ POOLS: dict[str, Callable[..., Pool]] = {
     "top": top,
     "weighted": weighted,
 }
-"""The room's table, for :func:`rankhouse.core.notation.make`."""
+"""The table of names, for :func:`rankhouse.core.notation.make`."""

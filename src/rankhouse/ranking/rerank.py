@@ -167,13 +167,13 @@ def _scores(ranker: Ranker, chunk: Sequence[Candidate], plan: Plan) -> FloatArra
                 stored.append(StoredPair(query, passage))
     scores = np.empty(len(is_text), np.float32)
     read = np.array(is_text, bool)
-    scores[read] = in_portions(ranker.score, texts, plan.chunk)
+    scores[read] = in_chunks(ranker.score, texts, plan.chunk)
     if plan.stored is not None:
-        scores[~read] = in_portions(plan.stored.score, stored, plan.chunk)
+        scores[~read] = in_chunks(plan.stored.score, stored, plan.chunk)
     return scores
 
 
-def in_portions(
+def in_chunks(
     score: Callable[[Sequence[AnyPair]], FloatArray], pairs: Sequence[AnyPair], size: int
 ) -> FloatArray:
     """Score n pairs, so many at once: (n,), none of them NaN.
@@ -207,7 +207,7 @@ def rerank(
         documents: The documents by id.
         plan: Split, pool, depth, tail.
         report: Filled with what happened.
-        progress: Told how far the work is.
+        progress: Progress callback.
 
     Returns:
         The same queries, and, unless the tail is dropped, the same documents. Equal scores are ordered as in

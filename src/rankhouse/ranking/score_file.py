@@ -49,7 +49,7 @@ _ENROL: Final = "INSERT OR IGNORE INTO rankers (hash, fingerprint, policy) VALUE
 
 
 class ScoreFile:
-    """The file: opened with care, read in bulk, written a portion at a time.
+    """The file: opened with care, read in bulk, written a chunk at a time.
 
     Scores are worth more than their cache: when writing fails, the work goes on without it, with a warning.
 
@@ -225,7 +225,7 @@ class ScoreFile:
         return len(rankers), scores
 
     def keep(self, ranker: int, scored: Iterable[tuple[bytes, float]]) -> None:
-        """Write a portion of scores in one transaction; what is not a number is left out."""
+        """Write a chunk of scores in one transaction; what is not a number is left out."""
         rows = [(key, value) for key, value in scored if not isnan(value)]
         if not self._writable:
             return

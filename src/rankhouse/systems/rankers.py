@@ -43,7 +43,7 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
         WrongUse: An unknown family.
     """
     try:
-        from rankhouse.models import loading
+        from rankhouse.models import bundle
         from rankhouse.nn.compute import choose
     except ImportError as error:
         raise MissingExtra(f"the ranker {spec}", "neural") from error
@@ -52,7 +52,7 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
     trained = Path(spec) / "ranker"  # the folder of a training holds its best model there
     if (trained / "manifest.json").exists():
         spec = str(trained)
-    return loading.open_ranker(spec, choose(compute.precision, compute.device, compute.threads or None))
+    return bundle.open_ranker(spec, choose(compute.precision, compute.device, compute.threads or None))
 
 
 def use_of(spec: str) -> Mapping[str, str]:

@@ -1,1 +1,1 @@
-"""Floor 1: strings become words and passages. No tensors, no ids of documents beyond carrying them."""
+"""Strings become words and passages. No tensors, no ids of documents beyond carrying them."""

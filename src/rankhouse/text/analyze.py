@@ -52,13 +52,13 @@ class _Terms(dict[str, str]):
 
 
 class Analyzer:
-    """Turns text into terms. Immutable; equal, hashed and pickled by its name and the bricks it is made of.
+    """Turns text into terms. Immutable; equal, hashed and pickled by its name and its functions.
 
     Args:
         name: What manifests and command lines call it.
         split: text -> raw words, in order.
         locate: text -> (start, end, raw word), the same words with their place in the text, in characters.
-        normal: Raw word -> term, "" to drop it. The bricks must be functions of a module, so that worker
+        normal: Raw word -> term, "" to drop it. All must be functions of a module, so that worker
             processes can be handed the analyser.
     """
 
@@ -81,7 +81,7 @@ class Analyzer:
 
     @property
     def normal(self) -> Callable[[str], str]:
-        """The brick behind :meth:`term`, for callers that remember its answers themselves."""
+        """The function behind :meth:`term`, for callers that remember its answers themselves."""
         return self._bricks[3]
 
     def words(self, text: str) -> list[str]:

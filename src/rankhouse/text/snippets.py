@@ -1,4 +1,4 @@
-"""The stretch of a text that answers a query best, with the places to highlight."""
+"""The passage of a text that answers a query best, with the places to highlight."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rankhouse.text.analyze import Analyzer
 
 
 class Snippet(NamedTuple):
-    """A stretch of text on one line.
+    """An extract of a text on one line.
 
     Attributes:
-        text: The stretch, white space squeezed, with "…" where text was left out.
+        text: The extract, white space squeezed, with "…" where text was left out.
         marks: (start, end) of every matching word in it.
     """
 

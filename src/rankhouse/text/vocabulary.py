@@ -23,7 +23,7 @@ _FIRST = 2
 _VERSION = 1
 
 
-class _File(msgspec.Struct):
+class _VocabularyFile(msgspec.Struct):
     """What the JSON file holds; the lists run beside each other, a word a row."""
 
     rankhouse_vocabulary: int
@@ -34,7 +34,7 @@ class _File(msgspec.Struct):
     document_counts: list[int]
 
 
-_decoder = msgspec.json.Decoder(_File)
+_decoder = msgspec.json.Decoder(_VocabularyFile)
 
 
 class VocabularyEntry(NamedTuple):
@@ -122,7 +122,9 @@ class Vocabulary:
         """Write the vocabulary as JSON; the same vocabulary always gives the same bytes."""
         columns = list(zip(*self.entries, strict=True)) or [(), (), ()]
         words, counts, spread = (list(column) for column in columns)
-        return msgspec.json.encode(_File(_VERSION, self.min_count, self.documents, words, counts, spread))
+        return msgspec.json.encode(
+            _VocabularyFile(_VERSION, self.min_count, self.documents, words, counts, spread)
+        )
 
     @classmethod
     def from_json(cls, content: bytes, path: Path | str | None = None) -> Vocabulary:

@@ -137,7 +137,7 @@ def spans(text: str) -> list[Span]:
 
 
 def _bounded(text: str, subject: str, pattern: re.Pattern[str]) -> Iterator[Span]:
-    """Find the words of a text that has long ones, in windows: a long word is not read again for every piece.
+    """Find the words of a text that has long ones, in windows: a long word is read once.
 
     Whether a word begins somewhere, and how its first 255 units read, shows within ``_REACH`` characters.
     """

@@ -16,7 +16,7 @@ SentenceFinder = Callable[[str], Sequence[str]]
 """A text to its sentences, in order; together they must hold every word. nltk's sent_tokenize is one."""
 
 Span = tuple[int, int]
-"""A stretch of text: its first character and the one behind its last, in code points."""
+"""A span of text: its first character and the one behind its last, in code points."""
 
 _surrogates = re.compile("[\ud800-\udfff]")
 
@@ -25,7 +25,7 @@ def blingfire_sentences(text: str) -> list[str]:
     """Find sentences with BlingFire, each exactly as it stands in the text but for white space around it.
 
     BlingFire rewrites white space and leaves out control and zero-width characters between sentences, so its
-    sentences are only looked up in the text, and the stretches from one beginning to the next are returned.
+    sentences are only looked up in the text, and the spans from one beginning to the next are returned.
 
     Raises:
         MissingExtra: The package blingfire is not installed.
@@ -39,7 +39,7 @@ def blingfire_sentences(text: str) -> list[str]:
     for sentence in text_to_sentences(readable).split("\n"):
         at = readable.find(sentence[:1], behind)
         if at < 0:
-            break  # what follows stays with the sentence before it: nothing is lost
+            break  # what follows stays with the sentence before it
         starts.append(at)
         behind = at + len(sentence)
     starts[1:2] = []  # what stands before the first sentence belongs to it

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rankhouse.core.arguments import changed
 from rankhouse.core.errors import BadModel, WrongUse, name_few
 from rankhouse.io.outputs import others
-from rankhouse.models import bundle, loading
+from rankhouse.models import bundle
 from rankhouse.models.contract import Model, fingerprint
 from rankhouse.training.checkpoint import (
     load_tensors,
@@ -131,7 +131,7 @@ def load_best(model: Model[Any], out: Path) -> None:
         model: What was trained; its weights are replaced.
     """
     network = cast(nn.Module, model)
-    network.load_state_dict(loading.load(out / RANKER).state_dict())
+    network.load_state_dict(bundle.load(out / RANKER).state_dict())
     network.eval()
 
 

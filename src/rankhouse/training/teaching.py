@@ -22,7 +22,7 @@ from rankhouse.index.index import Index
 from rankhouse.io.locks import only_writer
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher
-from rankhouse.models import bundle, loading
+from rankhouse.models import bundle
 from rankhouse.models.families import DESIGNS, FAMILIES, Design, open_model
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.pool import POOLS
@@ -70,7 +70,7 @@ def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
     """Return the validation run re-ranked by what was kept."""
     if (out / VALIDATION_RUN).exists():
         return read_run(out / VALIDATION_RUN)
-    ranker = loading.open_ranker(str(out / RANKER), choose("fp32"))
+    ranker = bundle.open_ranker(str(out / RANKER), choose("fp32"))
     with shown("re-ranking validation", validation.rows) as show:
         reranked = rerank(
             ranker,
@@ -177,7 +177,7 @@ def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
     """
     if Path(ranker).is_dir():
         trained = Path(ranker) / RANKER  # the folder of a training holds its best model there
-        return loading.load(trained if (trained / bundle.MANIFEST).exists() else ranker)
+        return bundle.load(trained if (trained / bundle.MANIFEST).exists() else ranker)
     name = ranker.partition("(")[0].strip()
     notation.choose(name, FAMILIES, "family of rankers")
     if name not in DESIGNS:

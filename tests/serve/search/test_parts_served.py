@@ -7,8 +7,8 @@ import pytest
 
 from rankhouse.api.index import Index
 from rankhouse.core.errors import RankhouseWarning, WrongUse
+from rankhouse.index.parts.part import LocalParts, PartFailed
 from rankhouse.index.parts.parted_index import PartedIndex
-from rankhouse.index.parts.transport import LocalParts, PartFailed
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.answer import SearchRequest, search
 from rankhouse.serve.search.catalogue import Catalogue

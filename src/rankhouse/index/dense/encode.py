@@ -93,7 +93,7 @@ def encode(
         documents: All documents of the collection, in index order, streamed once.
         folder: Where the vectors are or shall be, see :func:`~rankhouse.index.dense.vectors.vectors_folder`.
         job: Count, split, precision.
-        progress: Told how far the work is, documents encoded earlier included.
+        progress: Progress callback; counts documents encoded earlier too.
 
     Raises:
         WrongUse: The folder holds vectors of another encoder, split or precision, or is being written.

@@ -81,7 +81,7 @@ def search(
         encoder: The encoder that made the vectors.
         queries: The queries; one without text gets an empty ranking.
         k: How many documents a query.
-        progress: Told how far the work is.
+        progress: Progress callback.
 
     Raises:
         WrongUse: k is below 1.

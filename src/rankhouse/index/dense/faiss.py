@@ -59,7 +59,7 @@ def _ivf(lists: int | None = None, probe: int | None = None) -> Structure:
 
 
 STRUCTURES: dict[str, Callable[..., Structure]] = {"flat": _flat, "sq8": _sq8, "hnsw": _hnsw, "ivf": _ivf}
-"""The room's table, for :func:`rankhouse.core.notation.make`."""
+"""The table of names, for :func:`rankhouse.core.notation.make`."""
 
 
 def _counts(name: str, **numbers: int | None) -> dict[str, int | None]:
@@ -214,7 +214,7 @@ def build(
         notation: ``flat``, ``sq8``, ``hnsw(m=32)``, ``ivf(lists=1000)``.
         threads: For building. A graph built by several threads differs a little from run to run; the other
             structures do not.
-        progress: Told how far the work is.
+        progress: Progress callback.
 
     Raises:
         WrongUse: No such structure is known, bad numbers, or no vectors.

@@ -31,7 +31,7 @@ from rankhouse.io.outputs import others, real_path, replacing_folder, writing_fa
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.text.analyze import ANALYZERS
 
-NO_DOCUMENTS: Final = "there are no documents to index; is the corpus empty, or was every record passed over?"
+NO_DOCUMENTS: Final = "there are no documents to index; is the corpus empty, or was every record skipped?"
 
 CHUNK_DOCUMENTS = 4_000
 CHUNK_CHARACTERS = 2_000_000
@@ -102,7 +102,7 @@ def build(
         documents: The collection, streamed once.
         out: The folder to make.
         options: Analyzer, segment size, workers.
-        progress: Told how many documents were read.
+        progress: Progress callback, in documents.
 
     Raises:
         WrongUse: The folder exists, or the analyzer is unknown.
@@ -144,7 +144,7 @@ def append(
         documents: The new documents.
         out: The index's folder.
         options: How to build.
-        progress: Told how many documents are done.
+        progress: Progress callback, in documents.
 
     Raises:
         DuplicateId: A document's id is in the index already.

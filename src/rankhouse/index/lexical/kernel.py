@@ -112,7 +112,7 @@ def put(keys: Int64s, values: Int32s, hashes: Int64s, numbers: Int32s) -> None:
 
 
 def tally(numbers: Int32s, n: int, times: Counts | None = None) -> Int64s:
-    """Count how often each number below n occurs, in stretches: numpy counts copies of 8 bytes each."""
+    """Count how often each number below n occurs, in blocks: numpy counts copies of 8 bytes each."""
     counts = np.zeros(n, np.int64)
     for start in range(0, len(numbers), 1 << 20):
         span = slice(start, start + (1 << 20))

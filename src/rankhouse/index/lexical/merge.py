@@ -1,7 +1,7 @@
-"""Indexes of slices of a collection become the index that one build of the whole collection makes.
+"""Indexes of shards of a collection become the index that one build of the whole collection makes.
 
-Where segments end depends on all documents before, so only those that the first slice has whole are copied:
-the others are cut anew, at the ends of the same chunks as in a build, and put together of what the slices'
+Where segments end depends on all documents before, so only those that the first shard has whole are copied:
+the others are cut again, at the ends of the same chunks as in a build, and put together of what the shards'
 segments hold. Texts are not analysed again, since each segment's forward index holds the terms of its
 documents with their counts, in the order of their first occurrence, which is all that a build keeps of the
 order. Memory is that of a build.
@@ -60,9 +60,9 @@ class JointSegment:
 
     def add(self, chunk: Sequence[BlockRows], tokens: int, blank: int) -> None:
         """Add documents."""
-        for stretch in chunk:
-            self._rows.append((stretch.segment, stretch.rows))
-            self._folder.store.copy(stretch.texts, stretch.packed)
+        for block in chunk:
+            self._rows.append((block.segment, block.rows))
+            self._folder.store.copy(block.texts, block.packed)
         self.filled += tokens
         self._blank += blank
 
@@ -233,13 +233,13 @@ def _chunks(taken: _Taken) -> Iterator[list[BlockRows]]:
 
 def _note(report: BuildReport, chunk: Sequence[BlockRows]) -> None:
     """Count documents; only one without terms may have no text."""
-    lengths = np.concatenate([stretch.lengths for stretch in chunk])
+    lengths = np.concatenate([block.lengths for block in chunk])
     report.tokens += int(lengths.sum(dtype=np.int64))
     with_terms = int(np.count_nonzero(lengths))
     report.documents += with_terms
     if with_terms == len(lengths):
         return
-    for stretch in chunk:
-        for place in np.flatnonzero(stretch.lengths == 0).tolist():
-            title, text, _ = stretch.texts[place]
-            report.note(Document(stretch.segment.ids[int(stretch.rows[place])], text, title), 0)
+    for block in chunk:
+        for place in np.flatnonzero(block.lengths == 0).tolist():
+            title, text, _ = block.texts[place]
+            report.note(Document(block.segment.ids[int(block.rows[place])], text, title), 0)

@@ -1,4 +1,4 @@
-"""A segment: an immutable folder of arrays over a stretch of the collection.
+"""A segment: an immutable folder of arrays over consecutive documents.
 
     terms.blob, terms_at         the distinct terms, sorted by their UTF-8 bytes
     postings_at, rows, tfs       term -> documents, ascending, and counts
@@ -79,7 +79,7 @@ def write_arrays(
     sorted_number = np.empty(len(terms), np.int32)
     sorted_number[order] = np.arange(len(terms), dtype=np.int32)
     for start in range(0, len(tokens), 1 << 20):
-        # In stretches, since numpy looks up by copies of the numbers in 8 bytes each.
+        # In blocks, since numpy looks up by copies of the numbers in 8 bytes each.
         tokens[start : start + (1 << 20)] = sorted_number[tokens[start : start + (1 << 20)]]
     _save(folder, term_occurrences=tally(tokens, len(terms)))
     forward = invert(tokens, lengths, len(terms))

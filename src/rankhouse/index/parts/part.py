@@ -1,44 +1,47 @@
-"""One part: an index that answers what is asked of it about its own documents."""
+"""Several indexes as one: what is asked of a part about its own documents, here or elsewhere.
+
+What is asked and answered are small tuples that any transport can carry. A search takes two rounds: the
+parts' statistics of the query's terms are added up, then each part ranks its own documents by the sums and
+gives its best k. Feedback takes two more: the terms of the feedback documents come from the parts that hold
+them.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError
-from rankhouse.core.nouns import Document
+from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, VectorsState, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.manifest import FILE
-from rankhouse.index.lexical.scorer import DocumentScore, Hits, Scorer
-from rankhouse.index.lexical.source import terms_of
+from rankhouse.index.lexical.scorer import DocumentScore, Hits, Scorer, Weighted
+from rankhouse.index.lexical.search import terms_of
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Collection, TermCounts
-from rankhouse.index.parts.messages import (
-    About,
-    Answer,
-    CountTerms,
-    FetchDocuments,
-    FindRows,
-    ListIds,
-    ListTerms,
-    NamedNeighbours,
-    NearestDocuments,
-    PartInfo,
-    RankDocuments,
-    Request,
-    ScoreDocument,
-)
 
 _SCORERS: Final = 16
 """Models, each with its statistics, whose tables are kept."""
+
+
+class Request(Protocol):
+    """What can be asked of a part."""
+
+    def answer(self, part: IndexPart) -> Any:  # noqa: ANN401 - each request has its own kind of answer
+        """Answer it by a part's own documents.
+
+        Raises:
+            RankhouseError: It cannot be answered: a structure that was never built, a damaged file.
+        """
+        ...
 
 
 class IndexPart:
@@ -46,68 +49,19 @@ class IndexPart:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._scorer = lru_cache(maxsize=_SCORERS)(self._make_scorer)
+        self.scorer = lru_cache(maxsize=_SCORERS)(self._make_scorer)
         self._searchers: dict[tuple[str, str], Searcher] = {}
         self._lock = threading.Lock()
 
-    def answer(self, request: Request) -> Answer:
-        """Answer a request.
-
-        Raises:
-            RankhouseError: It cannot be answered: a structure that was never built, a damaged file.
-        """
-        return _ANSWERS[type(request)](self, request)
-
-    def info(self, _: About) -> PartInfo:
-        """Say what the part is."""
-        index = self.index
-        return PartInfo(index.fingerprint, index.manifest.analyzer, index.collection, self._vectors())
-
-    def counts(self, request: CountTerms) -> list[TermCounts]:
-        """Count terms."""
-        return [self.index.counts(term) for term in request.terms]
-
-    def hits(self, request: RankDocuments) -> list[Hits]:
-        """Rank documents; each hit comes with its id."""
-        scorer = self._scorer(request.model, request.collection)
-        found = [scorer.hits(terms, request.k) for terms in request.queries]
-        return [hits._replace(ids=tuple(self.index.ids(hits.rows))) for hits in found]
-
-    def score(self, request: ScoreDocument) -> DocumentScore:
-        """Score one document."""
-        scorer = self._scorer(request.model, request.collection)
-        return scorer.document_score(request.terms, request.row)
-
-    def terms(self, request: ListTerms) -> list[list[tuple[str, int]]]:
-        """List the terms of documents."""
-        return terms_of(self.index, request.rows)
-
-    def documents(self, request: FetchDocuments) -> list[Document | None]:
-        """Fetch documents."""
-        here = [doc_id for doc_id in request.ids if doc_id in self.index.documents]
-        by_id = dict(zip(here, self.index.documents.fetch(here), strict=True))
-        return [by_id.get(doc_id) for doc_id in request.ids]
-
-    def rows(self, request: FindRows) -> list[int]:
-        """Find the rows of documents."""
-        documents = self.index.documents
-        return [self.index.row_of(doc_id) if doc_id in documents else -1 for doc_id in request.ids]
-
-    def ids(self, request: ListIds) -> list[str]:
-        """List ids."""
-        return self.index.ids(np.array(request.rows, np.int64))
-
-    def nearest(self, request: NearestDocuments) -> list[NamedNeighbours]:
-        """Find the nearest documents."""
-        searcher = self._searcher(request.vectors, request.structure)
-        return [
-            NamedNeighbours(tuple(ids), scores) for ids, scores in searcher.best(request.points, request.k)
-        ]
+    def answer(self, request: Request) -> Any:  # noqa: ANN401 - as above
+        """Answer a request; raises as :meth:`Request.answer` does."""
+        return request.answer(self)
 
     def _make_scorer(self, model: str, collection: Collection) -> Scorer:
         return Scorer(self.index, notation.make(model, WEIGHTINGS, "model"), collection)
 
-    def _searcher(self, name: str, structure: str) -> Searcher:
+    def searcher(self, name: str, structure: str) -> Searcher:
+        """Return what searches the vectors of this name: "exact", or a structure that was built over them."""
         with self._lock:
             if (name, structure) not in self._searchers:
                 vectors = Vectors.open(vectors_folder(self.index.path, name))
@@ -115,7 +69,7 @@ class IndexPart:
                 self._searchers[name, structure] = searcher_of(vectors, structure)
             return self._searchers[name, structure]
 
-    def _vectors(self) -> dict[str, VectorsState]:
+    def vectors(self) -> dict[str, VectorsState]:
         """Return the states of the vectors that cover all documents, by name."""
         states = dict[str, VectorsState]()
         for folder in sorted((self.index.path / "vectors").glob("*/")):
@@ -124,29 +78,143 @@ class IndexPart:
                 states[folder.name] = vectors.require(
                     documents=len(self.index), collection=self.index.fingerprint
                 ).state
-            except RankhouseError:  # being made, or damaged: whoever asks for them by name is told
+            except RankhouseError:  # being made, or damaged: asking for them by name gives the error
                 continue
         return states
 
 
-_ANSWERS: Final[dict[type, Callable[[IndexPart, Any], Answer]]] = {
-    About: IndexPart.info,
-    CountTerms: IndexPart.counts,
-    RankDocuments: IndexPart.hits,
-    ScoreDocument: IndexPart.score,
-    ListTerms: IndexPart.terms,
-    FetchDocuments: IndexPart.documents,
-    FindRows: IndexPart.rows,
-    ListIds: IndexPart.ids,
-    NearestDocuments: IndexPart.nearest,
-}
+# --- requests -------------------------------------------------------------------------------------------
+
+
+class PartInfo(NamedTuple):
+    """What a part is; ``vectors`` are those that cover all its documents, by name."""
+
+    fingerprint: str
+    analyzer: str
+    collection: Collection
+    vectors: Mapping[str, VectorsState]
+
+
+class About(NamedTuple):
+    """Ask what a part is."""
+
+    def answer(self, part: IndexPart) -> PartInfo:
+        """Say it."""
+        index = part.index
+        return PartInfo(index.fingerprint, index.manifest.analyzer, index.collection, part.vectors())
+
+
+class CountTerms(NamedTuple):
+    """Ask how often terms occur."""
+
+    terms: tuple[str, ...]
+
+    def answer(self, part: IndexPart) -> list[TermCounts]:
+        """Return the counts in the same order."""
+        return [part.index.counts(term) for term in self.terms]
+
+
+class RankDocuments(NamedTuple):
+    """Ask for the best k documents of each of several queries, by a model and the statistics of all parts."""
+
+    model: str
+    collection: Collection
+    queries: tuple[Weighted, ...]
+    k: int
+
+    def answer(self, part: IndexPart) -> list[Hits]:
+        """Rank documents; each hit comes with its id."""
+        scorer = part.scorer(self.model, self.collection)
+        found = [scorer.hits(terms, self.k) for terms in self.queries]
+        return [hits._replace(ids=tuple(part.index.ids(hits.rows))) for hits in found]
+
+
+class ScoreDocument(NamedTuple):
+    """Ask for the score of the document in a row of the part, by the statistics of all parts."""
+
+    model: str
+    collection: Collection
+    terms: Weighted
+    row: int
+
+    def answer(self, part: IndexPart) -> DocumentScore:
+        """Return the score and what it is made of."""
+        return part.scorer(self.model, self.collection).document_score(self.terms, self.row)
+
+
+class ListTerms(NamedTuple):
+    """Ask for the terms of documents with their counts, by their rows in the part."""
+
+    rows: tuple[int, ...]
+
+    def answer(self, part: IndexPart) -> list[list[tuple[str, int]]]:
+        """List them."""
+        return terms_of(part.index, self.rows)
+
+
+class FetchDocuments(NamedTuple):
+    """Ask for documents by id."""
+
+    ids: tuple[str, ...]
+
+    def answer(self, part: IndexPart) -> list[Document | None]:
+        """Fetch them; None where the part has no such document."""
+        documents = part.index.documents
+        here = [doc_id for doc_id in self.ids if doc_id in documents]
+        by_id = dict(zip(here, documents.fetch(here), strict=True))
+        return [by_id.get(doc_id) for doc_id in self.ids]
+
+
+class FindRows(NamedTuple):
+    """Ask for the rows of documents in the part."""
+
+    ids: tuple[str, ...]
+
+    def answer(self, part: IndexPart) -> list[int]:
+        """Find them; -1 where the part has no such document."""
+        documents = part.index.documents
+        return [part.index.row_of(doc_id) if doc_id in documents else -1 for doc_id in self.ids]
+
+
+class ListIds(NamedTuple):
+    """Ask for the ids of documents by their rows in the part."""
+
+    rows: tuple[int, ...]
+
+    def answer(self, part: IndexPart) -> list[str]:
+        """List them."""
+        return part.index.ids(np.array(self.rows, np.int64))
+
+
+class NamedNeighbours(NamedTuple):
+    """The documents nearest to a point, best first: their ids and scores (k,)."""
+
+    ids: tuple[str, ...]
+    scores: FloatArray
+
+
+class NearestDocuments(NamedTuple):
+    """Ask for the k documents nearest to each of q points (q, d) float32."""
+
+    vectors: str
+    structure: str
+    points: FloatArray
+    k: int
+
+    def answer(self, part: IndexPart) -> list[NamedNeighbours]:
+        """Find them."""
+        found = part.searcher(self.vectors, self.structure).best(self.points, self.k)
+        return [NamedNeighbours(tuple(ids), scores) for ids, scores in found]
+
+
+# --- where parts are ------------------------------------------------------------------------------------
 
 
 def part_folders(paths: Iterable[Path]) -> list[Path]:
     """Return the index folders that paths mean: an index, a part with ``index/`` in it, or a folder of parts.
 
     Args:
-        paths: What was named; what holds no index is returned as it is, for whoever opens it to complain.
+        paths: What was named; what holds no index is returned as it is, so that opening it gives the error.
     """
     return [folder for path in paths for folder in _indexes_in(path) or [path]]
 
@@ -157,3 +225,61 @@ def _indexes_in(path: Path) -> list[Path]:
             return [folder]
     children = sorted(path.iterdir()) if path.is_dir() else []
     return [child / "index" for child in children if (child / "index" / FILE).is_file()]
+
+
+class PartFailed(RankhouseError):
+    """A part does not answer."""
+
+    def __init__(self, number: int, name: str, reason: str) -> None:
+        super().__init__(
+            f"the part {name} does not answer ({reason}); bring it back, or ask for what the other parts "
+            "find: --partial"
+        )
+        self.number, self.name, self.reason = number, name, reason
+
+
+class Parts(Protocol):
+    """The parts of an index, each by its number, from 0."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What they are called."""
+        ...
+
+    def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
+        """Ask several parts at the same time: number -> answer.
+
+        Raises:
+            PartFailed: A part does not answer.
+            RankhouseError: A part refuses.
+        """
+        ...
+
+    def hurried(self) -> Parts:
+        """Return the same parts for a caller that would rather go without one than wait for it."""
+        ...
+
+
+class LocalParts:
+    """Parts that lie in folders of this machine and are searched by this process."""
+
+    def __init__(self, parts: Sequence[tuple[str, IndexPart]]) -> None:
+        self.names = tuple(name for name, _ in parts)
+        self._parts = tuple(part for _, part in parts)
+
+    @classmethod
+    def open(cls, paths: Sequence[Path]) -> Self:
+        """Open indexes, parts that hold one, or folders of such.
+
+        Raises:
+            MissingInput, BadIndex: One of them cannot be opened.
+        """
+        return cls([(str(folder), IndexPart(Index.open(folder))) for folder in part_folders(paths)])
+
+    def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
+        """Ask parts, one after the other."""
+        return {number: self._parts[number].answer(request) for number, request in requests.items()}
+
+    def hurried(self) -> LocalParts:
+        """Return these parts: here nothing is waited for."""
+        return self

@@ -21,22 +21,24 @@ from rankhouse.core.errors import BadData, BadIndex, DuplicateId, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.scorer import DocumentScore, Hits, Weighted
-from rankhouse.index.lexical.source import Codes, Table
+from rankhouse.index.lexical.search import Codes, Table
 from rankhouse.index.lexical.weighting import Collection, TermCounts, Weighting
-from rankhouse.index.parts.messages import (
+from rankhouse.index.parts.part import (
     About,
     CountTerms,
     FetchDocuments,
     FindRows,
     ListIds,
     ListTerms,
+    LocalParts,
+    PartFailed,
     PartInfo,
+    Parts,
     RankDocuments,
     Request,
     ScoreDocument,
+    part_folders,
 )
-from rankhouse.index.parts.part import part_folders
-from rankhouse.index.parts.transport import LocalParts, PartFailed, Parts
 from rankhouse.text.analyze import ANALYZERS, Analyzer
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from rankhouse.core.errors import BadIndex, MissingInput
 from rankhouse.core.nouns import Encoder, FloatArray
 from rankhouse.index.append_state import AGAIN
 from rankhouse.index.dense.vectors import VectorsState
-from rankhouse.index.parts.messages import NamedNeighbours, NearestDocuments
+from rankhouse.index.parts.part import NamedNeighbours, NearestDocuments
 from rankhouse.index.parts.parted_index import PartedIndex, best_of_parts
 
 _ALIKE = ("encoder", "policy", "similarity", "dtype")

@@ -158,7 +158,7 @@ class PrecomputedPassages(DataFolder[PrecomputedState]):
         Documents added to the index since stand behind those.
 
         Raises:
-            BadIndex: The index is another one, or was made anew.
+            BadIndex: The index is another one, or was rebuilt.
         """
         if index.began_as(self.state.collection):
             return self.state.documents

@@ -109,7 +109,7 @@ def precompute(
         documents: All documents of the collection, in index order, streamed once.
         parent: Where the folder is or shall be, see ``precomputed_folder``.
         job: Count, split, pool.
-        progress: Told how far the work is, documents done earlier included.
+        progress: Progress callback; counts documents done earlier too.
 
     Raises:
         BadIndex: The documents kept earlier are not those that come now, or files are damaged.

@@ -108,7 +108,7 @@ class _Product(NamedTuple):
     columns: int
 
 
-class _Norm(NamedTuple):
+class _InferNorm(NamedTuple):
     """Arguments of the loop ``norm``."""
 
     kind: int
@@ -224,7 +224,7 @@ class FusedNorm:
         checked(x, torch.float32, width if self._gain is None else len(self._gain))
         rows = Int8Rows.empty(count, width) if self._int8 else torch.empty_like(x, dtype=torch.bfloat16)
         out, scales, sums = rows if isinstance(rows, Int8Rows) else (rows, None, None)
-        arguments = _Norm(
+        arguments = _InferNorm(
             kind=_INT8 if self._int8 else _BF16,
             x=x,
             gain=self._gain,
@@ -268,7 +268,7 @@ with suppress(ImportError):  # not compiled on this machine: `infer.fits` says s
     from rankhouse.nn.cpu import _infer
 
 
-class _Attend(NamedTuple):
+class _InferAttend(NamedTuple):
     """Arguments of the loop ``attend``; ``stride`` and ``centre`` say how the bias is laid out."""
 
     qkv: Tensor
@@ -315,7 +315,7 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + REGISTER):
         raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
     out = torch.empty(len(qkv), width, dtype=torch.bfloat16)
-    arguments = _Attend(
+    arguments = _InferAttend(
         qkv=qkv,
         ends=ends,
         rows=len(ends) - 1,

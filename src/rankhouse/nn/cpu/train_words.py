@@ -20,7 +20,7 @@ with suppress(ImportError):  # not compiled on this machine: `train.fits` says s
     from rankhouse.nn.cpu import _train
 
 
-class Texts(NamedTuple):
+class TextRows(NamedTuple):
     """n texts, whose words stand as rows of a table.
 
     Attributes:
@@ -67,7 +67,7 @@ class _Match(NamedTuple):
     to_table: Tensor | None = None
 
 
-def match(words: Tensor, query: Texts, passage: Texts) -> Tensor:
+def match(words: Tensor, query: TextRows, passage: TextRows) -> Tensor:
     """Return all products (n, q, p) of the words of pairs, zeros beyond their ends."""
     query.check(len(words))
     passage.check(len(words))
@@ -76,7 +76,7 @@ def match(words: Tensor, query: Texts, passage: Texts) -> Tensor:
     return out
 
 
-def match_back(gradient: Tensor, words: Tensor, query: Texts, passage: Texts) -> Tensor:
+def match_back(gradient: Tensor, words: Tensor, query: TextRows, passage: TextRows) -> Tensor:
     """Turn the gradient of :func:`match`, (n, q, p), into that of its words, (u, d)."""
     to_words = torch.zeros_like(words)
     arguments = _matching(words, query, passage)._replace(
@@ -86,7 +86,7 @@ def match_back(gradient: Tensor, words: Tensor, query: Texts, passage: Texts) ->
     return to_words
 
 
-def _matching(words: Tensor, query: Texts, passage: Texts) -> _Match:
+def _matching(words: Tensor, query: TextRows, passage: TextRows) -> _Match:
     return _Match(
         back=False,
         table=words,
@@ -179,7 +179,7 @@ class _Sweep(NamedTuple):
     winners: Tensor
 
 
-def sweep(products: Tensor, texts: Texts, k: int, scales: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def sweep(products: Tensor, texts: TextRows, k: int, scales: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Sum k neighbouring products and take the maximum over a text's true places.
 
     Args:
@@ -294,7 +294,7 @@ class _Grams(NamedTuple):
     to_bias: Tensor | None = None
 
 
-def grams(products: Tensor, bias: Tensor, texts: Texts, eps: float) -> tuple[Tensor, Tensor]:
+def grams(products: Tensor, bias: Tensor, texts: TextRows, eps: float) -> tuple[Tensor, Tensor]:
     """Make the unit vectors of all n-grams of texts.
 
     Args:
@@ -311,7 +311,7 @@ def grams(products: Tensor, bias: Tensor, texts: Texts, eps: float) -> tuple[Ten
 
 
 def grams_back(
-    gradient: Tensor, texts: Texts, vectors: tuple[Tensor, Tensor], into: tuple[Tensor, Tensor]
+    gradient: Tensor, texts: TextRows, vectors: tuple[Tensor, Tensor], into: tuple[Tensor, Tensor]
 ) -> None:
     """Add the gradients of products and bias to what they are so far.
 
@@ -324,7 +324,7 @@ def grams_back(
     machine.call(_train.grams, arguments)
 
 
-def _grams_of(texts: Texts, out: Tensor, inverse: Tensor) -> _Grams:
+def _grams_of(texts: TextRows, out: Tensor, inverse: Tensor) -> _Grams:
     n, m, p, f = out.shape
     return _Grams(
         back=False,

@@ -97,7 +97,7 @@ class Embeddings:
         return x, rows
 
 
-class Part:
+class LayerWeights:
     """One layer's weights by the names of its parts."""
 
     def __init__(self, state: State, names: Mapping[str, str]) -> None:
@@ -112,7 +112,7 @@ class Part:
 class AfterAttention:
     """What follows the heads: mixing, residual, norm; feed-forward part, residual, norm."""
 
-    def __init__(self, part: Part, sizes: PostNormSizes, compute: Compute, few: bool = False) -> None:
+    def __init__(self, part: LayerWeights, sizes: PostNormSizes, compute: Compute, few: bool = False) -> None:
         self._mix = linear(*part("mix"), compute, few=few)
         self._up = linear(*part("up"), compute, sizes.activation, few)
         self._down = linear(*part("down"), compute, few=few)
@@ -131,7 +131,7 @@ class AfterAttention:
 class Layer:
     """Self-attention and feed-forward part, each with a residual and a norm behind it."""
 
-    def __init__(self, part: Part, sizes: PostNormSizes, compute: Compute) -> None:
+    def __init__(self, part: LayerWeights, sizes: PostNormSizes, compute: Compute) -> None:
         (wq, bq), (wk, bk), (wv, bv) = part("query"), part("key"), part("value")
         self._attend = attention(sizes.heads, len(wq) // sizes.heads, compute)
         scale = self._attend.fold / math.sqrt(len(wq) // sizes.heads)
@@ -146,7 +146,7 @@ class Layer:
 class FirstTokenLayer:
     """The last layer where only each row's first token is asked for: a fraction of the full layer's work."""
 
-    def __init__(self, part: Part, sizes: PostNormSizes, compute: Compute) -> None:
+    def __init__(self, part: LayerWeights, sizes: PostNormSizes, compute: Compute) -> None:
         (wq, bq), (wk, _), (wv, bv) = part("query"), part("key"), part("value")
         self._heads, self._dtype, d = sizes.heads, compute.dtype, len(wq) // sizes.heads
         plain = compute.unquantised
@@ -187,7 +187,8 @@ class PostNormEncoder:
         self._compute = compute
         self._embed = Embeddings(state, sizes, compute)
         parts = [
-            Part(state, {part: name.format(i) for part, name in names.items()}) for i in range(sizes.layers)
+            LayerWeights(state, {part: name.format(i) for part, name in names.items()})
+            for i in range(sizes.layers)
         ]
         full = parts[:-1] if first_only else parts
         self._layers = [Layer(part, sizes, compute) for part in full]

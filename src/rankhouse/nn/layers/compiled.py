@@ -1,6 +1,6 @@
 """The compiled loops of training as steps of autograd: words, n-grams, and the two halves of a TK layer.
 
-What can use them is told by :func:`rankhouse.nn.cpu.train.fits`; the same stands in PyTorch in match.py,
+What can use them: :func:`rankhouse.nn.cpu.train.fits`; the same stands in PyTorch in match.py,
 convolve.py, tk_encoder.py and Conv-KNRM. Here products come from oneDNN, all else from the compiled loops,
 and padding is never computed. TK: Hofstätter et al., TREC 2019, eq. 2-3.
 Shapes: n texts, q and p places, t tokens of all texts together, d width, k kernels or filter length, f
@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from rankhouse.nn.cpu import train, train_words
 from rankhouse.nn.cpu.train import Head, NormKind, rounded
-from rankhouse.nn.cpu.train_words import Gaussians, Maxima, Texts
+from rankhouse.nn.cpu.train_words import Gaussians, Maxima, TextRows
 from rankhouse.nn.layers.linear import multiply, to_weight
 
 _CHUNK_ROWS = 2048  # of products that are made at once
@@ -29,17 +29,17 @@ KernelPair = Sequence[tuple[float, ...]]
 """Centres and widths."""
 
 
-def match(words: Tensor, query: Texts, passage: Texts) -> Tensor:
+def match(words: Tensor, query: TextRows, passage: TextRows) -> Tensor:
     """Return all products (n, q, p) of the words of pairs, zeros beyond their ends, with gradients."""
-    sides = (Texts(side.at.contiguous(), side.lengths) for side in (query, passage))
-    return cast(Tensor, _Match.apply(words.contiguous(), *sides))  # type: ignore[no-untyped-call]  # torch's
+    sides = (TextRows(side.at.contiguous(), side.lengths) for side in (query, passage))
+    return cast(Tensor, _MatchStep.apply(words.contiguous(), *sides))  # type: ignore[no-untyped-call]  # torch's
 
 
-class _Match(torch.autograd.Function):
+class _MatchStep(torch.autograd.Function):
     """Rows are read where they stand, and never copied together."""
 
     @staticmethod
-    def forward(ctx: Any, words: Tensor, query: Texts, passage: Texts) -> Tensor:  # noqa: ANN401 - torch's context
+    def forward(ctx: Any, words: Tensor, query: TextRows, passage: TextRows) -> Tensor:  # noqa: ANN401 - torch's context
         ctx.save_for_backward(words, *query, *passage)
         return train_words.match(words, query, passage)
 
@@ -47,12 +47,12 @@ class _Match(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
         words, *sides = ctx.saved_tensors
-        return train_words.match_back(gradient, words, Texts(*sides[:2]), Texts(*sides[2:])), None, None
+        return train_words.match_back(gradient, words, TextRows(*sides[:2]), TextRows(*sides[2:])), None, None
 
 
 def pool(match: Tensor, lengths: Tensor, kernels: KernelPair) -> Tensor:
     """Sum kernels over the first ``lengths`` places of rows: (n, q, p), (n,) -> (n, q, k), with gradients."""
-    return cast(Tensor, _Pool.apply(match.contiguous(), lengths, kernels))  # type: ignore[no-untyped-call]  # torch's
+    return cast(Tensor, _PoolStep.apply(match.contiguous(), lengths, kernels))  # type: ignore[no-untyped-call]  # torch's
 
 
 @lru_cache(maxsize=16)
@@ -63,7 +63,7 @@ def _gaussians(kernels: KernelPair) -> Gaussians:
         return Gaussians(torch.tensor(centres), torch.tensor(steepness))
 
 
-class _Pool(torch.autograd.Function):
+class _PoolStep(torch.autograd.Function):
     """Remembers the similarities only; the kernels are computed again going back."""
 
     @staticmethod
@@ -80,7 +80,7 @@ class _Pool(torch.autograd.Function):
 
 
 def sweep(
-    words: Tensor, weight: Tensor, texts: Texts, scales: Tensor | None = None, left: Tensor | None = None
+    words: Tensor, weight: Tensor, texts: TextRows, scales: Tensor | None = None, left: Tensor | None = None
 ) -> Tensor:
     """Convolve texts and take the maximum over their true places, with gradients: (n, s, f).
 
@@ -92,11 +92,11 @@ def sweep(
     texts = texts._replace(at=texts.at.contiguous())
     texts.check(len(words))
     scales = None if scales is None else scales.contiguous()
-    best = _Sweep.apply(words.contiguous(), weight, texts, scales, left)  # type: ignore[no-untyped-call]  # torch's
+    best = _SweepStep.apply(words.contiguous(), weight, texts, scales, left)  # type: ignore[no-untyped-call]  # torch's
     return cast(Tensor, best).view(n, sweeps, len(weight))
 
 
-class _Sweep(torch.autograd.Function):
+class _SweepStep(torch.autograd.Function):
     """Remembers which place won; going back, only the words of winning places are touched."""
 
     @staticmethod
@@ -104,7 +104,7 @@ class _Sweep(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401 - torch's context
         words: Tensor,
         weight: Tensor,
-        texts: Texts,
+        texts: TextRows,
         scales: Tensor | None,
         left: Tensor | None,
     ) -> Tensor:
@@ -125,10 +125,12 @@ class _Sweep(torch.autograd.Function):
         return to_words, to_weight, None, to_scales, None
 
 
-def _sweep_products(words: Tensor, flat: Tensor, texts: Texts, left: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _sweep_products(
+    words: Tensor, flat: Tensor, texts: TextRows, left: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
     """Sweep texts whose words are multiplied by a word of their own, some texts at a time.
 
-    Texts of the same factor stand beside each other, and each distinct pair of words is multiplied once.
+    TextRows of the same factor stand beside each other, and each distinct pair of words is multiplied once.
 
     Args:
         left: (n,) int64, the row of each text's factor.
@@ -146,28 +148,28 @@ def _sweep_products(words: Tensor, flat: Tensor, texts: Texts, left: Tensor, k: 
         pairs = torch.nn.functional.pad(pairs, (0, rounded(len(pairs)) - len(pairs)))
         factors = words.index_select(0, torch.div(pairs, u, rounding_mode="floor"))
         products = multiply(factors.mul_(words.index_select(0, pairs % u)), flat)
-        part = Texts(at.contiguous(), texts.lengths[chosen])
+        part = TextRows(at.contiguous(), texts.lengths[chosen])
         best[chosen], winners[chosen] = train_words.sweep(products, part, k)
     return best, winners
 
 
-def grams(products: Tensor, bias: Tensor, sides: tuple[Texts, ...], eps: float) -> tuple[Tensor, ...]:
+def grams(products: Tensor, bias: Tensor, sides: tuple[TextRows, ...], eps: float) -> tuple[Tensor, ...]:
     """Make the unit vectors of all n-grams of texts, with gradients: for each side (n, m, p, f).
 
     Args:
         products: (u, m (m + 1) / 2, f): a word times each filter row, those of length 1, 2, ... m in turn.
     """
-    sides = tuple(Texts(side.at.contiguous(), side.lengths) for side in sides)
-    return cast("tuple[Tensor, ...]", _Grams.apply(products.contiguous(), bias.contiguous(), sides, eps))  # type: ignore[no-untyped-call]  # torch's
+    sides = tuple(TextRows(side.at.contiguous(), side.lengths) for side in sides)
+    return cast("tuple[Tensor, ...]", _GramsStep.apply(products.contiguous(), bias.contiguous(), sides, eps))  # type: ignore[no-untyped-call]  # torch's
 
 
-class _Grams(torch.autograd.Function):
+class _GramsStep(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401 - torch's context
         products: Tensor,
         bias: Tensor,
-        sides: tuple[Texts, ...],
+        sides: tuple[TextRows, ...],
         eps: float,
     ) -> tuple[Tensor, ...]:
         vectors = [train_words.grams(products, bias, side, eps) for side in sides]
@@ -212,7 +214,7 @@ def feed(x: Tensor, weights: Weights, kind: NormKind) -> Tensor:
 
 def attend(x: Tensor, weights: Weights, kind: NormKind, head: Head) -> Tensor:
     """Return norm(x + attention of every row of tokens over itself): (t, d) -> (t, d)."""
-    return cast(Tensor, _Attend.apply(x, *weights, kind, head))  # type: ignore[no-untyped-call]  # torch's
+    return cast(Tensor, _AttendStep.apply(x, *weights, kind, head))  # type: ignore[no-untyped-call]  # torch's
 
 
 def _sides(gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -241,7 +243,7 @@ class _Feed(torch.autograd.Function):
         return to_x, *_sides(to_hidden, x), *_sides(to_total, hidden), to_gain, to_shift, None
 
 
-class _Attend(torch.autograd.Function):
+class _AttendStep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401 - torch's
         weights, kind, head = Weights(*rest[:6]), rest[6], rest[7]

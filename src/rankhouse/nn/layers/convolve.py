@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import train
-from rankhouse.nn.cpu.train_words import Texts
+from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.linear import Linear, missing, products
 
@@ -65,7 +65,7 @@ class WideFilters(nn.Module):
         """
         n, sweeps, p = index.shape
         if train.fits(words, self.weight) and (scales is None or sweeps == 1):
-            texts = Texts(index.reshape(-1, p), lengths.repeat_interleave(sweeps))
+            texts = TextRows(index.reshape(-1, p), lengths.repeat_interleave(sweeps))
             best = compiled.sweep(words, self.weight, texts, scales)
             best = best if scales is not None else best.view(n, sweeps, -1)
         else:
@@ -86,7 +86,7 @@ class WideFilters(nn.Module):
         if not train.fits(words, self.weight):
             return self.maxima(*_meetings(words, query, passage), lengths)
         at, column = torch.nonzero(query, as_tuple=True)  # padding meets nothing
-        texts = Texts(passage[at], lengths[at])
+        texts = TextRows(passage[at], lengths[at])
         maxima = compiled.sweep(words, self.weight, texts, left=query[at, column])[:, 0]
         nothing = self.bias.relu().expand(n, q, -1)
         return nothing.index_put((at, column), (maxima + self.bias).relu())

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.machine import multiplies
-from rankhouse.nn.cpu.train_words import Texts
+from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.linear import multiply, products, query_sums
 
@@ -187,7 +187,7 @@ def _learned_cosines(words: nn.Embedding, query: Tensor, passage: Tensor, dtype:
 def row_dots(table: Tensor, query: Tensor, passage: Tensor) -> Tensor:
     """Return all products (n, q, p) of rows (n, q) and (n, p) of a table (u, d); see ``train.fits``."""
     n, q, p = *query.shape, passage.shape[1]
-    return compiled.match(table, Texts(query, torch.full((n,), q)), Texts(passage, torch.full((n,), p)))
+    return compiled.match(table, TextRows(query, torch.full((n,), q)), TextRows(passage, torch.full((n,), p)))
 
 
 def shares(values: Tensor, mask: Tensor) -> Tensor:

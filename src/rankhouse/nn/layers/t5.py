@@ -134,7 +134,7 @@ class FeedForward:
         return self._down.add(up if self._gate is None else self._gate.multiply(rows, up), x)
 
 
-class EncoderLayer:
+class T5EncoderLayer:
     """Self-attention and feed-forward part, each with a norm before it and a residual around it."""
 
     def __init__(self, state: State, name: str, sizes: T5Sizes, compute: Compute) -> None:
@@ -195,7 +195,7 @@ class T5FirstStep:
         self._compute, self._sizes = compute, sizes
         self._words = state["shared.weight"].detach().float().to(compute.device)
         blocks = [_ENCODER_BLOCK.format(i) for i in range(sizes.encoder_layers)]
-        self._layers = [EncoderLayer(state, name, sizes, compute) for name in blocks]
+        self._layers = [T5EncoderLayer(state, name, sizes, compute) for name in blocks]
         table = state["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
         self._bias = RelativeBias(
             table, inside // sizes.heads, sizes, self._layers[0].attention.fold, compute

@@ -74,7 +74,7 @@ class _OuterEps(torch.autograd.Function):
         return *back(gradient.contiguous(), x, x.shape[-1:], mean, inverse, weight, bias, need), None
 
 
-class SelfAttention(nn.Module):
+class TKSelfAttention(nn.Module):
     """Multi-head self-attention, eq. 3, whose heads share ``inner`` columns in all.
 
     Scores are divided by the root of d // h, not of the head's own size, as the published code does.
@@ -109,13 +109,13 @@ class SelfAttention(nn.Module):
         return through(self.out, mixed.transpose(1, 2).reshape(n, t, -1))
 
 
-class EncoderLayer(nn.Module):
+class TKEncoderLayer(nn.Module):
     """One Transformer layer, both parts with a residual and a norm after it, eq. 2."""
 
     def __init__(self, width: int, heads: int, inner: int, feed_forward: int, order: Order) -> None:
         super().__init__()
         self.order = order
-        self.attention = SelfAttention(width, heads, inner)
+        self.attention = TKSelfAttention(width, heads, inner)
         self.widen, self.narrow = nn.Linear(width, feed_forward), nn.Linear(feed_forward, width)
         norm: type[OuterEpsNorm | nn.LayerNorm] = OuterEpsNorm if order == "ff-first" else nn.LayerNorm
         self.norm_attention, self.norm_feed = norm(width), norm(width)
@@ -160,7 +160,7 @@ class EncoderLayer(nn.Module):
         return cast(Tensor, self.norm_attention(self.attention(x, bias).add_(x)))
 
 
-class Encoder(nn.Module):
+class TKEncoder(nn.Module):
     """Positions added, then ``layers`` layers: the context() of eq. 1.
 
     Args:
@@ -177,7 +177,7 @@ class Encoder(nn.Module):
         if order not in {"ff-first", "attention-first"}:
             raise WrongUse(f'order="{order}" is not known; choose from: attention-first, ff-first')
         self.layers = nn.ModuleList(
-            EncoderLayer(width, heads, inner, feed_forward, order) for _ in range(layers)
+            TKEncoderLayer(width, heads, inner, feed_forward, order) for _ in range(layers)
         )
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -200,7 +200,8 @@ class Encoder(nn.Module):
     def goes_along(self, words: Tensor) -> bool:
         """Return whether :meth:`along` can be had for words in these numbers now."""
         return train.fits(words) and all(
-            isinstance(layer, EncoderLayer) and layer.attention.deep <= train.DEEPEST for layer in self.layers
+            isinstance(layer, TKEncoderLayer) and layer.attention.deep <= train.DEEPEST
+            for layer in self.layers
         )
 
     def along(self, words: Tensor, rows: Ragged) -> Tensor:
@@ -214,7 +215,7 @@ class Encoder(nn.Module):
         longest = int(rows.lengths.max()) if len(rows) else 0
         x = sinusoids(max(1, longest), words.shape[1], words.device).index_select(0, places).add_(words)
         for layer in self.layers:
-            x = cast(EncoderLayer, layer).along(x, rows.offsets)
+            x = cast(TKEncoderLayer, layer).along(x, rows.offsets)
         return x
 
 
