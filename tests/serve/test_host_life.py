@@ -16,6 +16,8 @@ import pytest
 
 from rankhouse.core.errors import RankhouseError
 
+pytestmark = pytest.mark.kill
+
 SRC = Path(__file__).parents[2] / "src"
 SLOW = """
 import sys, time, asyncio, threading

@@ -12,6 +12,8 @@ from rankhouse.training.fit import fit
 from rankhouse.training.log import read_log
 from rankhouse.training.settings import Settings, defaults
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
