@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from rankhouse.explanation.answer import Explanation
 from rankhouse.ranking.cache import CachedRanker
 
 if TYPE_CHECKING:
+    from rankhouse.models.contract import Model
     from rankhouse.models.ranker import NeuralRanker
 
 
@@ -77,9 +78,10 @@ def reads_words(ranker: Ranker) -> bool:
     """Return whether a ranker knows words by number, each apart; not so transformers and black boxes."""
     if (known := _neural(ranker)) is None:
         return False
-    from rankhouse.explanation.model_reading import knows_words  # noqa: PLC0415 - loads torch
+    from rankhouse.models.mp_hcnn import MPHCNN  # noqa: PLC0415 - loads torch
+    from rankhouse.models.word_models import WordModel  # noqa: PLC0415 - as above
 
-    return knows_words(known.model)
+    return isinstance(known.model, WordModel | MPHCNN)
 
 
 def characters_read(ranker: Ranker, pair: Pair) -> int:
@@ -90,13 +92,31 @@ def characters_read(ranker: Ranker, pair: Pair) -> int:
     text = pair.passage.text
     if (known := _neural(ranker)) is None:
         return len(text)
-    from rankhouse.explanation.model_reading import characters_of  # noqa: PLC0415 - loads torch
-
-    end = characters_of(known.model, pair)
+    end = _characters_of(known.model, pair)
     if end is None or end >= len(text):
         return len(text)
     word_end = _SPACE.search(text, end, end + _LONGEST_WORD)
     return word_end.start() if word_end else end
+
+
+def _characters_of(model: Model[Any], pair: Pair) -> int | None:
+    """Return the characters of a passage that fit a model; None: no limit cuts anything off."""
+    from rankhouse.models.biencoder import BiEncoder  # noqa: PLC0415 - loads torch
+    from rankhouse.models.cedr import CEDR  # noqa: PLC0415 - as above
+    from rankhouse.models.contract import TokenModel  # noqa: PLC0415 - as above
+    from rankhouse.models.mp_hcnn import MPHCNN  # noqa: PLC0415 - as above
+    from rankhouse.models.word_models import WordModel  # noqa: PLC0415 - as above
+
+    text = pair.passage.text
+    if isinstance(model, TokenModel):
+        return model.pair_reader.passage_tokens(pair).characters_read
+    if isinstance(model, BiEncoder):
+        prompt = model.policy["passage_prompt"]
+        end = model.text_reader.tokens(prompt + text).characters_read
+        return None if end is None else max(0, end - len(prompt))
+    if isinstance(model, MPHCNN | CEDR):
+        return model.characters_read(text)
+    return model.reader.characters_read(text) if isinstance(model, WordModel) else None
 
 
 def _neural(ranker: Ranker) -> NeuralRanker | None:

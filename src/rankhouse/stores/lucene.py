@@ -233,15 +233,8 @@ class LuceneStore(FieldStore):
         return list(answer["hits"]["hits"])
 
     def _id_of(self, hit: Mapping[str, Any]) -> str:
-        if not self.key:
-            return str(hit["_id"])
-        value = hit.get("_source", {}).get(self.key)
-        if value is None:
-            raise WrongUse(
-                f'{self.name}: {hit["_id"]} has no field "{self.key}" for its id; name the field, '
-                'as in  key="doc_id", or  key=""  for the engine\'s own ids'
-            )
-        return str(value)
+        record = str(hit["_id"])
+        return self.id_among(hit.get("_source", {}), record, "the engine's") if self.key else record
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         title, text, own = self.title, self.text, self.known()

@@ -200,15 +200,10 @@ class Qdrant(FieldStore):
         return [(self._id_of(point), float(point.score)) for point in points]
 
     def _id_of(self, point: Any) -> str:  # noqa: ANN401 - the client's model
-        if not self.key:
-            return str(point.id)
-        value = (point.payload or {}).get(self.key)
-        if value is None:
-            raise WrongUse(
-                f'{self.name}: the point {point.id} has no field "{self.key}" for its id; name the field, '
-                'as in  key="doc_id", or  key=""  for the points\' own ids'
-            )
-        return str(value)
+        record = str(point.id)
+        return (
+            self.id_among(point.payload or {}, f"the point {record}", "the points'") if self.key else record
+        )
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         """Read documents: by their points' ids, or by the field that holds the ids."""

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 from uuid import UUID, uuid5
 
 import msgspec
@@ -255,6 +255,19 @@ class FieldStore(Store):
     title: str = "title"
     text: str = "text"
     vector: str = "vector"
+
+    def id_among(self, fields: Mapping[str, Any], record: str, own: str) -> str:
+        """Return the document's id in a record's fields; ``own`` says whose ids ``key=""`` takes.
+
+        Raises:
+            WrongUse: There is no such field.
+        """
+        if fields.get(self.key) is None:
+            raise WrongUse(
+                f'{self.name}: {record} has no field "{self.key}" for its id; name the field, as in  '
+                f'key="doc_id", or  key=""  for {own} own ids'
+            )
+        return str(fields[self.key])
 
 
 DIMENSIONS: Final = 4_294_967_291  # the largest prime below 2^32; Milvus keeps the last numbers for itself

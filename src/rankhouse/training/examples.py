@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
-from rankhouse.core.nouns import Document, FloatArray, Passage, Query, Ranker, fingerprint_of
+from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranker, fingerprint_of
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import RAW
@@ -136,6 +136,11 @@ class Examples:
         """Keep these rows, (k,) of n; numbers of queries and items stay."""
         columns = {name: getattr(self, name)[rows] for name in ("query", "item", "label", "rank")}
         return replace(self, **columns, score=None if self.score is None else self.score[rows])
+
+    def pairs(self, rows: IntArray) -> list[Pair]:
+        """Read the pairs of these rows."""
+        queries, passages = self.query[rows].tolist(), self.fetch(self.item[rows].tolist())
+        return [Pair(self.queries[query], each) for query, each in zip(queries, passages, strict=True)]
 
     def check_scale(self) -> None:
         """Make sure that the scores can be learned from together; labels can be, whatever the scores.

@@ -16,12 +16,12 @@ from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import generator
-from rankhouse.core.scores import numbers_only, one_each, scale_of
+from rankhouse.core.scores import scale_of
 from rankhouse.training.batches import Batches, BatchSource, BatchTask, Groups, Shape, TextBatch, read_texts
 from rankhouse.training.distillation import SoftLoss, Targets, TeacherScores, soft_loss, targets_for
 from rankhouse.training.examples import RELEVANT, Examples, IntArray
 from rankhouse.training.settings import Settings
-from rankhouse.training.teacher_scores import DENOISERS, denoise
+from rankhouse.training.teacher_scores import DENOISERS, ask_teacher, denoise
 
 _MEASURED = 4096
 """Pairs that a teacher is asked about to see how large its scores are."""
@@ -121,8 +121,7 @@ class SoftBatches(BatchSource):
         """Have the teacher score what has no score yet."""
         fresh = np.flatnonzero(np.isnan(self._scores[rows]))
         if self._teacher is not None and len(fresh):
-            some = [pairs[place] for place in fresh.tolist()]
-            self._scores[rows[fresh]] = numbers_only(one_each(len(some), self._teacher.score(some)), some)
+            self._scores[rows[fresh]] = ask_teacher(self._teacher, [pairs[place] for place in fresh.tolist()])
 
 
 class CrossedBatches(BatchSource):
@@ -185,7 +184,7 @@ class CrossedBatches(BatchSource):
     def read(self, groups: Groups) -> TextBatch:
         """Read the texts of a batch and ask the teacher; a query beside a blank text is left out."""
         pairs, kept = read_texts(self.examples, groups)
-        scores = numbers_only(one_each(len(pairs), self._teacher.score(pairs)), pairs)
+        scores = ask_teacher(self._teacher, pairs)
         shape = len(kept), groups.item.shape[1]
         return TextBatch(pairs, np.zeros(shape, np.float32), self._targets(scores.reshape(shape)))
 

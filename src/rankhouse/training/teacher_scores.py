@@ -7,14 +7,14 @@ margin, or below a share of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.core.nouns import FloatArray, Pair, Ranker
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.scores import numbers_only, one_each
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher
@@ -91,14 +91,17 @@ def _scores(examples: Examples) -> FloatArray:
     missing = np.flatnonzero(np.isnan(scores))
     for start in range(0, len(missing), _PORTION):
         rows = missing[start : start + _PORTION]
-        passages = examples.fetch(examples.item[rows].tolist())
-        asked = [examples.queries[query] for query in examples.query[rows].tolist()]
-        pairs = [Pair(query, passage) for query, passage in zip(asked, passages, strict=True)]
-        scores[rows] = numbers_only(one_each(len(pairs), examples.teacher.score(pairs)), pairs)
+        scores[rows] = ask_teacher(examples.teacher, examples.pairs(rows))
     return scores
 
 
-_JOINED = 4096
+def ask_teacher(teacher: Ranker, pairs: Sequence[Pair]) -> FloatArray:
+    """Score n pairs, (n,).
+
+    Raises:
+        BadModel: The teacher gave something that is no score.
+    """
+    return numbers_only(one_each(len(pairs), teacher.score(pairs)), pairs)
 
 
 def with_scores(
@@ -120,17 +123,14 @@ def with_scores(
     scores, done = np.full(len(examples), np.nan, np.float32), 0
     for rows in _portions(examples):
         progress(done, len(examples))
-        passages = examples.fetch(examples.item[rows].tolist())
-        queries = [examples.queries[query] for query in examples.query[rows].tolist()]
-        pairs = [Pair(query, passage) for query, passage in zip(queries, passages, strict=True)]
+        pairs = examples.pairs(rows)
         known = [
             place
             for place, (query, passage) in enumerate(pairs)
             if teacher.knows(query.id) and query.text.strip() and passage.text.strip()
         ]
         if known:
-            some = [pairs[place] for place in known]
-            scores[rows[known]] = numbers_only(one_each(len(some), teacher.score(some)), some)
+            scores[rows[known]] = ask_teacher(teacher, [pairs[place] for place in known])
         done += len(rows)
     return replace(examples, score=scores, scale=teacher.scale)
 
@@ -139,6 +139,6 @@ def _portions(examples: Examples) -> Iterator[IntArray]:
     """Cut the rows into portions of whole queries, of about 4,096 rows."""
     begin = 0
     for end in [*np.flatnonzero(np.diff(examples.query)) + 1, len(examples)]:
-        if end - begin >= _JOINED or end == len(examples):
+        if end - begin >= _PORTION or end == len(examples):
             yield np.arange(begin, end)
             begin = int(end)
