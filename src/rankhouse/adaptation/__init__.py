@@ -1,1 +1,1 @@
-"""``rankhouse adapt``: documents and a teacher become a ranker of one's own, without judgements."""
+"""``rankhouse adapt``: documents and a teacher become a ranker, without judgements."""

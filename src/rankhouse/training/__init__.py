@@ -1,1 +1,1 @@
-"""Floor 3: pairs with labels -> a taught model. Needs the ``neural`` extra."""
+"""From labelled pairs to a trained ranker; needs the ``neural`` extra."""

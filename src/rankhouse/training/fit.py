@@ -42,7 +42,7 @@ _LOOKED_AT = 256
 
 
 @dataclass
-class TrainingLoop:
+class _TrainingLoop:
     """One training at work.
 
     Attributes:
@@ -368,7 +368,7 @@ def fit(
             folder.restore(point, model, stepper)
         snapshots = Snapshots(model, stepper, out, use or {}, seconds=settings.checkpoint_seconds)
         tell = progress or ignore
-        return TrainingLoop(
+        return _TrainingLoop(
             model,
             batches,
             settings,
