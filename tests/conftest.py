@@ -58,7 +58,7 @@ def pytest_runtest_call(item):
     try:
         return (yield)
     finally:
-        is_marked = any(item.get_closest_marker(tier) for tier in TIERS)
+        is_marked = any(item.get_closest_marker(name) for name in (*TIERS, "always"))
         if not is_marked and len(sys.modules) - known < MANY_MODULES:
             item.user_properties.append((COST, processor_seconds() - before))
 

@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 QUICK = ("README.md", "tutorial.md")
 BY_TIER = [
-    pytest.param(page, marks=() if page.name in QUICK else pytest.mark.slow, id=page.name) for page in PAGES
+    pytest.param(page, marks=pytest.mark.always if page.name in QUICK else pytest.mark.slow, id=page.name)
+    for page in PAGES
 ]
 GOLDEN = ROOT / "tests" / "golden"
 TINY = {

@@ -115,6 +115,7 @@ def training(out, name="training"):
     return json.loads((out / name / "settings.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     people = [rh.Query("p1", "quartet of violins")]
     result = adapt(index, tmp_path / "a", people=people, ranker="tk", steps=60)
@@ -136,6 +137,7 @@ def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     assert not {"ships harbour", "coal power"} & set(asked)
 
 
+@pytest.mark.slow
 def test_a_student_learns_to_order_as_its_teacher_does(index, tmp_path):
     def agreement(ranker):
         pairs = [
@@ -151,6 +153,7 @@ def test_a_student_learns_to_order_as_its_teacher_does(index, tmp_path):
     assert after > max(0.4, before + 0.1)
 
 
+@pytest.mark.slow
 def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeypatch):
     import rankhouse.adaptation.adapt as stages
 
@@ -184,6 +187,7 @@ def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeyp
         adapt(index, tmp_path / "killed", seed=1)
 
 
+@pytest.mark.slow
 def test_a_teacher_without_vectors_teaches_by_lists(index, tmp_path):
     result = adapt(index, tmp_path / "a", Plain(), ranker="knrm(width=8, min_count=1)", steps=10)
     settings = training(tmp_path / "a")
@@ -222,6 +226,7 @@ def test_a_large_collection_asks_by_some_of_its_documents(index):
     assert len(list(asking(index, AdaptOptions(questions=80)))) == 80
 
 
+@pytest.mark.slow
 def test_a_trained_tk_goes_on_from_its_own_mixture(index, tmp_path):
     adapt(index, tmp_path / "a", test=None, steps=10)
     model = rh.open_ranker(tmp_path / "a").model
@@ -231,6 +236,7 @@ def test_a_trained_tk_goes_on_from_its_own_mixture(index, tmp_path):
     assert float(again.mix.detach()) == mixture != pytest.approx(0.9)
 
 
+@pytest.mark.slow
 def test_minutes_bound_the_work(index, tmp_path, capsys):
     result = adapt(index, tmp_path / "a", steps=0, minutes=0.05, test=None)
     assert result.steps < 4000
@@ -385,6 +391,7 @@ STUDENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("student", STUDENTS)
 def test_every_family_is_a_student(index, tmp_path, bert, t5, student):
     folder = t5
@@ -400,6 +407,7 @@ def test_every_family_is_a_student(index, tmp_path, bert, t5, student):
     assert rh.open_ranker(tmp_path / "a").model.family == student
 
 
+@pytest.mark.slow
 def test_transformers_are_teachers(index, tmp_path, bert):
     small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3}
     encoder = rh.open_ranker(f"biencoder({str(bert('BertModel'))!r})", device="cpu")
@@ -408,6 +416,7 @@ def test_transformers_are_teachers(index, tmp_path, bert):
         assert adapt(index, tmp_path / teacher.model.family, teacher, **small).test["teacher"] > 0
 
 
+@pytest.mark.slow
 def test_several_teachers_with_vectors_teach_as_one(index, tmp_path):
     def pair():
         return JoinedTeachers([Meaning(), Meaning("meaning-2")])
@@ -439,6 +448,7 @@ def test_joined_scores_are_compared_with_a_questions_first_candidates(index, tmp
     np.testing.assert_allclose(found.teacher.score(pairs), expected, rtol=1e-2, atol=1e-2)  # half precision
 
 
+@pytest.mark.slow
 def test_a_run_teaches_beside_a_ranker(index, tmp_path):
     people = [rh.Query("p1", "quartet of violins"), rh.Query("p2", "wheat market")]
     own = rh.Run.of({"p1": {f"d{n}": float(n) for n in range(40)}})
@@ -450,6 +460,7 @@ def test_a_run_teaches_beside_a_ranker(index, tmp_path):
         adapt(index, tmp_path / "b", RunTeacher(own), **small)
 
 
+@pytest.mark.slow
 def test_the_first_stage_is_chosen_and_a_test_run_is_reranked(index, tmp_path):
     small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3}
     with pytest.raises(rh.RankhouseError, match='"bm26" is no model'):
@@ -466,6 +477,7 @@ def test_the_first_stage_is_chosen_and_a_test_run_is_reranked(index, tmp_path):
         JudgedQuestions(TEST.queries, TEST.qrels, worst.restrict(["other"]))
 
 
+@pytest.mark.slow
 def test_the_student_itself_chooses_hard_negatives_and_false_ones_are_left_out(index, tmp_path, capsys):
     small = {"ranker": "knrm(width=8, min_count=1)", "steps": 11, "mine": 1}
     result = adapt(index, tmp_path / "a", **small)
@@ -536,6 +548,7 @@ def test_a_model_writes_questions_and_what_it_wrote_is_kept(index, tmp_path, t5,
         asked("d", pseudo=PseudoOptions(("doc2query",)), doc2query="")
 
 
+@pytest.mark.slow
 def test_in_python_as_on_the_command_line(index, tmp_path):
     ranker = rh.adapt(
         index,
@@ -564,6 +577,7 @@ def test_in_python_as_on_the_command_line(index, tmp_path):
             rh.adapt(index, [Plain(), Plain()], out=tmp_path / "b", **wrong)
 
 
+@pytest.mark.always
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")  # the teacher's training
 def test_the_command_adapts_and_says_how_to_go_on(run, tmp_path, index):
     done = run("adapt", "--index", index.path, "--teacher", "missing", "--out", tmp_path / "o", "--steps", 5)
