@@ -9,8 +9,10 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse
@@ -29,6 +31,7 @@ _USUAL_CPUS: Final = 4  # processors of a worker: one copy of the model for all 
 _MOST: Final = 400  # letters of what Ray says, from its end: there is the reason
 _PATIENCE: Final = 5.0  # seconds to wait for a connection
 _FIRST_WORD: Final = 20.0  # seconds to wait for the first bytes: the cluster may be busy
+_LOOK: Final = 0.05  # seconds between two looks at whether Ray has connected
 _SETTINGS: Final = bytes(3) + b"\x04" + bytes(5)  # HTTP/2's first frame, empty
 _GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS
 
@@ -107,25 +110,25 @@ def ray_session(options: ClusterOptions) -> Iterator[Any]:
     """
     ray = load_ray()
     started = False
-    try:
-        with _own_handler():
-            _connect(ray, options)
-        started = True
-        logging.getLogger("ray").setLevel(logging.CRITICAL + 1)
-        yield ray
-    except ConnectionError as error:
-        if type(error) is not ConnectionError:  # of a pipe or a socket, and not of Ray
-            raise
-        raise RankhouseError(
-            f"--cluster {options.address}: the connection was lost ({first_line(error)}); see that the "
-            "cluster runs (ray status), and give the same command again"
-        ) from error
-    finally:
-        with suppress(Exception):  # nothing that Ray does at its end may hide what ended the work
-            ray.shutdown()
-        if not started and options.address.startswith("ray://"):
-            with suppress(Exception):
-                ray.util.disconnect()
+    with ThreadPoolExecutor(1) as thread:  # as long as the session: processes of Ray end with the thread
+        try:
+            _uninterrupted(thread, partial(_connect, ray, options))
+            started = True
+            logging.getLogger("ray").setLevel(logging.CRITICAL + 1)
+            yield ray
+        except ConnectionError as error:
+            if type(error) is not ConnectionError:  # of a pipe or a socket, and not of Ray
+                raise
+            raise RankhouseError(
+                f"--cluster {options.address}: the connection was lost ({first_line(error)}); see that the "
+                "cluster runs (ray status), and give the same command again"
+            ) from error
+        finally:
+            with suppress(Exception):  # nothing that Ray does at its end may hide what ended the work
+                ray.shutdown()
+            if not started and options.address.startswith("ray://"):
+                with suppress(Exception):
+                    ray.util.disconnect()
 
 
 def _connect(ray: Any, options: ClusterOptions) -> None:  # noqa: ANN401
@@ -235,17 +238,23 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), "").rstrip() or type(error).__name__
 
 
-@contextmanager
-def _own_handler() -> Iterator[None]:
-    """Put the handler of SIGTERM back, below which Ray's core puts one that prints a trace."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def _uninterrupted(thread: Executor, connect: Callable[[], None]) -> None:
+    """Connect in another thread, so that a signal interrupts nothing in Ray's core, which would abort.
+
+    The core also puts a handler of SIGTERM below Python's, one that prints a trace; ours goes back at once.
+    """
+    connected = thread.submit(connect)
+    is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     try:
-        yield
+        while wait([connected], timeout=_LOOK).not_done:
+            if is_main:
+                signal.signal(signal.SIGTERM, before)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        wait([connected])
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
+    connected.result()
 
 
 class Capacity:
