@@ -3,6 +3,7 @@
 import random
 import socket
 import threading
+from collections import Counter
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -22,15 +23,16 @@ def test_every_unit_is_done_once_and_the_poisoned_are_named(total, most, data):
     poison = data.draw(st.sets(st.integers(0, total - 1), max_size=4))
     chance = random.Random(data.draw(st.integers(0, 9)))
     queue, done = ChunkQueue([Slice(0, total, total)], most), []
-    deaths, bad_luck = 0, 5
+    deaths, bad_luck, unlucky = 0, 5, Counter()
     while len(queue):
         one = queue.take()
         assert queue.at_work == {one}
         if poison.intersection(range(one.start, one.stop)):
             queue.died(one, "killed")
             deaths += 1
-        elif bad_luck and chance.random() < 0.1:  # it dies of something else
+        elif bad_luck and unlucky[one] < TRIES - 1 and chance.random() < 0.1:  # it dies of something else
             bad_luck -= 1
+            unlucky[one] += 1
             queue.died(one, "killed")
         else:
             done += range(one.start, one.stop)
