@@ -1,5 +1,8 @@
 """A recipe's bad input: every fault says the file, the line and what is accepted."""
 
+import json
+import shlex
+
 import pytest
 
 from rankhouse.recipes.read.references import fill
@@ -132,6 +135,22 @@ def test_a_fault_says_its_line_and_what_is_accepted(recipe, was, becomes, line, 
     assert done.returncode == 2, done.stdout
     assert f"line {line}" in done.stderr
     assert said in done.stderr
+
+
+def test_a_step_may_name_a_system_with_loop_variables_and_other_steps_in_it(recipe, tmp_path):
+    system = 'system = \'0.7 * bm25(k1=0.9) % 20 + {seed} * dense("@notes/ce") >> "@index"\''
+    done = recipe(
+        GOOD.replace('queries = "@notes/queries.tsv"', f'queries = "@notes/queries.tsv"\n{system}'), "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    steps = json.loads(done.stdout)["steps"]
+    searches = [shlex.split(step["command"]) for step in steps if step["step"] == "bm25"]
+    systems = [words[words.index("--system") + 1] for words in searches]
+    (index,) = [shlex.split(step["command"])[3] for step in steps if step["step"] == "index"]
+    ranker = tmp_path / "notes" / "ce"
+    assert systems == [
+        f'0.7 * bm25(k1=0.9) % 20 + {seed} * dense("{ranker}") >> "{index}"' for seed in (1, 2)
+    ]
 
 
 def test_lines_are_found_beyond_long_values(recipe):
