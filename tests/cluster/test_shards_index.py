@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import rankhouse as rh
 from rankhouse.core.errors import BadData, DuplicateId
+from rankhouse.io.corpora import Source, read_sources
+from rankhouse.io.corpus_shards import CorpusShards
+from rankhouse.io.duplicate_ids import Repeats
 from rankhouse.io.files import Skips
-from rankhouse.io.repeats import Repeats, Source, read_sources
-from rankhouse.io.stretches import Stretches
 
 SMALL = ["--segment-tokens", "400", "--workers", "1"]
 
@@ -129,10 +130,10 @@ def test_stretches_of_any_files_are_the_whole_in_order(tmp_path_factory, data):
         path.write_bytes(raw)
     sources = [Source(str(path)) for path in sorted(folder.iterdir())]
     whole = list(read_sources(sources, Skips()))
-    line = Stretches(sources)
+    line = CorpusShards(sources)
     cuts = sorted(data.draw(st.lists(st.integers(0, line.total), max_size=5)))
     edges = [0, *cuts, line.total]
-    parts = [list(Stretches(sources).read(a, b, Skips())) for a, b in pairwise(edges)]
+    parts = [list(CorpusShards(sources).read(a, b, Skips())) for a, b in pairwise(edges)]
     assert [document for part in parts for document in part] == whole
 
 
@@ -145,17 +146,17 @@ def test_faults_of_stretches_are_those_of_the_whole_with_their_lines(world, name
     Path(name).write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
     sources, whole = [Source(name)], Skips(9)
     documents = list(read_sources(sources, whole))
-    total = Stretches(sources).total
+    total = CorpusShards(sources).total
     for n in (1, 2, 5, 50):
         seen, read = [], []
         for number in range(n):
             skips = Skips(9)
-            read += Stretches(sources).read(number * total // n, (number + 1) * total // n, skips)
+            read += CorpusShards(sources).read(number * total // n, (number + 1) * total // n, skips)
             seen += map(str, skips.seen)
         assert read == documents
         assert seen == list(map(str, whole.seen))
     with pytest.raises(BadData) as raised:
-        list(Stretches(sources).read(total // 2, total, Skips()))
+        list(CorpusShards(sources).read(total // 2, total, Skips()))
     assert str(raised.value) in map(str, whole.seen)
 
 
@@ -192,7 +193,7 @@ def test_ids_that_come_again_in_another_slice_are_seen_as_in_one_build(run, done
         assert len(ours["skipped"]) == len(theirs["skipped"])
     assert cut("--skip-bad", "1").returncode == 1
     with pytest.raises(DuplicateId):
-        list(Stretches(repeated).read(0, Stretches(repeated).total, Skips(), Repeats("same")))
+        list(CorpusShards(repeated).read(0, CorpusShards(repeated).total, Skips(), Repeats("same")))
 
 
 def test_prefixes_make_ids_of_slices_differ(done, corpus, contents):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -13,7 +13,7 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.io import markup
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
-from rankhouse.io.duplicate_ids import SeenIds, checked_id
+from rankhouse.io.duplicate_ids import Repeats, SeenIds, checked_id
 from rankhouse.io.files import Meter, Skips, as_text, each_record, kind_of, looks_like, numbered_lines
 from rankhouse.io.outputs import writing
 
@@ -308,3 +308,64 @@ def qrels_of(name: str) -> Qrels:
     for judged in dataset.qrels_iter():
         qrels.setdefault(judged.query_id, {})[judged.doc_id] = int(judged.relevance)
     return qrels
+
+
+class Source(NamedTuple):
+    """A corpus and the prefix of its ids; "" for none."""
+
+    path: str
+    prefix: str = ""
+
+
+def named_sources(corpus: Sequence[str]) -> list[Source]:
+    """Name corpora for their ids' prefix: ``NAME=PATH`` as said, others by their file's or folder's stem.
+
+    Raises:
+        WrongUse: Two have one name, or a name that cannot stand in an id.
+    """
+    sources = [_named(text) for text in corpus]
+    for number, source in enumerate(sources):
+        if not source.prefix or any(sign.isspace() for sign in source.prefix):
+            raise WrongUse(f'"{corpus[number]}": a prefix is one word; name it, like  news={source.path}')
+        if source.prefix in [other.prefix for other in sources[:number]]:
+            raise WrongUse(
+                f'two corpora are named "{source.prefix}", so their ids would not differ; name one yourself, '
+                f"like  {source.prefix}2={source.path}"
+            )
+    return sources
+
+
+def _named(text: str) -> Source:
+    name, equals, path = text.partition("=")
+    if equals and name and "/" not in name and not Path(text).exists():
+        return Source(path, name)
+    if text.startswith(PUBLIC):
+        return Source(text, text.removeprefix(PUBLIC).replace("/", "-"))
+    stem = Path(text).name
+    for suffix in (".gz", ".zst", ".tsv", *JSON_KINDS, *TREC_KINDS):
+        stem = stem.removesuffix(suffix)
+    return Source(text, stem)
+
+
+def read_sources(
+    sources: Sequence[Source], skips: Skips, repeats: Repeats | None = None, meter: Meter | None = None
+) -> Iterator[Document]:
+    """Stream the documents of corpora, ids behind the prefixes of those that have one, and a colon.
+
+    Args:
+        sources: Files, folders, ``ir_datasets:NAME``, or NAME=PATH.
+        skips: How many faulty records may be passed over; none by default.
+        meter: Counts the bytes read.
+
+    Raises:
+        RankhouseError: What :func:`read_documents` raises.
+    """
+    if not any(source.prefix for source in sources):
+        yield from read_documents([source.path for source in sources], skips, repeats, meter)
+        return
+    for source in sources:  # prefixes differ, so each corpus need be held against itself only
+        start = f"{source.prefix}:"
+        if repeats is not None:
+            repeats.prefix = start
+        for document in read_documents([source.path], skips, repeats, meter):
+            yield document._replace(id=start + document.id)

@@ -1,4 +1,4 @@
-"""Ids: which can be used, and which were given already, for collections too large for a set of strings."""
+"""Ids: which can be used, which were given already, and which of several records with one id is taken."""
 
 from __future__ import annotations
 
@@ -150,3 +150,46 @@ def _repeated(record_id: str, path: Path, line: int, where: str = "") -> Duplica
 def _holds(sorted_keys: NDArray[np.int64], key: int) -> bool:
     place = int(np.searchsorted(sorted_keys, key))
     return place < len(sorted_keys) and int(sorted_keys[place]) == key
+
+
+RULES = ("refuse", "same", "first")
+"""What becomes of a second record with an id: refused; passed over if its text is the same; passed over."""
+
+
+class Repeats(SeenIds):
+    """Passes over records whose id was given before, by a rule; a hash of each text is held, 100 bytes an id.
+
+    Args:
+        rule: "same" or "first".
+    """
+
+    def __init__(self, rule: str, held: Mapping[str, Document] | None = None) -> None:
+        super().__init__()
+        self._rule, self._held = rule, held
+        self._texts: dict[int, int] = {}
+        self.prefix, self.passed = "", 0
+
+    def takes(self, document: Document, path: Path, line: int) -> bool:
+        """Return whether a document is new, its id behind :attr:`prefix`. Args: as in :meth:`SeenIds.takes`.
+
+        Raises:
+            DuplicateId: Its id was given before, with another text, and the rule is "same".
+        """
+        name = self.prefix + document.id
+        text, key = hash((document.title, document.text)), hash(name)
+        before = self._texts.get(key)
+        if before is None and self._held is not None and name in self._held:
+            other = self._held[name]
+            before = hash((other.title, other.text))
+        if before is None:
+            self._texts[key] = text
+            return True
+        if self._rule == "same" and before != text:
+            raise DuplicateId(
+                f'the id "{name}" was already given, with another text; take the first with '
+                "--duplicates first, or make the ids of several corpora differ with --prefix-ids",
+                path,
+                line,
+            )
+        self.passed += 1
+        return False

@@ -19,8 +19,7 @@ from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.qrels import MOST_GRADE
 from rankhouse.io.decoding import from_json
-from rankhouse.io.files import Skips, each_record, is_packed, numbered_lines, open_bytes
-from rankhouse.io.limits import most_bytes, too_long
+from rankhouse.io.files import Skips, each_record, is_packed, most_bytes, numbered_lines, open_bytes, too_long
 from rankhouse.io.outputs import writing
 
 UNDECIDED: Final = -1

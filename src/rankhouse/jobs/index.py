@@ -17,10 +17,10 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, BuildReport, build
 from rankhouse.index.lexical.merge import merge
-from rankhouse.io.duplicate_ids import SeenIds
+from rankhouse.io.corpora import Source, named_sources
+from rankhouse.io.corpus_shards import CorpusFile, CorpusShards
+from rankhouse.io.duplicate_ids import RULES, Repeats, SeenIds
 from rankhouse.io.files import Skips
-from rankhouse.io.repeats import RULES, Repeats, Source, named_sources
-from rankhouse.io.stretches import Piece, Stretches
 from rankhouse.jobs.identity import content_hash, digest
 from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, read_reports, write_report
 from rankhouse.jobs.parts import Found, Part
@@ -72,14 +72,14 @@ class IndexJob:
     def survey(self) -> Survey:
         """Measure the corpora, and hash samples of them."""
         analyzer = notation.make(self.analyzer, ANALYZERS, "analyzer")
-        line = Stretches(self.sources)
+        line = CorpusShards(self.sources)
         settings = ("duplicates", "prefix_ids", "segment_tokens", "skip_bad")
-        identity = {"corpus": _names(line.pieces), "analyzer": str(analyzer)}
+        identity = {"corpus": _names(line.files), "analyzer": str(analyzer)}
         return Survey(line.total, identity | {name: str(getattr(self, name)) for name in settings})
 
     def unit_name(self, unit: int) -> str:
         """Return the file and byte."""
-        for piece in Stretches(self.sources).pieces:
+        for piece in CorpusShards(self.sources).files:
             if unit < piece.size:
                 return f"{piece.path or piece.source.path}, byte {unit + 1:,}"
             unit -= piece.size
@@ -122,7 +122,7 @@ class IndexWorker:
     def run(self, part: Slice, folder: Path, progress: Progress) -> None:
         """Index a slice."""
         job, started = self._job, time.perf_counter()
-        line, skips = Stretches(job.sources), Skips(job.skip_bad)
+        line, skips = CorpusShards(job.sources), Skips(job.skip_bad)
         repeats = None if job.duplicates == "refuse" else Repeats(job.duplicates)
         documents: Iterator[Document] = line.read(part.start, part.stop, skips, repeats)
         first = list(islice(documents, 1))
@@ -184,7 +184,7 @@ class _IdCheck:
         )
 
 
-def _names(pieces: Sequence[Piece]) -> str:
+def _names(pieces: Sequence[CorpusFile]) -> str:
     """Hash what the corpora hold, as far as a fair sample tells."""
     most = max(1 << 20, _HASHED // max(1, len(pieces)))
     lines = []

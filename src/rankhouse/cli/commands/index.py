@@ -19,9 +19,9 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import build, manifest
 from rankhouse.index.lexical.build import BuildOptions
-from rankhouse.io.corpora import corpus_files
+from rankhouse.io.corpora import corpus_files, read_sources
+from rankhouse.io.duplicate_ids import Repeats
 from rankhouse.io.files import Meter, Skips
-from rankhouse.io.repeats import Repeats, read_sources
 from rankhouse.jobs.index import IndexJob, index_facts, index_warnings
 from rankhouse.jobs.jobs import MergeOptions
 from rankhouse.jobs.slices import Shard

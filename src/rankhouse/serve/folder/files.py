@@ -15,9 +15,9 @@ import msgspec
 from rankhouse.core.errors import BadData, MissingInput, RankhouseError
 from rankhouse.core.nouns import Document
 from rankhouse.io.corpora import CORPUS_KINDS, read_documents
+from rankhouse.io.duplicate_ids import Repeats
 from rankhouse.io.files import Meter, Skips, kind_of
 from rankhouse.io.outputs import write_json
-from rankhouse.io.repeats import Repeats
 from rankhouse.serve.folder.texts import TEXT_KINDS, id_of, is_text, text_document
 
 KINDS = (*TEXT_KINDS, *CORPUS_KINDS)

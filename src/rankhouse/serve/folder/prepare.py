@@ -33,8 +33,8 @@ from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.io.duplicate_ids import Repeats
 from rankhouse.io.outputs import writing_failures
-from rankhouse.io.repeats import Repeats
 from rankhouse.io.scratch import try_lock
 from rankhouse.serve.folder.files import (
     KINDS,

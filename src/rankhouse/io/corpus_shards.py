@@ -1,9 +1,9 @@
-"""Stretches of corpora: the records of one slice, in the order of the files, found without reading the rest.
+"""CorpusShards of corpora: the records of one, in the order of the files, found without reading the rest.
 
-All corpora lie end to end on a line as long as their bytes on disk, and a stretch of it is read. A plain file
-of one record a line is cut at its bytes: a record belongs to the stretch in which its first byte lies. Packed
-files and TREC's markup cannot be entered in the middle: where a stretch begins or ends within one, its
-records are counted first, and the stretch has the same share of them as of the bytes.
+All corpora lie end to end on a line as long as their bytes on disk, and a shard of it is read. A plain file
+of one record a line is cut at its bytes: a record belongs to the shard in which its first byte lies. Packed
+files and TREC's markup cannot be entered in the middle: where a shard begins or ends within one, its
+records are counted first, and the shard has the same share of them as of the bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rankhouse.core.nouns import Document
 from rankhouse.io.corpora import (
     PUBLIC,
     TREC_KINDS,
+    Source,
     corpus_files,
     count_public,
     distinct,
@@ -26,15 +27,23 @@ from rankhouse.io.corpora import (
     public_documents,
     records,
 )
-from rankhouse.io.duplicate_ids import SeenIds
-from rankhouse.io.files import Meter, Skips, each_record, is_packed, kind_of, numbered_lines, open_bytes
-from rankhouse.io.limits import most_bytes, too_long
-from rankhouse.io.repeats import Repeats, Source
+from rankhouse.io.duplicate_ids import Repeats, SeenIds
+from rankhouse.io.files import (
+    Meter,
+    Skips,
+    each_record,
+    is_packed,
+    kind_of,
+    most_bytes,
+    numbered_lines,
+    open_bytes,
+    too_long,
+)
 
 _PUBLIC_BYTES = 1_024  # what a document of a public collection counts, whose bytes nobody knows
 
 
-class Piece(NamedTuple):
+class CorpusFile(NamedTuple):
     """A file, or a public collection, on the line.
 
     Attributes:
@@ -48,16 +57,16 @@ class Piece(NamedTuple):
     size: int
 
 
-class Stretches:
-    """Corpora that can be read in stretches.
+class CorpusShards:
+    """Corpora that can be read in shards.
 
     Args:
         sources: Files, folders, ``ir_datasets:NAME``, each perhaps with a prefix of its ids.
 
     Attributes:
-        pieces: The files, in order.
+        files: The files, in order.
         total: All their bytes.
-        done: Bytes of the stretch under way that were read.
+        done: Bytes of the shard under way that were read.
 
     Raises:
         WrongUse: A suffix that names no known format.
@@ -65,62 +74,62 @@ class Stretches:
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self.pieces = [piece for source in sources for piece in _pieces(source)]
-        self.total = sum(piece.size for piece in self.pieces)
+        self.files = [file for source in sources for file in _files(source)]
+        self.total = sum(file.size for file in self.files)
         self.done = 0
 
     def read(self, start: int, stop: int, skips: Skips, repeats: Repeats | None = None) -> Iterator[Document]:
-        """Stream the documents of a stretch, as :func:`rankhouse.io.repeats.read_sources` does of all.
+        """Stream the documents of a shard, as :func:`rankhouse.io.corpora.read_sources` does of all.
 
         Args:
-            repeats: What becomes of ids that come again in the stretch; by default they are refused.
+            repeats: What becomes of ids that come again in the shard; by default they are refused.
 
         Raises:
             RankhouseError: What :func:`rankhouse.io.corpora.read_documents` raises.
         """
         at, source = 0, None
         seen: SeenIds = SeenIds()
-        for piece in self.pieces:
-            first, end = max(0, start - at), min(piece.size, stop - at)
-            at += piece.size
+        for file in self.files:
+            first, end = max(0, start - at), min(file.size, stop - at)
+            at += file.size
             if first >= end:
                 continue
-            if source is None or piece.source.prefix != source.prefix:
+            if source is None or file.source.prefix != source.prefix:
                 seen = repeats if repeats is not None else SeenIds(at_once=skips.limit > 0)
-            source = piece.source
+            source = file.source
             begin = f"{source.prefix}:" if source.prefix else ""
             if repeats is not None:
                 repeats.prefix = begin
             before, meter = self.done, Meter()
-            for document in _documents(piece, first, end, skips, seen=seen, meter=meter):
+            for document in _documents(file, first, end, skips, seen=seen, meter=meter):
                 self.done = before + min(meter.bytes, end - first)
                 yield document._replace(id=begin + document.id) if begin else document
             self.done = before + end - first
 
 
-def _pieces(source: Source) -> Iterator[Piece]:
+def _files(source: Source) -> Iterator[CorpusFile]:
     if source.path.startswith(PUBLIC):
-        yield Piece(source, None, count_public(source.path.removeprefix(PUBLIC)) * _PUBLIC_BYTES)
+        yield CorpusFile(source, None, count_public(source.path.removeprefix(PUBLIC)) * _PUBLIC_BYTES)
         return
     for path in corpus_files(Path(source.path)):
         with open_bytes(path):  # says what is beside a file that is not there
-            yield Piece(source, path, path.stat().st_size)
+            yield CorpusFile(source, path, path.stat().st_size)
 
 
 def _documents(
-    piece: Piece, first: int, end: int, skips: Skips, seen: SeenIds, meter: Meter
+    file: CorpusFile, first: int, end: int, skips: Skips, seen: SeenIds, meter: Meter
 ) -> Iterator[Document]:
-    if piece.path is None:
-        name = piece.source.path.removeprefix(PUBLIC)
+    if file.path is None:
+        name = file.source.path.removeprefix(PUBLIC)
         return islice(public_documents(name), first // _PUBLIC_BYTES, end // _PUBLIC_BYTES)
-    numbered = _records(piece.path, first, end, piece.size, skips=skips, meter=meter)
-    return distinct(numbered, piece.path, seen, skips)
+    numbered = _records(file.path, first, end, file.size, skips=skips, meter=meter)
+    return distinct(numbered, file.path, seen, skips)
 
 
 def _records(
     path: Path, first: int, end: int, size: int, skips: Skips, meter: Meter
 ) -> Iterator[tuple[int, Document]]:
-    """Stream (line, document) of a file's stretch of bytes."""
+    """Stream (line, document) of a file's shard of bytes."""
     if (first, end) == (0, size):
         yield from records(path, skips, meter)
     elif kind_of(path) in TREC_KINDS:
@@ -152,12 +161,12 @@ def _numbered(
         own.number += 1
         if own.number > first:
             yield one
-        if own.number == end and not is_last:  # a fault before the next record belongs to the next stretch
+        if own.number == end and not is_last:  # a fault before the next record belongs to the next shard
             return
 
 
 class _OwnSkips(Skips):
-    """Takes faults from a certain record on; those before belong to another stretch."""
+    """Takes faults from a certain record on; those before belong to another shard."""
 
     def __init__(self, first: int, skips: Skips) -> None:
         super().__init__(skips.limit, skips.seen)
@@ -170,7 +179,7 @@ class _OwnSkips(Skips):
 
 
 class _Line(int):
-    """A line's number in a stretch; when it is shown, the lines before the stretch are counted."""
+    """A line's number in a shard; when it is shown, the lines before the shard are counted."""
 
     _path: Path
     _start: int
