@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 from rankhouse.api.index import as_index
 from rankhouse.api.rankers import as_ranker
@@ -28,19 +30,19 @@ from rankhouse.io.inputs import (
     check_texts,
     wrong_kind,
 )
-from rankhouse.systems.explaining.answers import why_documents
-from rankhouse.systems.explaining.ask import Question, ask
-from rankhouse.systems.explaining.build import SystemOptions, system_of_texts
-from rankhouse.systems.explaining.queries import choose_query, with_words
-from rankhouse.systems.explaining.systems import RunOnRecord
-from rankhouse.systems.reranking import RerankOptions
+from rankhouse.systems.execution import Execution, before_ranker
+from rankhouse.systems.explaining import TEXTS, Question, ask
+from rankhouse.systems.names import choose_query, with_words
+from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.run_tags import read_tag
-from rankhouse.systems.short_forms import is_dense
+from rankhouse.systems.short_forms import asked_form, is_dense
+from rankhouse.systems.stage import Stage, as_stage
+from rankhouse.systems.system import Reranked, System
 
 
 @checked
 def explain(
-    ranker: str | os.PathLike[str] | Sequence[str] | Ranker,
+    ranker: System | str | os.PathLike[str] | Sequence[str] | Ranker,
     query: str | Query,
     documents: str | Document | Sequence[str | Document] | None = None,
     *,
@@ -72,7 +74,7 @@ def explain(
     >>> why.save("why.html")
 
     Args:
-        ranker: A ranker, or what :func:`open_ranker` opens; or a first stage, ``bm25`` or several.
+        ranker: A system, a ranker or what :func:`open_ranker` opens, or a first stage, ``bm25`` or several.
         query: The question; with ``queries``, its id.
         documents: Ids of documents of the index; without one, texts or documents. Several are put in order.
         index: Where the documents are.
@@ -97,48 +99,39 @@ def explain(
         WrongUse: An unknown document, query, model or method, or a run that another system made.
         MissingExtra: torch is not installed, and a ranker is to be explained.
     """
-    options = replace(
-        _ranking(ranker, first_stage, feedback, fusion, weights=weights, k=k),
-        rerank=RerankOptions(split=split, pool=pool, depth=depth),
-        explain=ExplainOptions(method, unit, passes),
-    )
-    asked = _query(query, queries)
+    asked, options = _query(query, queries), ExplainOptions(method, unit, passes)
+    models: tuple[str, ...] = ()
+    stage = None
+    if not isinstance(ranker, System):
+        models, stage = _split_ranker(ranker)
+    if stage is not None:
+        stored = None if index is not None else False
+        stage = replace(stage, split=split, pool=pool, depth=depth, stored=stored)
     if index is None:
-        return ExplainResult(_of_texts(_texts(documents), options, asked, against))
+        return ExplainResult(_of_texts(_texts(documents), stage, asked, against, options))
+    record, first = _first_stage(first_stage)
+    system = (
+        ranker
+        if isinstance(ranker, System)
+        else asked_form((*models, *first), feedback, fusion, weights, k, stage, record)
+    )
+    earlier, found = _record(before, "the earlier run"), before_ranker(system)
+    if earlier is not None and found is not None and first:
+        earlier = earlier.made_by(found)
     named = () if top is not None else _ids(documents)
-    question = Question(
-        named, against, top, _record(run, "the run"), before=_record(before, "the earlier run")
-    )
-    return ExplainResult(ask(as_index(index), asked, options, question))
+    question = Question(named, against, top, _record(run, "the run"), earlier, options)
+    return ExplainResult(ask(Execution(as_index(index), [asked]), system, question))
 
 
-def _ranking(
-    ranker: str | os.PathLike[str] | Sequence[str] | Ranker,
-    first_stage: str | RunLike,
-    feedback: str,
-    fusion: str,
-    weights: Sequence[float] | None,
-    k: int,
-) -> SystemOptions:
-    """Return what ranks, from how it is named."""
-    models, reader = _split_ranker(ranker)
-    stage, first_models = _first_stage(first_stage)
-    joined = None if weights is None else tuple(weights)
-    name = str(ranker) if isinstance(ranker, str | os.PathLike) else ""
-    return SystemOptions(
-        (*models, *first_models),
-        feedback,
-        fusion,
-        joined,
-        ranker=reader,
-        ranker_name=name,
-        first_stage=stage,
-        k=k,
-    )
-
-
-def _of_texts(texts: list[Document], options: SystemOptions, query: Query, against: str) -> Answer:
-    return why_documents(system_of_texts(texts, options), query, [text.id for text in texts], against)
+def _of_texts(
+    texts: list[Document], stage: Stage | None, query: Query, against: str, options: ExplainOptions
+) -> Answer:
+    """Explain a ranker that reads documents which are in no index."""
+    if stage is None:
+        raise WrongUse("a first stage needs an index: only there are its words counted; give index=")
+    held = cast(Index, SimpleNamespace(documents={text.id: text for text in texts}))
+    question = Question(tuple(text.id for text in texts), against, options=options)
+    return ask(Execution(held, [query]), Reranked(TEXTS, stage), question)
 
 
 def _query(given: str | Query, queries: QueriesLike | None) -> Query:
@@ -151,7 +144,7 @@ def _query(given: str | Query, queries: QueriesLike | None) -> Query:
     return with_words(choose_query(given, as_queries(queries), "queries"))
 
 
-def _split_ranker(given: object) -> tuple[tuple[str, ...], Ranker | None]:
+def _split_ranker(given: object) -> tuple[tuple[str, ...], Stage | None]:
     """Return the models that are named, or the ranker."""
     if isinstance(given, str) and is_model(given):
         return (given,), None
@@ -159,10 +152,12 @@ def _split_ranker(given: object) -> tuple[tuple[str, ...], Ranker | None]:
         names = as_list(given, "ranker", "a ranker, a model, or several models")
         check_texts("the models", names)
         return tuple(names), None
-    return (), as_ranker(given)  # type: ignore[arg-type]  # as_ranker refuses what is no ranker
+    if isinstance(given, str | os.PathLike):
+        return (), as_stage(str(given))
+    return (), as_stage(as_ranker(given))  # type: ignore[arg-type]  # as_ranker refuses what is no ranker
 
 
-def _first_stage(given: str | RunLike) -> tuple[RunOnRecord | None, tuple[str, ...]]:
+def _first_stage(given: str | RunLike) -> tuple[OnRecord | None, tuple[str, ...]]:
     if isinstance(given, str) and (not given or is_model(given)):
         return None, (given,) if given else ()
     return _record(given, "the first stage"), ()
@@ -176,14 +171,14 @@ def is_model(text: str) -> bool:
         return False
 
 
-def _record(given: RunLike | None, name: str) -> RunOnRecord | None:
+def _record(given: RunLike | None, name: str) -> OnRecord | None:
     """Return a run with its name and tag; a run that is no file has no tag."""
     if given is None:
         return None
     if isinstance(given, str | os.PathLike):
         path = as_path(given, name)
-        return RunOnRecord(as_run(path), path.name, read_tag(path))
-    return RunOnRecord(as_run(given), name)
+        return OnRecord(as_run(path), path.name, read_tag(path))
+    return OnRecord(as_run(given), name)
 
 
 def _ids(documents: object) -> tuple[str, ...]:

@@ -9,10 +9,12 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.explanation.contrast import Contrast, Movement
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.index.index import Index
-from rankhouse.systems.explaining.answers import why_above, why_moved
-from rankhouse.systems.explaining.build import SystemOptions, build_system
-from rankhouse.systems.explaining.systems import LexicalSystem, RunOnRecord
+from rankhouse.systems.execution import Execution
+from rankhouse.systems.explaining import Explainer
+from rankhouse.systems.notation import system
+from rankhouse.systems.on_record import OnRecord
 
 ANSWER = 2  # the grade of a document that answers a question
 HIGH = 3  # ranks that a person sees at once
@@ -38,16 +40,16 @@ def explain_demo(
     Args:
         runs: "bm25", and "dense" where there is one.
     """
-    first = LexicalSystem(index, model).recorded(RunOnRecord(runs["bm25"], "bm25.run"))
+    first = OnRecord(runs["bm25"], "bm25.run", maker=system(model))
     if "dense" in runs:
         raised = most_raised(questions, qrels, runs["bm25"], runs["dense"])
         if raised is not None:
-            dense = build_system(index, SystemOptions(models=("dense(default)",)))
-            recorded = dense.recorded(RunOnRecord(runs["dense"], "dense.run"))
-            return why_moved(recorded, first, raised.query, raised.doc_id)
+            dense = OnRecord(runs["dense"], "dense.run", maker=system("dense(default)"))
+            why = Explainer(Execution(index, [raised.query]), ExplainOptions())
+            return why.moved(dense, first, raised.doc_id)
     query = questions[0]
     best, second, *_ = runs["bm25"][query.id].doc_ids
-    return why_above(first, query, best, second)
+    return Explainer(Execution(index, [query]), ExplainOptions()).above(first, best, second)
 
 
 def most_raised(questions: Sequence[Query], qrels: Qrels, before: Run, after: Run) -> Rise | None:

@@ -19,6 +19,7 @@ from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.parts.parted_index import AnyIndex, open_index
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import ComputeOptions, as_encoder, dense_searcher, open_ranker
 from rankhouse.systems.stage import Live, Stage
 from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Lexical, Reranked, System, whole
@@ -81,9 +82,11 @@ class Execution:
 
     def made(self, system: System) -> Run:
         """Return a system's run, which is made when it is first asked for."""
+        if isinstance(system, OnRecord):
+            return system.found(self.queries)
         if isinstance(system, FirstStage):
             return self._found(system, FOUND)
-        if isinstance(system, Cut) and isinstance(system.of, FirstStage):
+        if isinstance(system, Cut) and isinstance(system.of, Lexical | Dense):
             return self._found(system.of, system.k)
         if system not in self._runs:
             self._runs[system] = self._make(system)
@@ -203,9 +206,14 @@ def demands(system: System) -> Iterator[tuple[FirstStage, int]]:
                 yield from demands(part)
 
 
+def before_ranker(system: System) -> System | None:
+    """Return what stands before the first ranker of a system, outermost first; None where none reads."""
+    return next((part.of for part in system.walk() if isinstance(part, Reranked)), None)
+
+
 def costly(system: System) -> Iterator[System]:
     """Yield the stages of a system that search or read."""
-    return (part for part in system.walk() if isinstance(part, FirstStage | Reranked))
+    return (part for part in system.walk() if isinstance(part, Lexical | Dense | Reranked))
 
 
 def with_snippets(index: AnyIndex, question: str, ranking: Ranking) -> SearchResult:

@@ -9,7 +9,9 @@ from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.notation import system
-from rankhouse.systems.system import FOUND, Cut, Dense, Fused, Lexical, System
+from rankhouse.systems.on_record import OnRecord
+from rankhouse.systems.stage import Stage
+from rankhouse.systems.system import FOUND, Cut, Dense, Fused, Lexical, Reranked, System
 
 _DENSE = re.compile(r"\s*dense\s*(?:\((?P<inside>.*)\))?\s*", re.DOTALL)
 _NAMED = re.compile(r",\s*(?=(?:name|vectors)\s*=)")
@@ -79,3 +81,53 @@ def short_form(
         return found[0]
     shares = None if weights is None else tuple(weights)
     return Cut(Fused(fusion or "rrf", tuple(found), shares), k)
+
+
+def read_by(
+    first: Sequence[System],
+    stage: Stage,
+    fusion: str = "",
+    weights: Sequence[float] | None = None,
+    k: int | None = None,
+) -> System:
+    """Return the system of first stages and a ranker that reads what they find together.
+
+    Args:
+        first: One or more; the ranker reads their fusion by rrf.
+        fusion: How the first stages and the ranker are joined, in notation; "" for the ranker alone.
+        weights: One a first stage, the ranker's last; None for equal ones.
+        k: Documents of the first stages' fusion; None for all.
+    """
+    together = first[0] if len(first) == 1 else Fused("rrf", tuple(first))
+    ranked = Reranked(Cut(together, k) if k and len(first) > 1 else together, stage)
+    shares = None if weights is None else tuple(weights)
+    return Fused(fusion, (*first, ranked), shares) if fusion else ranked
+
+
+def asked_form(
+    models: Sequence[str],
+    feedback: str,
+    fusion: str,
+    weights: Sequence[float] | None,
+    k: int,
+    stage: Stage | None,
+    record: OnRecord | None = None,
+) -> System:
+    """Return the system that options of an explanation mean: models or a run, a ranker behind them.
+
+    Args:
+        models: First stages, in notation; none for bm25.
+        fusion: How models, and the ranker with them, are joined; "" for rrf, and for the ranker alone.
+        weights: One a model, the ranker's last.
+        record: A run in place of the models, or theirs.
+    """
+    found = [cut(first_stage(model, feedback), k) for model in models or ("bm25",)]
+    shares = None if weights is None else tuple(weights)
+    several = len(found) > 1
+    if stage is None:
+        joined = Fused(fusion or "rrf", tuple(found), shares) if several else found[0]
+        return joined if record is None else record.made_by(joined) if models else record
+    if record is None:
+        return read_by(found, stage, fusion, weights)
+    maker = Fused("rrf", tuple(found)) if several else found[0]
+    return read_by([record.made_by(maker) if models else record], stage, fusion, weights)

@@ -42,6 +42,7 @@ from rankhouse.systems.stage import (
 if TYPE_CHECKING:
     from rankhouse.core.results import SearchResult
     from rankhouse.core.run import Ranking, Run
+    from rankhouse.explanation.report import ExplainResult
     from rankhouse.index.parts.parted_index import AnyIndex
     from rankhouse.io.inputs import PathLike, QueriesLike
 
@@ -123,6 +124,41 @@ class System:
 
         at_work = Execution(index, [Query("query", query)])
         return with_snippets(at_work.index, query, at_work.run(self % k)["query"])
+
+    def explain(
+        self,
+        query: str | Query,
+        doc: str,
+        against: str = "",
+        *,
+        index: AnyIndex | PathLike,
+        method: str = "",
+        unit: str = "",
+        passes: int = 1024,
+    ) -> ExplainResult:
+        """Say why a document scores what it scores, or why it stands above another.
+
+        Args:
+            query: The question.
+            doc: The document's id.
+            against: The id of the document to compare with; "" for none.
+            index: As for :meth:`run`.
+            method: "removal", "shapley" or "gradients"; "" for what suits the ranker.
+            unit: "sentence" or "word": what is left out at a time.
+            passes: Most pairs scored for one document.
+
+        Raises:
+            WrongUse: An unknown document or method.
+        """
+        from rankhouse.explanation.methods import ExplainOptions
+        from rankhouse.explanation.report import ExplainResult
+        from rankhouse.systems.execution import Execution
+        from rankhouse.systems.explaining import Question, ask
+        from rankhouse.systems.names import with_words
+
+        asked = with_words(query if isinstance(query, Query) else Query("query", query))
+        question = Question((doc,), against, options=ExplainOptions(method, unit, passes))
+        return ExplainResult(ask(Execution(index, [asked]), self, question))
 
     # --- put together
 

@@ -16,10 +16,11 @@ from rankhouse.serve.search.answer import SearchRequest, search
 from rankhouse.serve.search.documents import passages_with_scores, read_document
 from rankhouse.serve.search.systems import SystemSpec
 from rankhouse.serve.search.why import ExplainRequest, explain
-from rankhouse.systems.explaining.ask import Question, ask
-from rankhouse.systems.explaining.build import SystemOptions
-from rankhouse.systems.rankers import ComputeOptions, open_ranker
-from rankhouse.systems.reranking import RerankOptions
+from rankhouse.systems.execution import Execution
+from rankhouse.systems.explaining import Question, ask
+from rankhouse.systems.rankers import ComputeOptions
+from rankhouse.systems.short_forms import asked_form
+from rankhouse.systems.stage import Stage
 
 ASKED = "pilots steer ships"
 
@@ -78,12 +79,11 @@ def test_why_is_what_the_command_says(service, world, system):
     spec, compute = service.catalogue.system(system), ComputeOptions("fp32", "cpu", 1)
     names = {"dense('bi')": f"dense({world.specs['bi']!r})"}
     cut = str(service.catalogue.ranker(spec.ranker).split) if spec.ranker else ""
-    options = SystemOptions(
-        tuple(names.get(model, model) for model in spec.models), spec.feedback, spec.fusion, None,
-        open_ranker(world.specs[spec.ranker], compute) if spec.ranker else None, spec.ranker,
-        rerank=RerankOptions(split=cut, depth=spec.depth), explain=ExplainOptions(passes=64), compute=compute,
-    )  # fmt: skip
-    offline = ask(service.catalogue.view().index, Query("query", ASKED), options, Question((one,), other))
+    models = [names.get(model, model) for model in spec.models]
+    stage = Stage(world.specs[spec.ranker], cut, depth=spec.depth) if spec.ranker else None
+    work = Execution(service.catalogue.view().index, [Query("query", ASKED)], compute)
+    asked = Question((one,), other, options=ExplainOptions(passes=64))
+    offline = ask(work, asked_form(models, spec.feedback, spec.fusion, None, 1000, stage), asked)
     assert (told.score, told.first.score) == (offline.score, offline.first.score)
     assert [part.value for part in told.parts] == [part.value for part in offline.parts]
     assert told.first.cost == offline.first.cost

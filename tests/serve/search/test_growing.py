@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from rankhouse.api.index import Index
+from rankhouse.core.nouns import Query
 from rankhouse.io.trec import read_run
+from rankhouse.serve.engine.waiting import ENDLESS
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search import catalogue
 from rankhouse.serve.search.answer import SearchRequest, search
 from rankhouse.serve.search.catalogue import Catalogue
-from rankhouse.serve.search.stages import reading_plan
+from rankhouse.serve.search.stages import ServedExecution
 from rankhouse.systems.precomputed import PrecomputedScorer
 
 
@@ -135,7 +137,8 @@ def test_what_the_index_stores_for_a_ranker_is_used_as_rerank_uses_it(
         wanted = zip(*run[query.id], strict=True) if query.id in run else ()
         assert [(h.doc_id, h.score) for h in answer.hits] == [(d, float(s)) for d, s in wanted]
     assert scorer.scored > 10
-    plan = reading_plan(view, own.catalogue.ranker(ranker), own.catalogue.system(ranker))
+    work = ServedExecution(own.catalogue, view, Query("query", "high water"), ENDLESS)
+    plan = work.plan(own.catalogue.system(ranker).system.stage)
     assert str(plan.split) == ("words(15)" if kept else "whole")
     with busy(own.catalogue.ranker(ranker)):
         answer = search(own, SearchRequest("high water", ranker, deadline_s=0.1))

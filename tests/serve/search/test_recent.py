@@ -55,11 +55,13 @@ def test_another_depth_split_or_pool_is_read_anew(service, rows):
 
 def test_only_the_latest_are_kept():
     recent, ranking = RecentRankings(), Ranking(("d1",), np.ones(1, np.float32))
-    keys = [ReadBy.of(SystemSpec("a", ranker="cross"), "mark", str(number)) for number in range(KEPT + 1)]
+    read = SystemSpec("a", ranker="cross").system
+    keys = [ReadBy(read, "mark", str(number)) for number in range(KEPT + 1)]
     for key in keys[:-1]:
         recent.put(key, ranking)
     assert recent.get(keys[0]) is ranking
     recent.put(keys[-1], ranking)
     assert recent.get(keys[1]) is None
     assert recent.get(keys[0]) is ranking
-    assert ReadBy.of(SystemSpec("b", ranker="cross", fusion="rrf"), "mark", "0") == keys[0]
+    both = SystemSpec("b", ranker="cross", fusion="rrf").system
+    assert ReadBy(both.parts[1], "mark", "0") == keys[0]

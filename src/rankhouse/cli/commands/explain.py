@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,14 +18,19 @@ from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.show import LEGEND, MarkedText, TitledTable, blocks
 from rankhouse.index.index import Index
 from rankhouse.io.trec import read_run
-from rankhouse.systems.explaining.ask import Question, ask
-from rankhouse.systems.explaining.build import SystemOptions
-from rankhouse.systems.explaining.queries import find_query
-from rankhouse.systems.explaining.systems import RunOnRecord
-from rankhouse.systems.rankers import ComputeOptions, open_ranker
-from rankhouse.systems.reranking import RerankOptions
+from rankhouse.systems.execution import Execution, before_ranker
+from rankhouse.systems.explaining import Question, ask
+from rankhouse.systems.names import find_query
+from rankhouse.systems.notation import system
+from rankhouse.systems.on_record import OnRecord
+from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.run_tags import read_tag
+from rankhouse.systems.short_forms import asked_form
+from rankhouse.systems.stage import as_stage
 
+_SHORT = (
+    "models", "feedback", "ranker", "fusion", "weights", "first_stage", "k", "depth", "split", "pool",
+)  # fmt: skip
 STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "dim", "": ""}
 
 
@@ -37,8 +43,10 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
 @click.option("--query", required=True, metavar="TEXT|ID", help="The query's text; with --queries, its id.")
 @click.option("--queries", type=SOURCE, help="A file of queries, of which --query names one.")
 @click.option("--field", "field_name", default="", help="Which text of the queries, if they have several.")
+@click.option("--system", "expression", type=SOURCE,
+              help='"bm25 % 100 >> crossencoder(\'DIR\')": what ranks, as one expression.')  # fmt: skip
 @click.option("--model", "models", type=SOURCE, multiple=True,
-              help="bm25, ql, jm, dense(RANKER); several are fused.  [default: bm25]")  # fmt: skip
+              help="Short for a --system: bm25, dense(RANKER) ...; several are fused.")  # fmt: skip
 @click.option("--feedback", default="", help='For example "rm3(terms=10, docs=10, weight=0.5)".')
 @click.option(
     "--ranker", type=SOURCE, help='What reranks: a bundle folder, monot5("DIR"), crossencoder("DIR") ...'
@@ -72,6 +80,7 @@ def command(
     query: str,
     queries: str | None,
     field_name: str,
+    expression: str | None,
     models: tuple[str, ...],
     feedback: str,
     ranker: str | None,
@@ -101,29 +110,28 @@ def command(
     The answer names what each word, passage and stage adds. The parts sum to the score, or to the difference
     of two; what an estimate leaves is stated. Give --doc, --doc with --against, or --top.
     """
-    _refuse_idle(models, ranker, doc, against=against, top=top)
+    _refuse_idle(models, ranker, expression, doc, against, top)
     if out is not None:
         report.check_target(out)
-    compute = ComputeOptions(precision, device, threads)
-    index = Index.open(index_path)
-    asked = find_query(query, queries, field_name, runs=(run_path, first_stage, before))
-    options = SystemOptions(
-        models,
-        feedback,
-        fusion,
-        weights=None if weights is None else read_numbers("--weights", weights),
-        ranker=open_ranker(ranker, compute) if ranker else None,
-        ranker_name=ranker or "",
-        first_stage=_on_file(first_stage),
-        k=k,
-        rerank=RerankOptions(split=split, pool=pool, depth=depth),
-        explain=ExplainOptions(method, unit, passes),
-        compute=compute,
+    work = Execution(
+        Index.open(index_path),
+        [find_query(query, queries, field_name, runs=(run_path, first_stage, before))],
+        ComputeOptions(precision, device, threads),
     )
+    stage = replace(as_stage(ranker), split=split, pool=pool, depth=depth) if ranker else None
+    shares = None if weights is None else read_numbers("--weights", weights)
+    if expression is None:
+        whole = asked_form(models, feedback, fusion, shares, k, stage, _on_file(first_stage))
+    else:
+        whole = system(expression)
+    earlier, found = _on_file(before), before_ranker(whole)
+    if earlier is not None and found is not None and first_stage is None and (models or expression):
+        earlier = earlier.made_by(found)
     named = () if doc is None else (doc,)
-    question = Question(named, against, top, run=_on_file(run_path), before=_on_file(before))
+    options = ExplainOptions(method, unit, passes)
+    question = Question(named, against, top, _on_file(run_path), earlier, options)
     with console.progress("explaining", None):
-        answer = ask(index, asked, options, question)
+        answer = ask(work, whole, question)
     if out is not None:
         report.write(answer, out)
         console.say(f"written to {out}")
@@ -133,21 +141,28 @@ def command(
         show(answer)
 
 
-def _on_file(path: Path | None) -> RunOnRecord | None:
-    return None if path is None else RunOnRecord(read_run(path), path.name, read_tag(path))
+def _on_file(path: Path | None) -> OnRecord | None:
+    return None if path is None else OnRecord(read_run(path), path.name, read_tag(path))
 
 
 def _refuse_idle(
-    models: tuple[str, ...], ranker: str | None, doc: str | None, against: str, top: int | None
+    models: tuple[str, ...],
+    ranker: str | None,
+    expression: str | None,
+    doc: str | None,
+    against: str,
+    top: int | None,
 ) -> None:
     """Refuse what would change nothing here, and a question that is none or two."""
+    if expression is not None:
+        idle("--system says what ranks", *_SHORT)
     if (doc is None) == (top is None):
         raise WrongUse("give either --doc ID, with --against ID to hold it against another, or --top N")
     if was_given("against") and not against:
         raise WrongUse("--against is empty: name the document that --doc is held against, or leave it out")
     if top is not None:
         idle("--top tells of the whole ranking", "against", "before")
-    if ranker is None:
+    if ranker is None and expression is None:
         idle("it is for a --ranker", "first_stage", "depth", "split", "pool", "method", "unit", "passes")
         if len(models) < 2:
             idle("it says how several --model, or a --ranker with them, are joined", "fusion", "weights")

@@ -31,8 +31,7 @@ from rankhouse.core.qrels import from_grade, relevant
 from rankhouse.index.index import Index
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.page.charts import chart_kind
-from rankhouse.systems.explaining.names import unknown
-from rankhouse.systems.explaining.queries import find_query
+from rankhouse.systems.names import find_query, unknown
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -12,13 +13,14 @@ from rankhouse.core.errors import RankhouseError
 from rankhouse.index.lexical import manifest
 from rankhouse.index.parts.part import part_folders
 from rankhouse.serve.errors import UnknownName
-from rankhouse.serve.search.systems import SystemSpec, usual_systems
+from rankhouse.serve.search.systems import SystemSpec, asked_system, usual_systems
 from rankhouse.serve.search.view import IndexView
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
 
 
+_EXPRESSION: Final = re.compile(r"[(%*]|>>| \+ ")
 _PAUSE: Final = 2.0
 """Seconds after which what could not be opened is tried again."""
 
@@ -175,8 +177,8 @@ class Catalogue:
         """Return a system.
 
         Args:
-            name: Its name; "" for the default, which the first ranker decides: its own where it reads
-                documents, the hybrid one where it is an encoder; bm25 where there is none.
+            name: Its name, or an expression; "" for the default, which the first ranker decides: its own
+                where it reads documents, the hybrid one where it is an encoder; bm25 where there is none.
             index: Of which index; "" for the default.
 
         Raises:
@@ -189,5 +191,7 @@ class Catalogue:
                 first_stages, key=lambda spec: len(spec.models)
             )
         if name not in systems:
+            if _EXPRESSION.search(name):
+                return asked_system(name)
             raise UnknownName("system", name, systems, "system")
         return systems[name]

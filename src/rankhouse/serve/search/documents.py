@@ -18,12 +18,11 @@ from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.answer import Searching
-from rankhouse.serve.search.stages import reading_plan
+from rankhouse.serve.search.stages import ServedExecution
 from rankhouse.serve.search.systems import SystemSpec
 from rankhouse.serve.search.view import IndexView
-from rankhouse.systems.explaining.names import unknown
-from rankhouse.systems.short_forms import first_stage, is_dense
-from rankhouse.systems.system import Dense
+from rankhouse.systems.names import unknown
+from rankhouse.systems.system import Dense, Reranked
 from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split
 
 if TYPE_CHECKING:
@@ -158,13 +157,14 @@ def _scorer_of(
     service: Searching, view: IndexView, spec: SystemSpec
 ) -> tuple[ServedRanker | None, Split | None]:
     """Return what scores a system's passages and how it cuts them; None for the words of the question."""
-    if spec.ranker:
-        ranker = service.catalogue.ranker(spec.ranker)
-        return ranker, reading_plan(view, ranker, spec).split
-    dense = next((first_stage(model) for model in spec.models if is_dense(model)), None)
+    parts = list(spec.system.walk())
+    stage = next((part.stage for part in parts if isinstance(part, Reranked)), None)
+    if stage is not None:
+        split = ServedExecution(service.catalogue, view, Query("query", ""), ENDLESS).plan(stage).split
+        return service.catalogue.ranker(str(stage.ranker)), split
+    dense = next((part for part in parts if isinstance(part, Dense)), None)
     if dense is None:
         return None, None
-    assert isinstance(dense, Dense)
     cut = view.searcher(dense).searcher.vectors.state.policy
     try:
         return service.catalogue.ranker(dense.ranker), notation.make(cut, SPLITTERS, "splitter")

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import replace
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from rankhouse.core.run import Ranking
-from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.systems.system import Reranked
 
 KEPT: Final = 64
 
@@ -21,19 +20,14 @@ class ReadBy(NamedTuple):
     """What a ranker's order of a question's documents depends on, besides the index.
 
     Attributes:
-        spec: The system, without what comes after the ranker.
+        system: What the ranker reads, and how.
         ranker: The ranker's fingerprint.
         query: The question's text.
     """
 
-    spec: SystemSpec
+    system: Reranked
     ranker: str
     query: str
-
-    @classmethod
-    def of(cls, spec: SystemSpec, ranker: str, query: str) -> Self:
-        """Return it for a system."""
-        return cls(replace(spec, name="", fusion="", weights=None), ranker, query)
 
 
 class RecentRankings:

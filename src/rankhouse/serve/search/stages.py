@@ -8,26 +8,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Query, StoredPair, StoredPassage
+from rankhouse.core.progress import Progress
 from rankhouse.core.run import Ranking, Run
-from rankhouse.index.dense.exact import search
-from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.ranking.fuse import FUSIONS, rrf
+from rankhouse.index.dense.exact import Searcher
+from rankhouse.ranking.fuse import rrf
 from rankhouse.ranking.pool import POOLS
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank_plan import Plan, StoredScorer
 from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, waited
 from rankhouse.serve.errors import DeadlinePassed
 from rankhouse.serve.search.recent import ReadBy
+from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.precomputed import PrecomputedScorer
-from rankhouse.systems.short_forms import first_stage, is_dense
-from rankhouse.systems.system import Dense
+from rankhouse.systems.rankers import ComputeOptions
+from rankhouse.systems.stage import Stage
+from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Reranked, System
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
@@ -58,20 +59,6 @@ class Ranked:
     warnings: tuple[str, ...] = ()
 
 
-class _FirstRuns(NamedTuple):
-    """What the first stages found.
-
-    Attributes:
-        runs: Of each model that was in time.
-        warnings: What is to be said of them.
-        late: The models that were not.
-    """
-
-    runs: list[Run]
-    warnings: tuple[str, ...]
-    late: tuple[str, ...]
-
-
 def rank(
     catalogue: Catalogue, view: IndexView, spec: SystemSpec, query: Query, deadline: Deadline = ENDLESS
 ) -> Ranked:
@@ -83,76 +70,129 @@ def rank(
         Overloaded: A model has too much to do.
         DeadlinePassed: The time was over before anything was found.
     """
-    fusion = notation.make(spec.fusion or "rrf", FUSIONS, "method of fusion")
-    ranker = catalogue.ranker(spec.ranker) if spec.ranker else None
-    plan = reading_plan(view, ranker, spec, deadline) if ranker else Plan()
-    runs, warnings, late = _found(catalogue, view, spec, query, deadline)
-    if late or ranker:  # a ranker reads what its first stages find together, each as good as the other
-        first = runs[0] if len(runs) == 1 else rrf()(runs).top(spec.k)
-    else:
-        first = runs[0] if len(runs) == 1 else fusion(runs, spec.weights).top(spec.k)
-    if late:
-        return Ranked(
-            first[query.id], None, f"{' and '.join(late)} {_LATE}: this is the others' order", warnings
-        )
-    if ranker is None:
-        return Ranked(first[query.id], runs[0][query.id] if len(runs) > 1 else None, "", warnings)
-    key = ReadBy.of(spec, ranker.fingerprint, query.text)
-    ranking = view.recent.get(key)
-    if ranking is None:
-        try:
-            ranking = rerank(ranker.blocking(deadline), first, [query], view.index.documents, plan)[query.id]
-        except DeadlinePassed:
-            late_one = f"{ranker.name} {_LATE}: this is the first stage's order"
-            return Ranked(first[query.id], None, late_one, warnings)
-        view.recent.put(key, ranking)
-    if spec.fusion:
-        ranking = fusion([*runs, Run.from_rankings({query.id: ranking})], spec.weights)[query.id]
-    return Ranked(ranking, first[query.id], "", warnings)
+    system = spec.system
+    for name in spec.rankers:
+        catalogue.ranker(name)
+    work = ServedExecution(catalogue, view, query, deadline)
+    for part in system.walk():
+        if isinstance(part, Reranked):
+            work.plan(part.stage)  # what is wrong with it is said before anything is searched
+    ranking = work.run(system)[query.id]
+    warnings = tuple(dict.fromkeys(work.warnings))
+    if work.degraded:
+        return Ranked(ranking, None, work.degraded, warnings)
+    whole = system.of if isinstance(system, Cut) else system
+    before = before_ranker(whole) or (whole.parts[0] if isinstance(whole, Fused) else None)
+    return Ranked(ranking, None if before is None else work.made(before)[query.id], "", warnings)
 
 
-def _found(
-    catalogue: Catalogue, view: IndexView, spec: SystemSpec, query: Query, deadline: Deadline
-) -> _FirstRuns:
-    """Search with every model; of several, those count that are in time."""
-    runs, warnings, late = list[Run](), list[str](), list[str]()
-    for model in spec.models:
-        if not is_dense(model):
-            first_stage(model, spec.feedback)
-            lexical = LexicalOptions(model, spec.feedback, spec.k, threads=1)
-            runs.append(retrieve(view.index, [query], lexical))
-            continue
-        dense = first_stage(model)
-        assert isinstance(dense, Dense)
-        encoder, vectors = catalogue.ranker(dense.ranker), view.searcher(dense)
-        warnings += filter(None, [vectors.warning])
-        try:
-            runs.append(search(vectors.searcher, encoder.blocking(deadline), [query], spec.k))
-        except DeadlinePassed:
-            late.append(encoder.name)
-    if not runs:
-        raise DeadlinePassed(f"{' and '.join(late)} {_LATE}; ask for less, or wait longer")
-    return _FirstRuns(runs, tuple(warnings), tuple(late))
+class ServedExecution(Execution):
+    """A system at work on one question, with the rankers of a service; late stages are left out.
 
-
-def reading_plan(
-    view: IndexView, ranker: ServedRanker, spec: SystemSpec, deadline: Deadline = ENDLESS
-) -> Plan:
-    """Settle how a ranker reads: as asked, else as what is stored for it was cut, else in its own way.
-
-    Raises:
-        WrongUse: An unknown splitter or pool.
+    Attributes:
+        warnings: What the asker should know.
+        degraded: Why the order is that of the stages that were in time; "" where all were.
     """
-    cut = str(asked_split(spec.split)) if spec.split else ""
-    scorer = view.stored(ranker, cut)
-    state = scorer.store.state if scorer else None
-    split, pool = cut or (state.split if state else ""), spec.pool or (state.pool if state else "")
-    return Plan(
-        split=notation.make(split, SPLITTERS, "splitter") if split else ranker.split,
-        pool=notation.make(pool, POOLS, "pool") if pool else ranker.pool,
-        depth=spec.depth,
-        stored=_InTurns(scorer, ranker, deadline) if scorer else None,
-    )
+
+    def __init__(self, catalogue: Catalogue, view: IndexView, query: Query, deadline: Deadline) -> None:
+        super().__init__(view.index, [query], ComputeOptions(threads=1))
+        self._catalogue, self._view, self._deadline = catalogue, view, deadline
+        self.warnings: list[str] = []
+        self.degraded = ""
+        self._late: dict[str, None] = {}
+        self._lacking: set[System] = set()
+
+    def searcher(self, stage: Dense) -> Searcher:
+        """Return vectors of the index. Args: as for :meth:`Execution.searcher`."""
+        vectors = self._view.searcher(stage)
+        self.warnings += filter(None, [vectors.warning])
+        return vectors.searcher
+
+    def encoder(self, stage: Dense) -> Any:  # noqa: ANN401 - what blocks until the encoder's turn
+        """Return an encoder of the service. Args: as for :meth:`Execution.encoder`."""
+        return self.ranker(Stage(stage.ranker))
+
+    def ranker(self, stage: Stage) -> Any:  # noqa: ANN401 - what blocks until the ranker's turn
+        """Return a ranker of the service. Args: as for :meth:`Execution.ranker`."""
+        return self._catalogue.ranker(str(stage.ranker)).blocking(self._deadline)
+
+    def plan(self, stage: Stage) -> Plan:
+        """Settle how a ranker reads: as asked, else as what is stored for it, else in its own way."""
+        served = self._catalogue.ranker(str(stage.ranker))
+        cut = str(asked_split(stage.split)) if stage.split else ""
+        scorer = self._view.stored(served, cut) if stage.stored is not False else None
+        state = scorer.store.state if scorer else None
+        split, pool = cut or (state.split if state else ""), stage.pool or (state.pool if state else "")
+        return Plan(
+            split=notation.make(split, SPLITTERS, "splitter") if split else served.split,
+            pool=notation.make(pool, POOLS, "pool") if pool else served.pool,
+            depth=FOUND if stage.depth is None else stage.depth,
+            tail=stage.tail,
+            stored=self.stored(scorer, served) if scorer else None,
+        )
+
+    def stored(self, scorer: PrecomputedScorer, served: ServedRanker) -> StoredScorer | None:
+        """Return what scores stored passages for a ranker, in turn with its other work."""
+        return _InTurns(scorer, served, self._deadline)
+
+    def found(self, stage: FirstStage, k: int, show: Progress) -> Run:
+        """Search by a first stage. Args: as for :meth:`Execution.found`.
+
+        Raises:
+            DeadlinePassed: It is late.
+        """
+        try:
+            return super().found(stage, k, show)
+        except DeadlinePassed:
+            if isinstance(stage, Dense):
+                self._late[stage.ranker] = None
+            names = " and ".join(self._late)
+            self.degraded = f"{names} {_LATE}: this is the others' order"
+            raise DeadlinePassed(f"{names} {_LATE}; ask for less, or wait longer") from None
+
+    def fused(self, system: Fused) -> Run:
+        """Join what is in time: of late systems, the others' order. Args: as for :meth:`Execution.fused`."""
+        runs, late = list[Run](), None
+        for part in system.systems:
+            try:
+                run = self.made(part)
+            except DeadlinePassed as error:
+                late = error
+                continue
+            if not self._lacks(part):
+                runs.append(run)
+        if len(runs) == len(system.systems):
+            return super().fused(system)
+        self._lacking.add(system)
+        if not runs:
+            raise late or DeadlinePassed(f"{system} {_LATE}")
+        return runs[0] if len(runs) == 1 else rrf()(runs).top(FOUND)
+
+    def reranked(self, system: Reranked, before: Run, show: Progress) -> Run:
+        """Let a ranker read, or return what it read lately, or, where it is late, what comes before it."""
+        if self._lacks(system.of):
+            self._lacking.add(system)
+            return before
+        served, [query] = self._catalogue.ranker(str(system.stage.ranker)), self.queries
+        key = ReadBy(system, served.fingerprint, query.text)
+        if (known := self._view.recent.get(key)) is not None:
+            return Run.from_rankings({query.id: known})
+        try:
+            run = super().reranked(system, before, show)
+        except DeadlinePassed:
+            self._lacking.add(system)
+            self.degraded = f"{served.name} {_LATE}: this is the first stage's order"
+            return before
+        self.remember(key, run[query.id])
+        return run
+
+    def remember(self, key: ReadBy, ranking: Ranking) -> None:
+        """Keep what a ranker made of the question for a while."""
+        self._view.recent.put(key, ranking)
+
+    def _lacks(self, system: System) -> bool:
+        """Return whether a system's order is not its own, as a part of it was late."""
+        return not self._lacking.isdisjoint(system.walk())
 
 
 class _InTurns:

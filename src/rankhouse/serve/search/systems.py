@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
 from rankhouse.core import notation
-from rankhouse.systems.short_forms import dense_ranker, is_dense
+from rankhouse.core.errors import WrongUse
+from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.systems.execution import costly
+from rankhouse.systems.notation import system
+from rankhouse.systems.short_forms import cut, first_stage, read_by, short_form
+from rankhouse.systems.stage import Stage
+from rankhouse.systems.system import Cut, Dense, Lexical, Reranked, System
 
 FOUND = 1000
 """Documents a query that each first stage finds, as ``rankhouse search`` does by default."""
+MOST_STAGES = 9
+"""Stages that search or read in a system that comes with a request."""
 READ = 100
 """Documents a query that a ranker reads, unless its system says otherwise."""
 
@@ -32,6 +42,7 @@ class SystemSpec:
         split: How it cuts documents, in notation; "" for what is stored for it, else its own way.
         pool: What makes one score of passages, in notation; "" likewise.
         k: Documents a query that each model finds.
+        expression: The system itself, where it was written as an expression; None builds it of the above.
     """
 
     name: str
@@ -44,25 +55,64 @@ class SystemSpec:
     split: str = ""
     pool: str = ""
     k: int = FOUND
+    expression: System | None = None
+
+    @classmethod
+    def of(cls, name: str, expression: System) -> Self:
+        """Name a system that was written as an expression."""
+        stages = [part.stage.ranker for part in expression.walk() if isinstance(part, Reranked)]
+        first = tuple(str(part) for part in expression.walk() if isinstance(part, Lexical | Dense))
+        return cls(name, first, ranker=str(stages[0]) if stages else "", expression=expression)
+
+    @cached_property
+    def system(self) -> System:
+        """What ranks.
+
+        Raises:
+            WrongUse: An unknown model, feedback, fusion, splitter or pool, or weights that do not fit.
+        """
+        if self.expression is not None:
+            return self.expression
+        if not self.ranker:
+            return short_form(self.models, self.feedback, self.fusion, self.weights, k=self.k)
+        notation.make(self.fusion or "rrf", FUSIONS, "method of fusion")
+        found: list[System] = [cut(first_stage(model, self.feedback), self.k) for model in self.models]
+        stage = Stage(self.ranker, self.split, self.pool, self.depth)
+        return read_by(found, stage, self.fusion, self.weights, k=self.k)
 
     @property
     def rankers(self) -> tuple[str, ...]:
         """Names of the rankers of the service that it needs: encoders, then the one that reads."""
-        encoders = (dense_ranker(model) for model in self.models if is_dense(model))
-        return (*encoders, *filter(None, [self.ranker]))
-
-    @property
-    def joins_ranker(self) -> bool:
-        """Whether the ranker's scores are one part of a fusion, beside the models'."""
-        return bool(self.ranker and self.fusion)
+        parts = list(self.system.walk())
+        encoders = [part.ranker for part in parts if isinstance(part, Dense)]
+        return (*encoders, *(str(part.stage.ranker) for part in parts if isinstance(part, Reranked)))
 
     def described(self) -> str:
         """Return in one line what it does."""
+        if self.expression is not None:
+            return str(self.expression)
         found = " and ".join(self.models) + (f" with {self.feedback}" if self.feedback else "")
         if not self.ranker:
             return f"{found}, joined by {self.fusion or 'rrf'}" if len(self.models) > 1 else found
         read = f"{self.ranker} reads the first {self.depth} of {found}"
         return f"{read}; both joined by {self.fusion}" if self.fusion else read
+
+
+def asked_system(text: str) -> SystemSpec:
+    """Read a system that came with a request.
+
+    Raises:
+        WrongUse: It cannot be read, or would take more work than one question may.
+    """
+    found = system(text)
+    stages = set(costly(found))
+    deepest = max((part.k for part in found.walk() if isinstance(part, Cut)), default=0)
+    if len(stages) > MOST_STAGES or deepest > FOUND:
+        raise WrongUse(
+            f"the system has {len(stages)} stages and finds up to {deepest:,} documents; ask for at most "
+            f"{MOST_STAGES} stages and {FOUND:,} documents, or have it served: rankhouse serve --system"
+        )
+    return SystemSpec.of(text, found)
 
 
 def dense_notation(ranker: str, vectors: str = "default") -> str:

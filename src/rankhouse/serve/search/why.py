@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Query
+from rankhouse.core.run import Ranking
 from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions, family_of
+from rankhouse.ranking.rerank_plan import StoredScorer
 from rankhouse.serve.engine.waiting import Deadline, waited
 from rankhouse.serve.search.answer import Searching
 from rankhouse.serve.search.documents import UnknownDocument
 from rankhouse.serve.search.recent import ReadBy
-from rankhouse.serve.search.stages import reading_plan
+from rankhouse.serve.search.stages import ServedExecution
 from rankhouse.serve.search.systems import SystemSpec
 from rankhouse.serve.search.view import IndexView
-from rankhouse.systems.explaining.answers import why_documents, why_moved, why_ranking
-from rankhouse.systems.explaining.build import SystemOptions, build_system, first_stage_of
-from rankhouse.systems.explaining.reranker import RerankSystem
-from rankhouse.systems.explaining.systems import FusedSystem, System
-from rankhouse.systems.reranking import RerankOptions
+from rankhouse.systems.explaining import Question, ask
+from rankhouse.systems.precomputed import PrecomputedScorer
+from rankhouse.systems.stage import Stage
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -124,90 +123,53 @@ class _Explainer:
         specs = [self._spec(self.request.spec, self.request.system)]
         if self.request.before:
             specs.append(self._spec(None, self.request.before))
-        models = self._models(specs)
-        by_scores = [one for one in models if self._by_scores(one)]
-        if len(by_scores) == len(models):
+        names = sorted({name for spec in specs for name in spec.rankers})  # in the order of holding threads
+        models = [self.service.catalogue.ranker(name) for name in names]
+        if all(map(self._by_scores, models)):
             asked = {one.name: _through_queue(one, self.deadline) for one in models}
-            return self._told(specs, asked, stored=False)
+            return self._told(specs, asked, stores=False)
         opened = {one.name: one.ranker for one in models}
-        return _in_threads(models, lambda: self._told(specs, opened, stored=None), self.deadline)
+        return _in_threads(models, lambda: self._told(specs, opened, stores=True), self.deadline)
 
     def _spec(self, own: SystemSpec | None, name: str) -> SystemSpec:
         return own or self.service.catalogue.system(name, self.view.name)
 
-    def _models(self, specs: list[SystemSpec]) -> list[ServedRanker]:
-        """Return the models that the systems name, in the order in which their threads are held."""
-        names = sorted({name for spec in specs for name in spec.rankers})
-        return [self.service.catalogue.ranker(name) for name in names]
-
     def _by_scores(self, one: ServedRanker) -> bool:
         return family_of(one.ranker) in _BY_SCORES and self.request.method != "gradients"
 
-    def _told(
-        self, specs: list[SystemSpec], opened: Mapping[str, NeuralRanker], *, stored: bool | None
-    ) -> Answer:
-        request, query = self.request, Query("query", self.request.query)
-        spec = specs[0]
-        options = self._options(spec, opened, stored=stored)
-        system = self._system(spec, options, query)
-        if request.top is not None:
-            return why_ranking(system, query, request.top)
-        if request.before:
-            then = self._system(specs[1], self._options(specs[1], opened, stored=stored), query)
-            return why_moved(system, then, query, request.doc_id, request.against)
-        ranked = not spec.ranker or spec.joins_ranker
-        if not ranked:
-            system = self._reader(system, options, query)
-        return why_documents(system, query, (request.doc_id,), request.against, ranked=ranked)
+    def _told(self, specs: list[SystemSpec], opened: Mapping[str, NeuralRanker], *, stores: bool) -> Answer:
+        request = self.request
+        work = _Opened(self.service.catalogue, self.view, Query("query", request.query), self.deadline)
+        work.opened, work.stores = opened, stores
+        system, earlier = specs[0].system, specs[1].system if len(specs) > 1 else None
+        named = (request.doc_id,) if request.doc_id else ()
+        options = ExplainOptions(request.method, request.unit, request.passes)
+        question = Question(named, request.against, request.top, None, earlier, options)
+        return ask(work, system, question)
 
-    def _system(self, spec: SystemSpec, options: SystemOptions, query: Query) -> System:
-        """Put a system together; what its ranker made of the question lately is not made again."""
-        system = build_system(self.view.index, options)
-        if not spec.ranker:
-            return system
-        mark = self.service.catalogue.ranker(spec.ranker).fingerprint
-        known = self.view.recent.get(ReadBy.of(spec, mark, query.text))
-        if known is None:
-            return system
-        if isinstance(system, FusedSystem):
-            *others, reader = system.systems
-            assert isinstance(reader, RerankSystem)
-            return replace(system, systems=[*others, reader.knowing(query, known)])
-        assert isinstance(system, RerankSystem)
-        return system.knowing(query, known)
 
-    def _reader(self, system: System, options: SystemOptions, query: Query) -> System:
-        """Return a reranking system; where it read the documents asked about, it need not read all others."""
-        assert isinstance(system, RerankSystem)
-        found = first_stage_of(self.view.index, options).ranking(query).doc_ids
-        named = {self.request.doc_id, self.request.against} - {""}
-        blank = {doc_id for doc_id in named if not self.view.index.documents[doc_id].full_text.strip()}
-        if blank or named & set(found[options.rerank.depth :]):
-            return system  # a number in place of a score is told by the whole ranking
-        return RerankSystem(system.ranker, system.name, system.documents, system.plan, system.options)
+class _Opened(ServedExecution):
+    """A system at work with rankers that an explanation may look into.
 
-    def _options(
-        self, spec: SystemSpec, opened: Mapping[str, NeuralRanker], *, stored: bool | None
-    ) -> SystemOptions:
-        request, reading = self.request, RerankOptions(stored=stored)
-        if spec.ranker:
-            plan = reading_plan(self.view, self.service.catalogue.ranker(spec.ranker), spec)
-            reading = RerankOptions(
-                split=name_of(plan.split), pool=name_of(plan.pool), depth=spec.depth, stored=stored
-            )
-        encoders: dict[str, Any] = {name: ranker for name, ranker in opened.items() if name != spec.ranker}
-        return SystemOptions(
-            spec.models,
-            spec.feedback,
-            spec.fusion,
-            spec.weights,
-            opened[spec.ranker] if spec.ranker else None,
-            spec.ranker,
-            k=spec.k,
-            rerank=reading,
-            explain=ExplainOptions(request.method, request.unit, request.passes),
-            encoders=encoders,
-        )
+    Attributes:
+        opened: The rankers by name.
+        stores: Whether they score by what is stored for them, at once.
+    """
+
+    opened: Mapping[str, NeuralRanker]
+    stores: bool
+
+    def ranker(self, stage: Stage) -> NeuralRanker:
+        """Return a ranker. Args: as for :meth:`Execution.ranker`."""
+        return self.opened[str(stage.ranker)]
+
+    def stored(self, scorer: PrecomputedScorer, served: ServedRanker) -> StoredScorer | None:
+        """Return what scores stored passages. Args: as for :meth:`ServedExecution.stored`."""
+        del served
+        return scorer if self.stores else None
+
+    def remember(self, key: ReadBy, ranking: Ranking) -> None:
+        """Keep nothing: texts may have been scored in place of what is stored of them."""
 
 
 def _through_queue(served: ServedRanker, deadline: Deadline) -> NeuralRanker:

@@ -1,13 +1,51 @@
-"""The one question that is asked, by its words or by its id."""
+"""Ids of documents and queries: what a person names, and the nearest to what is not there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
+from difflib import get_close_matches
+from itertools import islice
+from typing import Protocol
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.io.corpora import read_queries
-from rankhouse.systems.explaining.names import unknown
+
+_LOOKED_AT = 200_000  # ids; more of them take longer than a person waits for an error
+_COMPARED = 2_000
+
+
+class Names(Sized, Iterable[str], Protocol):
+    """Ids that can be counted and walked over."""
+
+
+def nearest(wanted: str, known: Iterable[str]) -> str:
+    """Return the known id that is most like another, or "".
+
+    Args:
+        known: The ids that there are; the first 200,000 are looked at.
+    """
+    folded = wanted.casefold()
+    alike = []
+    for name in islice(known, _LOOKED_AT):
+        other = name.casefold()
+        if other == folded:
+            return name
+        if abs(len(other) - len(folded)) <= 3 and (other[:2] == folded[:2] or other[-2:] == folded[-2:]):
+            alike.append(name)
+    return next(iter(get_close_matches(wanted, alike[:_COMPARED], 1)), "")
+
+
+def unknown(kind: str, wanted: str, known: Names, where: str) -> WrongUse:
+    """Return the error for an id that is not there.
+
+    Args:
+        kind: "document" or "query".
+    """
+    some = ", ".join(islice(known, 3)) + (" ..." if len(known) > 3 else "")
+    close = nearest(wanted, known)
+    guess = f'; did you mean "{close}"?' if close else f": {some}" if some else ""
+    return WrongUse(f'there is no {kind} "{wanted:.80}" in {where}, which has {len(known):,}{guess}')
 
 
 def find_query(text: str, queries: str | None, field: str = "", runs: Sequence[object | None] = ()) -> Query:

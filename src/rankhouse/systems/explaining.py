@@ -1,0 +1,390 @@
+"""Why a system ranks as it does: this score, above that document, this ranking, and what moved."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from rankhouse.core.errors import RankhouseError, RankhouseWarning, WrongUse
+from rankhouse.core.nouns import Document, Query, Ranker, fingerprint_of
+from rankhouse.core.run import Ranking, Run
+from rankhouse.core.scores import base_of, scale_of
+from rankhouse.explanation.answer import Counterfactual, Explanation, Part
+from rankhouse.explanation.contrast import (
+    Answer,
+    Contrast,
+    DocumentRank,
+    Movement,
+    RankingExplanation,
+    changed_places,
+    contrast,
+    standing_note,
+)
+from rankhouse.explanation.lexical import LexicalExplainer
+from rankhouse.explanation.methods import ExplainOptions, family_of
+from rankhouse.explanation.placeholder import METHOD, placeholder
+from rankhouse.index.lexical.search import LexicalOptions
+from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.systems.execution import Execution
+from rankhouse.systems.names import unknown
+from rankhouse.systems.on_record import OnRecord, agrees
+from rankhouse.systems.run_tags import tagged_fingerprint
+from rankhouse.systems.stage import Stage
+from rankhouse.systems.system import Cut, Dense, Fused, Lexical, Reranked, System
+
+TEXTS: Final = OnRecord(Run.of({}), "the texts")
+"""What a ranker reads whose documents are in no index."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked.
+
+    Attributes:
+        doc_ids: Why does the first score what it scores? Several, without a rival, are put in order.
+        against: The document that the first is compared with; "" for none.
+        top: The first so many documents of the ranking instead; None for named ones.
+        run: The run that the system made; None for none.
+        before: The run, or the system, from whose ranking the document moved; None for none.
+        options: How scores of rankers are explained.
+    """
+
+    doc_ids: tuple[str, ...] = ()
+    against: str = ""
+    top: int | None = None
+    run: OnRecord | None = None
+    before: System | None = None
+    options: ExplainOptions = field(default_factory=ExplainOptions)
+
+
+def ask(work: Execution, system: System, question: Question) -> Answer:
+    """Answer a question about documents.
+
+    Args:
+        work: The system at work on the one query.
+
+    Raises:
+        WrongUse: An unknown document or method, or a run that another system made.
+    """
+    why = Explainer(work, question.options)
+    if question.run is not None:
+        system = why.tied(question.run, system)
+    if question.top is not None:
+        return why.first(system, question.top)
+    doc_id, *others = question.doc_ids
+    if question.before is not None:
+        return why.moved(system, question.before, doc_id, question.against)
+    ranked = not isinstance(_uncut(system), Reranked)  # a ranker would have to read all documents for a rank
+    if question.against:
+        return why.above(system, doc_id, question.against, ranked=ranked)
+    if others:
+        return why.order(system, question.doc_ids)
+    return why.score(system, doc_id, ranked=ranked)
+
+
+def _uncut(system: System) -> System:
+    return system.of if isinstance(system, Cut) else system
+
+
+class Explainer:
+    """Systems at work on one query, and why they rank as they do."""
+
+    def __init__(self, work: Execution, options: ExplainOptions) -> None:
+        self._work, self._options = work, options
+        self._documents = work.index.documents
+        self._lexical: dict[Lexical, LexicalExplainer] = {}
+
+    @cached_property
+    def query(self) -> Query:
+        """The one query."""
+        [query] = self._work.queries
+        return query
+
+    # --- the questions
+
+    def score(self, system: System, doc_id: str, *, ranked: bool = True) -> Explanation:
+        """Say why a document scores what it scores; ``ranked``: with its rank and its ties."""
+        told = self.explain(system, doc_id)
+        if not ranked or doc_id not in (ranking := self.ranking(system)).doc_ids:
+            return told
+        return told.noting(standing_note(self.name(system), ranking, doc_id))
+
+    def above(self, system: System, doc_id: str, against: str, *, ranked: bool = True) -> Contrast:
+        """Say why a document stands above another, or below it, and what would reverse them.
+
+        Raises:
+            WrongUse: Both are the same.
+        """
+        if doc_id == against:
+            raise WrongUse(f"document {doc_id} is held against itself; name another one")
+        first, second = (self.score(system, one, ranked=ranked) for one in (doc_id, against))
+        lower, upper = sorted((first, second), key=lambda one: one.score)
+        # A number in place of a score follows the lowest score given: no removal gets below it.
+        if upper.score == lower.score or METHOD in (upper.method, lower.method):
+            return contrast(first, second, None)
+        return contrast(first, second, self._flip(system, upper.doc_id, lower))
+
+    def first(self, system: System, most: int) -> RankingExplanation:
+        """Say of each of the first documents what separates it from the next."""
+        found = self.ranking(system).doc_ids[:most]
+        notes = () if found else (f"{self.name(system)} finds no document for this query.",)
+        told = tuple(self.explain(system, doc_id) for doc_id in found)
+        return RankingExplanation(self.query, self.name(system), told, tuple(range(1, len(found) + 1)), notes)
+
+    def order(self, system: System, doc_ids: Sequence[str]) -> RankingExplanation:
+        """Order documents by their scores, and say what separates each from the next."""
+        told = sorted((self.explain(system, doc_id) for doc_id in doc_ids), key=lambda one: -one.score)
+        return RankingExplanation(self.query, self.name(system), tuple(told), tuple(range(1, len(told) + 1)))
+
+    def moved(self, now: System, before: System, doc_id: str, against: str = "") -> Movement:
+        """Say why a document stands elsewhere than before, by the document that it changed places with.
+
+        Of those it overtook, the one that stood highest is compared; else, of those that overtook it, the one
+        that stands highest now; or ``against``.
+        """
+        earlier, later = self.ranking(before), self.ranking(now)
+        overtook, overtaken_by = changed_places(earlier, later, doc_id)
+        rival = against or next((other for other in (*overtook, *overtaken_by) if other in later.doc_ids), "")
+        then: Explanation | Contrast | None = None
+        notes: tuple[str, ...] = ()
+        if doc_id in earlier.doc_ids:
+            try:
+                then = self._why(before, doc_id, rival if rival in earlier.doc_ids else "")
+            except RankhouseError as error:
+                notes = (f"What {self.name(before)} says is not explained: {error}.",)
+        stood, stands = (
+            DocumentRank.of_document(self.name(system), ranking, doc_id)
+            for system, ranking in ((before, earlier), (now, later))
+        )
+        return Movement(
+            self.query,
+            doc_id,
+            stood,
+            stands,
+            overtook,
+            overtaken_by,
+            self._why(now, doc_id, rival),
+            then,
+            notes,
+        )
+
+    def _why(self, system: System, doc_id: str, rival: str) -> Explanation | Contrast:
+        return self.above(system, doc_id, rival) if rival else self.score(system, doc_id)
+
+    # --- each kind of system
+
+    def ranking(self, system: System) -> Ranking:
+        """Return the documents of the query, best first."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RankhouseWarning)  # what was lost is a note of its explanation
+            return self._work.made(system)[self.query.id]
+
+    def name(self, system: System) -> str:
+        """Return what people call a system."""
+        match system:
+            case Lexical():
+                return f"{system.model} with {system.feedback}" if system.feedback else system.model
+            case Fused():
+                return f"{system.method} of {', '.join(map(self.name, system.systems))}"
+            case Cut():
+                return self.name(system.of)
+            case OnRecord():
+                return system.label
+            case Reranked(stage=Stage(ranker=str(name))):
+                return name
+            case Reranked():
+                ranker = self._work.ranker(system.stage)
+                return family_of(ranker) or type(ranker).__name__
+        return str(system)
+
+    def explain(self, system: System, doc_id: str) -> Explanation:
+        """Say why a document scores what it scores.
+
+        Raises:
+            WrongUse: There is no such document.
+        """
+        match system:
+            case Cut():
+                return self.explain(system.of, doc_id)
+            case Fused():
+                return self._fused(system, doc_id)
+            case OnRecord(maker=None):
+                return self._numbers(system, doc_id)
+            case OnRecord(maker=Reranked() as maker):
+                return self._reread(system, maker, doc_id)
+            case OnRecord(maker=System() as maker):
+                return self._compared(system, maker, doc_id)
+        document = self._document(doc_id)
+        match system:
+            case Lexical():
+                if system not in self._lexical:
+                    options = LexicalOptions(system.model, system.feedback)
+                    self._lexical[system] = LexicalExplainer(self._work.index, options)
+                return self._lexical[system].explain(self.query, doc_id)
+            case Dense():
+                return self._dense(system, doc_id)
+            case Reranked():
+                return self._reranked(system, document)
+        raise TypeError(f"{type(system).__name__} is no kind of system")
+
+    def _dense(self, system: Dense, doc_id: str) -> Explanation:
+        from rankhouse.explanation.stages import explain_dense
+        from rankhouse.index.dense.vectors import Vectors, vectors_folder
+
+        index = self._work.index
+        if isinstance(index, PartedIndex):
+            raise WrongUse(
+                f"{system}: what a score of vectors is made of is told by the index that holds them; "
+                "explain it with the part that has the document"
+            )
+        vectors = Vectors.open(vectors_folder(index.path, system.name))
+        return explain_dense(index, vectors, self._work.encoder(system), self.query, doc_id)
+
+    def _fused(self, system: Fused, doc_id: str) -> Explanation:
+        from rankhouse.explanation.stages import explain_fused
+
+        parts: dict[str, System] = {}
+        for place, part in enumerate(system.systems, 1):
+            name = self.name(part)
+            parts[f"{name} ({place})" if name in parts else name] = part
+        runs = {name: Run.from_rankings({self.query.id: self.ranking(part)}) for name, part in parts.items()}
+        hits = dict.fromkeys(doc for run in runs.values() for doc in run[self.query.id].doc_ids)
+        if doc_id not in hits:
+            where = f"what {self.name(system)} finds for query {self.query.id}"
+            raise unknown("document", doc_id, hits, where)
+        whys = {
+            name: self.explain(part, doc_id)
+            for name, part in parts.items()
+            if doc_id in runs[name][self.query.id].doc_ids
+        }
+        return explain_fused(system.method, runs, self.query, doc_id, system.weights, whys)
+
+    def _reranked(self, system: Reranked, document: Document) -> Explanation:
+        from rankhouse.explanation.stages import explain_reranked
+
+        ranker, plan = self._ranker(system), self._work.plan(system.stage)
+        if reason := self._placeholder(system, document):
+            ranking = self.ranking(system)
+            said = float(ranking.scores[ranking.doc_ids.index(document.id)])
+            return self._not_read(document.id, said, reason, ranker)
+        return explain_reranked(ranker, self.query, document, plan.split, plan.pool, self._options)
+
+    def _ranker(self, system: Reranked) -> Ranker:
+        ranker: Ranker = self._work.ranker(system.stage)
+        if not hasattr(ranker, "score"):
+            raise WrongUse(
+                f"{system.stage}: compares passages two by two, which is not explained; leave it out"
+            )
+        return ranker
+
+    def _placeholder(self, system: Reranked, document: Document) -> str:
+        """Return why a document's number is no score; "" where it is one, or where it has no number."""
+        if system.of is TEXTS:
+            return ""
+        depth, before = self._work.plan(system.stage).depth, self.ranking(system.of)
+        if document.id not in before.doc_ids:
+            return ""
+        if document.full_text.strip() and document.id in before.doc_ids[:depth]:
+            return ""  # it was read; its rank alone would need all the others
+        query_id, ranking = self.query.id, self.ranking(system)
+        if document.id not in ranking.doc_ids:
+            return ""
+        runs = [Run.from_rankings({query_id: one}) for one in (ranking, before)]
+        return placeholder(runs[0], query_id, document.id, runs[1], depth, document)
+
+    def _flip(self, system: System, doc_id: str, rival: Explanation) -> Counterfactual | None:
+        """Return the least of a document whose removal puts it below a rival; None where none is known."""
+        match system:
+            case Cut():
+                return self._flip(system.of, doc_id, rival)
+            case OnRecord(maker=System() as maker):
+                return self._flip(maker, doc_id, rival)
+            case Reranked():
+                from rankhouse.explanation.counterfactual import flip
+
+                document, plan = self._document(doc_id), self._work.plan(system.stage)
+                lower = (rival.doc_id, rival.score)
+                ranker = self._ranker(system)
+                return flip(ranker, self.query, document, lower, plan.split, plan.pool, self._options)
+        return None
+
+    def _document(self, doc_id: str) -> Document:
+        if doc_id not in self._documents:
+            raise unknown("document", doc_id, self._documents, "the index")
+        return self._documents[doc_id]
+
+    # --- runs
+
+    def tied(self, given: OnRecord, system: System) -> OnRecord:
+        """Return a run tied to the system that made it.
+
+        Raises:
+            WrongUse: The run's tag names another ranker; both fingerprints are told.
+        """
+        maker = _uncut(system)
+        if isinstance(maker, Reranked):
+            written, own = tagged_fingerprint(given.tag), fingerprint_of(self._ranker(maker))
+            if written and written != own[:8]:
+                raise WrongUse(
+                    f"{given.label} was ordered by a ranker of fingerprint {written}... (tag {given.tag}); "
+                    f"the ranker named here has {own or 'none'}. Name the ranker that made the run, or "
+                    "rerank anew; a run that is only the first stage is given as --first-stage RUN"
+                )
+        return given.made_by(maker)
+
+    def _numbers(self, given: OnRecord, doc_id: str) -> Explanation:
+        said = given.number(self.query, doc_id)
+        note = f"Of {given.label} only its numbers are known; name the model that made it to see more."
+        part = Part(f"number in {given.label}", said)
+        return Explanation(
+            self.query, doc_id, said, "numbers on record", True, "score", (part,), notes=(note,)
+        )
+
+    def _compared(self, given: OnRecord, maker: System, doc_id: str) -> Explanation:
+        said, told = given.number(self.query, doc_id), self.explain(maker, doc_id)
+        if not agrees(told.score, said):
+            raise given.disagreement(said, told.score, self.name(maker))
+        return told
+
+    def _reread(self, given: OnRecord, maker: Reranked, doc_id: str) -> Explanation:
+        """Explain a document of a run that a ranker made, if what it gives now is the run's number."""
+        said, score, sure = (
+            given.number(self.query, doc_id),
+            self._score(maker, doc_id),
+            bool(tagged_fingerprint(given.tag)),
+        )
+        if agrees(score, said):
+            return self.explain(maker, doc_id)
+        ranker = self._ranker(maker)
+        reason = placeholder(given.record, self.query.id, doc_id, document=self._document(doc_id))
+        if reason and (sure or self._made(given, maker)):
+            return self._not_read(doc_id, said, reason, ranker)
+        if sure:
+            return self.explain(maker, doc_id).noting(
+                f"{given.label} has {said:.6g} for {doc_id}, this ranker now gives {score:.6g}: another "
+                "split, pool or precision?"
+            )
+        mark = fingerprint_of(ranker) or "none"
+        raise given.disagreement(said, score, f"{self.name(maker)} (fingerprint {mark})")
+
+    def _made(self, given: OnRecord, maker: Reranked) -> bool:
+        """Return whether the ranker gives the first document what the run has."""
+        ranking = given.ranking(self.query)
+        return agrees(self._score(maker, ranking.doc_ids[0]), float(ranking.scores[0]))
+
+    def _score(self, system: Reranked, doc_id: str) -> float:
+        """Return what a ranker gives a document, by the ordinary path."""
+        self._document(doc_id)
+        alone = OnRecord(Run.of({self.query.id: {doc_id: 0.0}}), doc_id)
+        return float(self.ranking(replace(system, of=alone)).scores[0])
+
+    def _not_read(self, doc_id: str, said: float, reason: str, ranker: Ranker) -> Explanation:
+        """Return the explanation of a number that is no score."""
+        part, unit = Part("placeholder", said, "keeps the document in its place"), base_of(scale_of(ranker))
+        marks = fingerprint_of(ranker)
+        return Explanation(
+            self.query, doc_id, said, METHOD, True, unit, (part,), notes=(reason,), ranker=marks
+        )

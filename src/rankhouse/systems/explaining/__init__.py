@@ -1,1 +1,0 @@
-"""Why a system ranks as it does: what the command ``explain`` and ``rh.explain`` share."""

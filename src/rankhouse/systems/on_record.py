@@ -1,0 +1,80 @@
+"""A run as a system: its numbers alone, or tied to the system that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.run import Ranking, Run
+from rankhouse.systems.names import unknown
+from rankhouse.systems.run_tags import USUAL
+from rankhouse.systems.system import FirstStage, System
+
+CLOSE: Final = 1e-3
+"""How far a number of a run may be from a system's own, as a share of it (of 1 where it is smaller)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OnRecord(FirstStage):
+    """A run in place of a system.
+
+    Attributes:
+        record: The run.
+        label: What people call it.
+        tag: Of its lines, which may name a ranker; "" for none.
+        maker: The system that made it; None where nobody says.
+    """
+
+    record: Run
+    label: str
+    tag: str = ""
+    maker: System | None = None
+
+    def __str__(self) -> str:
+        return f"<run {self.label}>"
+
+    def made_by(self, maker: System) -> OnRecord:
+        """Return the run tied to a system, whose numbers are compared with the run's before it explains."""
+        return replace(self, maker=maker.maker if isinstance(maker, OnRecord) and maker.maker else maker)
+
+    def ranking(self, query: Query) -> Ranking:
+        """Look a query up.
+
+        Raises:
+            WrongUse: The run has no such query.
+        """
+        if query.id not in self.record:
+            raise unknown("query", query.id, self.record, self.label)
+        return self.record[query.id]
+
+    def found(self, queries: Sequence[Query]) -> Run:
+        """Return the run of some queries. Errors: as for :meth:`ranking`."""
+        return Run.from_rankings({query.id: self.ranking(query) for query in queries})
+
+    def number(self, query: Query, doc_id: str) -> float:
+        """Return the score of a document.
+
+        Raises:
+            WrongUse: The run has no such document for the query.
+        """
+        ranking = self.ranking(query)
+        if doc_id not in ranking.doc_ids:
+            raise unknown("document", doc_id, ranking.doc_ids, f"{self.label} for query {query.id}")
+        return float(ranking.scores[ranking.doc_ids.index(doc_id)])
+
+    def disagreement(self, said: float, score: float, system: str) -> WrongUse:
+        """Return the error for a run that another system made."""
+        tag = f" (tag {self.tag})" if self.tag not in ("", USUAL) else ""
+        return WrongUse(
+            f"{self.label}{tag} has {said:.6g} where {system} gives {score:.6g}: another system made the "
+            "run. Name the model, feedback or ranker that made it, with its --split and --pool; or, if it is "
+            "the first stage from which the ranker takes its documents, give it as --first-stage RUN"
+        )
+
+
+def agrees(score: float, said: float) -> bool:
+    """Return whether two numbers are one score, up to rounding."""
+    return score == said or abs(score - said) <= CLOSE * max(1.0, abs(score))
