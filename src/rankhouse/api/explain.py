@@ -108,18 +108,18 @@ def explain(
         stored = None if index is not None else False
         stage = replace(stage, split=split, pool=pool, depth=depth, stored=stored)
     if index is None:
-        return ExplainResult(_of_texts(_texts(documents), stage, asked, against, options))
+        return ExplainResult(_of_texts(_texts(documents), stage, asked, against, options=options))
     record, first = _first_stage(first_stage)
     system = (
         ranker
         if isinstance(ranker, System)
-        else asked_form((*models, *first), feedback, fusion, weights, k, stage, record)
+        else asked_form((*models, *first), feedback, fusion, weights, k=k, stage=stage, record=record)
     )
     earlier, found = _record(before, "the earlier run"), before_ranker(system)
     if earlier is not None and found is not None and first:
         earlier = earlier.made_by(found)
     named = () if top is not None else _ids(documents)
-    question = Question(named, against, top, _record(run, "the run"), earlier, options)
+    question = Question(named, against, top, run=_record(run, "the run"), before=earlier, options=options)
     return ExplainResult(ask(Execution(as_index(index), [asked]), system, question))
 
 

@@ -105,7 +105,8 @@ class Execution:
 
     def _found(self, stage: FirstStage, k: int) -> Run:
         """Return the best k of a first stage, which is asked once for as many as anybody needs."""
-        deepest = max(k, self._depths.get(stage, 0)) if stage.prefixes else k
+        exact = not isinstance(stage, Dense) or stage.vectors in ("exact", "flat")
+        deepest = max(k, self._depths.get(stage, 0)) if exact else k  # others look further for more
         asked = Cut(stage, deepest)
         if asked not in self._runs:
             self._runs[asked] = self._counted(lambda show: self.found(stage, deepest, show))

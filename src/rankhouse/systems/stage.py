@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Final, Literal, cast
 
 from rankhouse.core import notation
 from rankhouse.core.arguments import check_whole
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Ranker
+from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
 from rankhouse.systems.checkpoints import DEFAULT
 from rankhouse.text.split import SPLITTERS
@@ -125,6 +128,19 @@ def canonical(text: str, table: Mapping[str, Callable[..., object]], what: str) 
     return write_spec(*spec)
 
 
+def canonical_fusion(text: str) -> str:
+    """Return the notation of a fusion, its normalisation first and without a name, the rest with names."""
+    spec = notation.parse(canonical(text, FUSIONS, "method of fusion"))
+    given = dict(inspect.signature(FUSIONS[spec.name]).bind(*spec.args, **spec.kwargs).arguments)
+    first = [given.pop("normalise")] if "normalise" in given else []
+    return write_spec(spec.name, first, given)
+
+
+def write_number(weight: float) -> str:
+    """Write a weight, whole ones without a point."""
+    return str(int(weight)) if weight.is_integer() and weight < 1e15 else repr(weight)
+
+
 def canonical_ranker(text: str) -> str:
     """Return a ranker's notation written in one way; a folder's name as it is."""
     with suppress(WrongUse):
@@ -153,9 +169,8 @@ def as_stage(given: object) -> Stage:
     if isinstance(given, Stage):
         return given
     if isinstance(given, str):
-        from rankhouse.systems.notation import read_stage
-
-        return read_stage(given)
+        stage: Stage = import_module("rankhouse.systems.notation").read_stage(given)  # reads systems too
+        return stage
     if isinstance(given, os.PathLike):
         return Stage(str(given))
     if isinstance(given, type) or not any(

@@ -2,23 +2,22 @@
 
 Python's operators and the text mean the same:
 
-| written | what it is | class |
-|---|---|---|
-| ``bm25(k1=0.9, feedback=rm3)`` | retrieval by words | :class:`Lexical` |
-| ``dense("DIR", name="x")`` | retrieval by vectors | :class:`Dense` |
-| ``a + 0.7 * b`` | weighted sum of z-scores | :class:`Fused` |
-| ``rrf(a, b)``, ``linear(a, b, weights=[0.3, 0.7])`` | any fusion by its name | :class:`Fused` |
-| ``a % 100`` | the best 100 documents a query | :class:`Cut` |
-| ``a >> crossencoder("DIR", depth=50)`` | a ranker reads what comes in | :class:`Reranked` |
+| written | what it is |
+|---|---|
+| ``bm25(k1=0.9, feedback=rm3)``, ``dense("DIR", name="x")`` | retrieval by words, by vectors |
+| ``a + 0.7 * b`` | weighted sum of z-scores |
+| ``rrf(a, b)``, ``linear(a, b, weights=[0.3, 0.7])`` | any fusion by its name |
+| ``a % 100`` | the best 100 documents a query |
+| ``a >> crossencoder("DIR", depth=50)`` | a ranker reads what comes in |
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.core import notation
@@ -26,16 +25,16 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
-from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.stage import (
     STAGE_OPTIONS,
     Stage,
     as_stage,
     canonical,
+    canonical_fusion,
     canonical_ranker,
     quote,
+    write_number,
     write_ranker,
-    write_spec,
     write_value,
 )
 
@@ -84,8 +83,6 @@ class System:
         for part in self.parts:
             yield from part.walk()
 
-    # --- at work
-
     def run(self, queries: QueriesLike, index: AnyIndex | PathLike) -> Run:
         """Rank the documents for many queries.
 
@@ -94,13 +91,13 @@ class System:
             index: The index, several opened as one, or a folder.
 
         Raises:
-            WrongUse: The index lacks what a stage needs, or a ranker cannot serve there.
+            WrongUse: The index lacks what a stage needs.
             MissingExtra: A stage needs torch, which is not installed.
         """
         from rankhouse.io.inputs import as_queries
-        from rankhouse.systems.execution import Execution
 
-        return Execution(index, as_queries(queries)).run(self)
+        found: Run = _load("execution").Execution(index, as_queries(queries)).run(self)
+        return found
 
     def rank(self, query: str | Query, index: AnyIndex | PathLike) -> Ranking:
         """Rank the documents for one query; errors as of :meth:`run`.
@@ -113,17 +110,10 @@ class System:
         return self.run([asked], index)[asked.id]
 
     def search(self, query: str, index: AnyIndex | PathLike, k: int = 10) -> SearchResult:
-        """Answer one question: the best documents with titles and snippets, printed as a table.
-
-        Args:
-            query: The question.
-            index: As for :meth:`run`.
-            k: How many documents.
-        """
-        from rankhouse.systems.execution import Execution, with_snippets
-
-        at_work = Execution(index, [Query("query", query)])
-        return with_snippets(at_work.index, query, at_work.run(self % k)["query"])
+        """Answer one question: the k best documents with titles and snippets. Args: as for :meth:`run`."""
+        work = _load("execution").Execution(index, [Query("query", query)])
+        found: SearchResult = _load("execution").with_snippets(work.index, query, work.run(self % k)["query"])
+        return found
 
     def explain(
         self,
@@ -152,15 +142,12 @@ class System:
         """
         from rankhouse.explanation.methods import ExplainOptions
         from rankhouse.explanation.report import ExplainResult
-        from rankhouse.systems.execution import Execution
-        from rankhouse.systems.explaining import Question, ask
         from rankhouse.systems.names import with_words
 
         asked = with_words(query if isinstance(query, Query) else Query("query", query))
-        question = Question((doc,), against, options=ExplainOptions(method, unit, passes))
-        return ExplainResult(ask(Execution(index, [asked]), self, question))
-
-    # --- put together
+        explaining, work = _load("explaining"), _load("execution").Execution(index, [asked])
+        question = explaining.Question((doc,), against, options=ExplainOptions(method, unit, passes))
+        return ExplainResult(explaining.ask(work, self, question))
 
     def __rshift__(self, ranker: object) -> Reranked:
         return Reranked(self, as_stage(ranker))
@@ -222,11 +209,6 @@ class FirstStage(System):
 
     __slots__ = ()
 
-    @property
-    def prefixes(self) -> bool:
-        """Whether the best k are the first k of any more that it finds."""
-        return True
-
 
 @dataclass(frozen=True, repr=False)
 class Lexical(FirstStage):
@@ -269,11 +251,6 @@ class Dense(FirstStage):
     def __post_init__(self) -> None:
         object.__setattr__(self, "ranker", canonical_ranker(self.ranker))
 
-    @property
-    def prefixes(self) -> bool:
-        """Whether the search is exact: approximate structures look further for more."""
-        return self.vectors in ("exact", "flat")
-
     def __str__(self) -> str:
         usual = {"name": "default", "vectors": "exact"}
         named = [
@@ -297,7 +274,7 @@ class Fused(System):
     weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "method", _method(self.method))
+        object.__setattr__(self, "method", canonical_fusion(self.method))
         given, count = self.weights, len(self.systems)
         is_term = self.method == SUM and given is not None
         if count < (1 if is_term else 2):
@@ -336,12 +313,14 @@ class Fused(System):
     def __str__(self) -> str:
         if self.is_sum and not self.holds_sum:
             terms = self._terms()
-            return " + ".join(_part(p, 2) if w == 1 else f"{_number(w)} * {_part(p, 3)}" for w, p in terms)
+            return " + ".join(
+                _part(p, 2) if w == 1 else f"{write_number(w)} * {_part(p, 3)}" for w, p in terms
+            )
         spec = notation.parse(self.method)
         named = dict(zip(("norm",), spec.args, strict=False)) | dict(spec.kwargs)
         words = [str(part) for part in self.systems]
         if self.weights is not None:
-            words.append(f"weights=[{', '.join(map(_number, self.weights))}]")
+            words.append(f"weights=[{', '.join(map(write_number, self.weights))}]")
         return f"{spec.name}({', '.join([*words, *(f'{k}={write_value(v)}' for k, v in named.items())])})"
 
 
@@ -404,6 +383,11 @@ def _sum(terms: list[tuple[float, System]]) -> System:
     return Fused(SUM, systems, weights)
 
 
+def _load(module: str) -> Any:  # noqa: ANN401 - a module
+    """Import what puts systems to work, which itself knows all kinds of systems, when it is used."""
+    return import_module(f"rankhouse.systems.{module}")
+
+
 # --- how parts are written -------------------------------------------------------------------------------
 
 
@@ -419,15 +403,3 @@ def _part(part: System, least: int) -> str:
         case _:
             binds = 3
     return str(part) if binds >= least else f"({part})"
-
-
-def _number(weight: float) -> str:
-    return str(int(weight)) if weight.is_integer() and weight < 1e15 else repr(weight)
-
-
-def _method(text: str) -> str:
-    """Return the notation of a fusion, its normalisation first and without a name, the rest with names."""
-    spec = notation.parse(canonical(text, FUSIONS, "method of fusion"))
-    given = dict(inspect.signature(FUSIONS[spec.name]).bind(*spec.args, **spec.kwargs).arguments)
-    first = [given.pop("normalise")] if "normalise" in given else []
-    return write_spec(spec.name, first, given)

@@ -83,7 +83,7 @@ def test_why_is_what_the_command_says(service, world, system):
     stage = Stage(world.specs[spec.ranker], cut, depth=spec.depth) if spec.ranker else None
     work = Execution(service.catalogue.view().index, [Query("query", ASKED)], compute)
     asked = Question((one,), other, options=ExplainOptions(passes=64))
-    offline = ask(work, asked_form(models, spec.feedback, spec.fusion, None, 1000, stage), asked)
+    offline = ask(work, asked_form(models, spec.feedback, spec.fusion, None, k=1000, stage=stage), asked)
     assert (told.score, told.first.score) == (offline.score, offline.first.score)
     assert [part.value for part in told.parts] == [part.value for part in offline.parts]
     assert told.first.cost == offline.first.cost

@@ -110,7 +110,7 @@ def command(
     The answer names what each word, passage and stage adds. The parts sum to the score, or to the difference
     of two; what an estimate leaves is stated. Give --doc, --doc with --against, or --top.
     """
-    _refuse_idle(models, ranker, expression, doc, against, top)
+    _refuse_idle(models, ranker, expression, doc, against=against, top=top)
     if out is not None:
         report.check_target(out)
     work = Execution(
@@ -121,7 +121,7 @@ def command(
     stage = replace(as_stage(ranker), split=split, pool=pool, depth=depth) if ranker else None
     shares = None if weights is None else read_numbers("--weights", weights)
     if expression is None:
-        whole = asked_form(models, feedback, fusion, shares, k, stage, _on_file(first_stage))
+        whole = asked_form(models, feedback, fusion, shares, k=k, stage=stage, record=_on_file(first_stage))
     else:
         whole = system(expression)
     earlier, found = _on_file(before), before_ranker(whole)
@@ -129,7 +129,7 @@ def command(
         earlier = earlier.made_by(found)
     named = () if doc is None else (doc,)
     options = ExplainOptions(method, unit, passes)
-    question = Question(named, against, top, _on_file(run_path), earlier, options)
+    question = Question(named, against, top, run=_on_file(run_path), before=earlier, options=options)
     with console.progress("explaining", None):
         answer = ask(work, whole, question)
     if out is not None:

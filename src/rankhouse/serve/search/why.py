@@ -144,7 +144,7 @@ class _Explainer:
         system, earlier = specs[0].system, specs[1].system if len(specs) > 1 else None
         named = (request.doc_id,) if request.doc_id else ()
         options = ExplainOptions(request.method, request.unit, request.passes)
-        question = Question(named, request.against, request.top, None, earlier, options)
+        question = Question(named, request.against, request.top, before=earlier, options=options)
         return ask(work, system, question)
 
 
