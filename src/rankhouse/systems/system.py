@@ -91,8 +91,7 @@ class System:
             index: The index, several opened as one, or a folder.
 
         Raises:
-            WrongUse: The index lacks what a stage needs.
-            MissingExtra: A stage needs torch, which is not installed.
+            WrongUse, MissingExtra: The index, or what is installed, lacks what a stage needs.
         """
         from rankhouse.io.inputs import as_queries
 
@@ -137,8 +136,6 @@ class System:
             unit: "sentence" or "word": what is left out at a time.
             passes: Most pairs scored for one document.
 
-        Raises:
-            WrongUse: An unknown document or method.
         """
         from rankhouse.explanation.methods import ExplainOptions
         from rankhouse.explanation.report import ExplainResult
@@ -159,8 +156,6 @@ class System:
             ranker: A ranker, its notation or its folder.
             options: ``split``, ``pool``, ``depth``, ``tail``, ``precision``, ``stored``; see :class:`Stage`.
 
-        Raises:
-            WrongUse: An unknown option or value.
         """
         stage = as_stage(ranker)
         if unknown := [name for name in options if name not in STAGE_OPTIONS]:
