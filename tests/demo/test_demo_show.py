@@ -115,6 +115,7 @@ def test_judgements_about_other_pythons_are_left_out_and_counted(ran):
     assert absent == 0 or f"{absent} more are about names" in said
 
 
+@pytest.mark.slow
 def test_a_second_demo_replaces_the_first_and_speaks_json(ran, capsys):
     out, _, _ = ran
     before = (out / "bm25.run").read_bytes()
@@ -132,6 +133,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path):
         run_demo(tmp_path / "file" / "demo", lexical=True)
 
 
+@pytest.mark.slow
 def test_neural_rows_come_from_a_real_encoder(tmp_path):
     """On a stretch of the collection, so that a processor is enough."""
     pytest.importorskip("torch")
