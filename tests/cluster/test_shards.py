@@ -136,6 +136,7 @@ def ranker(request, world, done):
     return f'{family}("checkpoint")'
 
 
+@pytest.mark.slow
 def test_slices_of_every_family_in_any_order_are_the_run(done, ranker):
     usual = ["rerank", "--run", "first.run", "--queries", "queries.tsv", "--index", "my.index", *CPU]
     usual += ["--ranker", ranker, "--split", "words(16)", "--depth", "12"]

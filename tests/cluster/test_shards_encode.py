@@ -38,6 +38,7 @@ def encode(request, world, tk, bert):
     return ["encode", "--index", "my.index", "--ranker", ranker, "--split", "words(16)", *more, *CPU[2:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 3, 45])
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")
 def test_what_is_encoded_in_slices_is_what_one_machine_writes(done, encode, contents, n):
