@@ -32,9 +32,7 @@ class Record(
     """What was done, as it stands in the step's folder.
 
     Attributes:
-        step: Its name.
         loop: Loop variable -> value.
-        command: Its name.
         command_line: Its command line, for the result's folder.
         options: All options that can change the result, defaults too.
         key: The hash of command, options and inputs.
@@ -130,13 +128,7 @@ def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
 
 
 class Call(NamedTuple):
-    """A command that was called.
-
-    Attributes:
-        text: What it wrote to standard output.
-        started: When.
-        seconds: How long it took.
-    """
+    """A command that was called, and what it wrote to standard output."""
 
     text: str
     started: datetime

@@ -28,10 +28,8 @@ class RecipeFile(NamedTuple):
     """A recipe and where its keys stand.
 
     Attributes:
-        recipe: The structure.
         lines: Finds lines for messages.
         folder: What relative paths of the data are relative to.
-        smallest: Whether the smallest size was asked for.
     """
 
     recipe: Recipe

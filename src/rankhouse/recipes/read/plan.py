@@ -33,16 +33,13 @@ class Task:
     """One pass of a step.
 
     Attributes:
-        step: Its name.
         labels: (loop variable, short name of its value), in the order of [loop].
-        command: Its name.
         arguments: The command's words, with paths relative to the result's folder.
         options: Every option that can change the result, with its value; inputs as hashes.
         key: Ten hexadecimal digits: the hash of command, options and inputs.
         folder: Where it works, relative to the result's folder.
         output: What others refer to, relative as well.
         inputs: Reference -> its identity.
-        sources: Data it reads.
         needs: The tasks it reads, by pass.
         absent: Why it cannot run; empty if it can.
         output_rules: How its command behaves.
@@ -85,14 +82,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """All tasks, in the order of work: those that others need first, one value of a loop after the other.
-
-    Attributes:
-        file: The recipe.
-        loops: Its loops.
-        sources: Its data.
-        tasks: Pass -> task.
-    """
+    """All tasks, in the order of work: those that others need first, one value of a loop after the other."""
 
     file: RecipeFile
     loops: Loops

@@ -28,9 +28,6 @@ class Check(NamedTuple):
     """An expected number and what was found.
 
     Attributes:
-        row: Of the table.
-        column: Of the table.
-        expected: The number.
         within: The difference that still counts as reproduced.
         source: Where it is from.
         found: What was found; None if data are absent.
