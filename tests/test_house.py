@@ -1,6 +1,7 @@
 """The house rules that a program can measure: sizes of files and functions, where print may stand."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -55,6 +56,84 @@ def test_functions_take_few_parameters():
     assert not many
 
 
+# Packages -> the most lines that they may have, and what the plan gives them; the first only shrinks towards
+# the second. systems and io took work over from other packages (systems as expressions; remote files, progress),
+# jobs and cli have one declaration a verb but still their own reports; the others wait for near-duplicates.
+BUDGETS = {
+    "cli": (5_300, 4_000),
+    "cluster": (2_000, 1_700),
+    "api": (1_200, 1_100),
+    "serve": (10_900, 8_800),
+    "recipes": (3_100, 2_800),
+    "demo": (600, 500),
+    "jobs adaptation": (3_700, 2_500),
+    "systems": (3_100, 1_900),
+    "training explanation stores": (13_000, 11_700),
+    "index models ranking labels evaluation": (20_000, 19_100),
+    "text nn page": (6_400, 6_400),
+    "io": (3_900, 3_300),
+    "core": (2_100, 1_800),
+}
+MOST_ALL, PLANNED_ALL = 74_300, 66_000
+MOST_FILES, PLANNED_FILES = 434, 400
+MOST_SHARED_NAMES, PLANNED_SHARED_NAMES = 21, 15
+
+
+def lines_of(packages: str) -> int:
+    wanted = packages.split()
+    return sum(len(p.read_text().splitlines()) for p in FILES if p.relative_to(HOUSE).parts[0] in wanted)
+
+
+def test_packages_keep_to_their_budgets():
+    over = {names: n for names, (most, _) in BUDGETS.items() if (n := lines_of(names)) > most}
+    assert not over, f"more lines than BUDGETS allows: {over}"
+    assert all(most >= planned for most, planned in BUDGETS.values())
+    packages = {path.name for path in HOUSE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert {name for names in BUDGETS for name in names.split()} == packages
+    assert sum(len(path.read_text().splitlines()) for path in FILES) <= MOST_ALL
+    assert len(FILES) <= MOST_FILES
+
+
+def test_class_names_stand_for_one_thing():
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(HOUSE)))
+    shared = {name: files for name, files in places.items() if len(files) > 1}
+    assert len(shared) <= MOST_SHARED_NAMES, shared
+
+
+PHRASES = {
+    "pupil": 0,
+    "nothing lost": 0,
+    "taken up": 0,
+    "what is told": 0,
+    "told of": 1,
+    "made anew": 2,
+    "whoever": 11,
+    "passed over": 25,
+    "held against": 6,
+    "anew": 32,
+    "sitting": 2,
+    "sittings": 3,
+    "thereof": 0,
+    "hereby": 0,
+    "wherein": 0,
+    "whilst": 0,
+    "brick": 1,
+    "attic": 0,
+}
+"""Phrase -> how often it may still stand in the package; those at 0 may not come back."""
+
+
+def test_phrases_do_not_come_back():
+    text = "\n".join(path.read_text(encoding="utf-8").lower() for path in FILES)
+    found = {phrase: len(re.findall(rf"\b{phrase}\b", text)) for phrase in PHRASES}
+    more = {phrase: n for phrase, n in found.items() if n > PHRASES[phrase]}
+    assert not more, f"say it in plain words: {more}"
+
+
 MOST_POSITIONS = 4
 SEVERAL_ALIKE = {
     "check_least",
@@ -107,7 +186,7 @@ def test_print_stands_in_the_command_line_only():
     printing = [
         f"{path.relative_to(HOUSE)}:{node.lineno}"
         for path in FILES
-        if path.relative_to(HOUSE).parts[0] not in {"cli", "demo", "cluster", "jobs", "serve"}
+        if path.relative_to(HOUSE).parts[0] != "cli"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
     ]

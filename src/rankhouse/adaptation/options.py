@@ -28,7 +28,7 @@ MARGINS: Final[dict[str, Any]] = {"loss": "margin-mse", "clip": 1.0, "measure": 
 """Settings of a family that has none of its own for an adaptation."""
 
 Show = Callable[[str], Progress]
-"""Names a stage of the work -> what is told how far it is."""
+"""Names a stage of the work -> its progress callback."""
 
 _LIMITS: Final = Round(first=60, best=20)
 STEPS: Final = 4000

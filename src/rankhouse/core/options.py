@@ -1,6 +1,6 @@
 """What an options record says of its fields, once: the command line's options are made from it.
 
-A field's name, type and default stand in the record; what else people are told of it is its annotation:
+A field's name, type and default stand in the record; its help and kind are its annotation:
 
     @dataclass(frozen=True)
     class RerankOptions:

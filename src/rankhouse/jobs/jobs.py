@@ -18,7 +18,7 @@ from rankhouse.core.progress import Progress
 from rankhouse.io.files import read_whole
 from rankhouse.io.outputs import write_json
 from rankhouse.io.staging import fetched
-from rankhouse.jobs.parts import Found, Part, PartManifest, Result, write_part
+from rankhouse.jobs.parts import Found, Part, PartManifest, PartResult, write_part
 from rankhouse.jobs.slices import Slice
 from rankhouse.page.tables import Table
 
@@ -174,7 +174,7 @@ def make_part(
     progress: Progress,
     *,
     overwrite: bool = True,
-) -> Result:
+) -> PartResult:
     """Do the work of one slice, unless its part is there already.
 
     Args:

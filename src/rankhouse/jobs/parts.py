@@ -96,7 +96,7 @@ class Part(NamedTuple):
                 )
 
 
-class Result(NamedTuple):
+class PartResult(NamedTuple):
     """What became of a part.
 
     Attributes:
@@ -149,7 +149,7 @@ def write_part(
     make: Callable[[Path], Found],
     *,
     overwrite: bool = True,
-) -> Result:
+) -> PartResult:
     """Make a part, unless it is there already; whole or not at all.
 
     Raises:
@@ -162,7 +162,7 @@ def write_part(
             there, reason = _still_right(folder, wanted)
             if there is not None:
                 tidy_beside(real_path(folder))  # where a kill came right after the part was put in place
-                return Result(there, kept=True)
+                return PartResult(there, kept=True)
             if not overwrite:
                 raise WrongUse(
                     f"{folder}: {reason}; name another folder, or replace the part with --overwrite"
@@ -173,7 +173,7 @@ def write_part(
             files = {str(path.relative_to(scratch)): _sum(path) for path in _written(scratch)}
             manifest = msgspec.structs.replace(wanted, found=dict(found), files=files)
             (scratch / PART).write_bytes(sealed(msgspec.json.encode(manifest)))
-    return Result(Part(folder, manifest), kept=False, reason=reason)
+    return PartResult(Part(folder, manifest), kept=False, reason=reason)
 
 
 def read_parts(paths: Iterable[Path]) -> list[Part]:
@@ -214,7 +214,7 @@ def with_documents(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_empty(path: Path) -> bool:
-    with suppress(RankhouseError):  # no part, or a damaged one: whoever opens it says so
+    with suppress(RankhouseError):  # no part, or a damaged one: opening it says so
         made = load_part(path).manifest
         return made.command == "index" and not any(name.startswith("index/") for name in made.files)
     return False

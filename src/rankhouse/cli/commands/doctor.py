@@ -76,7 +76,7 @@ def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None, as
 
 
 class Aids(NamedTuple):
-    """What things are held against: judgements for runs, documents for rankers."""
+    """What things are compared with: judgements for runs, documents for rankers."""
 
     qrels: Path | None = None
     corpus: Path | None = None

@@ -138,7 +138,7 @@ def command(
             {"entries": entries.number, "own": len(entries.own), "parts": [row._asdict() for row in rows]}
         )
         return
-    console.print_table(Table(Row._fields, tuple(tuple(map(str, row)) for row in rows)))
+    console.print_table(Table(ProductRow._fields, tuple(tuple(map(str, row)) for row in rows)))
     console.say(f"{entries.number:,} entries and {len(rows)} parts written to {out}")
 
 
@@ -157,7 +157,7 @@ def _divide(
     return parts | {"test": tuple(sorted(tested))}
 
 
-class Row(NamedTuple):
+class ProductRow(NamedTuple):
     """What a part holds."""
 
     part: str
@@ -258,11 +258,11 @@ def _shared(parts: Mapping[str, tuple[str, ...]], judged: Mapping[str, Mapping[s
 
 def _write_part(
     out: Path, name: str, queries: list[Query], part: tuple[str, ...], judged: Mapping[str, Mapping[str, int]]
-) -> Row:
+) -> ProductRow:
     within = set(part)
     own = [query for query in queries if query.id in within]
     write_queries(own, out / f"{name}.queries.jsonl")
     matches = restrict(judged, [query.id for query in own])
     write_qrels(matches, out / f"{name}.qrels")
     counts = Counter({query_id: len(doc_ids) for query_id, doc_ids in matches.items()})
-    return Row(name, len(own), len(counts), counts.total())
+    return ProductRow(name, len(own), len(counts), counts.total())
