@@ -46,7 +46,7 @@ def run_on_cluster(
         with writing_failures(shards):
             shards.mkdir(parents=True, exist_ok=True)
         left = gaps(_kept(shards, job, survey), survey.total) if survey.total else _nothing(shards)
-        poisoned = _work(job, survey, shards, left, cluster, device) if left else []
+        poisoned = _work(job, survey, shards, left, cluster=cluster, device=device) if left else []
         if poisoned:
             raise _give_up(job, poisoned, survey.total, shards)
         result = merge(read_parts([shards]), out, options)
@@ -93,7 +93,7 @@ def _work(
         packed = pack(job)
         if packed.get("workers") == 0:  # processes of one worker: a share, and not as many as there are cores
             packed["workers"] = capacity.cpus
-        setup = JobSetup(job.command, packed, survey, shards, token, Path.cwd())
+        setup = JobSetup(job.command, packed, survey, shards, token=token, home=Path.cwd())
         queue = ChunkQueue(left, max(1, -(-survey.total // (workers * PER_WORKER))))
         label = f"{_DOING[job.command]} on {workers} worker{'s' if workers > 1 else ''}"
         with progress.shown(label, survey.total, job.unit) as show:

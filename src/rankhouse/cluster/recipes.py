@@ -44,7 +44,9 @@ def carry_out_on_cluster(
     left = {which: state.task for which, state in states.items() if state.state == "to do"}
     if left:
         with beacon(out) as token, ray_session(cluster) as ray:
-            states |= _Passes(ray, cluster, plan, left, (out, token), contents, say).carry_out()
+            states |= _Passes(
+                ray, cluster, plan, left, place=(out, token), contents=contents, say=say
+            ).carry_out()
     return [states[which] for which in plan.tasks]
 
 
@@ -160,7 +162,7 @@ class _Passes:
             resources = self._capacity.resources | ({} if _may_use_gpu(task) else {"num_gpus": 0})
             actor, _ = start_actor(self._actors, setup, resources, self._capacity.cpus)
             ref = actor.run.remote(None)
-            self._running[ref] = _PassAtWork(actor, task, where, datetime.now(UTC), time.perf_counter())
+            self._running[ref] = _PassAtWork(actor, task, where, datetime.now(UTC), clock=time.perf_counter())
 
     @property
     def _at_work(self) -> set[Pass]:
@@ -184,7 +186,7 @@ class _Passes:
             warnings.warn(f"{task.title}: {text}", RankhouseWarning, stacklevel=2)
         seconds = time.perf_counter() - running.clock
         record = conclude(
-            self._plan, task, self._out, self._contents, Call(said.text, running.started, seconds)
+            self._plan, task, self._out, self._contents, called=Call(said.text, running.started, seconds)
         )
         self._say(f"{running.where}: done in {record.seconds:.1f} s")
         self._contents.save()

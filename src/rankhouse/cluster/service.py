@@ -301,7 +301,7 @@ class ServiceCluster:
             shared = ClusterOptions("", replicas * max(1, len(options.rankers)), options.compute.threads)
             share = Capacity(self._cluster.ray, shared, device.type)
             compute = ComputeOptions(precision, device.type, share.cpus)
-            setup = RankerSetup(thread.name, spec, compute, ranker.fingerprint, str(Path.cwd()))
+            setup = RankerSetup(thread.name, spec, compute, ranker.fingerprint, home=str(Path.cwd()))
             held = self._cluster.hold(setup, share.gpus)
             return ReplicaWorker(thread, held, replicas, options.limits.queue_tokens)
 

@@ -66,7 +66,7 @@ def option_fields(record: type) -> list[OptionField]:
             kind, *notes = get_args(hint)
             default = held[name].default
             found += [
-                OptionField(name, kind, default, default is MISSING, note)
+                OptionField(name, kind, default, default is MISSING, option=note)
                 for note in notes
                 if isinstance(note, Option)
             ]

@@ -88,7 +88,7 @@ class Run(Mapping[str, Ranking]):
             columns[:, 0].astype(np.int64),
             list(codes),
             columns[:, 1].astype(np.int64),
-            columns[:, 2].astype(np.float32),
+            scores=columns[:, 2].astype(np.float32),
         )
 
     @classmethod
@@ -146,7 +146,7 @@ class Run(Mapping[str, Ranking]):
             np.repeat(np.arange(len(sizes)), sizes),
             list(codes),
             np.array(rows, dtype=np.int64),
-            values,
+            scores=values,
         )
 
     @classmethod
@@ -170,7 +170,7 @@ class Run(Mapping[str, Ranking]):
         query, code, scores = query[order], code[order], scores[order]
         _refuse_repeats(names, ids[by_id], query, code)
         offsets = np.searchsorted(query, np.arange(len(queries) + 1))
-        return cls(queries, offsets, ids[by_id], code.astype(np.int32), scores)
+        return cls(queries, offsets, ids[by_id], code.astype(np.int32), scores=scores)
 
     def __getitem__(self, query_id: str) -> Ranking:
         row = self._queries[query_id]
@@ -241,7 +241,7 @@ class Run(Mapping[str, Ranking]):
         sizes = np.minimum(np.diff(self._offsets), k)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         rows = np.repeat(self._offsets[:-1] - offsets[:-1], sizes) + np.arange(offsets[-1])
-        return Run(self._queries, offsets, self._table, self._codes[rows], self._scores[rows])
+        return Run(self._queries, offsets, self._table, self._codes[rows], scores=self._scores[rows])
 
     def restrict(self, query_ids: Iterable[str]) -> Run:
         """Keep only these queries, in the order given; unknown ids are skipped."""
@@ -250,7 +250,7 @@ class Run(Mapping[str, Ranking]):
         rows = np.concatenate([np.empty(0, np.int64), *(np.arange(a, b) for a, b in spans)])
         offsets = np.concatenate([[0], np.cumsum([b - a for a, b in spans], dtype=np.int64)]).astype(np.int64)
         queries = {q: i for i, q in enumerate(known)}
-        return Run(queries, offsets, self._table, self._codes[rows], self._scores[rows])
+        return Run(queries, offsets, self._table, self._codes[rows], scores=self._scores[rows])
 
 
 def check_row(name: str, query_id: object, row: object) -> None:

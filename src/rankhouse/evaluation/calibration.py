@@ -132,7 +132,7 @@ def calibrate(judged: JudgedScores, method: str = "platt", seed: int = 0) -> Cal
     goodness = tuple(_goodness(name, judged, p, seed) for name, p in systems.items())
     relevant = int(judged.relevant.sum())
     scale = curve.scale(judged.scale)
-    return CalibrationResult(scale, method, len(x), relevant, len(queries), goodness)
+    return CalibrationResult(scale, method, len(x), relevant, queries=len(queries), goodness=goodness)
 
 
 def _check(judged: JudgedScores) -> None:
@@ -266,7 +266,7 @@ def _goodness(name: str, judged: JudgedScores, p: Doubles, seed: int) -> Goodnes
     errors = np.abs(bins[:, 2] - bins[:, 1]).sum(1) / pairs
     brier, log_loss = (drawn @ cost / pairs for cost in costs)
     table = Reliability.of(bins[0], "judgements")
-    return Goodness(name, _interval(errors), _interval(brier), _interval(log_loss), table)
+    return Goodness(name, _interval(errors), _interval(brier), _interval(log_loss), reliability=table)
 
 
 def _interval(values: Doubles) -> Interval:

@@ -86,7 +86,7 @@ def _figure(rows: tuple[QueryDifference, ...], title: str, measure: str, palette
     mean = float(gains.mean())
     wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
     counts = f"{wins} better, {len(gains) - wins - losses} equal, {losses} worse, mean {mean:+.4f} (dashed)"
-    write_heading(figure, palette, (title, counts.replace("-", "\N{MINUS SIGN}")), 0.09, 0.06)
+    write_heading(figure, palette, (title, counts.replace("-", "\N{MINUS SIGN}")), 0.09, top=0.06)
     _bars(gains, palette, axes)
     _axis_of_gains(gains, palette, axes)
     axes.axhline(mean, color=palette.ink, linewidth=0.9, linestyle=DASHED)
@@ -208,7 +208,7 @@ def _difficulty_figure(
     said = f"; black: mean gain and its 95% interval in {groups} groups of equal size" if groups else ""
     said += "; grey slopes: the most that can be gained or lost" if bounded else ""
     title = f"{measure}: gain of {system} over {baseline}, by difficulty"
-    write_heading(figure, palette, (title, f"{len(rows):,} queries{said}"), 0.085, 0.06)
+    write_heading(figure, palette, (title, f"{len(rows):,} queries{said}"), 0.085, top=0.06)
     plain_axes(axes, palette)
     return figure
 

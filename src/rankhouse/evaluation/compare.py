@@ -181,7 +181,7 @@ def compare(
     choose(correction or "none", CORRECTIONS, "correction")
     evaluator = Evaluator(qrels, measures)
     scores = {system: evaluator(run) for system, run in runs.items()}
-    return compare_scores(scores, baseline, test, correction, seed)
+    return compare_scores(scores, baseline, test, correction, seed=seed)
 
 
 def compare_scores(
@@ -226,7 +226,7 @@ def compare_scores(
         for system in scores
         for measure in measures
     ]
-    return Comparison(scores, baseline, test, correction or "none", seed, tuple(cells))
+    return Comparison(scores, baseline, test, correction or "none", seed=seed, cells=tuple(cells))
 
 
 def _require_pairs(scores: Mapping[str, Scores], baseline: str) -> None:

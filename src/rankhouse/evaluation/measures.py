@@ -220,8 +220,8 @@ class Evaluator:
             tuple(self._judged),
             values,
             tuple(q for q in self._judged if q not in ranked),
-            tuple(q for q in run if q not in self._judged),
-            all(self._judged[q].keys().isdisjoint(doc_ids) for q, doc_ids in ranked.items()),
+            without_judgements=tuple(q for q in run if q not in self._judged),
+            nothing_judged=all(self._judged[q].keys().isdisjoint(doc_ids) for q, doc_ids in ranked.items()),
         )
 
 

@@ -41,7 +41,7 @@ def means_table(comparison: ComparisonData) -> Table:
         if system == comparison.baseline:
             notes[number, 0] = "baseline"
     columns = ("system", *comparison.measures)
-    return Table(columns, tuple(rows), frozenset(strong), _legend(comparison), notes)
+    return Table(columns, tuple(rows), frozenset(strong), _legend(comparison), notes=notes)
 
 
 def differences_table(comparison: ComparisonData, system: str | None = None) -> Table:
@@ -190,7 +190,7 @@ def write_report(
                 (measure, inline_chart(comparison, system, measure)) for measure in comparison.measures
             ],
             "difficulty": inline_difficulty_chart(comparison, system, comparison.measures[0]),
-            "extremes": extremes_tables(comparison, system, comparison.measures[0], most, texts),
+            "extremes": extremes_tables(comparison, system, comparison.measures[0], most, texts=texts),
         }
         for system in comparison.challengers
     ]

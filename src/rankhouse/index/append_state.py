@@ -159,7 +159,7 @@ class DataFolder(Generic[S]):
 
     def mapped(self, name: str, dtype: str, shape: tuple[int, ...]) -> CheckedArray[Any]:
         """Map one of its arrays into memory; raises as :func:`mapped` does."""
-        return mapped(self.folder, self.state, name, dtype, shape)
+        return mapped(self.folder, self.state, name, dtype, shape=shape)
 
     def verify(self) -> None:
         """Read every file whole and compare it with its checksum.

@@ -100,7 +100,7 @@ def merge_logs(
                 tidy_beside(real_path(target))
                 return
         with replacing_folder(target, lambda folder: _foreign(folder, fresh)) as scratch:
-            _join(parts, scratch, fresh, kind, collection, progress or ignore)
+            _join(parts, scratch, fresh, kind, collection=collection, tell=progress or ignore)
 
 
 def _join(

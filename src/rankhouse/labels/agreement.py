@@ -80,10 +80,10 @@ def histogram(teacher: TeacherRule, votes: Votes, reference: str) -> Histogram:
         tuple(np.linspace(low, high, _HISTOGRAM_BINS + 1).tolist()),
         tuple(counts[1].tolist()),
         tuple(counts[0].tolist()),
-        reference,
-        teacher.threshold,
-        lowest,
-        highest,
+        reference=reference,
+        threshold=teacher.threshold,
+        lowest=lowest,
+        highest=highest,
     )
 
 
@@ -185,8 +185,8 @@ def _confusion(counts: Counts, first: tuple[str, int], second: tuple[str, int], 
         name_2,
         counts.having(among | bit_1 | bit_2),
         counts.having(among | bit_1, bit_2),
-        counts.having(among | bit_2, bit_1),
-        counts.having(among, bit_1 | bit_2),
+        only_second=counts.having(among | bit_2, bit_1),
+        neither=counts.having(among, bit_1 | bit_2),
     )
 
 
@@ -283,7 +283,9 @@ def agree(panel: Panel, pairs: Sequence[Pair], *, most: int = 25, chunk: int = 4
     positives: dict[str, int] = {}
     for pair, one in zip(pairs, marks.tolist(), strict=True):
         positives[pair.query.id] = positives.get(pair.query.id, 0) + (one & YES)
-    return summarise(panel, Votes(marks, scores), positives, lambda places: [pairs[i] for i in places], most)
+    return summarise(
+        panel, Votes(marks, scores), positives, lambda places: [pairs[i] for i in places], most=most
+    )
 
 
 def summarise(

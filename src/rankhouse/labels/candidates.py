@@ -162,7 +162,7 @@ def read_passages(path: Path | str) -> PassageFile:
 
 def _passage(raw: bytes, path: Path, line: int) -> Passage:
     wanted = 'not a passage; a line is {"doc_id", "index", "text"}'
-    record = from_json(_decoder, raw, wanted, path, line)
+    record = from_json(_decoder, raw, wanted, path, line=line)
     if record.index < 0:
         raise BadData(f"the index {record.index} is no place in a document; the first is 0", path, line)
     return Passage(record.doc_id, record.index, record.text)

@@ -151,7 +151,7 @@ def label(
     out, plan = Path(out), plan or LabelPlan()
     with only_writer(out):
         panel = panel_of(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all, scores=plan.scores)
-        rows = candidates(run, queries, documents, plan.split, plan.depth)
+        rows = candidates(run, queries, documents, plan.split, depth=plan.depth)
         _refuse_foreign_judgements(rule, rows)
         identity = panel.identity() | rows.identity() | {"collection": plan.collection}
         folder = out.parent / f".{out.name}.labelling"
@@ -162,7 +162,7 @@ def label(
         for columns in (columns_in(answers, len(panel.sources)) for answers in plan.answers):
             if len(columns.rows):
                 journal.commit(columns.rows, columns.votes)
-        _collect_votes(panel, rows, journal, plan.chunk, progress)
+        _collect_votes(panel, rows, journal, plan.chunk, progress=progress)
         columns = journal.columns()
         table = PairTable(rows, columns)
         sample = NegativeSample(table, plan.negatives)
@@ -170,7 +170,7 @@ def label(
         write_pairs(_labelled(table, columns, sample, soft), out)
         positives = {query.query_id: query.positives for query in table}
         agreement = summarise(
-            panel, columns.votes, positives, lambda places: list(map(table.pair, places)), plan.shown
+            panel, columns.votes, positives, lambda places: list(map(table.pair, places)), most=plan.shown
         )
         journal.remove()
         result = LabelResult(
@@ -227,7 +227,7 @@ def collect(
     some = replace(rows, run=rows.run.restrict(wanted))
     identity = panel.identity() | some.identity() | {"collection": plan.collection}
     journal = LabelJournal(folder, identity, len(panel.sources))
-    _collect_votes(panel, some, journal, plan.chunk, progress)
+    _collect_votes(panel, some, journal, plan.chunk, progress=progress)
     return journal.pairs
 
 

@@ -64,7 +64,7 @@ def move_judgements(
         if wrong == wanted:
             break
         if query_id not in free:
-            free[query_id] = _candidates(qrels, candidates, query_id, depth, seed)
+            free[query_id] = _candidates(qrels, candidates, query_id, depth, seed=seed)
         if free[query_id]:
             noisy[query_id][free[query_id].pop()] = noisy[query_id].pop(doc_id)
             wrong += 1

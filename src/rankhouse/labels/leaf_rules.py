@@ -247,7 +247,7 @@ def taught(
     name = name or fingerprint_of(ranker) or type(ranker).__qualname__
     if best is not None:
         check_whole("taught", 1, best=best)
-    rule = TeacherRule(ranker, threshold, scale, name, best or 0)
+    rule = TeacherRule(ranker, threshold, scale, name, best=best or 0)
     check_scale(rule.score_scale)
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold):
         raise WrongUse(f"taught: threshold={threshold!r}, but it must be a number")

@@ -83,7 +83,7 @@ def overlap(train: QuerySet, test: QuerySet, documents: Mapping[str, Document] =
         same_ids,
         tuple(d for d in wanted[0] if d in wanted[1]),
         tuple(_copies(wanted[0], wanted[1], documents)),
-        tuple(
+        pairs=tuple(
             (a, b, doc_id)
             for a, b in alike
             for both in [relevant(train.qrels, a) & relevant(test.qrels, b)]

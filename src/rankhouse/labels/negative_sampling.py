@@ -83,7 +83,7 @@ def random(
     check_whole("random", seed=seed)
     if scope not in SCOPES:
         raise WrongUse(f'random: scope={scope!r}; choose "query", "collection" or "document"')
-    return Negatives("random", per, _depths(depths), scope, seed)
+    return Negatives("random", per, _depths(depths), scope, seed=seed)
 
 
 NEGATIVES: dict[str, Callable[..., Negatives]] = {"none": none, "all": every, "random": random}

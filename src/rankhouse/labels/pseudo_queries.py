@@ -338,7 +338,7 @@ def _of_document(
 ) -> Iterator[PseudoQuery]:
     options, writer = how
     rng = generator(options.seed, short_lot(options.seed, document.id))
-    source, kept = QuerySource(document, words, rng, options, writer), list[set[str]]()
+    source, kept = QuerySource(document, words, rng, options, writer=writer), list[set[str]]()
     for kind in options.kinds:
         for parts in KINDS[kind](source):
             query = PseudoQuery(" ".join(parts), document.id, kind)

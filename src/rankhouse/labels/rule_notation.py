@@ -56,7 +56,7 @@ def rules(openers: Openers) -> dict[str, Callable[..., Rule]]:
         ranker: str, threshold: float | str = 0.5, scale: str = "", best: int | None = None
     ) -> Rule:
         least = read_threshold(threshold) if isinstance(threshold, str) else threshold
-        return taught(open_ranker(_named("taught", ranker)), least, scale, ranker, best)
+        return taught(open_ranker(_named("taught", ranker)), least, scale, ranker, best=best)
 
     def make_ranked(run: str, k: int) -> Rule:
         return ranked(open_run(_named("ranked", run)), k, run)

@@ -242,7 +242,9 @@ def summarise_pairs(pairs: Iterable[LabelledPair], qrels: Qrels | None = None) -
         if qrels is not None and qrels.get(pair.query_id, {}).get(pair.doc_id, 0) > 0:
             right += 1
             positives.add((pair.query_id, pair.doc_id))
-    counted = PairsSummary(every.total(), yes.total(), len(every), len(yes), max(yes.values(), default=0))
+    counted = PairsSummary(
+        every.total(), yes.total(), len(every), len(yes), most=max(yes.values(), default=0)
+    )
     if qrels is None:
         return counted
     wanted = sum(len(relevant(qrels, query_id)) for query_id in qrels)

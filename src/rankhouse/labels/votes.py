@@ -155,7 +155,9 @@ def panel_of(
             f"the rule  {rule}  has nothing that scores pairs, so there are no scores to keep; join a "
             'teacher, & taught("DIR"), or a run, & ranked("RUN", 100)'
         )
-    return Panel(rule, pool or non_relevant(rule), judge, teacher, truth, ask_all, sources)
+    return Panel(
+        rule, pool or non_relevant(rule), judge, teacher, truth=truth, ask_all=ask_all, sources=sources
+    )
 
 
 def vote(panel: Panel, pairs: Sequence[Pair]) -> Votes:

@@ -124,7 +124,9 @@ class BiEncoder(nn.Module):
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
         """Make the model of a bundle, weights apart."""
         tokenizer, config = read_assets(assets)
-        return cls(network_of(config, "AutoModel"), dense_layers(policy["dense"]), tokenizer, policy, config)
+        return cls(
+            network_of(config, "AutoModel"), dense_layers(policy["dense"]), tokenizer, policy, config=config
+        )
 
     def encode(self, pairs: Sequence[Pair]) -> DualBatch:
         """Turn the text of n pairs into ids."""
@@ -231,7 +233,9 @@ def open_biencoder(
     _check("pooling", pooling, ("cls", "mean"))
     _check("similarity", similarity, SIMILARITIES)
     folder = find(path, allow_pickle)
-    settings = read_settings(folder) or EncoderSettings(folder, "cls", (), False, None, None, "", "")
+    settings = read_settings(folder) or EncoderSettings(
+        folder, "cls", (), False, max_length=None, similarity=None, query_prompt="", passage_prompt=""
+    )
     raw = read_config(settings.transformer)
     if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
         raise BadModel(f'"{path}" is a {raw["model_type"]} checkpoint, no bi-encoder; try  monot5("{path}")')
@@ -250,7 +254,7 @@ def open_biencoder(
         "passage_prompt": passage_prompt,
         "dense": shapes,
     }
-    return BiEncoder(network, layers, own_tokenizer, policy, raw)
+    return BiEncoder(network, layers, own_tokenizer, policy, config=raw)
 
 
 def compare(queries: Tensor, passages: Tensor, similarity: Similarity) -> Tensor:

@@ -281,7 +281,12 @@ class CEDR(nn.Module):
                 start = len(head) + len(query) + len(middle)
                 places[len(head) + len(query) :] += slots - len(query)
                 yield PassagePiece(
-                    pair, order, ids, places, kinds.repeat_interleave(sizes), (start, start + len(piece))
+                    pair,
+                    order,
+                    ids,
+                    places,
+                    segments=kinds.repeat_interleave(sizes),
+                    passage=(start, start + len(piece)),
                 )
 
     def _scores(self, batch: TwoSided, states: States, head: nn.Module) -> Tensor:

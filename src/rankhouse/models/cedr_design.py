@@ -91,7 +91,9 @@ class CEDRDesign:
         tokenizer, asks_segments, meant = load_tokenizer(folder, self.tokenizer)
         network = load_network(folder, "AutoModel", self.allow_pickle, ("pooler",))
         own = own_ranker(folder, self.allow_pickle)
-        return _Start(network, tokenizer, read_config(folder), meant, asks_segments, own)
+        return _Start(
+            network, tokenizer, read_config(folder), meant, asks_segments=asks_segments, encoder_ranker=own
+        )
 
 
 class _Start(NamedTuple):
@@ -132,4 +134,6 @@ def _of_bundle(folder: Path) -> _Start:
     ]
     if missing:
         raise BadModel(f'"{folder}" lacks {len(missing)} tensor(s) of its encoder, first "{missing[0]}"')
-    return _Start(network, tokenizer, config, manifest.policy["max_length"], manifest.policy["segments"])
+    return _Start(
+        network, tokenizer, config, manifest.policy["max_length"], asks_segments=manifest.policy["segments"]
+    )

@@ -164,4 +164,6 @@ class ConvKNRM(WordModel):
             parts[f"grams {name}"] = float((self._features(counts, query_mask)[0] * weight).sum())
         columns = dict.fromkeys(sums, names)
         score = float(self(batch))
-        return Evidence(query_words, passage_words, score, matches, sums, columns, parts)
+        return Evidence(
+            query_words, passage_words, score, matches, gathered=sums, columns=columns, parts=parts
+        )

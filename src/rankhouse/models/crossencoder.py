@@ -207,7 +207,7 @@ def open_crossencoder(
     needless = () if new_head is None else _HEADS
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(new_head or 0)
-        network = load_network(folder, kind, allow_pickle, needless, _BEGIN.format(path=path))
+        network = load_network(folder, kind, allow_pickle, needless, hint=_BEGIN.format(path=path))
     config: Any = network.config
     classes = 2 if kind == _NEXT_SENTENCE else int(config.num_labels)
     if classes not in {1, 2}:

@@ -97,4 +97,4 @@ def open_doc2query(
         WrongUse: A number below 1.
     """
     checkpoint = open_t5(path, "doc2query", allow_pickle=allow_pickle)
-    return Doc2Query(checkpoint, count, top, longest, max_length, prompt)
+    return Doc2Query(checkpoint, count, top, longest, max_length=max_length, prompt=prompt)

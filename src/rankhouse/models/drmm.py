@@ -103,7 +103,7 @@ class DRMM(WordModel):
             passage_words,
             float(self(batch)),
             {"cosine": array(match[0, :q, :p])},
-            {"log histogram": array(histograms[0, :q]), "gates and votes": array(gated)},
-            {"log histogram": (*edges, "same word"), "gates and votes": ("gate", "vote")},
-            {f"{i} {word}": s for i, (word, s) in enumerate(zip(query_words, addends, strict=True), 1)},
+            gathered={"log histogram": array(histograms[0, :q]), "gates and votes": array(gated)},
+            columns={"log histogram": (*edges, "same word"), "gates and votes": ("gate", "vote")},
+            parts={f"{i} {word}": s for i, (word, s) in enumerate(zip(query_words, addends, strict=True), 1)},
         )

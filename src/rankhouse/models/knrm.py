@@ -72,7 +72,7 @@ class KNRM(WordModel):
             passage_words,
             float(through(self.weight, features)),
             {"cosine": array(match[0, :q, :p])},
-            {"kernel sums": array(counts[0, :q])},
-            {"kernel sums": names},
-            {f"log {name}": share for name, share in zip(names, shares, strict=True)},
+            gathered={"kernel sums": array(counts[0, :q])},
+            columns={"kernel sums": names},
+            parts={f"log {name}": share for name, share in zip(names, shares, strict=True)},
         )

@@ -124,7 +124,11 @@ class MonoT5(nn.Module):
         """Return the packed forward pass: encoder once, one decoder step, two rows of the output layer."""
         head = self._head().weight[self._words]
         first_step = T5FirstStep(
-            self.network.state_dict(), head, self.policy["start"], _sizes(self._config, self.policy), compute
+            self.network.state_dict(),
+            head,
+            self.policy["start"],
+            _sizes(self._config, self.policy),
+            compute=compute,
         )
 
         def score(batch: Packed) -> Tensor:

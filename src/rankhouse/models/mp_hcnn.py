@@ -111,7 +111,7 @@ class MPHCNNDesign(WordDesign):
         grams = tally.vocabulary(self.min_count)
         with seeded(seed):
             start = random_table(grams, self.trigram_width, seed)
-            return MPHCNN(self, reader, grams, table, start.table)
+            return MPHCNN(self, reader, grams, table, gram_table=start.table)
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class MPHCNN(nn.Module):
             )
         grams = Vocabulary.from_json(assets[_TRIGRAMS_FILE], _TRIGRAMS_FILE)
         blank = np.zeros((len(grams), design.trigram_width), np.float32)
-        return cls(design, reader, grams, blank_table(reader, policy["width"]), blank)
+        return cls(design, reader, grams, blank_table(reader, policy["width"]), gram_table=blank)
 
     def assets(self) -> Mapping[str, bytes]:
         """Return the files of both vocabularies."""

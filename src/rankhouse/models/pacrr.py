@@ -160,4 +160,6 @@ class PACRR(WordModel):
             addends = zip(query_words, gated.prod(1).tolist(), strict=True)
             parts = {f"{i} {word}": addend for i, (word, addend) in enumerate(addends, 1)}
         cosines = {"cosine": array(match[0, :q, :p])}
-        return Evidence(query_words, passage_words, score, cosines, gathered, columns, parts)
+        return Evidence(
+            query_words, passage_words, score, cosines, gathered=gathered, columns=columns, parts=parts
+        )

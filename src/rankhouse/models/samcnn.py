@@ -343,7 +343,8 @@ class SamCNN(WordModel):
         """Normalise rows by their batch in training; else, and for one row, which has no variance, by all."""
         if self.training and len(rows) > 1:
             return cast(Tensor, norm(rows))
-        return F.batch_norm(rows, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
+        mean, variance = norm.running_mean, norm.running_var
+        return F.batch_norm(rows, mean, variance, norm.weight, bias=norm.bias, eps=norm.eps)
 
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,), the logarithm of P(relevant)."""
@@ -388,5 +389,12 @@ class SamCNN(WordModel):
         self.train(training)
         matches = {"cosine": array(cosine[0, :q, :p])}
         return Evidence(
-            query_words, passage_words, log_yes, matches, gathered, columns, parts, additive=False
+            query_words,
+            passage_words,
+            log_yes,
+            matches,
+            gathered=gathered,
+            columns=columns,
+            parts=parts,
+            additive=False,
         )

@@ -82,10 +82,10 @@ def read_settings(folder: Path) -> EncoderSettings | None:
         pooling,
         tuple(dense),
         normalised,
-        most,
-        similarity,
-        _prompt(prompts, _QUERY_PROMPTS),
-        _prompt(prompts, _PASSAGE_PROMPTS),
+        max_length=most,
+        similarity=similarity,
+        query_prompt=_prompt(prompts, _QUERY_PROMPTS),
+        passage_prompt=_prompt(prompts, _PASSAGE_PROMPTS),
     )
 
 

@@ -199,7 +199,9 @@ class TK(WordModel):
         width = table.shape[1]
         self.embedding = embedding(table)
         inner = design.attention_width or width
-        self.encoder = TKEncoder(width, design.heads, inner, design.feed_forward, design.layers, design.order)
+        self.encoder = TKEncoder(
+            width, design.heads, inner, design.feed_forward, layers=design.layers, order=design.order
+        )
         self.mix = nn.Parameter(torch.tensor(0.5))
         kernels = Kernels.usual()
         self.head: KernelHead | WindowHead = (
@@ -291,9 +293,9 @@ class TK(WordModel):
             passage_words,
             float(self.head(match, *masks)),
             {"cosine": array(match[0, :q, :p])},
-            {"kernel sums": array(counts[0, :q])},
-            {"kernel sums": tuple(f"{c:g}" for c in self.head.kernels.centres)},
-            self.head.parts(match, *masks),
+            gathered={"kernel sums": array(counts[0, :q])},
+            columns={"kernel sums": tuple(f"{c:g}" for c in self.head.kernels.centres)},
+            parts=self.head.parts(match, *masks),
         )
 
     @property
@@ -337,7 +339,9 @@ class TK(WordModel):
             raise WrongUse("stored vectors serve TK without windows; rerank with the model itself instead")
         row = self.reader.rows([query], self.design.query_length)
         asked = unit(self.represent(row.to(self.mix.device)))[0, : int(row.lengths[0])].cpu()
-        counts = ragged_counts(asked, stored.vectors, stored.scales, stored.offsets, self.head.kernels)
+        counts = ragged_counts(
+            asked, stored.vectors, stored.scales, stored.offsets, kernels=self.head.kernels
+        )
         lengths = torch.from_numpy(np.diff(stored.offsets))
         mask = torch.ones(counts.shape[:2], dtype=torch.bool)
         device = self.mix.device

@@ -66,7 +66,7 @@ def align(runs: Sequence[Run], value: Callable[[Ranking], Floats], missing: str)
     for number, (_, _, worth) in enumerate(columns):
         aligned[number, place[ends[number] : ends[number + 1]]] = worth
     query, backwards = np.divmod(rows, last + 1)
-    return AlignedRuns(queries, query, table[by_id], last - backwards, aligned, floors)
+    return AlignedRuns(queries, query, table[by_id], last - backwards, values=aligned, floors=floors)
 
 
 def _valued(value: Callable[[Ranking], Floats], ranking: Ranking, number: int, query_id: str) -> Floats:

@@ -109,7 +109,9 @@ class Fusion:
         for number, own in enumerate(run.get(query_id, {}) for run in scores):
             rank = 1 + [*own].index(doc_id) if doc_id in own else 0
             value, mine = values[number] if rank else floors[number], added.get(number, 0.0) * votes
-            addends.append(Addend(factors[number], rank, own.get(doc_id, math.nan), value, votes, mine))
+            addends.append(
+                Addend(factors[number], rank, own.get(doc_id, math.nan), value, votes=votes, added=mine)
+            )
         return addends
 
 
@@ -143,7 +145,7 @@ def _mix(fusion: Fusion, aligned: AlignedRuns, weights: Weights) -> Run:
     order = _best_first(query, scores)
     offsets = np.searchsorted(query, np.arange(len(aligned.queries) + 1))
     codes = aligned.code[terms.rows][order].astype(np.int32)
-    return Run(aligned.queries, offsets, aligned.table, codes, scores[order])
+    return Run(aligned.queries, offsets, aligned.table, codes, scores=scores[order])
 
 
 def _best_first(query: NDArray[np.int64], scores: FloatArray) -> NDArray[np.intp]:

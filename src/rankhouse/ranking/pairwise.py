@@ -112,7 +112,7 @@ def rerank_pairwise(
     texts, steps, aggregate = query_texts(run, queries, report), plan.plan, AGGREGATES[plan.aggregate]
     total = comparisons(run, plan.depth)
     ranked: dict[str, tuple[Sequence[str], FloatArray]] = {}
-    walk = candidates(run, texts, documents, steps, report)
+    walk = candidates(run, texts, documents, steps, report=report)
     for query_id, some in groupby(walk, lambda one: one.query.id):
         doc_ids, passages = _chosen([one for one in some if len(one.passages)], plan.chooser)
         scores = aggregate(ranker.preferences(texts[query_id], passages).astype(np.float64))

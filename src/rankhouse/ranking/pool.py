@@ -140,17 +140,23 @@ def first(scale: str = "score") -> Pool:
     def factors(scores: Doubles) -> Doubles:
         return np.concatenate([np.ones(1), np.zeros(len(scores) - 1)])
 
-    return _pool("first", (), scale, lambda scores: float(scores[0]), factors)._replace(first_only=True)
+    return _pool("first", (), scale, lambda scores: float(scores[0]), factors=factors)._replace(
+        first_only=True
+    )
 
 
 def best(scale: str = "score") -> Pool:
     """Make MaxP: the best passage speaks for the document."""
-    return _pool("max", (), scale, lambda scores: float(scores.max()), partial(_by_rank, weights=(1.0,)))
+    return _pool(
+        "max", (), scale, lambda scores: float(scores.max()), factors=partial(_by_rank, weights=(1.0,))
+    )
 
 
 def total(scale: str = "score") -> Pool:
     """Make SumP: all passages add up; long documents gain where scores are positive."""
-    return _pool("sum", (), scale, _add, lambda scores: np.ones(len(scores)))._replace(missing_is_zero=True)
+    return _pool("sum", (), scale, _add, factors=lambda scores: np.ones(len(scores)))._replace(
+        missing_is_zero=True
+    )
 
 
 def mean(scale: str = "score") -> Pool:
@@ -159,7 +165,7 @@ def mean(scale: str = "score") -> Pool:
     def factors(scores: Doubles) -> Doubles:
         return np.full(len(scores), 1 / len(scores))
 
-    return _pool("mean", (), scale, lambda scores: _add(scores) / len(scores), factors)
+    return _pool("mean", (), scale, lambda scores: _add(scores) / len(scores), factors=factors)
 
 
 def top(k: int, scale: str = "score") -> Pool:
@@ -183,7 +189,7 @@ def top(k: int, scale: str = "score") -> Pool:
         some = min(k, len(scores))
         return _by_rank(scores, (1 / some,) * some)
 
-    return _pool("top", (k,), scale, gather, factors)
+    return _pool("top", (k,), scale, gather, factors=factors)
 
 
 def weighted(*weights: float, scale: str = "score") -> Pool:
@@ -203,7 +209,7 @@ def weighted(*weights: float, scale: str = "score") -> Pool:
         return _add(some * np.asarray(weights[: len(some)], np.float64))
 
     factors = partial(_by_rank, weights=weights)
-    return _pool("weighted", weights, scale, gather, factors)._replace(missing_is_zero=True)
+    return _pool("weighted", weights, scale, gather, factors=factors)._replace(missing_is_zero=True)
 
 
 def _add(values: Doubles) -> float:

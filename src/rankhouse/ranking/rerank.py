@@ -224,11 +224,11 @@ def rerank(
     _warn_of_trap(plan.pool, scale)
     texts = query_texts(run, queries, report)
     before = _hits(ranker)
-    documents_read = candidates(run, texts, documents, plan, report)
+    documents_read = candidates(run, texts, documents, plan, report=report)
     counter = Counter(progress, sum(min(plan.depth, len(run[query_id].scores)) for query_id in run))
     doc_ids: dict[str, Sequence[str]] = {}
     scores: dict[str, FloatArray] = {}
-    for query_id, some in groupby(scored(ranker, documents_read, plan, report, counter), _query_id):
+    for query_id, some in groupby(scored(ranker, documents_read, plan, report, counter=counter), _query_id):
         pooled = {
             one.doc_id: _pooled(plan.pool, scale, one, values) for one, values in some if len(one.passages)
         }

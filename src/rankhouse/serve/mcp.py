@@ -108,7 +108,7 @@ def explain(
     index: Annotated[str, Meta(description="What is searched; as for search.")] | None = None,
 ) -> ToolAnswer:
     """Say why a document scores what it scores for a question, or why it stands above or below another."""
-    request = ExplainRequest(query, document, system or "", index or "", against or "")
+    request = ExplainRequest(query, document, system or "", index or "", against=against or "")
     told = explain_ranking(service, request, Deadline.after(PATIENCE))
     return ToolAnswer(to_markdown(told), {"sentence": told.sentence()})
 

@@ -39,14 +39,14 @@ class Checkpoint(NamedTuple):
 
 
 _ENCODER: Final = Checkpoint(
-    "sentence-transformers/all-MiniLM-L6-v2", "biencoder", "rerank, dense, teacher", 256, "Apache-2.0"
+    "sentence-transformers/all-MiniLM-L6-v2", "biencoder", "rerank, dense, teacher", 256, licence="Apache-2.0"
 )
 _READER: Final = "rerank, teacher"
 CHECKPOINTS: Final = (
     _ENCODER,
-    Checkpoint("cross-encoder/ms-marco-MiniLM-L6-v2", "crossencoder", _READER, 512, "Apache-2.0"),
-    Checkpoint("cross-encoder/ms-marco-MiniLM-L2-v2", "crossencoder", _READER, 512, "Apache-2.0"),
-    Checkpoint("castorini/monot5-base-msmarco", "monot5", _READER, 512, "none stated"),
+    Checkpoint("cross-encoder/ms-marco-MiniLM-L6-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
+    Checkpoint("cross-encoder/ms-marco-MiniLM-L2-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
+    Checkpoint("castorini/monot5-base-msmarco", "monot5", _READER, 512, licence="none stated"),
 )
 _FROM_HUB: Final = CHECKPOINTS[1]
 

@@ -122,7 +122,7 @@ class Execution:
                 options = LexicalOptions(stage.model, stage.feedback, k, self.compute.threads)
                 return retrieve(self.index, self.queries, options, show)
             case Dense():
-                return search(self.searcher(stage), self.encoder(stage), self.queries, k, show)
+                return search(self.searcher(stage), self.encoder(stage), self.queries, k, progress=show)
         raise TypeError(f"{type(stage).__name__} is no kind of first stage")
 
     def fused(self, system: Fused) -> Run:
@@ -143,7 +143,7 @@ class Execution:
             depth = DEPTH if stage.depth is None else stage.depth
             plan = ranker.plan(RerankOptions(split=stage.split, depth=depth, tail=stage.tail))
             return ranker.rerank(before, self.queries, documents, plan, show).run
-        return rerank(ranker, before, self.queries, documents, self.plan(stage), progress=show)
+        return rerank(ranker, before, self.queries, documents, plan=self.plan(stage), progress=show)
 
     def searcher(self, stage: Dense) -> Searcher:
         """Open the vectors of a first stage."""

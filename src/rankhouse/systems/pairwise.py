@@ -60,7 +60,7 @@ class PairwiseSystem:
         """
         split = notation.make(options.split or "whole", SPLITTERS, "splitter")
         chooser = open_ranker(self.passages, self.compute) if self.passages else None
-        return PairwisePlan(options.depth, self.aggregate, split, chooser, options.tail)
+        return PairwisePlan(options.depth, self.aggregate, split, chooser, tail=options.tail)
 
     def rerank(
         self,
@@ -76,7 +76,9 @@ class PairwiseSystem:
             BadData: A query of the run has no text.
         """
         report, started = Report(), time.perf_counter()
-        reranked = rerank_pairwise(self.ranker, run, queries, documents, plan, report, progress)
+        reranked = rerank_pairwise(
+            self.ranker, run, queries, documents, plan=plan, report=report, progress=progress
+        )
         return RerankResult(reranked, report, time.perf_counter() - started, None)
 
 

@@ -113,6 +113,6 @@ def rerank_with(
     report, started = Report(), time.perf_counter()
     with ExitStack() as stack:
         ranker = with_cache(ranker, scorer, options.cache, stack)
-        reranked = rerank(ranker, run, queries, index.documents, plan, report=report, progress=progress)
+        reranked = rerank(ranker, run, queries, index.documents, plan=plan, report=report, progress=progress)
     seconds = time.perf_counter() - started
     return RerankResult(reranked, report, seconds, scorer)

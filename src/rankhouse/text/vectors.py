@@ -199,7 +199,7 @@ def read_text_vectors(
             if declared >= 0:
                 continue
         rows += 1
-        word = _word(row, width, path, number, declared >= 0)
+        word = _word(row, width, path, number, headed=declared >= 0)
         if word in wanted and word not in seen:
             seen.add(word)
             yield word.decode(), _numbers(row[len(word) :], path, number)

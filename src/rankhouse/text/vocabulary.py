@@ -123,7 +123,9 @@ class Vocabulary:
         columns = list(zip(*self.entries, strict=True)) or [(), (), ()]
         words, counts, spread = (list(column) for column in columns)
         return msgspec.json.encode(
-            _VocabularyFile(_VERSION, self.min_count, self.documents, words, counts, spread)
+            _VocabularyFile(
+                _VERSION, self.min_count, self.documents, words, counts=counts, document_counts=spread
+            )
         )
 
     @classmethod

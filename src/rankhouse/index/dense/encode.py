@@ -118,8 +118,8 @@ def encode(
                 files,
                 documents,
                 source,
-                lambda chunk, tell: _add(files, chunk, _encoded(encoder, chunk, job, files.state, tell)),
-                progress,
+                lambda chunk, tell: _add(files, chunk, _encoded(encoder, chunk, job, files.state, tell=tell)),
+                progress=progress,
             )
         finish(folder, final)
     if final.without_text:

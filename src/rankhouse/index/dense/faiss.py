@@ -156,7 +156,9 @@ class FaissSearcher:
             except RuntimeError as error:
                 raise OutputFailed(f"{folder}: cannot be written: {error}") from error
             size, crc, _ = file_sum(file)
-            sheet = _Sheet(self.structure.name, build, search, self.vectors.fingerprint, size, crc)
+            sheet = _Sheet(
+                self.structure.name, build, search, self.vectors.fingerprint, bytes=size, crc32=crc
+            )
             (temporary / "sheet.json").write_bytes(sealed(msgspec.json.encode(sheet)))
 
     def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:

@@ -54,7 +54,7 @@ class Numbers:
         if not kernel.COMPILED:
             return np.fromiter(map(self._plain.__getitem__, words), np.int32, len(words))
         ids, unknown = np.empty(len(words), np.int32), np.empty(len(words), np.int64)
-        missed = unknown[: kernel.find(words, self._hashes, self._numbers, ids, unknown)]
+        missed = unknown[: kernel.find(words, self._hashes, self._numbers, ids, unknown=unknown)]
         fresh: dict[str, int] = {}
         for place in missed.tolist():
             word = words[place]

@@ -111,7 +111,9 @@ def build(
     """
     out, options = Path(out), options or BuildOptions()
     notation.make(options.analyzer, ANALYZERS, "analyzer")
-    return new_index(out, options, lambda scratch: _write_segments(documents, scratch, 0, options, progress))
+    return new_index(
+        out, options, lambda scratch: _write_segments(documents, scratch, 0, options, progress=progress)
+    )
 
 
 def new_index(
@@ -164,7 +166,7 @@ def append(
         options = BuildOptions(before.analyzer, options.segment_tokens, options.workers)
         fresh = _refuse_known(documents, index)
         try:
-            report, entries = _write_segments(fresh, out, len(before.segments), options, progress)
+            report, entries = _write_segments(fresh, out, len(before.segments), options, progress=progress)
         except BaseException:
             for folder in (out / "segments").iterdir():
                 if folder.name not in folders:

@@ -89,7 +89,9 @@ class SegmentFolder:
     def entry(self, lengths: NDArray[np.int32], with_text: int) -> SegmentEntry:
         """Return what the manifest says of the segment, once everything is written."""
         tokens, with_terms = int(lengths.sum(dtype=np.int64)), int(np.count_nonzero(lengths))
-        return SegmentEntry(self.path.name, len(lengths), with_text, with_terms, tokens, sums_of(self.path))
+        return SegmentEntry(
+            self.path.name, len(lengths), with_text, with_terms, tokens=tokens, files=sums_of(self.path)
+        )
 
     def abandon(self) -> None:
         """Let go of the open file."""
@@ -133,5 +135,7 @@ class AnalysedSegment:
         """Write what is left to be written."""
         self._folder.finish_store()
         lengths = np.concatenate(self._lengths)
-        write_arrays(self._folder.path, self._ids, list(self._terms), self._tokens[: self.filled], lengths)
+        write_arrays(
+            self._folder.path, self._ids, list(self._terms), self._tokens[: self.filled], lengths=lengths
+        )
         return self._folder.entry(lengths, self._with_text)

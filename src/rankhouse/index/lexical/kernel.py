@@ -151,7 +151,7 @@ def rank(
         Rows and scores, best first; equal scores by document id, ascending.
     """
     if COMPILED:
-        return _rank_compiled(columns, parts, prior, k, floor)
+        return _rank_compiled(columns, parts, prior, k, floor=floor)
     sums = np.full(len(columns.codes), -0.0)
     for part in parts:
         rows = columns.rows[part.first : part.end]

@@ -84,7 +84,7 @@ class JointSegment:
         else:
             ids = list(chain.from_iterable(segment.ids.take(rows) for segment, rows in sources))
             terms, forward = _joined([(segment, segment.bags(rows)) for segment, rows in sources])
-            write_joint_arrays(self._folder.path, ids, terms, forward, lengths)
+            write_joint_arrays(self._folder.path, ids, terms, forward, lengths=lengths)
         return self._folder.entry(lengths, len(lengths) - self._blank)
 
 
@@ -222,7 +222,7 @@ def _chunks(taken: _Taken) -> Iterator[list[BlockRows]]:
                 if is_last or end == len(some):
                     block = packed if end - start == len(texts) else None
                     rows = first + wanted[start:end]
-                    chunk.append(BlockRows(segment, rows, lengths[rows], some[start:end], block))
+                    chunk.append(BlockRows(segment, rows, lengths[rows], some[start:end], packed=block))
                     start = end
                 if is_last:
                     yield chunk

@@ -164,7 +164,7 @@ class Scorer:
             ]
             if parts:
                 rows, values = kernel.rank(
-                    segment.columns, parts, self._scores.prior(segment, terms), k, floor
+                    segment.columns, parts, self._scores.prior(segment, terms), k, floor=floor
                 )
                 of_segments.append(Hits(rows + self._index.starts[position], values))
                 scores = np.concatenate([scores, values])
@@ -188,7 +188,7 @@ class Scorer:
         prior = None if priors is None else float(priors[there])
         tokens = int(segment.lengths[there])
         length = float(tokens if self._model.exact_lengths else DECODED[segment.columns.codes[there]])
-        return DocumentScore(float(np.float32(total + (prior or 0.0))), addends, prior, length, tokens)
+        return DocumentScore(float(np.float32(total + (prior or 0.0))), addends, prior, length, tokens=tokens)
 
     def _merge(self, of_segments: list[Hits], k: int) -> Hits:
         """Join the segments' best, by score, then by document id."""

@@ -207,7 +207,7 @@ def retrieve(
     offsets = np.cumsum([0, *(len(hits.rows) for hits in answers)])
     scores = np.concatenate([NO_HITS.scores, *(strictly_falling(h.scores) for h in answers)])
     names = {query.id: number for number, query in enumerate(queries)}
-    return Run(names, offsets, table, codes, scores)
+    return Run(names, offsets, table, codes, scores=scores)
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def write_arrays(
         tokens[start : start + (1 << 20)] = sorted_number[tokens[start : start + (1 << 20)]]
     _save(folder, term_occurrences=tally(tokens, len(terms)))
     forward = invert(tokens, lengths, len(terms))
-    _write_counted(folder, ids, [terms[i] for i in order], forward, lengths)
+    _write_counted(folder, ids, [terms[i] for i in order], forward, lengths=lengths)
 
 
 def write_joint_arrays(
@@ -91,7 +91,7 @@ def write_joint_arrays(
 ) -> None:
     """Write what :func:`write_arrays` writes, where the terms of all documents are counted already."""
     _save(folder, term_occurrences=tally(forward.terms, len(terms), forward.tfs))
-    _write_counted(folder, ids, terms, forward, lengths)
+    _write_counted(folder, ids, terms, forward, lengths=lengths)
 
 
 def _write_counted(

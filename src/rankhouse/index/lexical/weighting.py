@@ -136,16 +136,18 @@ def lucene_probability(counts: TermCounts, collection: Collection) -> float:
 
 def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene") -> Weighting:
     """BM25; ``lengths="exact"`` takes true document lengths instead of Lucene's one-byte ones."""
-    _check("bm25", "k1", k1, 0 <= k1 <= _MOST, "0 or more, and at most 10,000")
-    _check("bm25", "b", b, 0 <= b <= 1, "between 0 and 1")
-    _check("bm25", "lengths", lengths, lengths in ("lucene", "exact"), '"lucene" or "exact"')
+    _check("bm25", "k1", k1, 0 <= k1 <= _MOST, what="0 or more, and at most 10,000")
+    _check("bm25", "b", b, 0 <= b <= 1, what="between 0 and 1")
+    _check("bm25", "lengths", lengths, lengths in ("lucene", "exact"), what='"lucene" or "exact"')
 
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
-        return bm25(tf, length, lucene_idf(counts, collection), boost, k1, b, collection.mean_length)
+        return bm25(
+            tf, length, lucene_idf(counts, collection), boost, k1=k1, b=b, mean=collection.mean_length
+        )
 
     def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
         idf, mean = lucene_idf(counts, collection), collection.mean_length
-        saturation = bm25(np.array([tf]), np.array([length]), 1.0, 1.0, k1, b, mean)
+        saturation = bm25(np.array([tf]), np.array([length]), 1.0, 1.0, k1=k1, b=b, mean=mean)
         facts = {"idf": idf, "saturation": float(saturation[0])}
         return facts | {"k1": k1, "b": b, "length": length, "mean length": mean}
 
@@ -156,15 +158,15 @@ def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene") -> Weighting
 
 def _ql(mu: float | None = None, form: str = "lucene", combine: str = "mean") -> Weighting:
     """Query likelihood with Dirichlet smoothing, in Lucene's form (mu 1000) or Indri's (mu 2500)."""
-    _check("ql", "form", form, form in ("lucene", "indri"), '"lucene" or "indri"')
-    _check("ql", "combine", combine, combine in ("mean", "sum"), '"mean" or "sum"')
+    _check("ql", "form", form, form in ("lucene", "indri"), what='"lucene" or "indri"')
+    _check("ql", "combine", combine, combine in ("mean", "sum"), what='"mean" or "sum"')
     chosen = (1000 if form == "lucene" else 2500) if mu is None else mu
-    _check("ql", "mu", chosen, _LEAST <= chosen <= 1 / _LEAST, "above 0: from 1e-9 to 1e9")
+    _check("ql", "mu", chosen, _LEAST <= chosen <= 1 / _LEAST, what="above 0: from 1e-9 to 1e9")
     if form == "indri":
         return _indri(chosen, combine)
 
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
-        return dirichlet(tf, length, lucene_probability(counts, collection), boost, chosen)
+        return dirichlet(tf, length, lucene_probability(counts, collection), boost, mu=chosen)
 
     def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
         p = lucene_probability(counts, collection)
@@ -206,12 +208,18 @@ def _indri(mu: float, combine: str) -> Weighting:
 
 def _jm(lambda_: float = 0.1) -> Weighting:
     """Query likelihood with Jelinek-Mercer smoothing; lambda is the collection's share."""
-    _check("jm", "lambda", lambda_, _LEAST <= lambda_ < 1, "between 0 and 1, both excluded, and 1e-9 or more")
+    _check(
+        "jm",
+        "lambda",
+        lambda_,
+        _LEAST <= lambda_ < 1,
+        what="between 0 and 1, both excluded, and 1e-9 or more",
+    )
 
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
         # Length 0 belongs to empty documents, which hold no term; it stands in the table all the same.
         p = lucene_probability(counts, collection)
-        return jelinek_mercer(tf, np.maximum(length, 1), p, boost, lambda_)
+        return jelinek_mercer(tf, np.maximum(length, 1), p, boost, weight=lambda_)
 
     def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
         del tf  # it stands beside them

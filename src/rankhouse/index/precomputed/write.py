@@ -141,7 +141,11 @@ def precompute(
         with AppendLog(folder, state, zeros=["ends.bin", "firsts.bin"]) as files:
             source = DocumentSource(job.documents, job.collection, counting, job.chunk)
             final = append_documents(
-                files, documents, source, lambda chunk, _: _add(files, chunk, precomputer, counting), progress
+                files,
+                documents,
+                source,
+                lambda chunk, _: _add(files, chunk, precomputer, counting),
+                progress=progress,
             )
         finish(folder, final)
     return PrecomputedPassages.open(folder)

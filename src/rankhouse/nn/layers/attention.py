@@ -96,7 +96,13 @@ def _group(start: int, sizes: Sequence[int], longest: int, compute: Compute) -> 
     blocked = torch.zeros(rows, 1, 1, longest).masked_fill_(~filled[:, None, None], -math.inf)
     device = compute.device
     return Group(
-        start, tokens, rows, longest, source.to(device), place.to(device), blocked.to(device, compute.dtype)
+        start,
+        tokens,
+        rows,
+        longest,
+        source=source.to(device),
+        place=place.to(device),
+        blocked=blocked.to(device, compute.dtype),
     )
 
 

@@ -113,7 +113,7 @@ class _SweepStep(torch.autograd.Function):
         if left is None:
             best, winners = train_words.sweep(multiply(words, flat), texts, k, scales)
         else:
-            best, winners = _sweep_products(words, flat, texts, left, k)
+            best, winners = _sweep_products(words, flat, texts, left, k=k)
         ctx.save_for_backward(*Maxima(words, weight, *texts, left, scales, winners))
         return best
 
@@ -237,7 +237,7 @@ class _Feed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401
         x, hidden, total, stats, inward, outward, gain = ctx.saved_tensors
-        to_total, to_gain, to_shift = train.norm_back(gradient, total, gain, stats, ctx.kind)
+        to_total, to_gain, to_shift = train.norm_back(gradient, total, gain, stats, kind=ctx.kind)
         to_hidden = torch.ops.aten.threshold_backward(multiply(to_total, outward.T), hidden, 0)
         to_x = multiply(to_hidden, inward.T).add_(to_total)
         return to_x, *_sides(to_hidden, x), *_sides(to_total, hidden), to_gain, to_shift, None
@@ -261,7 +261,7 @@ class _AttendStep(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401
         x, qkv, heard, how, total, stats, inward, outward, gain, ends = ctx.saved_tensors
-        to_total, to_gain, to_shift = train.norm_back(gradient, total, gain, stats, ctx.kind)
-        to_qkv = train.attend_back(multiply(to_total, outward.T), qkv, Head(ends, *ctx.cut), heard, how)
+        to_total, to_gain, to_shift = train.norm_back(gradient, total, gain, stats, kind=ctx.kind)
+        to_qkv = train.attend_back(multiply(to_total, outward.T), qkv, Head(ends, *ctx.cut), heard, stats=how)
         to_x = multiply(to_qkv, inward.T).add_(to_total)
         return to_x, *_sides(to_qkv, x), *_sides(to_total, heard), to_gain, to_shift, None, None

@@ -150,7 +150,7 @@ class _Maxima(torch.autograd.Function):
     def forward(ctx: Any, products: Tensor, index: Tensor, lengths: Tensor, scales: Tensor | None) -> Tensor:  # noqa: ANN401 - torch's context
         n, sweeps, _ = index.shape if scales is None else scales.shape
         winners = index.new_empty(n, sweeps, products.shape[2])
-        best = _sweep(products, index, lengths, scales, winners)
+        best = _sweep(products, index, lengths, scales, winners=winners)
         ctx.save_for_backward(products, index, winners, scales)
         return best
 

@@ -312,7 +312,7 @@ class PlainNorm:
         """Return x (t, w) float32 and its rows (t, w) in the precision of the computation."""
         if self._gain is None:
             return x, root_mean_square(x, self._eps).to(self._dtype)
-        x = F.layer_norm(x, self._gain.shape, self._gain, self._shift, self._eps)
+        x = F.layer_norm(x, self._gain.shape, self._gain, self._shift, eps=self._eps)
         return x, x.to(self._dtype)
 
 

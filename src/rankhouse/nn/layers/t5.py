@@ -121,7 +121,7 @@ class FeedForward:
         gain = state[f"{name}.layer_norm.weight"].detach().float()
         inner = f"{name}.DenseReluDense"
         first = "wi" if f"{inner}.wi.weight" in state else "wi_0"
-        self._up = _linear(state[f"{inner}.{first}.weight"], compute, gain, sizes.activation, few)
+        self._up = _linear(state[f"{inner}.{first}.weight"], compute, gain, sizes.activation, few=few)
         gate = state.get(f"{inner}.wi_1.weight")
         self._gate = None if gate is None else _linear(gate, compute, gain, few=few)
         self._down = _linear(state[f"{inner}.wo.weight"], compute, few=few)
@@ -198,11 +198,11 @@ class T5FirstStep:
         self._layers = [T5EncoderLayer(state, name, sizes, compute) for name in blocks]
         table = state["encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"]
         self._bias = RelativeBias(
-            table, inside // sizes.heads, sizes, self._layers[0].attention.fold, compute
+            table, inside // sizes.heads, sizes, self._layers[0].attention.fold, compute=compute
         )
         gain = state["encoder.final_layer_norm.weight"].detach().float()
         steps = [_DECODER_BLOCK.format(i) for i in range(sizes.decoder_layers)]
-        self._steps = [FirstStepLayer(state, name, sizes, gain, compute) for name in steps]
+        self._steps = [FirstStepLayer(state, name, sizes, gain, compute=compute) for name in steps]
         self._start = self._words[start]
         scale = head.shape[1] ** -0.5 if sizes.scaled else 1.0
         last = state["decoder.final_layer_norm.weight"].detach().float()
@@ -235,4 +235,4 @@ def _linear(
 ) -> Product:
     """Make a layer without bias, behind a norm of this gain (in,)."""
     weight = weight.detach().float()
-    return linear(weight if gain is None else weight * gain, None, compute, activation, few)
+    return linear(weight if gain is None else weight * gain, None, compute, activation, few=few)

@@ -150,7 +150,7 @@ class TKEncoderLayer(nn.Module):
         inward: nn.Linear, outward: nn.Linear, norm: OuterEpsNorm | nn.LayerNorm
     ) -> compiled.Weights:
         return compiled.Weights(
-            inward.weight, inward.bias, outward.weight, outward.bias, norm.weight, norm.bias
+            inward.weight, inward.bias, outward.weight, outward.bias, gain=norm.weight, shift=norm.bias
         )
 
     def _feed(self, x: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ class TKEncoder(nn.Module):
         if order not in {"ff-first", "attention-first"}:
             raise WrongUse(f'order="{order}" is not known; choose from: attention-first, ff-first')
         self.layers = nn.ModuleList(
-            TKEncoderLayer(width, heads, inner, feed_forward, order) for _ in range(layers)
+            TKEncoderLayer(width, heads, inner, feed_forward, order=order) for _ in range(layers)
         )
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:

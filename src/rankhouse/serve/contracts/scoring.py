@@ -98,7 +98,9 @@ async def score(rankers: Rankers, request: Request, asked: None) -> ScoreAnswer:
     values = (scores.raw if body.raw_scores else scores.relevance).tolist()
     data = [PairScore(place, value) for place, value in enumerate(values)]
     usage = Usage(scores.tokens, scores.tokens)
-    return ScoreAnswer(uuid.uuid4().hex, int(time.time()), served.name, data, usage, scores.warnings)
+    return ScoreAnswer(
+        uuid.uuid4().hex, int(time.time()), served.name, data, usage=usage, warnings=scores.warnings
+    )
 
 
 async def predict(
@@ -142,7 +144,7 @@ async def _scored(
     def start() -> Future[PairScores]:
         from rankhouse.serve.engine.documents import DocumentRequest, reading_plan
 
-        made.append(DocumentRequest(served, query, texts, reading_plan(served, options), deadline))
+        made.append(DocumentRequest(served, query, texts, reading_plan(served, options), deadline=deadline))
         return made[0].future
 
     reading = await TEXTS.result(start)
@@ -157,7 +159,7 @@ async def _rerank_documents(rankers: Rankers, request: Request, body: RerankBody
     options = ReadingOptions(
         body.split or "", body.pool or "", body.max_tokens_per_doc, body.max_chunks_per_doc
     )
-    scores = await _scored(request, served, body.query, texts, options)
+    scores = await _scored(request, served, body.query, texts, options=options)
 
     def ranked() -> Response:
         results = _results(served, body, texts, scores)
@@ -165,7 +167,7 @@ async def _rerank_documents(rankers: Rankers, request: Request, body: RerankBody
         tokens, units = TokenCounts(scores.tokens, 0), BilledUnits(-(-len(texts) // 100))
         meta = RerankMeta(ApiVersion(version), units, tokens, scores.warnings)
         usage, name = Usage(scores.tokens, scores.tokens), uuid.uuid4().hex
-        return answer(RerankAnswer(name, "list", served.name, results, results, usage, meta))
+        return answer(RerankAnswer(name, "list", served.name, results, data=results, usage=usage, meta=meta))
 
     return await TEXTS.call(ranked) if body.relevant_spans or len(texts) > _MANY else ranked()
 

@@ -78,7 +78,7 @@ async def embed(rankers: Rankers, request: Request, body: EmbedBody) -> list[msg
     """Encode texts, as text-embeddings-inference does: each vector a list in JSON."""
     served = choose(rankers(), body.model, encoder=True)
     normalise, truncate = body.normalize is not False, body.truncate is not False
-    options = VectorOptions(_side_of(body.prompt_name), body.dimensions, normalise, truncate, "inputs")
+    options = VectorOptions(_side_of(body.prompt_name), body.dimensions, normalise, truncate, field="inputs")
     vectors = await _vectors_of(request, served, listed(body.inputs), options)
     return await TEXTS.call(_written, vectors.values)
 

@@ -140,7 +140,9 @@ class DocumentRequest:
 
         lost = np.diff(np.concatenate([[0], np.cumsum(reading.lost)])[self._bounds])
         warnings = self._warnings(unreadable.tolist(), lost.tolist())
-        return DocumentScores(raw, relevance, order, int(reading.tokens.sum()), warnings, spans)
+        return DocumentScores(
+            raw, relevance, order, int(reading.tokens.sum()), warnings=warnings, _spans=spans
+        )
 
     # --- before --------------------------------------------------------------------------------------
 

@@ -215,7 +215,7 @@ def encode_folder(place: Place, at_hand: EncoderAtHand) -> None:
     )
     FolderState(state.index, state.files, mark).save(place.files)
     with progress.shown("encoding", None, "bytes") as show:
-        encode(remembering, index.documents.stream(), folder, job, index.by_text(show))
+        encode(remembering, index.documents.stream(), folder, job, progress=index.by_text(show))
     shutil.rmtree(place.before, ignore_errors=True)
 
 

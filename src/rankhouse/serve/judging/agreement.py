@@ -56,7 +56,9 @@ def agreement(first: str, second: str, mine: Qrels, theirs: Qrels) -> AgreementI
     counts = Counter((one.first, one.second) for one in common)
     same = sum(count for (a, b), count in counts.items() if a == b)
     share = same / len(common) if common else math.nan
-    return AgreementInfo(first, second, len(common), share, cohens_kappa(counts), cohens_kappa(counts, 2))
+    return AgreementInfo(
+        first, second, len(common), share, kappa=cohens_kappa(counts), weighted=cohens_kappa(counts, 2)
+    )
 
 
 def differences(mine: Qrels, theirs: Qrels) -> list[Difference]:

@@ -118,7 +118,15 @@ class CompareResponse(Struct):
         full: dict[str, Any] = {} if told.comparison is None else told.comparison.to_dict()
         measure = "" if told.comparison is None else told.comparison.measures[0]
         method, cells = full.get("method", ""), full.get("cells", [])
-        return cls(told.is_ready, progress, method, measure, cells, list(told.rows), list(told.notes))
+        return cls(
+            told.is_ready,
+            progress,
+            method,
+            measure,
+            cells=cells,
+            queries=list(told.rows),
+            notes=list(told.notes),
+        )
 
 
 def comparable(service: ServedCollection, index: str = "") -> tuple[str, ...]:
@@ -158,7 +166,9 @@ def compare_runs(service: ServedCollection, request: CompareRequest) -> Compared
         name: progress[name].run or Run.of({}) if name in progress else service.runs[name] for name in names
     }
     baseline = names[0] if len(names) > 1 else None
-    comparison = compare(runs, qrels, request.measures, baseline, request.test, request.correction)
+    comparison = compare(
+        runs, qrels, request.measures, baseline, test=request.test, correction=request.correction
+    )
     pair = (names[0], against or names[min(1, len(names) - 1)])
     notes = (
         *comparison.remarks,
@@ -170,8 +180,8 @@ def compare_runs(service: ServedCollection, request: CompareRequest) -> Compared
         tuple(progress.values()),
         comparison,
         pair,
-        _rows(comparison, pair, qrels, queries),
-        notes,
+        rows=_rows(comparison, pair, qrels, queries),
+        notes=notes,
     )
 
 
@@ -209,5 +219,5 @@ def _rows(
     for place, query_id in enumerate(comparison.query_ids):
         values = {name: column[place] for name, column in columns.items()}
         text, difference = queries[query_id].text if query_id in queries else "", gain.get(query_id, 0.0)
-        rows.append(ComparedQuery(query_id, text, len(qrels[query_id]), values, difference))
+        rows.append(ComparedQuery(query_id, text, len(qrels[query_id]), values, difference=difference))
     return tuple(sorted(rows, key=lambda row: (-abs(row.difference), row.id)))

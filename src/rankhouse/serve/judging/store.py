@@ -100,7 +100,7 @@ class JudgementStore:
         with self._lock:
             self._take_in()
             query_id = self.query_id(query)
-            return self._write(self._entry(judge, query_id, query, doc_id, grade, systems=systems))
+            return self._write(self._entry(judge, query_id, query, doc_id, grade=grade, systems=systems))
 
     def undo(self, judge: str) -> JudgementEntry | None:
         """Take back the last word of a judge that still stands; called again, the one before.
@@ -120,7 +120,9 @@ class JudgementStore:
             if last is None:
                 return None
             before = self._before(last)
-            again = self._entry(judge, last.query_id, last.query, last.doc_id, before, undoes=last.number)
+            again = self._entry(
+                judge, last.query_id, last.query, last.doc_id, grade=before, undoes=last.number
+            )
             return self._write(again)
 
     def _before(self, last: JudgementEntry) -> int | None:
@@ -157,7 +159,17 @@ class JudgementStore:
     ) -> JudgementEntry:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         number = len(self._entries) + 1
-        return JudgementEntry(number, now, judge, query_id, doc_id, grade, query, tuple(systems), undoes)
+        return JudgementEntry(
+            number,
+            now,
+            judge,
+            query_id,
+            doc_id=doc_id,
+            grade=grade,
+            query=query,
+            systems=tuple(systems),
+            undoes=undoes,
+        )
 
     def _write(self, entry: JudgementEntry) -> JudgementEntry:
         self._log.append(entry)
@@ -247,7 +259,13 @@ class JudgementStore:
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         imported = [
             JudgementEntry(
-                number + place, time, IMPORTED, query_id, doc_id, grade, self._texts.get(query_id, "")
+                number + place,
+                time,
+                IMPORTED,
+                query_id,
+                doc_id=doc_id,
+                grade=grade,
+                query=self._texts.get(query_id, ""),
             )
             for place, (query_id, doc_id, grade) in enumerate(fresh, 1)
         ]

@@ -189,7 +189,7 @@ class TrainingJobs:
             if (request, *before[1:]) != (before[0], *self._inputs(request.name)[1:]):
                 shutil.rmtree(place / "training", ignore_errors=True)  # another training's, ended early
             began = datetime.now(UTC).isoformat(timespec="seconds")
-            job = TrainingJob(request, "running", began, split.ids, len(split.held_out))
+            job = TrainingJob(request, "running", began, split.ids, held_out=len(split.held_out))
             write_json(place / "job.json", job)
             self._process = started([*self._command(request, place), *lessons], place / "said.txt")
             self._running, self._is_cancelled = request.name, False

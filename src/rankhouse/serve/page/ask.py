@@ -129,7 +129,7 @@ def columns(answers: Sequence[SearchAnswer], grades: Mapping[str, int]) -> list[
             [_shown(hit, answer, None if answer is first else _move(hit, places, first.system), grades)
              for hit in answer.hits],
             () if answer is first else _gone(first, answer),
-            tuple(filter(None, (answer.degraded, *answer.warnings))),
+            notes=tuple(filter(None, (answer.degraded, *answer.warnings))),
         )
         for answer in answers
     ]  # fmt: skip
@@ -139,7 +139,17 @@ def _shown(hit: AnswerHit, answer: SearchAnswer, move: Move | None, grades: Mapp
     near = answer.hits[max(0, hit.rank - 2) : hit.rank + 1]
     beside = tuple(other.doc_id for other in near if other is not hit)
     score, grade = f"{hit.score:.4f}", grades.get(hit.doc_id)
-    return ShownHit(hit.rank, hit.doc_id, score, hit.title, hit.snippet, hit.marks, move, grade, beside)
+    return ShownHit(
+        hit.rank,
+        hit.doc_id,
+        score,
+        hit.title,
+        snippet=hit.snippet,
+        marks=hit.marks,
+        move=move,
+        grade=grade,
+        beside=beside,
+    )
 
 
 def _summary(answer: SearchAnswer) -> str:

@@ -64,7 +64,7 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
     }  # fmt: skip
     if query:
         shaded = passages_with_scores(
-            service, view.name, doc_id, query, asked.system, deadline_of(request, PATIENCE)
+            service, view.name, doc_id, query, system=asked.system, deadline=deadline_of(request, PATIENCE)
         )
         own = {"index": view.name, "query": query, "system": shaded.system}
         content |= {
@@ -88,5 +88,5 @@ def _passages(shaded: ShadedDocument) -> Iterator[ShownPassage]:
         text = stretch.text.strip("\n")[:room]
         room -= len(text)
         is_first = bool(stretch.passage) and stretch.passage not in seen
-        yield ShownPassage(stretch.passage, is_first, scores.get(stretch.passage, ""), share, text)
+        yield ShownPassage(stretch.passage, is_first, scores.get(stretch.passage, ""), share, text=text)
         seen.add(stretch.passage)

@@ -99,7 +99,7 @@ def rows_of(service: ServedCollection) -> list[QuestionRow]:
             texts.get(query_id, ""),
             len(said := grades.get(query_id, {})),
             sum(grade > 0 for grade in said.values()),
-            tuple(judges.get(query_id, ())),
+            judges=tuple(judges.get(query_id, ())),
         )
         for query_id in ids
     ]

@@ -26,7 +26,7 @@ def routes(service: ServedCollection) -> list[BaseRoute]:
     pools, threads = Pools(service.catalogue), Threads("page")
 
     def at(path: str, fields: type[Struct], show: Show, form: FormWork | None = None) -> BaseRoute:
-        return view(path, threads, fields, partial(_if_searchable, service, show), form)
+        return view(path, threads, fields, partial(_if_searchable, service, show), form=form)
 
     judging = FormWork(judge.JudgeForm, partial(judge.write, pools, service))
     return [

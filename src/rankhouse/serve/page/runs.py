@@ -61,7 +61,7 @@ def show(service: ServedCollection, request: Request, asked: RunsFields) -> Resp
     known = comparable(service, view.name)
     chosen = sorted(asked.system, key=lambda name: name != asked.baseline)
     wanted = CompareRequest(
-        tuple(chosen), asked.measures, asked.test, asked.correction, view.name, asked.versus
+        tuple(chosen), asked.measures, asked.test, asked.correction, index=view.name, against=asked.versus
     )
     if asked.export == "run":
         return export_run(service, wanted)
@@ -138,7 +138,7 @@ def rows_of(compared: ComparedRuns) -> list[ShownQuery]:
             row.text or row.id,
             f"{row.values[first]:.4f} → {row.values[second]:.4f}, {row.judged:,} judged",
             f"{row.difference:+.4f}" if row.difference else "0",
-            round(100 * row.difference / largest),
+            share=round(100 * row.difference / largest),
         )
         for row in compared.rows
     ]

@@ -88,7 +88,7 @@ def write(service: ServedCollection, request: Request, form: TrainForm) -> Respo
     if service.training.folder is None:
         raise WrongUse(_ADVICE)
     start = form.start or service.training.starts[0]
-    wanted = TrainingRequest(form.name, start, form.index, form.first_stage, form.epochs)
+    wanted = TrainingRequest(form.name, start, form.index, form.first_stage, epochs=form.epochs)
     service.training.begin(wanted)
     service.audit.record("train", who, name=wanted.name, start=wanted.start)
     return RedirectResponse("/train", 303)
@@ -111,7 +111,9 @@ def _shown(service: ServedCollection, job: TrainingJob) -> ShownTraining:
     told.append(f"ordering what {job.request.first_stage} finds")
     is_ready = job.state == "done" and name in service.catalogue.rankers
     columns = (job.request.first_stage, name, f"{name}+bm25") if is_ready else ()
-    return ShownTraining(name, job.state, f"{', '.join(told)}.", job.warnings, curve, job.fault, columns)
+    return ShownTraining(
+        name, job.state, f"{', '.join(told)}.", job.warnings, curve=curve, fault=job.fault, columns=columns
+    )
 
 
 # --- the curve of a training -------------------------------------------------------------------------------
@@ -184,11 +186,11 @@ def curve_of(log: Sequence[Entry]) -> Curve | None:
         _points(values, x, right),
         tuple((x(step), right(value)) for step, value in values),
         right(checks[-1]["first_stage"]) if checks else None,
-        x.ticks(",d"),
-        left.ticks(".2g") if losses else (),
-        right.ticks(".3f") if checks else (),
-        _sentence(losses, checks),
-        str(checks[0]["measure"]) if checks else "",
+        steps=x.ticks(",d"),
+        losses=left.ticks(".2g") if losses else (),
+        values=right.ticks(".3f") if checks else (),
+        sentence=_sentence(losses, checks),
+        measure=str(checks[0]["measure"]) if checks else "",
     )
 
 

@@ -116,4 +116,4 @@ def _as_page(request: Request, answer: Response, message: str) -> Response:
         "message": message,
         "back": came if came.startswith(own) and is_elsewhere else "",
     }
-    return page(request, "error.html.j2", content, status, headers)
+    return page(request, "error.html.j2", content, status, headers=headers)

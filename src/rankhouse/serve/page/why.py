@@ -69,9 +69,9 @@ def _wanted(service: ServedCollection, asked: WhyFields) -> ExplainRequest:
         ids[0] if ids else "",
         spec.name,
         view.name,
-        ids[1] if len(ids) == 2 else against,
-        asked.before,
-        asked.top,
+        against=ids[1] if len(ids) == 2 else against,
+        before=asked.before,
+        top=asked.top,
     )
 
 

@@ -140,16 +140,16 @@ def _answered(service: Searching, view: IndexView, request: SearchRequest, until
     started = time.monotonic()
     spec = request.spec or service.catalogue.system(request.system, view.name)
     spec = replace(spec, k=max(spec.k, request.k))
-    ranked = rank(service.catalogue, view, spec, Query("query", request.query), until)
+    ranked = rank(service.catalogue, view, spec, Query("query", request.query), deadline=until)
     return SearchAnswer(
         view.name,
         spec.name,
         request.query,
         _hits(view, request, ranked),
-        time.monotonic() - started,
-        ranked.degraded,
-        (*ranked.warnings, *filter(None, [view.problem, _nothing(view, request.query, ranked)])),
-        len(ranked.ranking.doc_ids),
+        seconds=time.monotonic() - started,
+        degraded=ranked.degraded,
+        warnings=(*ranked.warnings, *filter(None, [view.problem, _nothing(view, request.query, ranked)])),
+        found=len(ranked.ranking.doc_ids),
     )
 
 

@@ -147,9 +147,9 @@ def passages_with_scores(
         spec.name,
         "the words of the question" if ranker is None else ranker.name,
         "rarity of matching words" if ranker is None else base_of(scale_of(ranker.ranker)),
-        notation.name_of(split),
-        shaded,
-        _stretches(document.text, shaded),
+        split=notation.name_of(split),
+        passages=shaded,
+        stretches=_stretches(document.text, shaded),
     )
 
 

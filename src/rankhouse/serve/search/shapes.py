@@ -49,12 +49,12 @@ class OwnSystem(Struct):
             tuple(self.models or ("bm25",)),
             self.feedback or "",
             self.fusion or "",
-            None if self.weights is None else tuple(self.weights),
-            self.ranker or "",
-            READ if self.depth is None else self.depth,
-            self.split or "",
-            self.pool or "",
-            FOUND,
+            weights=None if self.weights is None else tuple(self.weights),
+            ranker=self.ranker or "",
+            depth=READ if self.depth is None else self.depth,
+            split=self.split or "",
+            pool=self.pool or "",
+            k=FOUND,
         )
 
 
