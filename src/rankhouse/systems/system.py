@@ -109,7 +109,13 @@ class System:
         return self.run([asked], index)[asked.id]
 
     def search(self, query: str, index: AnyIndex | PathLike, k: int = 10) -> SearchResult:
-        """Answer one question: the k best documents with titles and snippets. Args: as for :meth:`run`."""
+        """Answer one question: the best documents with titles and snippets.
+
+        Args:
+            query: The question.
+            index: As for :meth:`run`.
+            k: How many documents.
+        """
         work = _load("execution").Execution(index, [Query("query", query)])
         found: SearchResult = _load("execution").with_snippets(work.index, query, work.run(self % k)["query"])
         return found
@@ -320,38 +326,35 @@ class Fused(System):
 
 
 @dataclass(frozen=True, repr=False)
-class Cut(System):
-    """The best ``k`` documents a query of a system; a first stage then finds so many."""
+class _After(System):
+    """What is done to the rankings of one system."""
 
     of: System
-    k: int
 
     def __post_init__(self) -> None:
         whole(self.of)
 
     @property
     def parts(self) -> tuple[System, ...]:
-        """The system that is cut."""
+        """The system before it."""
         return (self.of,)
+
+
+@dataclass(frozen=True, repr=False)
+class Cut(_After):
+    """The best ``k`` documents a query of a system; a first stage then finds so many."""
+
+    k: int
 
     def __str__(self) -> str:
         return f"{_part(self.of, 3)} % {self.k}"
 
 
 @dataclass(frozen=True, repr=False)
-class Reranked(System):
+class Reranked(_After):
     """A system whose documents a ranker reads and orders anew."""
 
-    of: System
     stage: Stage
-
-    def __post_init__(self) -> None:
-        whole(self.of)
-
-    @property
-    def parts(self) -> tuple[System, ...]:
-        """The system before the ranker."""
-        return (self.of,)
 
     def __str__(self) -> str:
         return f"{self.of} >> {self.stage}"
@@ -381,9 +384,6 @@ def _sum(terms: list[tuple[float, System]]) -> System:
 def _load(module: str) -> Any:  # noqa: ANN401 - a module
     """Import what puts systems to work, which itself knows all kinds of systems, when it is used."""
     return import_module(f"rankhouse.systems.{module}")
-
-
-# --- how parts are written -------------------------------------------------------------------------------
 
 
 def _part(part: System, least: int) -> str:
