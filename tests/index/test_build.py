@@ -173,7 +173,7 @@ def test_a_failing_reader_leaves_nothing_behind(tmp_path, documents):
 
 
 def test_a_full_disk_is_explained_and_leaves_nothing(tmp_path, documents, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(growing, "write_arrays", full)

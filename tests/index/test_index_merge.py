@@ -119,7 +119,9 @@ def test_segments_that_begin_and_end_alike_are_copied(tmp_path, monkeypatch):
     texts = documents(400)
     build(texts, tmp_path / "whole", OPTIONS)
     written, write = [], merging.write_joint_arrays
-    monkeypatch.setattr(merging, "write_joint_arrays", lambda *given: (written.append(1), write(*given)))
+    monkeypatch.setattr(
+        merging, "write_joint_arrays", lambda *given, **named: (written.append(1), write(*given, **named))
+    )
     merge(parts_of(texts, [], tmp_path), tmp_path / "one", OPTIONS, Rule())
     assert not written
     merge(parts_of(texts, [350], tmp_path), tmp_path / "two", OPTIONS, Rule())
