@@ -65,7 +65,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda name: name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if family == "samcnn" else (), id=case.replace(" ", "-"))
+        for case, (family, _) in CASES.items()
+    ],
+)
 def test_a_broken_and_resumed_training_ends_bit_equal(toy, fresh, tmp_path, case):
     family, changes = CASES[case]
     settings = settings_for(family, **changes)

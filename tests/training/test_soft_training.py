@@ -182,7 +182,9 @@ def test_the_teacher_is_asked_about_each_pair_once(toy):
 
 
 @pytest.mark.parametrize("loss", ["margin-mse", "listwise-kl", "pointwise"])
-@pytest.mark.parametrize("family", ALL)
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=pytest.mark.slow if name == "samcnn" else ()) for name in ALL]
+)
 def test_every_family_learns_from_every_loss(toy, fresh, tmp_path, family, loss):
     examples = replace(toy.examples, teacher=Words("probability"), label=np.full(len(toy.examples), -1))
     rate = {} if family != "samcnn" else {"rate": 0.003, "epochs": 6}

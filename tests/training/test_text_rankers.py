@@ -101,6 +101,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CHANGES)
 def test_text_rankers_learn_to_rank(toy, checkpoint, tmp_path, case):
     family = case.split()[0]
@@ -217,6 +218,7 @@ class SharedWords:
         return np.array(shared, np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["margin-mse", "pointwise"])
 @pytest.mark.parametrize("case", ["crossencoder", "biencoder", "monot5"])
 def test_text_rankers_learn_a_teachers_scores(toy, checkpoint, tmp_path, case, loss):
