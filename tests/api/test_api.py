@@ -52,6 +52,7 @@ def test_names_are_listed_and_loaded_when_used():
         _ = rh.nothing_like_it
 
 
+@pytest.mark.slow
 def test_importing_loads_nothing_and_searching_needs_no_torch(tmp_path):
     code = f"""
 import sys
@@ -216,7 +217,14 @@ def test_no_package_has_the_name_of_a_public_one():
     assert packages.isdisjoint({*rh.__all__, *(f"{name}.py" for name in rh.__all__)})
 
 
-@pytest.mark.parametrize("name", [name for name in rh.__all__ if name != "__version__"])
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow if name == "adapt" else ())
+    for name in rh.__all__
+    if name != "__version__"
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_public_name_is_documented_with_an_example_that_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     home = importlib.import_module(f"rankhouse.{rh._HOMES[name]}")

@@ -85,6 +85,7 @@ def test_search_writes_a_run_and_names_queries_without_results(files, run):
     assert found["q1"].doc_ids == ("d1", "d3")
 
 
+@pytest.mark.slow
 def test_indexes_named_together_are_searched_as_one(files, run):
     lines = (files / "corpus.jsonl").read_text().splitlines(keepends=True)
     for i, line in enumerate(lines):

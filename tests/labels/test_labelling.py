@@ -285,6 +285,7 @@ label(rule, world.run, world.queries, world.documents, {out!r}, plan)
 """
 
 
+@pytest.mark.kill
 def test_a_labelling_killed_at_random_ends_with_the_same_file(world, teacher, tmp_path):
     rule = taught(teacher, 0.4) | judged(world.qrels)
     work(world, rule, tmp_path / "whole")
