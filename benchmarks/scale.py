@@ -186,7 +186,7 @@ def main() -> None:
             measure(station, "whole", 1, lambda s=station: whole(s), options.results)
             for workers in options.workers:
                 measure(
-                    station, "slices", workers, lambda s=station, n=workers: sliced(s, n), options.results
+                    station, "shards", workers, lambda s=station, n=workers: sliced(s, n), options.results
                 )
                 if options.cluster:
                     measure(

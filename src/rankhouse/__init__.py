@@ -16,11 +16,11 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # type checkers take it for true; importing typing would be most of the import's time
 if TYPE_CHECKING:
     from rankhouse.api.adapt import adapt as adapt
+    from rankhouse.api.compare import compare as compare
     from rankhouse.api.explain import explain as explain
     from rankhouse.api.index import Index as Index
     from rankhouse.api.rankers import open_ranker as open_ranker
     from rankhouse.api.train import train as train
-    from rankhouse.api.verbs import compare as compare
     from rankhouse.api.verbs import evaluate as evaluate
     from rankhouse.api.verbs import fuse as fuse
     from rankhouse.api.verbs import label as label
@@ -49,7 +49,8 @@ _HOMES = {
     "system": "systems.notation",
     "System": "systems.system",
     "open_ranker": "api.rankers",
-    **dict.fromkeys(("rerank", "fuse", "label", "evaluate", "compare"), "api.verbs"),
+    **dict.fromkeys(("rerank", "fuse", "label", "evaluate"), "api.verbs"),
+    "compare": "api.compare",
     "train": "api.train",
     "adapt": "api.adapt",
     "explain": "api.explain",

@@ -8,7 +8,7 @@ from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.ranking.fuse import linear
-from rankhouse.training.validation import cut_at, mean_of
+from rankhouse.training.tuning import cut_at, mean_of
 
 RELEVANT = {f"q{i}": f"q{i}d{3 * (i % 3)}" for i in range(8)}
 

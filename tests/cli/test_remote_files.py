@@ -522,7 +522,7 @@ class TestS3:
         s3.pipe("bucket/corpus.jsonl", CORPUS)
         assert run("index", "s3://bucket/corpus.jsonl", "--out", "s3://bucket/my.index").returncode == 0
         index, ranker = staging.fetched("s3://bucket/my.index"), staging.fetched("s3://bucket/tk")
-        job = EncodeJob(index, ranker, precision="fp32", device="cpu", threads=1)
+        job = EncodeJob(index=index, ranker=ranker, precision="fp32", device="cpu", threads=1)
         options = pack(job)
         assert options["index"] == "s3://bucket/my.index"
         setup = JobSetup("encode", options, job.survey(), tmp_path / "unseen", "token", tmp_path)

@@ -23,7 +23,7 @@ from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.text.split import Whole, Windows
-from rankhouse.training.validation import mean_of
+from rankhouse.training.tuning import mean_of
 
 QUERY = Query("q1", "who steers ships?")
 METHODS = [

@@ -11,7 +11,7 @@ from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
-from rankhouse.training.validation import cut_at, greedy_ensemble, mean_of, tune_depth
+from rankhouse.training.tuning import cut_at, greedy_ensemble, mean_of, tune_depth
 
 
 class ByTable:

@@ -1,9 +1,9 @@
-"""The verbs: rerank, fuse, label, evaluate, compare. Each takes the thing or its notation."""
+"""The verbs: rerank, fuse, label, evaluate. Each takes the thing or its notation."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Literal
 
@@ -14,9 +14,7 @@ from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.run import Run
-from rankhouse.evaluation import compare as comparing
 from rankhouse.evaluation import measures as measuring
-from rankhouse.evaluation.compare import Comparison
 from rankhouse.evaluation.measures import Scores
 from rankhouse.index.index import Index
 from rankhouse.io.inputs import (
@@ -31,7 +29,6 @@ from rankhouse.io.inputs import (
     as_queries,
     as_run,
     as_runs,
-    check_texts,
     wrong_kind,
 )
 from rankhouse.jobs.fusion import Tuning, fusion_method
@@ -173,46 +170,6 @@ def evaluate(run: RunLike, qrels: QrelsLike, measures: str | Iterable[str] = "AP
         BadData: No query is in both.
     """
     return measuring.evaluate(as_run(run), as_qrels(qrels), as_measures(measures))
-
-
-@checked
-def compare(
-    runs: Mapping[str, RunLike],
-    qrels: QrelsLike,
-    measures: str | Iterable[str] = "AP nDCG@10",
-    *,
-    baseline: str | None = None,
-    test: str = "t",
-    correction: str | None = None,
-    seed: int = 0,
-) -> Comparison:
-    """Evaluate systems side by side and test their differences to a baseline.
-
-    >>> import rankhouse as rh
-    >>> old, new = {"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 2.0, "a": 1.0}}
-    >>> found = rh.compare({"old": old, "new": new}, {"q": {"b": 1}}, "AP", baseline="old")
-    >>> found.cell("new", "AP").mean
-    1.0
-
-    Args:
-        runs: System name -> its run.
-        qrels: What the judges say.
-        measures: In ir_measures' notation.
-        baseline: The system that the others are compared with.
-        test: "t" or "randomization".
-        correction: None, "bonferroni" or "holm".
-        seed: Of the randomization test.
-
-    Raises:
-        WrongUse: An unknown baseline, test, correction or measure.
-    """
-    if not isinstance(runs, Mapping):
-        raise wrong_kind("runs", runs, 'a mapping of names to runs, for example {"BM25": run}')
-    check_texts("the systems' names", runs)
-    systems = {name: as_run(run) for name, run in runs.items()}
-    return comparing.compare(
-        systems, as_qrels(qrels), as_measures(measures), baseline, test=test, correction=correction, seed=seed
-    )
 
 
 @checked

@@ -16,7 +16,7 @@ from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
 from rankhouse.ranking.fuse import FUSIONS, Fusion, TuningResult, interpolations, linear, tune
-from rankhouse.training.validation import cut_at, greedy_ensemble, mean_of, tune_depth
+from rankhouse.training.tuning import cut_at, greedy_ensemble, mean_of, tune_depth
 
 DEPTHS = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000)
 """Depths that are tried where none are named."""

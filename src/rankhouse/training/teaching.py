@@ -44,7 +44,8 @@ from rankhouse.training.folder import (
 from rankhouse.training.log import read_log, write_curve
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.teacher_scores import with_scores
-from rankhouse.training.validation import Validation, interpolated
+from rankhouse.training.tuning import interpolated
+from rankhouse.training.validation import Validation
 
 if TYPE_CHECKING:
     from rankhouse.models.contract import Model

@@ -1,0 +1,177 @@
+"""Systems side by side: runs that are there already, or systems that are run here, each stage once."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import overload
+
+from rankhouse.api.index import as_index
+from rankhouse.core import progress
+from rankhouse.core.arguments import checked
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.run import Run
+from rankhouse.evaluation import compare as comparing
+from rankhouse.evaluation.compare import Comparison
+from rankhouse.index.index import Index
+from rankhouse.io.inputs import (
+    PathLike,
+    QrelsLike,
+    QueriesLike,
+    RunLike,
+    as_measures,
+    as_qrels,
+    as_queries,
+    as_run,
+    check_texts,
+    wrong_kind,
+)
+from rankhouse.systems.execution import Execution, costly
+from rankhouse.systems.notation import system
+from rankhouse.systems.system import System
+
+_MEASURES = "AP nDCG@10"
+
+SystemLike = System | str
+"""A system, or its notation."""
+
+
+@overload
+def compare(
+    systems: Mapping[str, RunLike],
+    queries: QrelsLike,
+    qrels: str | Iterable[str] = _MEASURES,
+    *,
+    baseline: str | None = None,
+    test: str = "t",
+    correction: str | None = None,
+    seed: int = 0,
+) -> Comparison: ...
+
+
+@overload
+def compare(
+    systems: Mapping[str, RunLike],
+    *,
+    qrels: QrelsLike,
+    measures: str | Iterable[str] = _MEASURES,
+    baseline: str | None = None,
+    test: str = "t",
+    correction: str | None = None,
+    seed: int = 0,
+) -> Comparison: ...
+
+
+@overload
+def compare(
+    systems: Mapping[str, SystemLike | RunLike] | Sequence[SystemLike],
+    queries: QueriesLike,
+    qrels: QrelsLike,
+    index: Index | PathLike,
+    measures: str | Iterable[str] = _MEASURES,
+    *,
+    baseline: str | None = None,
+    test: str = "t",
+    correction: str | None = None,
+    seed: int = 0,
+) -> Comparison: ...
+
+
+@checked  # type: ignore[misc]
+def compare(  # type: ignore[no-untyped-def]
+    systems,
+    queries=None,
+    qrels=None,
+    index=None,
+    measures=None,
+    *,
+    baseline: str | None = None,
+    test: str = "t",
+    correction: str | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Evaluate systems side by side and test their differences to a baseline.
+
+    Runs that exist already are compared by ``compare(runs, qrels, measures)``. Given queries and an index,
+    systems are run first; a stage that stands in several of them is run once.
+
+    >>> import rankhouse as rh
+    >>> old, new = {"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 2.0, "a": 1.0}}
+    >>> found = rh.compare({"old": old, "new": new}, {"q": {"b": 1}}, "AP", baseline="old")
+    >>> found.cell("new", "AP").mean
+    1.0
+    >>> index = rh.Index.build([{"id": "a", "text": "ships"}, {"id": "b", "text": "ships sail"}], "i")
+    >>> both = rh.compare(["bm25", "bm25 % 1"], {"q": "sail"}, {"q": {"b": 1}}, index, "AP")
+    >>> both.systems
+    ('bm25', 'bm25 % 1')
+
+    Args:
+        systems: Name -> a run; or, with queries and an index, name -> a system, its notation or a run, or a
+            list of systems, which are then called by their notation.
+        queries: What the systems are asked.
+        qrels: What the judges say.
+        index: What the systems search.
+        measures: In ir_measures' notation; AP and nDCG@10 if not given.
+        baseline: The system that the others are compared with.
+        test: "t" or "randomization".
+        correction: None, "bonferroni" or "holm".
+        seed: Of the randomization test.
+
+    Raises:
+        WrongUse: An unknown baseline, test, correction or measure, or an expression with a fault.
+    """
+    if index is None:
+        if queries is not None:  # compare(runs, qrels, measures)
+            if qrels is not None and measures is not None:
+                raise WrongUse("compare: queries were given and no index; name the index that is searched")
+            queries, qrels, measures = None, queries, measures if qrels is None else qrels
+        runs = _runs(systems)
+    elif queries is None:
+        raise WrongUse("compare: an index was given and no queries; give what the systems are asked")
+    else:
+        runs = _found(systems, queries, as_index(index))
+    wanted = as_measures(_MEASURES if measures is None else measures)
+    return comparing.compare(
+        runs, as_qrels(qrels), wanted, baseline, test=test, correction=correction, seed=seed
+    )
+
+
+def _runs(given: Mapping[str, RunLike]) -> dict[str, Run]:
+    """Return runs by name."""
+    if not isinstance(given, Mapping):
+        raise wrong_kind("runs", given, 'a mapping of names to runs, for example {"BM25": run}')
+    check_texts("the systems' names", given)
+    for name, run in given.items():
+        if isinstance(run, System):
+            raise WrongUse(f"compare: {name} is a system; give queries and an index to run it on")
+    return {name: as_run(run) for name, run in given.items()}
+
+
+def _found(
+    given: Mapping[str, SystemLike | RunLike] | Sequence[SystemLike], queries: QueriesLike, index: Index
+) -> dict[str, Run]:
+    """Run systems, what they share once; runs among them stay as they are."""
+    if isinstance(given, str | System) or not isinstance(given, Mapping | Sequence):
+        raise wrong_kind(
+            "systems", given, 'names and systems, for example {"hybrid": "bm25 + dense(default)"}'
+        )
+    named = given if isinstance(given, Mapping) else {str(one): one for one in given}
+    check_texts("the systems' names", named)
+    asked = {name: system(one) for name, one in named.items() if _is_system(one)}
+    several = Counter(stage for one in asked.values() for stage in set(costly(one)))
+    for stage, count in several.items():
+        if count > 1:
+            progress.note(f"{stage} stands in {count} systems and is run once")
+    texts = as_queries(queries)
+    with progress.shown("running systems", len(texts) * len(several)) as show:
+        found = Execution(index, texts, progress=show).run_all(asked)
+    return {name: found[name] if name in found else as_run(one) for name, one in named.items()}
+
+
+def _is_system(given: SystemLike | RunLike) -> bool:
+    """Return whether something is a system or its notation; a text that names a file is that run."""
+    return isinstance(given, System) or (
+        isinstance(given, str) and not isinstance(given, os.PathLike) and not Path(given).is_file()
+    )
