@@ -62,8 +62,8 @@ def test_functions_take_few_parameters():
 BUDGETS = {
     "cli": (5_300, 4_000),
     "cluster": (2_000, 1_700),
-    "api": (1_200, 1_100),
-    "serve": (10_900, 8_800),
+    "api": (1_250, 1_100),
+    "serve": (11_000, 8_800),
     "recipes": (3_100, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_700, 2_500),

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import overload
+from typing import TypeGuard, cast, overload
 
 from rankhouse.api.index import as_index
 from rankhouse.core import progress
@@ -79,7 +79,7 @@ def compare(
 ) -> Comparison: ...
 
 
-@checked  # type: ignore[misc]
+@checked
 def compare(  # type: ignore[no-untyped-def]
     systems,
     queries=None,
@@ -159,18 +159,24 @@ def _found(
         )
     named = given if isinstance(given, Mapping) else {str(one): one for one in given}
     check_texts("the systems' names", named)
-    asked = {name: system(one) for name, one in named.items() if _is_system(one)}
+    asked: dict[str, System] = {}
+    runs: dict[str, Run] = {}
+    for name, one in named.items():
+        if _is_system(one):
+            asked[name] = system(one)
+        else:
+            runs[name] = as_run(cast("RunLike", one))
     several = Counter(stage for one in asked.values() for stage in set(costly(one)))
     for stage, count in several.items():
         if count > 1:
             progress.note(f"{stage} stands in {count} systems and is run once")
     texts = as_queries(queries)
     with progress.shown("running systems", len(texts) * len(several)) as show:
-        found = Execution(index, texts, progress=show).run_all(asked)
-    return {name: found[name] if name in found else as_run(one) for name, one in named.items()}
+        runs |= Execution(index, texts, progress=show).run_all(asked)
+    return {name: runs[name] for name in named}
 
 
-def _is_system(given: SystemLike | RunLike) -> bool:
+def _is_system(given: SystemLike | RunLike) -> TypeGuard[SystemLike]:
     """Return whether something is a system or its notation; a text that names a file is that run."""
     return isinstance(given, System) or (
         isinstance(given, str) and not isinstance(given, os.PathLike) and not Path(given).is_file()

@@ -28,6 +28,8 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
 @click.argument("indexes", nargs=-1, type=SOURCE, metavar="[[NAME=]INDEX]...")
 @click.option("--ranker", "rankers", type=SOURCE, multiple=True, metavar="[NAME=]RANKER",
               help="A ranker or an encoder; of several the first is the default.")  # fmt: skip
+@click.option("--system", "systems", type=SOURCE, multiple=True, metavar="NAME=EXPR",
+              help="A system to choose by name: hybrid='bm25 + 0.5 * dense(\"DIR\")'.")  # fmt: skip
 @click.option("--split", default="", help="How long documents are cut.  [default: each ranker's own way]")
 @click.option("--pool", default="", help="What makes one score of passages.  [default: each ranker's own]")
 @click.option("--queries", type=PATH, help="Questions to choose from, of the first index.")
@@ -67,6 +69,7 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
 def command(
     indexes: tuple[str, ...],
     rankers: tuple[str, ...],
+    systems: tuple[str, ...],
     split: str,
     pool: str,
     queries: Path | None,
@@ -105,11 +108,13 @@ def command(
     judgements = judgements or options.judgements
     if audit is None and judgements is not None:
         audit = judgements.with_name(f"{judgements.name}.audit.jsonl")
+    named, served = settings.named_systems(systems, settings.named_rankers(rankers) or options.rankers)
     options = ServeOptions(
-        settings.named_indexes(indexes) or options.indexes,
-        settings.named_rankers(rankers) or options.rankers,
-        queries or options.queries,
-        qrels or options.qrels,
+        indexes=settings.named_indexes(indexes) or options.indexes,
+        rankers=served,
+        systems=named,
+        queries=queries or options.queries,
+        qrels=qrels or options.qrels,
         runs=settings.named_runs(runs) or options.runs,
         judgements=judgements,
         split=split, pool=pool, host=host, port=port, key_file=key_file, allow_hosts=allow_hosts,
@@ -129,7 +134,9 @@ def _refuse_idle(options: ServeOptions) -> None:
     if not options.cluster:
         idle("only a --cluster has parts and rankers of which one may die", "replicas", "partial")
     if not options.indexes:
-        idle("it belongs to an index, and none is served", "queries", "qrels", "runs", "judgements")
+        idle(
+            "it belongs to an index, and none is served", "systems", "queries", "qrels", "runs", "judgements"
+        )
     if not options.rankers and options.judgements is None:
         idle("no ranker is served", "split", "pool", "queue_tokens", "precision", "device", "threads")
 

@@ -157,6 +157,8 @@ def open_service(options: ServeOptions, cluster: RemoteHolder | None = None) -> 
     keys = None if options.key_file is None else Keys.read(options.key_file)
     queries = () if options.queries is None else tuple(read_queries(options.queries))
     catalogue = Catalogue(options.indexes, cluster=cluster)
+    for spec in options.systems:
+        catalogue.add_system(spec)
     qrels = {} if options.qrels is None else read_qrels(options.qrels)
     runs = {name: read_run(path) for name, path in options.runs.items()}
     for run in runs.values():

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.serve.search.systems import SystemSpec, with_names
 from rankhouse.systems.checkpoints import minilm
+from rankhouse.systems.notation import system
 from rankhouse.systems.rankers import ComputeOptions
+from rankhouse.systems.stage import canonical_ranker
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class ServeOptions:
     Attributes:
         indexes: Name -> folder; the first is the default.
         rankers: Name -> notation or folder; an encoder makes its vectors in the indexes searchable.
+        systems: Systems to choose beside those that every service has; their rankers are among the rankers.
         queries: Questions of the first index: a list to choose from, to judge and to compare runs on.
         qrels: Judgements of them that are there already; only read.
         judgements: The qrels file that judging writes; None for a service that only reads.
@@ -57,6 +61,7 @@ class ServeOptions:
 
     indexes: Mapping[str, Path] = field(default_factory=dict)
     rankers: Mapping[str, str] = field(default_factory=dict)
+    systems: Sequence[SystemSpec] = ()
     queries: Path | None = None
     qrels: Path | None = None
     runs: Mapping[str, Path] = field(default_factory=dict)
@@ -97,6 +102,49 @@ def named_indexes(given: Sequence[str]) -> dict[str, Path]:
 def named_rankers(given: Sequence[str]) -> dict[str, str]:
     """Name rankers: ``NAME=RANKER`` as said, others by the folder or the checkpoint."""
     return _named(given, "--ranker", lambda spec: short_name(match[1] if (match := _quoted(spec)) else spec))
+
+
+def named_systems(
+    given: Sequence[str], rankers: Mapping[str, str]
+) -> tuple[list[SystemSpec], dict[str, str]]:
+    """Read systems, each as ``NAME=EXPRESSION``.
+
+    Args:
+        given: What stands on the command line.
+        rankers: The service's rankers, which an expression may call by their names.
+
+    Returns:
+        The systems, and the rankers with those that only an expression names, under short names.
+
+    Raises:
+        WrongUse: There is no name, or the expression has a fault.
+    """
+    served, specs = dict(rankers), dict[str, SystemSpec]()
+    for text in given:
+        match = _NAMED.fullmatch(text)
+        if match is None:
+            raise WrongUse(f"--system {text}: write NAME=EXPRESSION, for example  hybrid='bm25 + 0.5 * ql'")
+        if match["name"] in specs:
+            raise WrongUse(f'--system {text}: "{match["name"]}" already names another system')
+        spec = SystemSpec.of(match["name"], system(match["value"]))
+        names = {}
+        for ranker in spec.rankers:
+            if ranker not in served:
+                names[ranker] = _name_in(served, ranker)
+                served.setdefault(names[ranker], ranker)
+        specs[spec.name] = SystemSpec.of(spec.name, with_names(spec.system, names))
+    return list(specs.values()), served
+
+
+def _name_in(served: Mapping[str, str], ranker: str) -> str:
+    """Return the name of a ranker among those of the service, or a new one."""
+    for name, spec in served.items():
+        if canonical_ranker(spec) == ranker:
+            return name
+    short = next(iter(named_rankers([ranker])))
+    return next(
+        name for n in range(len(served) + 1) if (name := f"{short}-{n + 1}" if n else short) not in served
+    )
 
 
 def named_runs(given: Sequence[str]) -> dict[str, Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -14,7 +14,7 @@ from rankhouse.systems.execution import costly
 from rankhouse.systems.notation import system
 from rankhouse.systems.short_forms import cut, first_stage, read_by, short_form
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import Cut, Dense, Lexical, Reranked, System
+from rankhouse.systems.system import Cut, Dense, Fused, Lexical, Reranked, System
 
 FOUND = 1000
 """Documents a query that each first stage finds, as ``rankhouse search`` does by default."""
@@ -113,6 +113,22 @@ def asked_system(text: str) -> SystemSpec:
             f"{MOST_STAGES} stages and {FOUND:,} documents, or have it served: rankhouse serve --system"
         )
     return SystemSpec.of(text, found)
+
+
+def with_names(system: System, names: Mapping[str, str]) -> System:
+    """Return a system that calls its rankers by other names; one without another name keeps its own."""
+    match system:
+        case Dense():
+            return replace(system, ranker=names.get(system.ranker, system.ranker))
+        case Fused():
+            return replace(system, systems=tuple(with_names(part, names) for part in system.systems))
+        case Cut():
+            return replace(system, of=with_names(system.of, names))
+        case Reranked():
+            spec = str(system.stage.ranker)
+            stage = replace(system.stage, ranker=names[spec]) if spec in names else system.stage
+            return replace(system, of=with_names(system.of, names), stage=stage)
+    return system
 
 
 def dense_notation(ranker: str, vectors: str = "default") -> str:
