@@ -51,6 +51,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_floors.py tests/test_house.py
 
 # The site, as plain files under site/; a dead link stops it (--quiet would not count warnings).
 docs: $(STAMP)

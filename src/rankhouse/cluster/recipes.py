@@ -23,8 +23,8 @@ from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, ray_
 from rankhouse.cluster.worker import beacon, locked, sees
 from rankhouse.core.errors import MissingInput, RankhouseError, RankhouseWarning, WrongUse
 from rankhouse.recipes.execute.execute import Call, State, call, conclude, of_step, standing
-from rankhouse.recipes.execute.file_hashes import Contents
 from rankhouse.recipes.read import commands
+from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.loops import Pass
 from rankhouse.recipes.read.plan import Plan, Task
 

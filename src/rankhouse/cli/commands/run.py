@@ -18,8 +18,8 @@ from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, real_path
 from rankhouse.io.scratch import tidy
 from rankhouse.recipes.execute.execute import HASHES, State, carry_out, standing
-from rankhouse.recipes.execute.file_hashes import Contents
 from rankhouse.recipes.execute.manifest import make_manifest, write_manifest
+from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.parse import read_recipe
 from rankhouse.recipes.read.plan import Plan, make_plan
 from rankhouse.recipes.read.sources import Sources

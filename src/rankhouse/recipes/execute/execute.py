@@ -18,8 +18,8 @@ import msgspec
 from rankhouse import __version__
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUse
 from rankhouse.io.outputs import replacing_folder, write_json, writing
-from rankhouse.recipes.execute.file_hashes import Contents
 from rankhouse.recipes.read import commands
+from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.plan import SAID, Plan, Task
 
 DONE = "step.json"

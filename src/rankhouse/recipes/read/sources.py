@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rankhouse.core.errors import MissingInput
 from rankhouse.io.corpora import PUBLIC
 from rankhouse.io.staging import fetched
-from rankhouse.recipes.execute.file_hashes import Contents, Signature, signatures
+from rankhouse.recipes.read.file_hashes import Contents, Signature, signatures
 from rankhouse.recipes.read.parse import RecipeFile
 from rankhouse.recipes.read.references import Reference, references, resolve
 
