@@ -71,6 +71,7 @@ def test_numbers_are_written_short(value, written):
     assert billion.short(value) == written
 
 
+@pytest.mark.slow
 def test_a_collection_is_the_same_from_the_same_seed(tmp_path, monkeypatch):
     monkeypatch.setattr(zipf_collection, "WORDS", 2000)
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):

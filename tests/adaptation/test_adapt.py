@@ -198,6 +198,7 @@ def test_a_teacher_without_vectors_teaches_by_lists(index, tmp_path):
     assert training(tmp_path / "b").items() >= chosen.items()
 
 
+@pytest.mark.slow
 def test_a_slow_teacher_reads_what_there_is_time_for(index, tmp_path, capsys):
     class Slow:
         scale, fingerprint, read = "similarity", "slow", 0

@@ -65,6 +65,7 @@ def test_one_label_writes_a_file(world):
     assert not list(world.glob(".*"))
 
 
+@pytest.mark.slow
 def test_one_train_writes_a_folder(world):
     train = (
         *("train", "--index", "i", "--queries", "q.tsv", "--qrels", "qrels", "--run", "r.run"),
@@ -103,6 +104,7 @@ def test_one_run_works_in_a_result(world):
         assert {path.name: path.read_bytes() for path in (world / str(trial)).rglob("*.run")} == alone
 
 
+@pytest.mark.slow
 def test_one_pretrain_writes_a_folder(world):
     pretrain = (
         *("pretrain", "c.jsonl", "--vocabulary", TINY / "golden" / "monot5" / "spiece.model", "--steps", "3"),

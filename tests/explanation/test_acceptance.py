@@ -65,6 +65,7 @@ def areas(ranker, pair, unit, values, shuffles=10):
     return means[0], means[1], means[2:].mean()
 
 
+@pytest.mark.slow
 def test_deletion_and_insertion_beat_random_order(ranker, pair_of):
     texts = [LONG, *TEXTS[:3]]
     for method in every_way(ranker):

@@ -100,6 +100,7 @@ def test_a_tk_with_windows_that_counts_one_word_is_recovered():
     assert values_of(answer) == pytest.approx([once, once, 0, 0, once, 0, 0, 0], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_shares_are_integrated_gradients_on_the_straight_path():
     """Sundararajan et al., eq. 1, summed numerically over the soft counts of each passage word."""
     ranker = at_work(shaken(fresh("knrm"), 0.5))

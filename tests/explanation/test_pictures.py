@@ -124,6 +124,7 @@ def test_a_map_keeps_neighbours_and_says_how_many_are_relevant():
     assert math.isnan(map_pairs("none", Planted(), pairs_of(texts), [False] * 60).neighbours)
 
 
+@pytest.mark.slow
 def test_vectors_that_know_nothing_have_the_neighbours_of_chance():
     random = np.random.default_rng(5)
     marks = random.random(400) < 0.3

@@ -347,6 +347,7 @@ def test_a_changed_manifest_and_another_version_are_refused(sound):
         Index.open(sound)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_by_the_segment(tmp_path):
     """Four times the documents, in segments of one size: the peak may not grow with them."""
     code = """

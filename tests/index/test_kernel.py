@@ -73,6 +73,7 @@ def make_columns(rng, rows, terms, tf_type):
     st.booleans(),
     st.sampled_from([0.0, 1.0, -1.0]),
 )
+@pytest.mark.slow
 def test_ranking_is_the_same_compiled_and_plain(seed, rows, tf_type, k, with_prior, shift):
     rng = np.random.default_rng(seed)
     columns, postings = make_columns(rng, rows, 12, tf_type)

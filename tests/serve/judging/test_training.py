@@ -105,6 +105,7 @@ def compared(service, jobs, request):
     return told
 
 
+@pytest.mark.slow
 def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, tmp_path):
     job = jobs.begin(TrainingRequest("mine", epochs=2, rate=0.01))
     assert (job.state, len(job.queries), job.held_out, job.warnings) == ("running", 15, 3, ())
@@ -139,6 +140,7 @@ def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, t
     again.catalogue.ranker("mine").close()
 
 
+@pytest.mark.slow
 def test_a_training_that_is_ended_goes_on_when_asked_for_again(service, jobs):
     request = TrainingRequest("long", epochs=900)
     jobs.begin(request)
