@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeGuard, cast, overload
+from typing import Any, TypeGuard, cast, overload
 
 from rankhouse.api.index import as_index
 from rankhouse.core import progress
@@ -80,12 +80,12 @@ def compare(
 
 
 @checked
-def compare(  # type: ignore[no-untyped-def]
-    systems,
-    queries=None,
-    qrels=None,
-    index=None,
-    measures=None,
+def compare(
+    systems: Any,
+    queries: Any = None,
+    qrels: Any = None,
+    index: Index | PathLike | None = None,
+    measures: str | Iterable[str] | None = None,
     *,
     baseline: str | None = None,
     test: str = "t",
