@@ -51,6 +51,11 @@ def test_a_list_is_called_by_its_notation_and_runs_stand_beside_systems(index, t
     assert found.cell("b", "AP").mean == found.cell("c", "AP").mean
 
 
+def test_an_expression_too_long_for_the_name_of_a_file_is_a_system(index):
+    text = f"bm25 {300 * ' '}% 2"
+    assert rh.compare([text], QUERIES, QRELS, index, "AP").systems == (text,)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeGuard, cast, overload
 
 from rankhouse.api.index import as_index
@@ -178,6 +177,6 @@ def _found(
 
 def _is_system(given: SystemLike | RunLike) -> TypeGuard[SystemLike]:
     """Return whether something is a system or its notation; a text that names a file is that run."""
-    return isinstance(given, System) or (
-        isinstance(given, str) and not isinstance(given, os.PathLike) and not Path(given).is_file()
-    )
+    if isinstance(given, str):  # a long expression is no name that a file could have, which Path would raise
+        return not os.path.isfile(given)  # noqa: PTH113
+    return isinstance(given, System)

@@ -25,8 +25,6 @@ MOST_WORDS = 5_000
 MOST_PASSAGES = 30
 MOST_PARTS = 40
 MOST_COLUMNS = 60
-HUES = 8
-"""Colours for query words; the ninth has the first one's again, and its own number."""
 
 
 class Bar(NamedTuple):
