@@ -10,7 +10,6 @@ from rankhouse.core.notation import Spec, make
 from rankhouse.index.dense.faiss import STRUCTURES
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
-from rankhouse.jobs import fusion as joining
 from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, rules
 from rankhouse.models.families import DESIGNS, PUBLISHED
@@ -21,6 +20,7 @@ from rankhouse.systems.system import Dense
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.split import SPLITTERS
 from rankhouse.text.words import WORDS
+from rankhouse.training import fusion as joining
 from rankhouse.training.examples import NEGATIVES as SOURCES
 from rankhouse.training.optimizer import OPTIMISERS, SCHEDULES
 

@@ -25,8 +25,8 @@ from rankhouse.io.inputs import (
     as_run,
     check_texts,
 )
-from rankhouse.jobs.teachers import joined, kept
 from rankhouse.labels.pseudo_queries import PseudoOptions
+from rankhouse.systems.teachers import joined, kept
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker

@@ -28,7 +28,7 @@ from rankhouse.io.inputs import (
     check_texts,
     wrong_kind,
 )
-from rankhouse.jobs.teachers import joined
+from rankhouse.systems.teachers import joined
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker

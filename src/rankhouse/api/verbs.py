@@ -31,7 +31,6 @@ from rankhouse.io.inputs import (
     as_runs,
     wrong_kind,
 )
-from rankhouse.jobs.fusion import Tuning, fusion_method
 from rankhouse.labels import label as labelling
 from rankhouse.labels.label import LabelResult
 from rankhouse.labels.negative_sampling import NEGATIVES
@@ -42,6 +41,7 @@ from rankhouse.systems.pairwise import is_pairwise, open_pairwise
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import RerankOptions, rerank_with
 from rankhouse.text.split import SPLITTERS
+from rankhouse.training.fusion import Tuning, fusion_method
 
 
 @checked

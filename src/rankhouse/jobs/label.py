@@ -28,7 +28,6 @@ from rankhouse.jobs.identity import described
 from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, read_reports, write_report
 from rankhouse.jobs.parts import Found, Part
 from rankhouse.jobs.slices import Slice
-from rankhouse.jobs.teachers import Join
 from rankhouse.labels import report
 from rankhouse.labels.candidates import PassageFile, Split, candidates, check_passages, read_passages
 from rankhouse.labels.label import LabelPlan, LabelResult, collect, label
@@ -40,6 +39,7 @@ from rankhouse.labels.rules import Rule
 from rankhouse.page.tables import Table
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.systems.teachers import Join
 from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.jobs.teachers import Join, open_teacher
+from rankhouse.systems.teachers import Join, open_teacher
 
 if TYPE_CHECKING:
     from rankhouse.training.folder import TrainingOutcome

@@ -21,9 +21,9 @@ from rankhouse.core.progress import Progress
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.jobs.teachers import open_teacher
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.soft_scores import JOINS, members_of
+from rankhouse.systems.teachers import open_teacher
 
 if TYPE_CHECKING:
     from rankhouse.adaptation.report import AdaptResult

@@ -12,8 +12,8 @@ from rankhouse.cli.options import COUNT, FINITE, OUTPUT_FILE, PATH, FileCommand,
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.io.trec import read_qrels, read_run, write_run
-from rankhouse.jobs.fusion import Tuning, fusion_method
 from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.training.fusion import Tuning, fusion_method
 
 
 @click.command(

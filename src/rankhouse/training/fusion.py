@@ -24,14 +24,11 @@ DEPTHS = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1
 
 @dataclass(frozen=True)
 class Tuning:
-    """What to settle on.
+    """What to settle on: the measure is made large; with ``refine`` steps a tenth as large follow.
 
     Attributes:
-        qrels: Judgements.
-        measure: What to make large.
-        step: Steps of weights.
-        refine: Whether to try steps a tenth as large around the best.
-        depths: Depths to try; none: the usual ones.
+        step: Of weights.
+        depths: To try; none: the usual ones.
     """
 
     qrels: Qrels
@@ -184,7 +181,11 @@ def _depth(depth: int | None = None) -> Method:
         raise WrongUse(f"depth({depth}): how many documents are re-ranked, 0 or more, like depth(40)")
 
     def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Combination:
-        _need_two(names)
+        if len(names) != 2:
+            raise WrongUse(
+                f"--method depth: takes two runs, the first stage and its re-ranking, in this order; "
+                f"{len(names)} were given"
+            )
         if (depth is None) == (tuning is None):
             raise WrongUse("--method depth: either name it, depth(40), or find it with --tune QRELS")
         if tuning is None:
@@ -204,14 +205,6 @@ def _depth(depth: int | None = None) -> Method:
         )
 
     return settle
-
-
-def _need_two(names: Sequence[str]) -> None:
-    if len(names) != 2:
-        raise WrongUse(
-            f"--method depth: takes two runs, the first stage and its re-ranking, in this order; "
-            f"{len(names)} were given"
-        )
 
 
 _OTHERS: dict[str, Callable[..., Method]] = {
