@@ -34,11 +34,7 @@ _READ: Final = 16 * BLOCK
 
 
 class BlockSums:
-    """The checksums of a file that grows at its end.
-
-    Attributes:
-        size: Bytes it has now.
-    """
+    """The checksums of a file that grows at its end, which has ``size`` bytes now."""
 
     def __init__(self, size: int = 0, packed: bytes = b"") -> None:
         self.size = size
@@ -60,13 +56,7 @@ class BlockSums:
 
 
 class FileSum(NamedTuple):
-    """What a file must be.
-
-    Attributes:
-        bytes: Its size.
-        crc32: CRC-32 of the whole.
-        blocks: CRC-32 of each block, 4 bytes each; empty for files of one block.
-    """
+    """What a file must be: its size, CRC-32 of the whole, and of each block (empty for files of one)."""
 
     bytes: int
     crc32: int
@@ -74,11 +64,7 @@ class FileSum(NamedTuple):
 
 
 def file_sum(path: Path, size: int | None = None, *, blocks: bool = False) -> FileSum:
-    """Measure a file, or its first ``size`` bytes, reading it once.
-
-    Args:
-        size: How much of it counts; None for all.
-    """
+    """Measure a file, or its first ``size`` bytes, reading it once."""
     crc, sums = 0, BlockSums()
     with path.open("rb") as stream:
         while chunk := stream.read(_READ if size is None else min(_READ, size - sums.size)):
@@ -88,11 +74,7 @@ def file_sum(path: Path, size: int | None = None, *, blocks: bool = False) -> Fi
 
 
 def differs(actual: FileSum, expected: FileSum) -> str:
-    """Say how a file differs from what it must be; "" where it does not.
-
-    Args:
-        expected: What must be there.
-    """
+    """Say how a file differs from what it must be; "" where it does not."""
     if actual.bytes != expected.bytes:
         return f"has {actual.bytes:,} bytes where the manifest says {expected.bytes:,}"
     if actual.crc32 != expected.crc32:
@@ -128,11 +110,7 @@ class Guard:
             raise damaged()
 
     def span(self, start: int, end: int) -> None:
-        """See to it that the bytes from start to end are as they were written.
-
-        Raises:
-            RankhouseError: They are not, or lie outside the file.
-        """
+        """See to it that the bytes from start to end are as they were written, or raise ``damaged()``."""
         if start < 0 or end > len(self._content):
             raise self._damaged()
         if self.left and end > start:
@@ -146,12 +124,7 @@ class Guard:
         self.span(0, len(self._content))
 
     def spans(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """See to many spans at once, none of them empty; raises as :meth:`span` does.
-
-        Args:
-            starts: First ones, (n,) int64.
-            ends: Behind the last ones, (n,) int64.
-        """
+        """See to n spans at once, none of them empty: first bytes, and those behind the last, (n,) each."""
         if not self.left or not len(starts):
             return
         if int(starts.min()) < 0 or int(ends.max()) > len(self._content):
@@ -210,12 +183,7 @@ class CheckedArray(Generic[Scalar]):
             self._guard.span(self._offset + start * self._width, self._offset + end * self._width)
 
     def check_many(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """See to entries from starts (n,) to ends (n,), all at once.
-
-        Args:
-            starts: First ones, (n,) int64.
-            ends: Behind the last ones, (n,) int64.
-        """
+        """See to entries from starts (n,) to ends (n,), all at once."""
         if self._guard is not None and self._guard.left:
             full = ends > starts
             width, offset = self._width, self._offset
@@ -272,10 +240,9 @@ def sealed(content: bytes) -> bytes:
 
 
 def unsealed(raw: bytes, *, bare: bool = False) -> bytes:
-    """Take JSON out of its envelope.
+    """Take JSON out of its envelope, or return it as it is where it is ``bare`` and may be.
 
-    Raises:
-        BadEnvelope: It is none, or the content does not fit its checksum.
+    Raises BadEnvelope where it is none, or the content does not fit its checksum.
     """
     try:
         envelope = msgspec.json.decode(raw, type=_Envelope)

@@ -44,13 +44,7 @@ _PUBLIC_BYTES = 1_024  # what a document of a public collection counts, whose by
 
 
 class CorpusFile(NamedTuple):
-    """A file, or a public collection, on the line.
-
-    Attributes:
-        source: The corpus it belongs to.
-        path: The file; None for a public collection.
-        size: Its bytes.
-    """
+    """A file (its path and bytes), or a public collection (no path), on the line."""
 
     source: Source
     path: Path | None

@@ -29,14 +29,11 @@ def from_json(
     path: Path | str | None,
     line: int | None = None,
 ) -> T:
-    """Decode JSON that a person's file holds.
+    """Decode JSON that a person's file holds; BadData says what is wrong with it.
 
     Args:
         wanted: What it should have been: "not a labelled pair; a line is {...}". The reason goes behind its
             first clause.
-
-    Raises:
-        BadData: It is not UTF-8, no JSON, of another type, or nested too deep.
     """
     try:
         return decode.decode(raw)
@@ -59,11 +56,7 @@ def _json_fault(raw: bytes, error: Exception) -> str:
 
 
 def nested(path: Path | str | None, line: int | None = None) -> BadData:
-    """Return the error for JSON that is nested too deep.
-
-    Args:
-        line: The line it stands in, counted from 1.
-    """
+    """Return the error for JSON that is nested too deep."""
     return BadData(
         f"the JSON is nested more than {MOST_NESTED} deep; flatten or leave out that field", path, line
     )
@@ -73,9 +66,6 @@ def is_nested_too_deep(raw: bytes, value: object) -> bool:
     """Return whether decoded JSON is nested more than :data:`MOST_NESTED` deep.
 
     What one stack of calls can still decode, a deeper one may not encode; so the limit is fixed.
-
-    Args:
-        raw: The bytes of one line.
     """
     if raw.count(b"[") + raw.count(b"{") <= MOST_NESTED:
         return False

@@ -18,14 +18,7 @@ _WAYS = (
 
 
 def checked_id(value: str, path: Path, line: int) -> str:
-    """Return an id if run and judgement files can hold it.
-
-    Args:
-        line: The line it stands in, counted from 1.
-
-    Raises:
-        BadData: It is empty or has white space in it.
-    """
+    """Return an id if run and judgement files can hold it: not empty, no white space in it."""
     if not value or value.split() != [value]:
         raise BadData(
             f'the id "{value}" is empty or has white space in it, and TREC runs and qrels separate their '
@@ -37,11 +30,7 @@ def checked_id(value: str, path: Path, line: int) -> str:
 
 
 def by_id(queries: Iterable[Query]) -> dict[str, Query]:
-    """Return queries by their ids.
-
-    Raises:
-        DuplicateId: Two have one id.
-    """
+    """Return queries by their ids; DuplicateId if two have one id."""
     table: dict[str, Query] = {}
     for query in queries:
         if query.id in table:
@@ -51,11 +40,7 @@ def by_id(queries: Iterable[Query]) -> dict[str, Query]:
 
 
 def require_texts(ids: Sequence[str], texts: Mapping[str, Query]) -> None:
-    """Refuse a run whose queries are not those that are given.
-
-    Raises:
-        BadData: One has no text.
-    """
+    """Refuse a run of which a query has no text among those that are given."""
     if missing := [i for i in ids if i not in texts or not texts[i].text.strip()]:
         raise BadData(
             f"{len(missing):,} of the run's {len(ids):,} queries have no text among the queries given: "
@@ -85,26 +70,12 @@ class SeenIds:
         return len(self._recent) + sum(map(len, self._settled))
 
     def takes(self, document: Document, path: Path, line: int) -> bool:
-        """Note a document's id; always true here, where a second record with an id is refused.
-
-        Args:
-            line: The line it stands in, counted from 1.
-
-        Raises:
-            DuplicateId: It was given before.
-        """
+        """Note a document's id; always true here, where a second record with an id is refused."""
         self.add(document.id, path, line)
         return True
 
     def add(self, record_id: str, path: Path, line: int) -> None:
-        """Note an id and where it stands.
-
-        Args:
-            line: The line it stands in, counted from 1.
-
-        Raises:
-            DuplicateId: It was given before.
-        """
+        """Note an id and where it stands; DuplicateId if it was given before."""
         key = hash(record_id)
         if (before := self._recent.get(key)) is not None:
             where = (
@@ -119,11 +90,7 @@ class SeenIds:
             self.check()
 
     def check(self) -> None:
-        """Compare the waiting ids with all earlier ones.
-
-        Raises:
-            DuplicateId: One of them was given before.
-        """
+        """Compare the waiting ids with all earlier ones; DuplicateId if one was given before."""
         if not self._recent:
             return
         keys = np.fromiter(self._recent, np.int64, len(self._recent))
@@ -170,10 +137,9 @@ class Repeats(SeenIds):
         self.prefix, self.passed = "", 0
 
     def takes(self, document: Document, path: Path, line: int) -> bool:
-        """Return whether a document is new, its id behind :attr:`prefix`. Args: as in :meth:`SeenIds.takes`.
+        """Return whether a document is new, its id behind :attr:`prefix`.
 
-        Raises:
-            DuplicateId: Its id was given before, with another text, and the rule is "same".
+        Raises DuplicateId where its id was given before, with another text, and the rule is "same".
         """
         name = self.prefix + document.id
         text, key = hash((document.title, document.text)), hash(name)

@@ -67,11 +67,7 @@ def most_times() -> int:
 
 
 def too_long(what: str, path: Path, line: int | None = None) -> BadData:
-    """Return the error for a line, record or file beyond :func:`most_bytes`.
-
-    Args:
-        line: The line it stands in, counted from 1.
-    """
+    """Return the error for a line, record or file beyond :func:`most_bytes`; lines count from 1."""
     return BadData(
         f"{what} has more than {most_bytes():,} bytes, the most that is read as one piece; "
         "if it is meant to, set RANKHOUSE_MAX_RECORD=1G (or more; it has to fit into memory)",
@@ -107,17 +103,13 @@ class _MeteredFile(io.FileIO):
 
 
 class _UnpackedStream(io.RawIOBase):
-    """What a compressed stream holds, refused where it unpacks to absurdly much.
+    """What a compressed stream holds, refused where it unpacks to absurdly much."""
 
-    Args:
-        size: Its packed bytes.
-    """
-
-    def __init__(self, packed: BinaryIO, path: Path, size: int) -> None:
+    def __init__(self, packed: BinaryIO, path: Path, packed_bytes: int) -> None:
         super().__init__()
         self._packed, self._path, self._count = packed, path, 0
         self._times = most_times()
-        self._most = max(ALWAYS, size * self._times)
+        self._most = max(ALWAYS, packed_bytes * self._times)
 
     def readable(self) -> bool:
         """Tell that it can be read."""
@@ -139,10 +131,7 @@ class _UnpackedStream(io.RawIOBase):
 
 @contextmanager
 def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
-    """Open a file for reading, decompressed by what it holds (not by its name).
-
-    Args:
-        meter: Counts the bytes read.
+    """Open a file for reading, decompressed by what it holds, not by its name; the meter counts packed bytes.
 
     Raises:
         MissingInput: There is no such file, it is a folder, or it may not be read.
@@ -172,11 +161,7 @@ def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
 
 
 def is_packed(path: Path) -> bool:
-    """Return by its content whether a file is compressed.
-
-    Raises:
-        MissingInput: It cannot be read.
-    """
+    """Return by its content whether a file is compressed."""
     with open_bytes(path) as stream:
         return not isinstance(cast(io.BufferedReader, stream).raw, _MeteredFile)
 
@@ -207,11 +192,7 @@ def _neighbours(path: Path, most: int = 8) -> list[str]:
 def lines_of(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
     """Stream (line number from 1, line without its end) of an open file; a byte order mark is taken off.
 
-    Args:
-        stream: The open file, in bytes.
-
-    Raises:
-        BadData: A line is longer than :func:`most_bytes`.
+    Raises BadData where a line is longer than :func:`most_bytes`.
     """
     most = most_bytes()
     for number, line in enumerate(iter(partial(stream.readline, most + 1), b""), 1):
@@ -223,15 +204,7 @@ def lines_of(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def numbered_lines(path: Path, meter: Meter | None = None) -> Iterator[tuple[int, bytes]]:
-    """Stream the lines of a file, see :func:`lines_of`.
-
-    Args:
-        meter: Counts the bytes read.
-
-    Raises:
-        MissingInput: The file cannot be read.
-        BadData: Damaged compressed data, or a line longer than :func:`most_bytes`.
-    """
+    """Stream the lines of a file; see :func:`lines_of`, and :func:`open_bytes` for the errors."""
     with open_bytes(path, meter) as stream:
         yield from lines_of(stream, path)
 
@@ -239,11 +212,7 @@ def numbered_lines(path: Path, meter: Meter | None = None) -> Iterator[tuple[int
 def each_record(
     lines: Iterable[tuple[int, bytes]], path: Path, read: Callable[[bytes, Path, int], T], skips: Skips
 ) -> Iterator[tuple[int, T]]:
-    """Read the lines of a file of one record a line; empty ones are passed over.
-
-    Args:
-        read: Makes a record of a line; raises BadData.
-    """
+    """Read the lines of a file of one record a line, empty ones left out; ``read`` raises BadData."""
     for line, raw in lines:
         if not raw.strip():
             continue
@@ -256,9 +225,7 @@ def each_record(
 def read_whole(path: Path) -> bytes:
     """Read a small file into memory, decompressed; a byte order mark is taken off.
 
-    Raises:
-        MissingInput: It cannot be read.
-        BadData: Damaged compressed data, or more than :func:`most_bytes`.
+    Raises BadData where it has more than :func:`most_bytes`, and what :func:`open_bytes` does.
     """
     most, raw = most_bytes(), bytearray()
     with open_bytes(path) as stream:
@@ -270,15 +237,7 @@ def read_whole(path: Path) -> bytes:
 
 
 def as_text(raw: bytes, path: Path, line: int) -> str:
-    """Decode one line as UTF-8.
-
-    Args:
-        raw: The line's bytes.
-        line: The line it stands in, counted from 1.
-
-    Raises:
-        BadData: The line is not UTF-8; says which byte.
-    """
+    """Decode one line as UTF-8; BadData says which byte is none."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -301,12 +260,7 @@ def looks_like(path: Path) -> str:
 
 @dataclass
 class Skips:
-    """How many malformed records may be passed over, and which ones were.
-
-    Attributes:
-        limit: The most that are tolerated; one more raises.
-        seen: The faults passed over so far, in the order met.
-    """
+    """How many malformed records may be passed over (one more raises), and which ones were."""
 
     limit: int = 0
     seen: list[BadData] = field(default_factory=list)

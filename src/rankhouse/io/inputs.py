@@ -28,57 +28,26 @@ QrelsLike = Qrels | PathLike
 
 
 def wrong_kind(name: str, given: object, wanted: str) -> WrongUse:
-    """Return the error for an argument of the wrong type.
-
-    Args:
-        name: The argument.
-        given: Its value.
-        wanted: What is accepted instead.
-    """
+    """Return the error for an argument of the wrong type."""
     return WrongUse(f"{name} is a {type(given).__name__} ({given!r:.60}); give {wanted}")
 
 
 def as_path(given: PathLike, name: str) -> Path:
-    """Return a path.
-
-    Args:
-        given: A string or path.
-        name: The argument, for the message.
-
-    Raises:
-        WrongUse: It is neither, or holds a null character.
-    """
+    """Return a path; WrongUse, which names the argument, for anything else and for null characters."""
     if not isinstance(given, str | os.PathLike) or "\0" in str(given):
         raise wrong_kind(name, given, "a path: a string or pathlib.Path")
     return Path(given)
 
 
 def as_list(given: Iterable[Any], name: str, wanted: str) -> list[Any]:
-    """Return the elements of an iterable that is neither one string nor a mapping.
-
-    Args:
-        given: The iterable.
-        name: The argument, for the message.
-        wanted: What is accepted, for the message.
-
-    Raises:
-        WrongUse: It is something else.
-    """
+    """Return the elements of an iterable that is neither one string nor a mapping, else raise WrongUse."""
     if not _is_several(given) or isinstance(given, Mapping):
         raise wrong_kind(name, given, wanted)
     return list(given)
 
 
 def check_texts(name: str, given: Iterable[object]) -> None:
-    """Check that the elements of an argument are strings.
-
-    Args:
-        name: The argument, for the message.
-        given: Its elements.
-
-    Raises:
-        WrongUse: One is not.
-    """
+    """Refuse an argument whose elements are not all strings."""
     for one in given:
         if not isinstance(one, str):
             raise wrong_kind(f"one of {name}", one, "a string")
@@ -89,12 +58,7 @@ def _is_several(given: object) -> bool:
 
 
 def as_documents(given: DocumentsLike) -> Iterator[Document]:
-    """Stream documents from files, folders, ``ir_datasets:NAME``, or any iterable of documents.
-
-    Raises:
-        WrongUse: An element is neither a path nor a document.
-        BadData: A document without id or text; from files, with file and line.
-    """
+    """Stream documents from files, folders, ``ir_datasets:NAME``, or any iterable of documents."""
     if isinstance(given, str | os.PathLike):
         return read_documents([str(as_path(given, "documents"))])
     if isinstance(given, Mapping):
@@ -135,12 +99,7 @@ def _as_document(item: object, place: int) -> Document:
 
 
 def as_queries(given: QueriesLike) -> list[Query]:
-    """Return queries from a file, a mapping of id to text, or an iterable of queries or (id, text).
-
-    Raises:
-        WrongUse: An element is no query; one text instead of a file (use :meth:`Index.search` for one).
-        DuplicateId: A query id given twice.
-    """
+    """Return queries from a file, a mapping of id to text, or an iterable of queries or (id, text)."""
     if isinstance(given, str) and " " in given and not as_path(given, "queries").exists():
         raise WrongUse(
             f'"{given}": queries are a file or several Query objects; one question is asked with '
@@ -168,12 +127,7 @@ def _as_query(item: object) -> Query:
 
 
 def as_run(given: RunLike) -> Run:
-    """Return a run from a TREC file or from query id -> document id -> score.
-
-    Raises:
-        WrongUse: It is neither.
-        BadData: Ids that are not strings, or scores that are not numbers.
-    """
+    """Return a run from a TREC file or from query id -> document id -> score."""
     if isinstance(given, Run):
         return given
     if isinstance(given, str | os.PathLike):
@@ -182,25 +136,12 @@ def as_run(given: RunLike) -> Run:
 
 
 def as_runs(given: Sequence[RunLike], name: str) -> list[Run]:
-    """Return several runs.
-
-    Args:
-        given: Runs, files or mappings.
-        name: The argument, for the message.
-
-    Raises:
-        WrongUse: It is a single run, or no sequence.
-    """
+    """Return several runs; WrongUse, which names the argument, for a single one."""
     return [as_run(run) for run in as_list(given, name, "a list of runs or run files")]
 
 
 def as_qrels(given: QrelsLike) -> Qrels:
-    """Return judgements from a TREC file, or as they are.
-
-    Raises:
-        WrongUse: It is neither a path nor a mapping.
-        BadData: Ids that are not strings, or grades that are not whole numbers.
-    """
+    """Return judgements from a TREC file, or as they are if their grades are whole numbers."""
     if isinstance(given, str | os.PathLike):
         return read_qrels(as_path(given, "qrels"))
     for query_id, grades in _rows(given, "qrels").items():
@@ -220,11 +161,7 @@ def _rows(given: object, name: str) -> Mapping[Any, Any]:
 
 
 def as_measures(given: str | Iterable[str]) -> str | list[str]:
-    """Return measures in their notation.
-
-    Raises:
-        WrongUse: They are not text.
-    """
+    """Return measures in their notation, which is text."""
     if isinstance(given, str):
         return given
     names = as_list(given, "measures", 'them as text, for example "AP nDCG@10"')

@@ -29,15 +29,9 @@ _held: dict[Path, int] = {}  # target -> the thread that writes it; the same thr
 def only_writer(target: Path) -> Iterator[None]:
     """Hold the lock of an output (a file or a folder, there or not) while the block runs.
 
-    Parent folders are made. The thread that holds a lock may take it again, so a command and the function
-    it calls may both ask for it.
-
-    Args:
-        target: What is going to be written; links are followed, so every name of it has one lock.
-
-    Raises:
-        WrongUse: Another process, or another thread, is writing there.
-        OutputFailed: The folder cannot be made, or nothing may be written there.
+    Parent folders are made; links are followed, so every name of an output has one lock. The thread that
+    holds a lock may take it again, so a command and the function it calls may both ask for it. Raises
+    WrongUse where another process or thread is writing, OutputFailed where nothing may be written.
     """
     target, me = real_path(target), threading.get_ident()
     with _guard:
@@ -68,11 +62,7 @@ def lock_of(target: Path) -> Path:
 
 
 def refuse_if_written(folder: Path) -> None:
-    """Refuse to replace a folder while another process writes something inside it.
-
-    Raises:
-        WrongUse: Somebody holds a lock below the folder.
-    """
+    """Refuse to replace a folder while another process writes something inside it."""
     for path in folder.rglob(f".*{_SUFFIX}"):
         _release(_acquired(path, path.with_name(path.name[1 : -len(_SUFFIX)])))
 

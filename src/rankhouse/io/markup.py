@@ -68,11 +68,7 @@ class _Record:
 
 
 class _Records:
-    """Cuts a file into records at the tags of one name.
-
-    Args:
-        tag: Its opening and closing tags in a line; group 1 is the slash.
-    """
+    """Cuts a file into records at the opening and closing tags of one name (group 1 is the slash)."""
 
     def __init__(
         self, path: Path, tag: re.Pattern[bytes], name: str, *, may_end_open: bool, skips: Skips
@@ -148,15 +144,7 @@ def _braces(text: str) -> str:
 
 
 def documents(path: Path, skips: Skips, meter: Meter | None = None) -> Iterator[tuple[int, Document]]:
-    """Stream <DOC> ... </DOC> records with the line of their <DOC>.
-
-    Args:
-        skips: How many faulty records may be passed over; none by default.
-        meter: Counts the bytes read.
-
-    Raises:
-        BadData: A fault beyond those that ``skips`` allows.
-    """
+    """Stream <DOC> ... </DOC> records with the line of their <DOC>."""
     for record in _Records(path, _DOC, "DOC", may_end_open=False, skips=skips).read(meter):
         try:
             yield record.line, _document(record.text(), path, record.line)
@@ -274,11 +262,7 @@ def _references(text: str) -> str:
 def topics(path: Path, field: str, skips: Skips) -> Iterator[tuple[int, Query]]:
     """Stream <top> records of classic (unclosed tags) and web-track (closed tags) topics, with their lines.
 
-    Args:
-        field: Which part is the query: "title", "desc", "narr" or another tag.
-
-    Raises:
-        BadData: A fault beyond those that ``skips`` allows.
+    The query is one of their fields: "title", "desc", "narr" or another tag.
     """
     for record in _Records(path, _TOP, "top", may_end_open=True, skips=skips).read(None):
         try:

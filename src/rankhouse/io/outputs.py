@@ -52,11 +52,7 @@ _REFUSALS: Final = {
 
 
 def real_path(path: Path) -> Path:
-    """Return where a path leads to when all links are followed; what is missing may still be made.
-
-    Raises:
-        OutputFailed: Links lead in a circle, or the name is too long.
-    """
+    """Return where a path leads to when all links are followed; what is missing may still be made."""
     with writing_failures(path):
         try:
             real = path.resolve()
@@ -69,14 +65,9 @@ def real_path(path: Path) -> Path:
 
 @contextmanager
 def writing_failures(path: Path) -> Iterator[None]:
-    """Turn an operating system's refusal to write into an error that names the target.
+    """Turn an operating system's refusal to write into an OutputFailed that names the target.
 
-    Args:
-        path: What was to be written; a refusal that comes without a number (numpy's "126427 requested and
-            41952 written") is a full disk.
-
-    Raises:
-        OutputFailed: The block raised an OSError.
+    A refusal that comes without a number (numpy's "126427 requested and 41952 written") is a full disk.
     """
     try:
         yield
@@ -89,12 +80,7 @@ def writing_failures(path: Path) -> Iterator[None]:
 
 
 def check_file_target(path: Path) -> None:
-    """Refuse what a file could not be written to, before any work is done for it.
-
-    Raises:
-        WrongUse: A folder or a socket is there.
-        OutputFailed: A part of the path is a file.
-    """
+    """Refuse what a file could not be written to, before any work is done for it: WrongUse, OutputFailed."""
     if is_stream(path):
         return
     real_path(path)
@@ -126,11 +112,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Missing parent folders are made. If the block raises, the temporary is removed and the file stays as it
     was. A link stays a link: what it leads to is replaced. What a killed process left beside the file is
-    tidied up by the next writer. A device, a pipe or ``-`` gets the content when it is complete.
-
-    Raises:
-        WrongUse: Something that is no file is in the way.
-        OutputFailed: No permission, disk full, or the like.
+    tidied up by the next writer. A device, a pipe or ``-`` gets the content when it is complete. Raises
+    WrongUse where something that is no file is in the way, OutputFailed without permission, on a full disk
+    and the like.
     """
     check_file_target(path)
     with writing_failures(path):
@@ -155,15 +139,12 @@ def replacing_folder(path: Path, foreign: Callable[[Path], Iterable[str]]) -> It
     """Yield a temporary path beside a folder; put what was made there in the folder's place at the end.
 
     Old and new folder change places in one step where the system can do that (Linux); elsewhere a kill
-    between the two steps is mended by the next writer and by :func:`rankhouse.io.scratch.recover`.
+    between the two steps is mended by the next writer and by :func:`rankhouse.io.scratch.recover`. Errors are
+    those of :func:`replacing`.
 
     Args:
         foreign: Names what in a folder is not of the kind to be written; a folder that holds any such
             thing is never replaced.
-
-    Raises:
-        WrongUse: What is there is no folder, or holds something of another kind.
-        OutputFailed: No permission, disk full, or the like.
     """
     target = real_path(path)
     _refuse_foreign(path, foreign, _NEVER_REPLACED)
@@ -179,10 +160,9 @@ def replacing_folder(path: Path, foreign: Callable[[Path], Iterable[str]]) -> It
 
 
 def others(folder: Path, own: Iterable[str], marks: Iterable[str]) -> list[str]:
-    """Name what in a folder is not of one kind: all of it where a mark of that kind is missing.
+    """Name what in a folder is not of one kind, which may hold ``own`` and holds all ``marks``.
 
-    Args:
-        own: Names that a folder of the kind may hold; hidden files of writers are passed over.
+    Where a mark is missing, all of it is; hidden files of writers do not count.
     """
     names = [entry.name for entry in folder.iterdir()]
     known = {*own, *marks} if set(marks) <= set(names) else set[str]()
@@ -190,11 +170,7 @@ def others(folder: Path, own: Iterable[str], marks: Iterable[str]) -> list[str]:
 
 
 def check_own_folder(folder: Path, marks: Iterable[str]) -> None:
-    """Refuse to write into a folder that holds something, but nothing of the kind to be written.
-
-    Raises:
-        WrongUse: It holds something else, or is a file.
-    """
+    """Refuse to write into a file, or a folder that holds something and nothing of the kind to be written."""
 
     def foreign(there: Path) -> list[str]:
         names = {entry.name for entry in there.iterdir()}
@@ -207,11 +183,8 @@ def check_own_folder(folder: Path, marks: Iterable[str]) -> None:
 def writing(path: Path) -> Iterator[TextIO]:
     """Open a text file for writing, compressed by its suffix, whole or absent; LF line ends, UTF-8.
 
-    The same content gives the same bytes: no time stamp goes into a gzip header.
-
-    Raises:
-        WrongUse: Something that is no file is in the way.
-        OutputFailed: No permission, disk full, or the like.
+    The same content gives the same bytes: no time stamp goes into a gzip header. Errors as in
+    :func:`replacing`.
     """
     with replacing(path) as temporary, temporary.open("wb") as raw:
         packed: BinaryIO = raw
@@ -227,15 +200,7 @@ def writing(path: Path) -> Iterator[TextIO]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as indented JSON, whole or absent.
-
-    Args:
-        value: Plain values, or structures that msgspec knows; NaN becomes null.
-
-    Raises:
-        WrongUse: Something that is no file is in the way.
-        OutputFailed: No permission, disk full, or the like.
-    """
+    """Write a value that msgspec knows as indented JSON, whole or absent; NaN becomes null."""
     with writing(path) as file:
         file.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 

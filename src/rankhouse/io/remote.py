@@ -32,12 +32,7 @@ MARK: Final = ".rankhouse-upload"
 
 
 class RemoteFile(NamedTuple):
-    """A file as the store describes it.
-
-    Attributes:
-        size: Bytes; None where the store does not say.
-        version: What changes with the content.
-    """
+    """A file as the store describes it: bytes (None: it does not say), and what changes with the content."""
 
     size: int | None
     version: str
@@ -49,13 +44,7 @@ Listing = dict[str, RemoteFile]
 
 @dataclass(frozen=True)
 class Remote:
-    """A place behind a URL.
-
-    Attributes:
-        url: As it was given.
-        fs: fsspec's file system.
-        path: The place in it.
-    """
+    """A place behind a URL: fsspec's file system, and the path in it."""
 
     url: str
     fs: Any
@@ -65,9 +54,7 @@ class Remote:
     def at(cls, url: str) -> Self:
         """Look a URL's file system up; nothing is asked over the network yet.
 
-        Raises:
-            MissingExtra: fsspec is not installed.
-            WrongUse: No file system is known for it, or its package is not installed.
+        Raises MissingExtra without fsspec, WrongUse without the package for this kind of URL.
         """
         try:
             import fsspec  # noqa: PLC0415 - an optional package
@@ -134,25 +121,14 @@ class Remote:
         return files
 
     def require_writable(self) -> None:
-        """Refuse what can only be read.
-
-        Raises:
-            WrongUse: The web.
-        """
+        """Refuse the web, which can only be read."""
         if self.scheme in _WEB:
             raise WrongUse(
                 f"{self.url}: {self.scheme}:// is only read; write to a local path, s3://, gs:// or the like"
             )
 
     def put(self, source: str, name: str) -> None:
-        """Upload a file; it is there when it is whole.
-
-        Args:
-            name: Of the file below this place; "" for the place itself.
-
-        Raises:
-            OutputFailed: It could not be uploaded.
-        """
+        """Upload a file below this place, or as the place itself (""); it is there when it is whole."""
         with failures(self.url, writing=True):
             path = self.below(name)
             if self.scheme in _OBJECT_STORES:
@@ -164,32 +140,20 @@ class Remote:
             self.fs.mv(f"{folder}/.{last}.part", path)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small file.
-
-        Raises:
-            OutputFailed: It could not be written.
-        """
+        """Write a small file."""
         with failures(self.url, writing=True):
             if self.scheme not in _OBJECT_STORES:
                 self.fs.makedirs(self.path, exist_ok=True)
             self.fs.pipe_file(self.below(name), content)
 
     def read(self, name: str) -> bytes:
-        """Read a small file.
-
-        Raises:
-            MissingInput: It cannot be read.
-        """
+        """Read a small file."""
         with failures(self.url):
             content: bytes = self.fs.cat_file(self.below(name))
         return content
 
     def remove(self, name: str) -> None:
-        """Remove a file.
-
-        Raises:
-            OutputFailed: It could not be removed.
-        """
+        """Remove a file."""
         with failures(self.url, writing=True):
             self.fs.rm_file(self.below(name))
 
@@ -214,12 +178,7 @@ def _check_name(name: str, url: str) -> None:
 
 @contextmanager
 def failures(url: str, *, writing: bool = False) -> Iterator[None]:
-    """Turn what a store's library raises into an error that says what to do.
-
-    Raises:
-        MissingInput: It could not be read.
-        OutputFailed: It could not be written.
-    """
+    """Turn what a store's library raises into MissingInput or OutputFailed, which say what to do."""
     try:
         yield
     except RankhouseError:

@@ -63,12 +63,7 @@ class Output:
         return self.work.parent / _RECORD
 
     def begin(self) -> None:
-        """Bring here what the command needs of what is there.
-
-        Raises:
-            WrongUse: A folder is there and a file is to be written, or the other way round.
-            MissingInput: What is there cannot be read.
-        """
+        """Bring here what the command needs of what is there; WrongUse where a folder stands for a file."""
         files = self.remote.listing()
         mark = self.remote.read(MARK) if files.pop(MARK, None) else b""
         if self.is_folder and "" in files:
@@ -123,11 +118,7 @@ class Output:
             target.write_bytes(self.remote.read(name) if small else b"")
 
     def finish(self) -> None:
-        """Upload what the command made.
-
-        Raises:
-            OutputFailed: It could not be uploaded; says where the finished work stands.
-        """
+        """Upload what the command made; OutputFailed says where the finished work stands."""
         if not self.work.exists():
             return
         try:

@@ -43,11 +43,7 @@ def cache_folder() -> Path:
 
 
 def limit_bytes() -> float:
-    """Return how many bytes of copies are kept when no command uses them.
-
-    Raises:
-        WrongUse: The variable holds no number from 0 up.
-    """
+    """Return how many bytes of copies are kept when no command uses them."""
     text = os.environ.get(LIMIT, "")
     try:
         gigabytes = float(text) if text else _USUAL_GB
@@ -61,8 +57,7 @@ def limit_bytes() -> float:
 def copy_of(remote: Remote, files: Listing) -> Path:
     """Return where the copy of a place stands, or will stand once it is fetched.
 
-    Raises:
-        MissingInput: Nothing is there, or it is being written.
+    Raises MissingInput where nothing is there, or it is being written.
     """
     if not files:
         raise MissingInput(
@@ -144,11 +139,7 @@ def _fetch(remote: Remote, files: Listing, local: Path, show: Progress) -> None:
 
 
 def download(remote: Remote, name: str, file: RemoteFile, target: Path) -> Iterator[int]:
-    """Fetch a file, going on after what is there of it already; yield how many bytes came.
-
-    Raises:
-        MissingInput: It cannot be read, or ended too early.
-    """
+    """Fetch a file, going on after what is there of it already; yield how many bytes came."""
     target.parent.mkdir(parents=True, exist_ok=True)
     before = target.stat().st_size if file.size is not None and target.exists() else 0
     if file.size is not None and before > file.size:
