@@ -8,6 +8,9 @@ PYTEST = $(BIN)/python -m pytest -n auto --dist loadfile
 MARKED := slow or outside or kill
 CLIENTS := .venv-clients/.installed
 
+# Hundreds of tests start a command: each would compile the source again where an environment forbids to keep bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install demo test test-slow test-all test-newest clients check docs bench clean
 
 install: $(STAMP)
